@@ -1,0 +1,1 @@
+"""The pulsar-client API over local topics."""

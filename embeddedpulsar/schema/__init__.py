@@ -1,0 +1,1 @@
+"""Codecs between message payloads and Python values."""

@@ -1,0 +1,1 @@
+"""Apache Spark's batch source over mapped segments."""

@@ -1,0 +1,1 @@
+"""One ledger is one segment: append, read, index, roll, recovery. Knows no cursors and no topics."""
