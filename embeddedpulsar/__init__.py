@@ -1,0 +1,242 @@
+"""Apache Pulsar's messaging model as a library: producers, consumers and subscriptions in a directory, no daemon.
+
+Names, parameters and defaults are those of ``pulsar-client``, so that ``import embeddedpulsar as pulsar`` is
+the whole migration, in both directions.
+
+Example:
+    >>> import embeddedpulsar
+    >>> embeddedpulsar.MessageId.earliest, embeddedpulsar.ConsumerType.Shared
+    ((-1,-1,-1,-1), <ConsumerType.Shared: 1>)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from embeddedpulsar import exceptions, schema
+from embeddedpulsar.enums import (
+    BatchingType,
+    CompressionType,
+    ConsumerCryptoFailureAction,
+    ConsumerType,
+    HashingScheme,
+    InitialPosition,
+    KeySharedMode,
+    LoggerLevel,
+    PartitionsRoutingMode,
+    ProducerAccessMode,
+    RegexSubscriptionMode,
+    Result,
+    SchemaType,
+)
+from embeddedpulsar.exceptions import (
+    AlreadyClosed,
+    AuthenticationError,
+    AuthorizationError,
+    BrokerMetadataError,
+    BrokerPersistenceError,
+    ChecksumError,
+    ConnectError,
+    ConsumerAssignError,
+    ConsumerBusy,
+    ConsumerNotFound,
+    ConsumerNotInitialized,
+    CorruptionError,
+    CryptoError,
+    CumulativeAcknowledgementNotAllowedError,
+    ErrorGettingAuthenticationData,
+    IncompatibleSchema,
+    Interrupted,
+    InvalidConfiguration,
+    InvalidMessage,
+    InvalidTopicName,
+    InvalidTxnStatusError,
+    InvalidUrl,
+    LookupError,
+    MemoryBufferIsFull,
+    MessageTooBig,
+    NotAllowedError,
+    NotConnected,
+    OperationNotSupported,
+    ProducerBlockedQuotaExceededError,
+    ProducerBlockedQuotaExceededException,
+    ProducerBusy,
+    ProducerFenced,
+    ProducerNotInitialized,
+    ProducerQueueIsFull,
+    PulsarException,
+    ReadError,
+    ServiceUnitNotReady,
+    StorageError,
+    StorageFullError,
+    SubscriptionNotFound,
+    Timeout,
+    TooManyLookupRequestException,
+    TopicNotFound,
+    TopicTerminated,
+    TransactionConflict,
+    TransactionCoordinatorNotFoundError,
+    TransactionNotFound,
+    UnknownError,
+    UnsupportedVersionError,
+)
+from embeddedpulsar.message import Message
+from embeddedpulsar.message_id import MessageId
+from embeddedpulsar.policies import (
+    BatchReceivePolicy,
+    ConsumerBatchReceivePolicy,
+    ConsumerDeadLetterPolicy,
+    ConsumerKeySharedPolicy,
+    DeadLetterPolicyBuilder,
+    KeySharedPolicy,
+)
+from embeddedpulsar.schema import BytesSchema, Schema, SchemaInfo, StringSchema
+
+__version__ = "0.1.0"
+
+# Loaded when first asked for, so that importing the package stays cheap.
+_LAZY = {
+    "Client": "embeddedpulsar.client.client",
+    "Consumer": "embeddedpulsar.client.consumer",
+    "Producer": "embeddedpulsar.client.producer",
+    "Reader": "embeddedpulsar.client.reader",
+}
+_LAZY_MODULES = ("asyncio", "testing")
+_CLUSTER_SCHEMES = ("pulsar://", "pulsar+ssl://", "http://", "https://")
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name in _LAZY:
+        value = getattr(import_module(_LAZY[name]), name)
+        globals()[name] = value
+        return value
+    if name in _LAZY_MODULES:
+        return import_module(f"embeddedpulsar.{name}")
+    raise AttributeError(f"module 'embeddedpulsar' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(__all__))
+
+
+def connect(service_url: Any, **options: Any) -> Any:
+    """Open a store in a directory, or connect to a Pulsar cluster, by the form of the URL.
+
+    Args:
+        service_url: a path (``./data``), ``file:///path``, ``memory://`` for a store of this process alone,
+            or ``pulsar://host:6650`` for a cluster.
+        **options: keyword arguments of `Client`, or of ``pulsar.Client`` for a cluster.
+
+    Returns:
+        A `Client`; for a cluster, the ``pulsar.Client`` of the package ``pulsar-client``.
+
+    Raises:
+        ImportError: the URL names a cluster and ``pulsar-client`` is not installed.
+
+    Example:
+        >>> connect("word")
+        Traceback (most recent call last):
+        ValueError: The scheme part is missing: word ...
+    """
+    if isinstance(service_url, str) and service_url.startswith(_CLUSTER_SCHEMES):
+        try:
+            import pulsar
+        except ImportError as error:
+            raise ImportError(
+                f'{service_url} is a Pulsar cluster, which needs: pip install "embeddedpulsar[pulsar]"'
+            ) from error
+        return pulsar.Client(service_url, **options)
+    return __getattr__("Client")(service_url, **options)
+
+
+__all__ = [
+    # Clients
+    "Client",
+    "Consumer",
+    "Producer",
+    "Reader",
+    "connect",
+    # Messages
+    "Message",
+    "MessageId",
+    # Schemas
+    "BytesSchema",
+    "Schema",
+    "SchemaInfo",
+    "StringSchema",
+    "schema",
+    # Policies
+    "BatchReceivePolicy",
+    "ConsumerBatchReceivePolicy",
+    "ConsumerDeadLetterPolicy",
+    "ConsumerKeySharedPolicy",
+    "DeadLetterPolicyBuilder",
+    "KeySharedPolicy",
+    # Enumerations
+    "BatchingType",
+    "CompressionType",
+    "ConsumerCryptoFailureAction",
+    "ConsumerType",
+    "HashingScheme",
+    "InitialPosition",
+    "KeySharedMode",
+    "LoggerLevel",
+    "PartitionsRoutingMode",
+    "ProducerAccessMode",
+    "RegexSubscriptionMode",
+    "Result",
+    "SchemaType",
+    # Errors
+    "AlreadyClosed",
+    "AuthenticationError",
+    "AuthorizationError",
+    "BrokerMetadataError",
+    "BrokerPersistenceError",
+    "ChecksumError",
+    "ConnectError",
+    "ConsumerAssignError",
+    "ConsumerBusy",
+    "ConsumerNotFound",
+    "ConsumerNotInitialized",
+    "CorruptionError",
+    "CryptoError",
+    "CumulativeAcknowledgementNotAllowedError",
+    "ErrorGettingAuthenticationData",
+    "IncompatibleSchema",
+    "Interrupted",
+    "InvalidConfiguration",
+    "InvalidMessage",
+    "InvalidTopicName",
+    "InvalidTxnStatusError",
+    "InvalidUrl",
+    "LookupError",
+    "MemoryBufferIsFull",
+    "MessageTooBig",
+    "NotAllowedError",
+    "NotConnected",
+    "OperationNotSupported",
+    "ProducerBlockedQuotaExceededError",
+    "ProducerBlockedQuotaExceededException",
+    "ProducerBusy",
+    "ProducerFenced",
+    "ProducerNotInitialized",
+    "ProducerQueueIsFull",
+    "PulsarException",
+    "ReadError",
+    "ServiceUnitNotReady",
+    "StorageError",
+    "StorageFullError",
+    "SubscriptionNotFound",
+    "Timeout",
+    "TooManyLookupRequestException",
+    "TopicNotFound",
+    "TopicTerminated",
+    "TransactionConflict",
+    "TransactionCoordinatorNotFoundError",
+    "TransactionNotFound",
+    "UnknownError",
+    "UnsupportedVersionError",
+    "exceptions",
+]

@@ -1,0 +1,254 @@
+"""The enumerations of the Pulsar client API, with the members and the values of ``pulsar-client``.
+
+Every value is persistent (compression types are written into entries, results cross processes):
+never renumber a member.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class PulsarEnum(IntEnum):
+    """Base of the enumerations here: an ``IntEnum`` that prints its name as ``pulsar-client`` does.
+
+    Example:
+        >>> str(ConsumerType.Shared), repr(ConsumerType.Shared), int(ConsumerType.Shared)
+        ('ConsumerType.Shared', '<ConsumerType.Shared: 1>', 1)
+    """
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__}.{self.name}"
+
+    def __format__(self, format_spec: str) -> str:
+        return format(str(self), format_spec)
+
+
+class ConsumerType(PulsarEnum):
+    """How the consumers of one subscription share its messages.
+
+    Example:
+        >>> [kind.name for kind in ConsumerType]
+        ['Exclusive', 'Shared', 'Failover', 'KeyShared']
+    """
+
+    Exclusive = 0
+    Shared = 1
+    Failover = 2
+    KeyShared = 3
+
+
+class InitialPosition(PulsarEnum):
+    """Where a subscription that does not exist yet starts: after the last entry, or at the first retained one.
+
+    Example:
+        >>> int(InitialPosition.Latest), int(InitialPosition.Earliest)
+        (0, 1)
+    """
+
+    Latest = 0
+    Earliest = 1
+
+
+class CompressionType(PulsarEnum):
+    """The codec of an entry. ``ZSTD`` and ``SNAPPY`` need ``pip install "embeddedpulsar[compression]"``.
+
+    Example:
+        >>> CompressionType.LZ4
+        <CompressionType.LZ4: 1>
+    """
+
+    NONE = 0
+    LZ4 = 1
+    ZLib = 2
+    ZSTD = 3
+    SNAPPY = 4
+
+
+class PartitionsRoutingMode(PulsarEnum):
+    """How a producer picks the partition of a message that has no key.
+
+    Example:
+        >>> PartitionsRoutingMode(1).name
+        'RoundRobinDistribution'
+    """
+
+    UseSinglePartition = 0
+    RoundRobinDistribution = 1
+    CustomPartition = 2
+
+
+class BatchingType(PulsarEnum):
+    """Whether a producer keeps one batch, or one batch per key.
+
+    Example:
+        >>> BatchingType.KeyBased.value
+        1
+    """
+
+    Default = 0
+    KeyBased = 1
+
+
+class ProducerAccessMode(PulsarEnum):
+    """Whether a producer shares its topic with others, and what it does when it may not have it alone.
+
+    Example:
+        >>> ProducerAccessMode.WaitForExclusive.value
+        2
+    """
+
+    Shared = 0
+    Exclusive = 1
+    WaitForExclusive = 2
+    ExclusiveWithFencing = 3
+
+
+class RegexSubscriptionMode(PulsarEnum):
+    """Which domains a pattern subscription matches.
+
+    Example:
+        >>> RegexSubscriptionMode.AllTopics.value
+        2
+    """
+
+    PersistentOnly = 0
+    NonPersistentOnly = 1
+    AllTopics = 2
+
+
+class KeySharedMode(PulsarEnum):
+    """Who divides the hash range of a Key_Shared subscription: the store, or the consumers themselves.
+
+    Example:
+        >>> KeySharedMode.Sticky.value
+        1
+    """
+
+    AutoSplit = 0
+    Sticky = 1
+
+
+class ConsumerCryptoFailureAction(PulsarEnum):
+    """What a consumer does with a message it cannot decrypt.
+
+    Example:
+        >>> ConsumerCryptoFailureAction.FAIL.value
+        0
+    """
+
+    FAIL = 0
+    DISCARD = 1
+    CONSUME = 2
+
+
+class LoggerLevel(PulsarEnum):
+    """Verbosity of `ConsoleLogger` and `FileLogger`.
+
+    Example:
+        >>> [level.name for level in LoggerLevel]
+        ['Debug', 'Info', 'Warn', 'Error']
+    """
+
+    Debug = 0
+    Info = 1
+    Warn = 2
+    Error = 3
+
+
+class SchemaType(PulsarEnum):
+    """The kind of a schema, as stored with a topic. Values that are negative exist in clients only.
+
+    Example:
+        >>> SchemaType.BYTES.value, SchemaType.STRING.value
+        (-1, 1)
+    """
+
+    NONE = 0
+    STRING = 1
+    JSON = 2
+    PROTOBUF = 3
+    AVRO = 4
+    INT8 = 6
+    INT16 = 7
+    INT32 = 8
+    INT64 = 9
+    FLOAT = 10
+    DOUBLE = 11
+    KEY_VALUE = 15
+    PROTOBUF_NATIVE = 20
+    BYTES = -1
+    AUTO_CONSUME = -3
+    AUTO_PUBLISH = -4
+
+
+class HashingScheme(PulsarEnum):
+    """The hash that maps a message key to a partition.
+
+    ``JavaStringHash`` is the default here, as in Pulsar's Java client; ``pulsar-client`` for Python always
+    uses ``BoostHash`` and offers no choice.
+
+    Example:
+        >>> [scheme.name for scheme in HashingScheme]
+        ['Murmur3_32Hash', 'BoostHash', 'JavaStringHash']
+    """
+
+    Murmur3_32Hash = 0
+    BoostHash = 1
+    JavaStringHash = 2
+
+
+class Result(PulsarEnum):
+    """The outcome of an operation, as passed to ``send_async`` callbacks. Exceptions are named alike.
+
+    Example:
+        >>> Result.Ok, Result.Timeout
+        (<Result.Ok: 0>, <Result.Timeout: 3>)
+    """
+
+    Ok = 0
+    UnknownError = 1
+    InvalidConfiguration = 2
+    Timeout = 3
+    LookupError = 4
+    ConnectError = 5
+    ReadError = 6
+    AuthenticationError = 7
+    AuthorizationError = 8
+    ErrorGettingAuthenticationData = 9
+    BrokerMetadataError = 10
+    BrokerPersistenceError = 11
+    ChecksumError = 12
+    ConsumerBusy = 13
+    NotConnected = 14
+    AlreadyClosed = 15
+    InvalidMessage = 16
+    ConsumerNotInitialized = 17
+    ProducerNotInitialized = 18
+    ProducerBusy = 19
+    TooManyLookupRequestException = 20
+    InvalidTopicName = 21
+    InvalidUrl = 22
+    ServiceUnitNotReady = 23
+    OperationNotSupported = 24
+    ProducerBlockedQuotaExceededError = 25
+    ProducerBlockedQuotaExceededException = 26
+    ProducerQueueIsFull = 27
+    MessageTooBig = 28
+    TopicNotFound = 29
+    SubscriptionNotFound = 30
+    ConsumerNotFound = 31
+    UnsupportedVersionError = 32
+    TopicTerminated = 33
+    CryptoError = 34
+    IncompatibleSchema = 35
+    ConsumerAssignError = 36
+    CumulativeAcknowledgementNotAllowedError = 37
+    TransactionCoordinatorNotFoundError = 38
+    InvalidTxnStatusError = 39
+    NotAllowedError = 40
+    TransactionConflict = 41
+    TransactionNotFound = 42
+    ProducerFenced = 43
+    MemoryBufferIsFull = 44
+    Interrupted = 45

@@ -1,0 +1,373 @@
+"""Every error this package raises, named and worded as in ``pulsar-client``.
+
+``str(error)`` starts with ``Pulsar error: `` and the text Pulsar has for the result; what happened, to what,
+and what to do about it follow after a colon. A few classes also derive from the builtin a Python programmer
+would catch (`Timeout` is a ``TimeoutError``). Errors of the files are kinds of `StorageError`.
+
+Note:
+    ``LookupError`` here is Pulsar's. ``from embeddedpulsar.exceptions import *`` would hide the builtin.
+"""
+
+from __future__ import annotations
+
+import builtins
+import errno as errno_codes
+import os
+from typing import ClassVar, TypeVar
+
+from embeddedpulsar.enums import Result
+
+_PREFIX = "Pulsar error: "
+
+# Results whose text differs from their name. Pulsar's clients print the texts of the last ten with "Result".
+_TEXTS: dict[Result, str] = {Result.Timeout: "TimeOut"} | {
+    result: f"Result{result.name}" for result in Result if result >= Result.ConsumerAssignError
+}
+
+_Error = TypeVar("_Error", bound="StorageError")
+
+
+class PulsarException(Exception):
+    """Base of all errors here.
+
+    Args:
+        detail: what happened, to what, and the remedy. Left out, the text is Pulsar's alone.
+
+    Attributes:
+        code: the `Result` of the error; stable, and the same for every instance of a class.
+
+    Example:
+        >>> from embeddedpulsar.exceptions import Timeout, TopicTerminated
+        >>> str(TopicTerminated())
+        'Pulsar error: TopicTerminated'
+        >>> str(Timeout("receive() waited 100 ms")), Timeout.code
+        ('Pulsar error: TimeOut: receive() waited 100 ms', <Result.Timeout: 3>)
+    """
+
+    code: ClassVar[Result] = Result.UnknownError
+
+    def __init__(self, detail: str = "") -> None:
+        super().__init__(_describe(type(self), detail))
+
+    def __str__(self) -> str:
+        # Stated here because the OSError some kinds derive from has its own idea of str().
+        return str(self.args[0]) if self.args else ""
+
+
+def _describe(kind: type[PulsarException], detail: str) -> str:
+    text = _PREFIX + _TEXTS.get(kind.code, kind.code.name)
+    if detail.startswith(text):
+        return detail  # a copied or unpickled error is rebuilt from its own text
+    return f"{text}: {detail}" if detail else text
+
+
+class UnknownError(PulsarException):
+    """The operation failed for a reason that has no name of its own."""
+
+
+class InvalidConfiguration(PulsarException, ValueError):
+    """An argument or setting does not fit the others, or the topic."""
+
+
+class Timeout(PulsarException, TimeoutError):
+    """The operation did not finish in time. Also a ``TimeoutError``."""
+
+
+class LookupError(PulsarException):
+    """The topic could not be looked up. Not the builtin of that name."""
+
+
+class ConnectError(PulsarException, ConnectionError):
+    """The store could not be opened. Also a ``ConnectionError``."""
+
+
+class ReadError(PulsarException):
+    """Stored data could not be read."""
+
+
+class AuthenticationError(PulsarException):
+    """The credentials were not accepted."""
+
+
+class AuthorizationError(PulsarException):
+    """The role lacks the permission."""
+
+
+class ErrorGettingAuthenticationData(PulsarException):
+    """The authentication plug-in could not produce its data."""
+
+
+class BrokerMetadataError(PulsarException):
+    """The metadata of the store refuses the operation (unsubscribe with other consumers attached)."""
+
+
+class BrokerPersistenceError(PulsarException):
+    """The store could not persist or read data. `StorageError` and its kinds say which."""
+
+
+class ChecksumError(PulsarException):
+    """A message does not match its checksum."""
+
+
+class ConsumerBusy(PulsarException):
+    """Another consumer holds the subscription, or attached with another type."""
+
+
+class NotConnected(PulsarException):
+    """The producer or consumer is not attached to its topic."""
+
+
+class AlreadyClosed(PulsarException):
+    """The object was closed, or belongs to the parent of this forked process."""
+
+
+class InvalidMessage(PulsarException):
+    """The message cannot be published as it is."""
+
+
+class ConsumerNotInitialized(PulsarException):
+    """The consumer was never attached."""
+
+
+class ProducerNotInitialized(PulsarException):
+    """The producer was never attached."""
+
+
+class ProducerBusy(PulsarException):
+    """A producer of that name is connected, or the topic takes no further producer now."""
+
+
+class TooManyLookupRequestException(PulsarException):
+    """Too many topic look-ups at once."""
+
+
+class InvalidTopicName(PulsarException, ValueError):
+    """The text is not a topic name. Also a ``ValueError``."""
+
+
+class InvalidUrl(PulsarException, ValueError):
+    """The text is not a service URL. Also a ``ValueError``."""
+
+
+class ServiceUnitNotReady(PulsarException):
+    """The topic is being moved or deleted; try again."""
+
+
+class OperationNotSupported(PulsarException):
+    """The operation has no meaning for this object."""
+
+
+class ProducerBlockedQuotaExceededError(PulsarException):
+    """The backlog quota holds producers back."""
+
+
+class ProducerBlockedQuotaExceededException(PulsarException):
+    """The backlog quota refuses producers."""
+
+
+class ProducerQueueIsFull(PulsarException):
+    """More than ``max_pending_messages`` are pending and the producer does not block."""
+
+
+class MessageTooBig(PulsarException):
+    """The message exceeds ``maxMessageSize`` and chunking is off."""
+
+
+class TopicNotFound(PulsarException, builtins.LookupError):
+    """No such topic, tenant or namespace. Also a builtin ``LookupError``."""
+
+
+class SubscriptionNotFound(PulsarException):
+    """No such subscription, and it may not be created."""
+
+
+class ConsumerNotFound(PulsarException):
+    """No such consumer."""
+
+
+class UnsupportedVersionError(PulsarException):
+    """The other side speaks a version this one does not know."""
+
+
+class TopicTerminated(PulsarException):
+    """The topic takes no further messages."""
+
+
+class CryptoError(PulsarException):
+    """A message could not be encrypted or decrypted."""
+
+
+class IncompatibleSchema(PulsarException):
+    """The schema does not fit the one the topic has."""
+
+
+class ConsumerAssignError(PulsarException):
+    """The hash ranges of a Key_Shared consumer are empty, inverted or taken."""
+
+
+class CumulativeAcknowledgementNotAllowedError(PulsarException):
+    """Shared and Key_Shared subscriptions have no cumulative acknowledgement."""
+
+
+class TransactionCoordinatorNotFoundError(PulsarException):
+    """No coordinator serves the transaction."""
+
+
+class InvalidTxnStatusError(PulsarException):
+    """The transaction is in a state that does not allow this."""
+
+
+class NotAllowedError(PulsarException):
+    """The operation is not allowed now."""
+
+
+class TransactionConflict(PulsarException):
+    """Another transaction acknowledged the message first."""
+
+
+class TransactionNotFound(PulsarException):
+    """No such transaction."""
+
+
+class ProducerFenced(PulsarException):
+    """Another producer took the topic exclusively."""
+
+
+class MemoryBufferIsFull(PulsarException):
+    """The memory limit of the client is reached."""
+
+
+class Interrupted(PulsarException, KeyboardInterrupt):
+    """Ctrl-C arrived while blocked. Also a ``KeyboardInterrupt``."""
+
+
+class StorageError(BrokerPersistenceError):
+    """A file of the store is damaged, foreign, full or unusable.
+
+    Args:
+        detail: what is wrong (the same as ``reason``, for the first words of a raise).
+        path: the file. Code that parses bytes leaves it out; the caller adds it with `at`.
+        offset: byte offset in that file.
+        reason: what is wrong.
+        remedy: what to do about it.
+
+    Example:
+        >>> error = CorruptionError("the frame checksum does not match", offset=4096, remedy="run a check")
+        >>> str(error.at("t/00000000000000000007.log")).removeprefix("Pulsar error: BrokerPersistenceError: ")
+        't/00000000000000000007.log at offset 4096: the frame checksum does not match; run a check'
+        >>> error.offset, error.remedy
+        (4096, 'run a check')
+    """
+
+    path: str | None
+    offset: int | None
+    reason: str
+    remedy: str
+
+    def __init__(
+        self,
+        detail: str = "",
+        *,
+        path: str | os.PathLike[str] | None = None,
+        offset: int | None = None,
+        reason: str = "",
+        remedy: str = "",
+    ) -> None:
+        self.path = None if path is None else os.fspath(path)
+        self.offset = offset
+        self.reason = reason or detail
+        self.remedy = remedy
+        super().__init__(self._sentence())
+
+    def at(self: _Error, path: str | os.PathLike[str]) -> _Error:
+        """Name the file, unless it is named already, and return this very error (``raise error.at(path)``)."""
+        if self.path is None:
+            self.path = os.fspath(path)
+            self.args = (_describe(type(self), self._sentence()),)
+        return self
+
+    def _sentence(self) -> str:
+        place = self.path or ""
+        if self.offset is not None:
+            place = f"{place} at offset {self.offset}".strip()
+        sentence = ": ".join(part for part in (place, self.reason) if part)
+        return f"{sentence}; {self.remedy}" if self.remedy else sentence
+
+
+class CorruptionError(StorageError):
+    """Bytes of the store are not what was written. Nothing is deleted or cut on account of it."""
+
+
+class ForeignFileError(StorageError):
+    """The file or directory was not written by this package."""
+
+
+class UnsupportedFormatVersion(UnsupportedVersionError, StorageError):
+    """The file was written by a newer version, or on a machine of the other byte order."""
+
+
+class StorageFullError(StorageError, OSError):
+    """No space or quota is left. Nothing was published, and the store stays usable. Also an ``OSError``.
+
+    Example:
+        >>> StorageFullError("no room for 4 MiB", path="ctl").errno == errno_codes.ENOSPC
+        True
+    """
+
+    def __init__(
+        self,
+        detail: str = "",
+        *,
+        path: str | os.PathLike[str] | None = None,
+        offset: int | None = None,
+        reason: str = "",
+        remedy: str = "",
+        errno: int = errno_codes.ENOSPC,
+    ) -> None:
+        super().__init__(detail, path=path, offset=offset, reason=reason, remedy=remedy)
+        self.errno = errno
+
+
+class LockTimeout(Timeout):
+    """A file lock was not granted in time. The text names the lock and, where known, who holds it."""
+
+
+class NetworkFilesystemError(StorageError):
+    """The store lies on a network file system, where locks and memory maps are not shared between machines."""
+
+
+class PoisonedSegment(StorageError):
+    """The kernel could not flush a segment, so what it holds on disk is unknown. Writing goes on in a new one."""
+
+
+# The classes that derive directly from the base are Pulsar's own, named as their results.
+_CLASSES: dict[Result, type[PulsarException]] = {}
+for _kind in PulsarException.__subclasses__():
+    _kind.code = Result[_kind.__name__]
+    _CLASSES[_kind.code] = _kind
+
+
+def for_result(result: Result) -> type[PulsarException]:
+    """Return the exception class of ``result``.
+
+    Raises:
+        ValueError: ``result`` is `Result.Ok`, which is no error.
+
+    Example:
+        >>> for_result(Result.TopicNotFound)
+        <class 'embeddedpulsar.exceptions.TopicNotFound'>
+    """
+    try:
+        return _CLASSES[Result(result)]
+    except KeyError:
+        raise ValueError(f"{result} has no exception") from None
+
+
+def result_of(error: BaseException) -> Result:
+    """Return the `Result` a callback gets for ``error``; `Result.UnknownError` for what is not Pulsar's.
+
+    Example:
+        >>> result_of(LockTimeout()), result_of(KeyError())
+        (<Result.Timeout: 3>, <Result.UnknownError: 1>)
+    """
+    return error.code if isinstance(error, PulsarException) else Result.UnknownError

@@ -1,0 +1,180 @@
+"""The received message: a position in a decoded entry, whose fields are read when asked for. Hot."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
+
+from embeddedpulsar.message_id import MessageId, make
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+T = TypeVar("T")
+
+
+class DecodedEntry(Protocol):
+    """What a message needs of its entry; `format.entry.EntryView` is one.
+
+    ``payload`` holds the values of all messages, value ``i`` at ``offsets[i]:offsets[i + 1]``. A column the
+    entry does not have is None.
+    """
+
+    ledger_id: int
+    entry_id: int
+    publish_time: int
+    count: int
+    batched: bool
+    producer_name: str
+    first_sequence_id: int
+    schema_version: int
+    redelivery_count: int
+    payload: bytes
+    offsets: list[int]
+
+    def keys(self) -> Sequence[str | None] | None:
+        """Partition keys."""
+
+    def ordering_keys(self) -> Sequence[str | None] | None:
+        """Ordering keys."""
+
+    def properties(self, index: int) -> dict[str, str] | None:
+        """The properties of one message."""
+
+    def event_times(self) -> Sequence[int] | None:
+        """Event times, in ms."""
+
+    def sequence_ids(self) -> Sequence[int] | None:
+        """Sequence ids, where they do not simply count up."""
+
+    def null(self, index: int) -> bool:
+        """Whether the value of one message is null."""
+
+
+class ValueDecoder(Protocol):
+    """What a message needs of the consumer's schema."""
+
+    def decode(self, data: bytes, /) -> Any:
+        """Decode one value."""
+
+
+class Origin(Protocol):
+    """What the messages of one consumer on one topic have in common; one object per consumer and topic."""
+
+    topic_name: str
+    schema: ValueDecoder
+    partition: int
+
+
+class Message(Generic[T]):
+    """A message as received by a consumer, a reader or a listener.
+
+    Cheap to create: it refers to its entry, which is shared by all messages of a batch, and decodes a field
+    when the method is called. It stays valid after the consumer is closed, may be read by any thread, and
+    keeps the payload of its whole entry alive.
+
+    Messages are created by consumers and readers only. ``Message[dict]`` says what `value` returns; this
+    costs nothing at run time.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> from embeddedpulsar.schema import StringSchema
+        >>> entry = SimpleNamespace(ledger_id=7, entry_id=0, count=2, batched=True, payload=b"onetwo",
+        ...     offsets=[0, 3, 6], keys=lambda: None)
+        >>> origin = SimpleNamespace(topic_name="persistent://public/default/t", schema=StringSchema(),
+        ...     partition=-1)
+        >>> message = Message(entry, 1, origin)
+        >>> message.data(), message.value(), message.message_id(), message.partition_key()
+        (b'two', 'two', (7,0,-1,1), '')
+    """
+
+    __slots__ = ("_entry", "_index", "_origin")
+
+    def __init__(self, entry: DecodedEntry, index: int, origin: Origin) -> None:
+        self._entry = entry
+        self._index = index
+        self._origin = origin
+
+    def data(self) -> bytes:
+        """Return the payload, as it was sent. ``b""`` for a null value."""
+        entry = self._entry
+        offsets = entry.offsets
+        index = self._index
+        return entry.payload[offsets[index] : offsets[index + 1]]
+
+    def value(self) -> T:
+        """Return the payload decoded by the schema of the consumer.
+
+        Raises:
+            Exception: whatever the schema raises for a payload that does not fit it. A null value is passed
+                to the schema as ``b""``, as in ``pulsar-client``; ask `has_null_value` first.
+        """
+        return cast("T", self._origin.schema.decode(self.data()))
+
+    def message_id(self) -> MessageId:
+        """Return the id of the message. Ids received equal the ids `Producer.send` returned."""
+        entry = self._entry
+        partition = self._origin.partition
+        if entry.batched:
+            return make(entry.ledger_id, entry.entry_id, self._index, partition, entry.count)
+        return make(entry.ledger_id, entry.entry_id, -1, partition, 0)
+
+    def topic_name(self) -> str:
+        """Return the full name of the topic; on a partitioned topic, of the partition."""
+        return self._origin.topic_name
+
+    def properties(self) -> dict[str, str]:
+        """Return the properties, a new dict; empty if there are none."""
+        return dict(self._entry.properties(self._index) or ())
+
+    def partition_key(self) -> str:
+        """Return the key of the message, ``""`` if it has none."""
+        keys = self._entry.keys()
+        return (keys[self._index] or "") if keys is not None else ""
+
+    def ordering_key(self) -> str:
+        """Return the ordering key, ``""`` if it has none."""
+        keys = self._entry.ordering_keys()
+        return (keys[self._index] or "") if keys is not None else ""
+
+    def publish_timestamp(self) -> int:
+        """Return the time of publication in milliseconds since 1970 (UTC). Never falls within a topic."""
+        return self._entry.publish_time
+
+    def event_timestamp(self) -> int:
+        """Return the event time the producer set, in milliseconds since 1970 (UTC); 0 if it set none."""
+        times = self._entry.event_times()
+        return times[self._index] if times is not None else 0
+
+    def redelivery_count(self) -> int:
+        """Return how often the message was given back before; counted on Shared and Key_Shared only."""
+        return self._entry.redelivery_count
+
+    def schema_version(self) -> str:
+        """Return the version of the schema the message was written with.
+
+        Eight characters holding a big-endian counter, as in ``pulsar-client``; ``""`` without a schema.
+        """
+        version = self._entry.schema_version
+        return version.to_bytes(8, "big").decode("latin-1") if version >= 0 else ""
+
+    def producer_name(self) -> str:
+        """Return the name of the producer."""
+        return self._entry.producer_name
+
+    def sequence_id(self) -> int:
+        """Return the sequence id the producer gave the message (not in ``pulsar-client``)."""
+        ids = self._entry.sequence_ids()
+        return ids[self._index] if ids is not None else self._entry.first_sequence_id + self._index
+
+    def has_null_value(self) -> bool:
+        """Return whether None was sent; an empty payload is not null."""
+        return self._entry.null(self._index)
+
+    def encryption_context(self) -> None:
+        """Return None: the message was not encrypted (encryption is not built yet)."""
+        return
+
+    def __repr__(self) -> str:
+        key = self.partition_key()
+        label = f" key={key!r}" if key else ""
+        return f"<Message {self.message_id()} of {self.topic_name()}{label} {len(self.data())} bytes>"

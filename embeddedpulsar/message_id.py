@@ -1,0 +1,263 @@
+"""Message identifiers: where a message stands in its topic, their odd order, and their wire form."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+_LATEST = 0x7FFFFFFFFFFFFFFF
+_MASK = 0xFFFFFFFFFFFFFFFF
+_PARSE_ERROR = "Failed to parse serialized message id"
+
+
+class MessageId:
+    """The identity of one message: ledger, entry, index in its batch, and partition.
+
+    Immutable by convention; safe to share between threads and processes. The text form is
+    ``(ledger,entry,partition,batch_index)``, and the binary form is Pulsar's, so ids may be stored by one
+    client and read by the other.
+
+    Ids order by ledger, entry and batch index, while equality also compares the partition. So two ids that
+    differ in nothing but the partition are neither equal nor less, and each counts as greater: this is what
+    ``pulsar-client`` does. Unlike there, ids are hashable.
+
+    Args:
+        partition: index of the partition; -1 when the topic is not partitioned.
+        ledger_id: the ledger; -1 in `MessageId.earliest`.
+        entry_id: the entry within the ledger.
+        batch_index: index within the batch; -1 for a message that was not batched.
+
+    Raises:
+        TypeError: an argument is not an int.
+
+    Example:
+        >>> first, second = MessageId(-1, 7, 0, 3), MessageId(-1, 7, 1)
+        >>> first, second > first, MessageId.deserialize(first.serialize()) == first
+        ((7,0,-1,3), True, True)
+    """
+
+    __slots__ = ("_batch_index", "_batch_size", "_entry", "_first_chunk", "_ledger", "_partition", "_topic")
+
+    _partition: int
+    _ledger: int
+    _entry: int
+    _batch_index: int
+    _batch_size: int  # messages of the batch; 0 = unknown
+    _first_chunk: MessageId  # set only on the id of a chunked message
+    _topic: str  # set only by deserialize(topic=...) and by consumers of several topics
+
+    earliest: ClassVar[MessageId]
+    latest: ClassVar[MessageId]
+
+    def __init__(
+        self, partition: int = -1, ledger_id: int = -1, entry_id: int = -1, batch_index: int = -1
+    ) -> None:
+        if not type(partition) is type(ledger_id) is type(entry_id) is type(batch_index) is int:
+            for number in (partition, ledger_id, entry_id, batch_index):
+                if not isinstance(number, int):
+                    raise TypeError(f"a MessageId is made of ints, not of {type(number).__name__}")
+        self._partition = partition
+        self._ledger = ledger_id
+        self._entry = entry_id
+        self._batch_index = batch_index
+        self._batch_size = 0
+
+    def ledger_id(self) -> int:
+        """Return the ledger id."""
+        return self._ledger
+
+    def entry_id(self) -> int:
+        """Return the entry id."""
+        return self._entry
+
+    def batch_index(self) -> int:
+        """Return the index within the batch, or -1."""
+        return self._batch_index
+
+    def partition(self) -> int:
+        """Return the partition index, or -1."""
+        return self._partition
+
+    def serialize(self) -> bytes:
+        """Return the id in Pulsar's binary form (the protobuf message ``MessageIdData``).
+
+        Example:
+            >>> MessageId(0, 1, 2, 3).serialize().hex()
+            '0801100218002003'
+        """
+        parts = [b"\x08", _varint(self._ledger), b"\x10", _varint(self._entry)]
+        if self._partition != -1:
+            parts += (b"\x18", _varint(self._partition))
+        if self._batch_index != -1:
+            parts += (b"\x20", _varint(self._batch_index))
+        if self._batch_size:
+            parts += (b"\x30", _varint(self._batch_size))
+        first_chunk = getattr(self, "_first_chunk", None)
+        if first_chunk is not None:
+            nested = first_chunk.serialize()
+            parts += (b"\x3a", _varint(len(nested)), nested)
+        return b"".join(parts)
+
+    @staticmethod
+    def deserialize(message_id_bytes: bytes, topic: str | None = None) -> MessageId:
+        """Return the id that `serialize` wrote, here or in any other Pulsar client.
+
+        Args:
+            message_id_bytes: the binary form.
+            topic: full name of the topic; consumers of several topics need it to acknowledge or seek.
+
+        Raises:
+            ValueError: the bytes are not a message id.
+
+        Example:
+            >>> MessageId.deserialize(bytes.fromhex("08051006"))
+            (5,6,-1,-1)
+        """
+        if not isinstance(message_id_bytes, bytes | bytearray | memoryview):
+            raise ValueError(_PARSE_ERROR)
+        self = _parse(bytes(message_id_bytes), nested=False)
+        if topic is not None:
+            self._topic = topic
+        return self
+
+    @classmethod
+    def wrap(cls, msg_id: MessageId) -> MessageId:
+        """Return ``msg_id`` itself: there is one class of ids here, where ``pulsar-client`` has two."""
+        return msg_id
+
+    def __repr__(self) -> str:
+        text = f"({self._ledger},{self._entry},{self._partition},{self._batch_index})"
+        first_chunk = getattr(self, "_first_chunk", None)
+        return text if first_chunk is None else f"{first_chunk!r};{text}"
+
+    def __hash__(self) -> int:
+        return hash((self._ledger, self._entry, self._batch_index))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, MessageId):
+            return NotImplemented
+        return (
+            self._entry == other._entry
+            and self._ledger == other._ledger
+            and self._batch_index == other._batch_index
+            and self._partition == other._partition
+        )
+
+    def __lt__(self, other: object) -> bool:
+        if not isinstance(other, MessageId):
+            return NotImplemented
+        return _order(self) < _order(other)
+
+    def __le__(self, other: object) -> bool:
+        if not isinstance(other, MessageId):
+            return NotImplemented
+        return self == other or self < other
+
+    def __gt__(self, other: object) -> bool:
+        if not isinstance(other, MessageId):
+            return NotImplemented
+        return self != other and not self < other
+
+    def __ge__(self, other: object) -> bool:
+        if not isinstance(other, MessageId):
+            return NotImplemented
+        return not self < other
+
+
+def make(ledger: int, entry: int, batch_index: int, partition: int, batch_size: int) -> MessageId:
+    """Return an id from ints known to be good. Hot: 0.2 us, without the checks of the constructor.
+
+    Example:
+        >>> make(7, 1, 0, -1, 10)
+        (7,1,-1,0)
+    """
+    self = _new(MessageId)
+    self._ledger = ledger
+    self._entry = entry
+    self._batch_index = batch_index
+    self._partition = partition
+    self._batch_size = batch_size
+    return self
+
+
+_new = object.__new__
+
+
+def _order(message_id: MessageId) -> tuple[int, int, int]:
+    return (message_id._ledger, message_id._entry, message_id._batch_index)
+
+
+def _varint(value: int) -> bytes:
+    value &= _MASK  # a negative number is written as its 64-bit two's complement
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 70, 7):
+        if at >= len(data):
+            break
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value & _MASK, at
+    raise ValueError(_PARSE_ERROR)
+
+
+def _signed(value: int, bits: int) -> int:
+    value &= (1 << bits) - 1
+    return value - (1 << bits) if value >> (bits - 1) else value
+
+
+def _skip(data: bytes, at: int, wire_type: int) -> int:
+    if wire_type == 0:
+        return _read_varint(data, at)[1]
+    if wire_type == 2:
+        length, at = _read_varint(data, at)
+    elif wire_type in (1, 5):
+        length = 8 if wire_type == 1 else 4
+    else:
+        raise ValueError(_PARSE_ERROR)
+    if length > len(data) - at:
+        raise ValueError(_PARSE_ERROR)
+    return at + length
+
+
+def _parse(data: bytes, *, nested: bool) -> MessageId:
+    numbers: dict[int, int] = {}
+    first_chunk: MessageId | None = None
+    at = 0
+    while at < len(data):
+        key, at = _read_varint(data, at)
+        field, wire_type = key >> 3, key & 7
+        if field == 7 and wire_type == 2 and not nested:
+            start = _read_varint(data, at)[1]
+            at = _skip(data, at, wire_type)
+            first_chunk = _parse(data[start:at], nested=True)
+        elif wire_type == 0:
+            numbers[field], at = _read_varint(data, at)
+        elif field == 0:
+            raise ValueError(_PARSE_ERROR)
+        else:
+            at = _skip(data, at, wire_type)
+    if 1 not in numbers or 2 not in numbers:
+        raise ValueError(_PARSE_ERROR)
+    self = make(
+        _signed(numbers[1], 64),
+        _signed(numbers[2], 64),
+        _signed(numbers.get(4, -1), 32),
+        _signed(numbers.get(3, -1), 32),
+        max(_signed(numbers.get(6, 0), 32), 0),
+    )
+    if first_chunk is not None:
+        self._first_chunk = first_chunk
+    return self
+
+
+MessageId.earliest = make(-1, -1, -1, -1, 0)
+MessageId.latest = make(_LATEST, _LATEST, -1, -1, 0)

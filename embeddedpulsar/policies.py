@@ -1,0 +1,305 @@
+"""Policies of a consumer: batch receive, Key_Shared, dead letters. Checked when they are made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from embeddedpulsar.enums import KeySharedMode
+
+_DEFAULT_BATCH_BYTES = 10 * 1024 * 1024
+_LAST_SLOT = 65535
+
+
+class BatchReceivePolicy:
+    """The limits of `Consumer.batch_receive`, in the form ``ConsumerBatchReceivePolicy.policy()`` returns.
+
+    Example:
+        >>> BatchReceivePolicy(100, 0, 10).getMaxNumMessages()
+        100
+    """
+
+    __slots__ = ("_max_bytes", "_max_messages", "_timeout_ms")
+
+    def __init__(
+        self, max_num_messages: int = -1, max_num_bytes: int = _DEFAULT_BATCH_BYTES, timeout_ms: int = 100
+    ) -> None:
+        if max_num_messages <= 0 and max_num_bytes <= 0 and timeout_ms <= 0:
+            raise ValueError("At least one of maxNumMessages, maxNumBytes and timeoutMs must be specified.")
+        if max_num_messages <= 0 and max_num_bytes <= 0:
+            max_num_messages, max_num_bytes = -1, _DEFAULT_BATCH_BYTES
+        self._max_messages = max_num_messages
+        self._max_bytes = max_num_bytes
+        self._timeout_ms = timeout_ms
+
+    def getMaxNumMessages(self) -> int:
+        """Return the most messages of one batch; no limit if not positive."""
+        return self._max_messages
+
+    def getMaxNumBytes(self) -> int:
+        """Return the most payload bytes of one batch; no limit if not positive."""
+        return self._max_bytes
+
+    def getTimeoutMs(self) -> int:
+        """Return how long to wait for a full batch; for ever if not positive."""
+        return self._timeout_ms
+
+    def __repr__(self) -> str:
+        return f"<BatchReceivePolicy {self._max_messages} messages, {self._max_bytes} bytes, {self._timeout_ms} ms>"
+
+
+class ConsumerBatchReceivePolicy:
+    """When `Consumer.batch_receive` returns: at so many messages, so many bytes, or after so long.
+
+    Args:
+        max_num_message: most messages of one batch; no limit if not positive.
+        max_num_bytes: most payload bytes of one batch; no limit if not positive. Without either limit,
+            10 MiB is used.
+        timeout_ms: longest wait for a full batch; for ever if not positive.
+
+    Raises:
+        ValueError: none of the three is positive.
+
+    Example:
+        >>> ConsumerBatchReceivePolicy(100, -1, 50)
+        ConsumerBatchReceivePolicy(max_num_message=100, max_num_bytes=-1, timeout_ms=50)
+    """
+
+    def __init__(self, max_num_message: int, max_num_bytes: int, timeout_ms: int) -> None:
+        self._policy = BatchReceivePolicy(
+            _int("max_num_message", max_num_message),
+            _int("max_num_bytes", max_num_bytes),
+            _int("timeout_ms", timeout_ms),
+        )
+
+    def policy(self) -> BatchReceivePolicy:
+        """Return the limits as they apply."""
+        return self._policy
+
+    def __repr__(self) -> str:
+        policy = self._policy
+        return (
+            f"ConsumerBatchReceivePolicy(max_num_message={policy.getMaxNumMessages()}, "
+            f"max_num_bytes={policy.getMaxNumBytes()}, timeout_ms={policy.getTimeoutMs()})"
+        )
+
+
+class KeySharedPolicy:
+    """A Key_Shared policy in the form ``ConsumerKeySharedPolicy.policy()`` returns: built by setters.
+
+    Example:
+        >>> KeySharedPolicy().set_sticky_ranges([(0, 99)]).get_sticky_ranges()
+        [(0, 99)]
+    """
+
+    __slots__ = ("_allow_out_of_order", "_mode", "_ranges")
+
+    def __init__(self) -> None:
+        self._mode = KeySharedMode.AutoSplit
+        self._allow_out_of_order = False
+        self._ranges: list[tuple[int, int]] = []
+
+    def set_key_shared_mode(self, mode: KeySharedMode) -> KeySharedPolicy:
+        """Set who divides the hash range, and return this policy."""
+        if not isinstance(mode, KeySharedMode):
+            raise TypeError(f"key_shared_mode must be a KeySharedMode, not {type(mode).__name__}")
+        self._mode = mode
+        return self
+
+    def get_key_shared_mode(self) -> KeySharedMode:
+        """Return who divides the hash range."""
+        return self._mode
+
+    def set_allow_out_of_order_delivery(self, allow: bool) -> KeySharedPolicy:
+        """Set whether order may be given up when consumers come and go, and return this policy."""
+        self._allow_out_of_order = bool(allow)
+        return self
+
+    def is_allow_out_of_order_delivery(self) -> bool:
+        """Return whether order may be given up when consumers come and go."""
+        return self._allow_out_of_order
+
+    def set_sticky_ranges(self, ranges: Sequence[tuple[int, int]]) -> KeySharedPolicy:
+        """Set the hash ranges this consumer takes, both ends included, and return this policy."""
+        self._ranges = _checked_ranges(ranges)
+        return self
+
+    def get_sticky_ranges(self) -> list[tuple[int, int]]:
+        """Return the hash ranges this consumer takes."""
+        return list(self._ranges)
+
+
+class ConsumerKeySharedPolicy:
+    """How the consumers of a Key_Shared subscription divide the keys.
+
+    Args:
+        key_shared_mode: ``AutoSplit``: the store divides the hash range. ``Sticky``: each consumer says.
+        allow_out_of_order_delivery: with ``AutoSplit``, do not hold a key back while messages of it are
+            unacknowledged at the consumer that had it before.
+        sticky_ranges: ranges of slots 0..65535, both ends included; required with ``Sticky``.
+
+    Raises:
+        ValueError: the ranges are missing, empty, outside 0..65535, or overlap each other.
+
+    Example:
+        >>> ConsumerKeySharedPolicy(KeySharedMode.Sticky, sticky_ranges=[(0, 32767)]).sticky_ranges
+        [(0, 32767)]
+    """
+
+    def __init__(
+        self,
+        key_shared_mode: KeySharedMode = KeySharedMode.AutoSplit,
+        allow_out_of_order_delivery: bool = False,
+        sticky_ranges: list[tuple[int, int]] | None = None,
+    ) -> None:
+        if key_shared_mode == KeySharedMode.Sticky and sticky_ranges is None:
+            raise ValueError(
+                "When using key_shared_mode = KeySharedMode.Sticky you must also provide sticky_ranges"
+            )
+        self._policy = KeySharedPolicy().set_key_shared_mode(key_shared_mode)
+        self._policy.set_allow_out_of_order_delivery(allow_out_of_order_delivery)
+        if sticky_ranges is not None:
+            self._policy.set_sticky_ranges(sticky_ranges)
+
+    @property
+    def key_shared_mode(self) -> KeySharedMode:
+        """Who divides the hash range."""
+        return self._policy.get_key_shared_mode()
+
+    @property
+    def allow_out_of_order_delivery(self) -> bool:
+        """Whether order may be given up when consumers come and go."""
+        return self._policy.is_allow_out_of_order_delivery()
+
+    @property
+    def sticky_ranges(self) -> list[tuple[int, int]]:
+        """The hash ranges this consumer takes; empty with ``AutoSplit``."""
+        return self._policy.get_sticky_ranges()
+
+    def policy(self) -> KeySharedPolicy:
+        """Return the policy in the form the client uses."""
+        return self._policy
+
+    def __repr__(self) -> str:
+        return (
+            f"ConsumerKeySharedPolicy({self.key_shared_mode}, "
+            f"allow_out_of_order_delivery={self.allow_out_of_order_delivery}, sticky_ranges={self.sticky_ranges})"
+        )
+
+
+class DeadLetterPolicyBuilder:
+    """Builds a `ConsumerDeadLetterPolicy` by setters, for code written against that name.
+
+    Example:
+        >>> DeadLetterPolicyBuilder().maxRedeliverCount(3).deadLetterTopic("dead").build()
+        ConsumerDeadLetterPolicy(3, dead_letter_topic='dead', initial_subscription_name='')
+    """
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._topic = ""
+        self._subscription = ""
+
+    def maxRedeliverCount(self, count: int) -> DeadLetterPolicyBuilder:
+        """Set how often a message is given again before it moves."""
+        self._count = _int("max_redeliver_count", count)
+        return self
+
+    def deadLetterTopic(self, topic: str) -> DeadLetterPolicyBuilder:
+        """Set the topic dead letters move to."""
+        self._topic = _text("dead_letter_topic", topic)
+        return self
+
+    def initialSubscriptionName(self, name: str) -> DeadLetterPolicyBuilder:
+        """Set the subscription to create with that topic."""
+        self._subscription = _text("initial_subscription_name", name)
+        return self
+
+    def build(self) -> ConsumerDeadLetterPolicy:
+        """Return the policy."""
+        return ConsumerDeadLetterPolicy(self._count, self._topic or None, self._subscription or None)
+
+
+class ConsumerDeadLetterPolicy:
+    """When a message that keeps coming back is moved to another topic. Shared and Key_Shared only.
+
+    Args:
+        max_redeliver_count: deliveries after the first; the application sees a message this often plus once.
+        dead_letter_topic: where it moves; default ``<topic>-<subscription>-DLQ``.
+        initial_subscription_name: subscription created with the dead letter topic, so that nothing sent
+            there is lost.
+
+    Raises:
+        ValueError: ``max_redeliver_count`` is None or below 1.
+
+    Example:
+        >>> ConsumerDeadLetterPolicy(3).max_redeliver_count
+        3
+    """
+
+    def __init__(
+        self,
+        max_redeliver_count: int,
+        dead_letter_topic: str | None = None,
+        initial_subscription_name: str | None = None,
+    ) -> None:
+        if max_redeliver_count is None or max_redeliver_count < 1:
+            raise ValueError("max_redeliver_count must be greater than 0")
+        self._max_redeliver_count = _int("max_redeliver_count", max_redeliver_count)
+        self._topic = _text("dead_letter_topic", dead_letter_topic or "")
+        self._subscription = _text("initial_subscription_name", initial_subscription_name or "")
+
+    @property
+    def max_redeliver_count(self) -> int:
+        """Deliveries after the first."""
+        return self._max_redeliver_count
+
+    @property
+    def dead_letter_topic(self) -> str:
+        """The topic dead letters move to; ``""`` for the default name."""
+        return self._topic
+
+    @property
+    def initial_subscription_name(self) -> str:
+        """The subscription created with the dead letter topic; ``""`` for none."""
+        return self._subscription
+
+    def policy(self) -> ConsumerDeadLetterPolicy:
+        """Return this policy."""
+        return self
+
+    def __repr__(self) -> str:
+        return (
+            f"ConsumerDeadLetterPolicy({self._max_redeliver_count}, dead_letter_topic={self._topic!r}, "
+            f"initial_subscription_name={self._subscription!r})"
+        )
+
+
+def _int(name: str, value: object) -> int:
+    if not isinstance(value, int):
+        raise TypeError(f"{name} must be an int, not {type(value).__name__}")
+    return int(value)
+
+
+def _text(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be a str, not {type(value).__name__}")
+    return value
+
+
+def _checked_ranges(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    if not ranges:
+        raise ValueError("Ranges for KeyShared policy must not be empty.")
+    checked: list[tuple[int, int]] = []
+    for pair in ranges:
+        if len(pair) != 2:
+            raise TypeError(f"a sticky range is a pair (first, last), not {pair!r}")
+        start, end = _int("sticky_ranges", pair[0]), _int("sticky_ranges", pair[1])
+        if start < 0 or end > _LAST_SLOT:
+            raise ValueError("KeySharedPolicy Exception: Ranges must be [0, 65535].")
+        checked.append((start, end))
+    # Equal pairs and inverted ones pass here, as in pulsar-client; the subscription refuses them.
+    for one, other in pairwise(sorted(set(checked))):
+        if other[0] <= one[1]:
+            raise ValueError("Ranges for KeyShared policy with overlap.")
+    return checked

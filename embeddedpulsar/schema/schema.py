@@ -1,0 +1,121 @@
+"""What a schema is: the codec of a message's value, and a description of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from embeddedpulsar.enums import SchemaType
+
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+T = TypeVar("T")
+
+
+class SchemaInfo:
+    """The description of a schema: its type, its name, and its definition as text.
+
+    Example:
+        >>> info = SchemaInfo(SchemaType.STRING, "STRING", "")
+        >>> info.schema_type(), info.name(), info.schema()
+        (<SchemaType.STRING: 1>, 'STRING', '')
+    """
+
+    __slots__ = ("_definition", "_name", "_type")
+
+    def __init__(self, schema_type: SchemaType, name: str, schema: str) -> None:
+        self._type = schema_type
+        self._name = name
+        self._definition = schema
+
+    def schema_type(self) -> SchemaType:
+        """Return the type."""
+        return self._type
+
+    def name(self) -> str:
+        """Return the name."""
+        return self._name
+
+    def schema(self) -> str:
+        """Return the definition: JSON text, ``"null"`` for schemas that need none."""
+        return self._definition
+
+    def __repr__(self) -> str:
+        return f"<SchemaInfo {self._type} {self._name!r}>"
+
+
+class Schema(Generic[T]):
+    """Base of all schemas. Stateless, so one object may serve any number of producers and consumers.
+
+    Derive from it to give a topic a codec of your own: override `encode` and `decode`.
+
+    Args:
+        record_cls: the class of the values.
+        schema_type: the type that is stored with the topic.
+        schema_definition: the definition, JSON text or an object that `json.dumps` takes; None if it needs none.
+        schema_name: the name that is stored with the topic.
+
+    Example:
+        >>> class Number(Schema[int]):
+        ...     def __init__(self):
+        ...         super().__init__(int, SchemaType.BYTES, None, "BYTES")
+        ...     def encode(self, obj):
+        ...         self._validate_object_type(obj)
+        ...         return str(obj).encode()
+        ...     def decode(self, data):
+        ...         return int(data)
+        >>> Number().decode(Number().encode(42))
+        42
+    """
+
+    def __init__(
+        self, record_cls: type[Any], schema_type: SchemaType, schema_definition: object, schema_name: str
+    ) -> None:
+        import json  # only schemas need it, and an import of the package should stay cheap
+
+        self._record_cls = record_cls
+        self._schema_info = SchemaInfo(schema_type, schema_name, json.dumps(schema_definition, indent=True))
+
+    def encode(self, obj: T) -> bytes:
+        """Return the payload of ``obj``.
+
+        Raises:
+            TypeError: ``obj`` is not of the class this schema is for.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not define encode()")
+
+    def decode(self, data: bytes) -> T:
+        """Return the value of a payload."""
+        raise NotImplementedError(f"{type(self).__name__} does not define decode()")
+
+    def decode_message(self, msg: Any) -> T:
+        """Return the value of a message."""
+        return self.decode(msg.data())
+
+    def schema_info(self) -> SchemaInfo:
+        """Return the description of this schema."""
+        return self._schema_info
+
+    def attach_client(self, client: Any) -> None:
+        """Called once by the client that uses the schema; schemas that need a registry override it."""
+
+    def _validate_object_type(self, obj: object) -> None:
+        if not isinstance(obj, self._record_cls):
+            raise TypeError(f"Invalid record obj of type {type(obj)} - expected type is {self._record_cls}")
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"
+
+
+class RegistrySchema(Schema[Any]):
+    """A schema whose definition is checked against the topic's: this needs the schema registry."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        _not_built(type(self).__name__)
+
+
+def _not_built(name: str) -> NoReturn:
+    raise NotImplementedError(
+        f"{name} needs the schema registry, which is not built yet; "
+        "use BytesSchema or StringSchema, or derive a codec of your own from Schema"
+    )

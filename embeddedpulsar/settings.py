@@ -1,0 +1,148 @@
+"""Broker settings: the switches of a store, with Pulsar's names, from ``<root>/broker.conf``."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from embeddedpulsar.exceptions import InvalidConfiguration
+
+_TRUE = frozenset(("true", "yes", "on", "1"))
+_FALSE = frozenset(("false", "no", "off", "0"))
+
+# Settings whose feature is not built: they may be stated, but only with the value that changes nothing.
+_ABSENT: dict[str, str] = {
+    "brokerDeduplicationEnabled": "message deduplication",
+    "transactionCoordinatorEnabled": "transactions",
+    "brokerDeleteInactiveTopicsEnabled": "deletion of inactive topics",
+    "ttlDurationDefaultInSeconds": "message expiry",
+    "defaultRetentionTimeInMinutes": "retention",
+    "defaultRetentionSizeInMB": "retention",
+    "backlogQuotaDefaultLimitBytes": "backlog quotas",
+    "backlogQuotaDefaultLimitSecond": "backlog quotas",
+    "subscriptionExpirationTimeMinutes": "expiry of subscriptions",
+    "allowAutoTopicCreationType": "partitioned topics",
+    "defaultNumPartitions": "partitioned topics",
+}
+
+
+class BrokerSettings(NamedTuple):
+    """The settings of one store. Immutable; every process that opens the store reads the same file.
+
+    Fields have Pulsar's own names and defaults, except where a comment says otherwise. Read them from text
+    with `parse`.
+
+    Attributes:
+        unknown: names in the text that are no setting here; the store warns about them.
+
+    Example:
+        >>> settings = BrokerSettings.parse("maxMessageSize = 1048576  # 1 MiB")
+        >>> settings.maxMessageSize, settings.allowAutoTopicCreation
+        (1048576, True)
+    """
+
+    # Messages and segments
+    maxMessageSize: int = 5_242_880
+    managedLedgerMaxSizePerLedgerMbytes: int = 64  # Pulsar: 2048; a segment is one file, mapped as a whole
+    managedLedgerMaxEntriesPerLedger: int = 250_000  # Pulsar: 50000
+    managedLedgerMaxLedgerRolloverTimeMinutes: int = 240
+    # Topics and subscriptions
+    allowAutoTopicCreation: bool = True
+    allowAutoTopicCreationType: str = "non-partitioned"
+    defaultNumPartitions: int = 1
+    allowAutoSubscriptionCreation: bool = True
+    brokerDeleteInactiveTopicsEnabled: bool = False  # Pulsar: true
+    subscriptionExpirationTimeMinutes: int = 0
+    # Dispatch
+    keepAliveIntervalSeconds: int = 30
+    acknowledgmentAtBatchIndexLevelEnabled: bool = True  # Pulsar: false
+    maxUnackedMessagesPerConsumer: int = 50_000
+    maxUnackedMessagesPerSubscription: int = 200_000
+    maxConsumersPerSubscription: int = 0
+    maxProducersPerTopic: int = 0
+    dispatcherMaxRoundRobinBatchSize: int = 20
+    subscriptionKeySharedUseConsistentHashing: bool = False  # Pulsar: true since 3.0
+    subscriptionKeySharedConsistentHashingReplicaPoints: int = 100
+    subscriptionKeySharedUseClassicPersistentImplementation: bool = False
+    activeConsumerFailoverConsistentHashing: bool = False
+    activeConsumerFailoverDelayTimeMillis: int = 0  # Pulsar: 1000
+    # Delayed delivery
+    delayedDeliveryEnabled: bool = True
+    delayedDeliveryTickTimeMillis: int = 1000
+    isDelayedDeliveryDeliverAtTimeStrict: bool = True  # Pulsar: false
+    # Keeping and dropping
+    brokerDeduplicationEnabled: bool = False
+    ttlDurationDefaultInSeconds: int = 0
+    defaultRetentionTimeInMinutes: int = 0
+    defaultRetentionSizeInMB: int = 0
+    backlogQuotaDefaultLimitBytes: int = -1
+    backlogQuotaDefaultLimitSecond: int = -1
+    transactionCoordinatorEnabled: bool = False
+
+    unknown: tuple[str, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> BrokerSettings:
+        """Read ``name=value`` lines; ``#`` starts a comment, later lines win.
+
+        Raises:
+            InvalidConfiguration: a line or a value cannot be read; the text names the line.
+
+        Example:
+            >>> BrokerSettings.parse("zookeeperServers=localhost").unknown
+            ('zookeeperServers',)
+        """
+        values: dict[str, int | bool | str] = {}
+        unknown: dict[str, None] = {}
+        for number, line in enumerate(text.splitlines(), 1):
+            line = line.partition("#")[0].strip()
+            if not line:
+                continue
+            name, separator, value = (part.strip() for part in line.partition("="))
+            if not separator or not name:
+                raise InvalidConfiguration(f"broker.conf line {number}: write name=value, not {line!r}")
+            if name not in cls._field_defaults or name == "unknown":
+                unknown[name] = None
+            elif value:  # an empty value means the default, as in the file Pulsar ships
+                values[name] = _read(number, name, value, cls._field_defaults[name])
+            else:
+                values.pop(name, None)
+        return cls()._replace(unknown=tuple(unknown), **values)
+
+    def check_supported(self) -> None:
+        """Refuse settings that switch on what is not built.
+
+        Raises:
+            InvalidConfiguration: names the setting, its feature, and the value it may have.
+
+        Example:
+            >>> BrokerSettings.parse("brokerDeduplicationEnabled=true").check_supported()
+            Traceback (most recent call last):
+            embeddedpulsar.exceptions.InvalidConfiguration: Pulsar error: InvalidConfiguration: broker.conf: ...
+        """
+        for name, feature in _ABSENT.items():
+            default = self._field_defaults[name]
+            if getattr(self, name) != default:
+                raise InvalidConfiguration(
+                    f"broker.conf: {name} needs {feature}, which is not built yet; "
+                    f"remove the line or set it to {_write(default)}"
+                )
+
+
+def _read(line: int, name: str, value: str, default: object) -> int | bool | str:
+    if isinstance(default, bool):
+        word = value.lower()
+        if word in _TRUE or word in _FALSE:
+            return word in _TRUE
+        raise InvalidConfiguration(f"broker.conf line {line}: {name} is true or false, not {value!r}")
+    if isinstance(default, int):
+        try:
+            return int(value)
+        except ValueError:
+            raise InvalidConfiguration(
+                f"broker.conf line {line}: {name} is a number, not {value!r}"
+            ) from None
+    return value
+
+
+def _write(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

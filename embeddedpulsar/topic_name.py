@@ -1,0 +1,181 @@
+"""Topic names: parsing, partitions, and the directory a topic or subscription is kept in."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from embeddedpulsar.exceptions import InvalidTopicName
+
+PERSISTENT = "persistent"
+NON_PERSISTENT = "non-persistent"
+PARTITION_SUFFIX = "-partition-"
+MAX_PART_LENGTH = 255
+
+_is_plain = re.compile(r"[A-Za-z0-9_\-=:.]+").fullmatch
+_is_canonical_number = re.compile(r"0|[1-9][0-9]{0,8}").fullmatch
+_not_slug = re.compile(r"[^a-z0-9]+")
+
+
+class TopicName(NamedTuple):
+    """A parsed topic name. Immutable; equal names parse to equal values.
+
+    Attributes:
+        domain: ``persistent`` or ``non-persistent``.
+        tenant: the tenant.
+        namespace: the namespace; ``cluster/namespace`` in a legacy four-part name.
+        local: the rest of the name, further slashes included.
+        partition: index of the partition this name stands for, or -1.
+
+    Example:
+        >>> name = TopicName.parse("orders-partition-2")
+        >>> name.full, name.partition, name.base
+        ('persistent://public/default/orders-partition-2', 2, 'persistent://public/default/orders')
+    """
+
+    domain: str
+    tenant: str
+    namespace: str
+    local: str
+    partition: int = -1
+
+    @classmethod
+    def parse(cls, text: str) -> TopicName:
+        """Parse a short name (``orders``), ``tenant/namespace/topic``, or a full name with its domain.
+
+        Without a domain there must be one part or three. With one, two parts and the rest are tenant,
+        namespace and local name, except that four or more parts are read as Pulsar's legacy form
+        ``tenant/cluster/namespace/local``, as its clients do.
+
+        Raises:
+            InvalidTopicName: the text is not a topic name. Stricter than Pulsar in one point: control
+                characters, text that is not in Unicode NFC form and parts over 255 characters are refused.
+
+        Example:
+            >>> TopicName.parse("acme/sales/orders").full
+            'persistent://acme/sales/orders'
+            >>> TopicName.parse("a/b")
+            Traceback (most recent call last):
+            embeddedpulsar.exceptions.InvalidTopicName: Pulsar error: InvalidTopicName: 'a/b': ...
+        """
+        if not isinstance(text, str):
+            raise InvalidTopicName(f"{text!r}: a topic name is a str, not {type(text).__name__}")
+        domain, separator, path = text.partition("://")
+        if separator:
+            parts = path.split("/", 3)
+        else:
+            domain, parts = PERSISTENT, text.split("/")
+            if len(parts) == 1:
+                parts = ["public", "default", text]
+            elif len(parts) != 3:
+                raise _invalid(text, "without a domain write 'topic' or 'tenant/namespace/topic'")
+        if domain not in (PERSISTENT, NON_PERSISTENT):
+            raise _invalid(text, f"the domain is persistent or non-persistent, not {domain!r}")
+        if len(parts) < 3:
+            raise _invalid(text, "after the domain write 'tenant/namespace/topic'")
+        *owners, local = parts
+        for part in owners:
+            if not _is_plain(part):
+                raise _invalid(text, "tenant and namespace are made of A-Z a-z 0-9 _ - = : . and not empty")
+        for part in parts:
+            _check_part(text, part)
+        return cls(domain, owners[0], "/".join(owners[1:]), local, partition_index(local))
+
+    @property
+    def full(self) -> str:
+        """The full name, the form every API here returns."""
+        return f"{self.domain}://{self.tenant}/{self.namespace}/{self.local}"
+
+    @property
+    def base(self) -> str:
+        """The full name without the suffix of a partition."""
+        return self.full if self.partition < 0 else self.full.rpartition(PARTITION_SUFFIX)[0]
+
+    @property
+    def namespace_name(self) -> str:
+        """``tenant/namespace``."""
+        return f"{self.tenant}/{self.namespace}"
+
+    @property
+    def is_persistent(self) -> bool:
+        """Whether the domain is ``persistent``."""
+        return self.domain == PERSISTENT
+
+    def of_partition(self, index: int) -> TopicName:
+        """Return the name of partition ``index`` of this topic.
+
+        Example:
+            >>> TopicName.parse("orders").of_partition(3).local
+            'orders-partition-3'
+        """
+        return self._replace(local=f"{self.local}{PARTITION_SUFFIX}{index}", partition=index)
+
+    def __str__(self) -> str:
+        return self.full
+
+
+def partition_index(name: str) -> int:
+    """Return the partition a name stands for, or -1: the text after the last ``-partition-``, if canonical.
+
+    Example:
+        >>> [partition_index(name) for name in ("t-partition-7", "t-partition-07", "t-partition--1", "t")]
+        [7, -1, -1, -1]
+    """
+    base, separator, digits = name.rpartition(PARTITION_SUFFIX)
+    return int(digits) if base and separator and _is_canonical_number(digits) else -1
+
+
+def directory_name(full_name: str) -> str:
+    """Return the directory of a topic: a hash of the full name, and a readable rest.
+
+    Names never become paths themselves: they may hold slashes and any character, differ in case only, or be
+    longer than a file name. The full name is stored in the directory and compared on open.
+
+    Example:
+        >>> directory_name("persistent://public/default/Orders EU")
+        't-5pcpvgwarqibhgoqfc7qfm3g4u-orders-eu'
+    """
+    local = full_name.partition("://")[2].split("/", 2)[-1] or full_name
+    return _hashed("t", full_name, local)
+
+
+def subscription_directory_name(subscription_name: str) -> str:
+    """Return the directory of a subscription within its topic's, made like `directory_name`.
+
+    Example:
+        >>> subscription_directory_name("audit")
+        's-xaptpicdu33wpz6jjuif6s6tci-audit'
+    """
+    return _hashed("s", subscription_name, subscription_name)
+
+
+def _hashed(kind: str, name: str, readable: str) -> str:
+    # Imported on first use: hashlib loads OpenSSL, and an import of the package should stay cheap.
+    from base64 import b32encode
+    from hashlib import sha256
+
+    digest = sha256(name.encode("utf-8")).digest()[:16]
+    code = b32encode(digest).decode("ascii").rstrip("=").lower()
+    slug = _not_slug.sub("-", readable.lower()).strip("-")[:40].rstrip("-")
+    return f"{kind}-{code}-{slug}" if slug else f"{kind}-{code}"
+
+
+def _invalid(text: str, reason: str) -> InvalidTopicName:
+    return InvalidTopicName(f"{text!r}: {reason}")
+
+
+def _check_part(text: str, part: str) -> None:
+    if not part or part in (".", ".."):
+        raise _invalid(text, "no part may be empty, '.' or '..'")
+    if len(part) > MAX_PART_LENGTH:
+        raise _invalid(text[:80] + "...", f"a part has {len(part)} characters, {MAX_PART_LENGTH} are allowed")
+    if part.isascii():
+        if not part.isprintable():
+            raise _invalid(text, "control characters are not allowed")
+        return
+    from unicodedata import category, is_normalized
+
+    if any(category(character) in ("Cc", "Cs") for character in part):
+        raise _invalid(text, "control characters and lone surrogates are not allowed")
+    if not is_normalized("NFC", part):
+        raise _invalid(text, "the name is not in Unicode NFC form; pass unicodedata.normalize('NFC', name)")
