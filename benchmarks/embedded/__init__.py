@@ -1,0 +1,1 @@
+"""embeddedpulsar's side of every workload, written against its public API only."""

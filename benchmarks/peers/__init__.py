@@ -1,0 +1,1 @@
+"""What the same work costs elsewhere; one file per peer."""

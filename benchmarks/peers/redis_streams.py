@@ -1,0 +1,175 @@
+"""Redis Streams: XADD, and a consumer group with XREADGROUP and XACK."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.actors import Pair, Receiver, Sender
+from benchmarks.contest import SECOND, Contestant
+from benchmarks.peers import servers
+
+PIPELINE = 1000
+STREAM, GROUP, CONSUMER, FIELD = "s", "g", "c", b"v"
+
+
+def connect(port: int) -> Any:
+    """A client of the server on `port`; without hiredis when that is how redis-py is installed."""
+    import redis
+
+    return redis.Redis(host="127.0.0.1", port=port)
+
+
+class _OverRedis(Contestant):
+    survives = SECOND
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.payload = b"x" * size
+        self._server: servers.Server | None = None
+
+    def start(self, place: Path) -> None:
+        self._server = servers.redis(place)
+        self.redis = connect(self._server.port)
+
+    def stop(self) -> None:
+        if self._server is not None:
+            self.redis.close()
+            self._server.stop()
+
+
+class Add(_OverRedis):
+    """One XADD per message, its reply awaited."""
+
+    key = "redis"
+    name = "Redis Streams XADD"
+
+    def run(self, operations: int) -> float:
+        add, fields = self.redis.xadd, {FIELD: self.payload}
+        begun = time.perf_counter()
+        for _ in range(operations):
+            add(STREAM, fields)
+        seconds = time.perf_counter() - begun
+        self.redis.delete(STREAM)
+        return seconds
+
+
+class PipelinedAdd(_OverRedis):
+    """XADD in pipelines of 1000."""
+
+    key = "redis"
+    name = f"Redis Streams XADD, pipelines of {PIPELINE}"
+
+    def run(self, operations: int) -> float:
+        fields = {FIELD: self.payload}
+        begun = time.perf_counter()
+        for first in range(0, operations, PIPELINE):
+            pipeline = self.redis.pipeline(transaction=False)
+            for _ in range(min(PIPELINE, operations - first)):
+                pipeline.xadd(STREAM, fields)
+            pipeline.execute()
+        seconds = time.perf_counter() - begun
+        self.redis.delete(STREAM)
+        return seconds
+
+
+class RandomAcks(_OverRedis):
+    """XACK of a group's pending messages one by one in random order, in pipelines of 1000."""
+
+    key = "redis"
+    name = "Redis Streams XACK, random order, pipelined"
+
+    def run(self, operations: int) -> float:
+        self.redis.delete(STREAM)
+        ids = []
+        for first in range(0, operations, PIPELINE):
+            pipeline = self.redis.pipeline(transaction=False)
+            for _ in range(min(PIPELINE, operations - first)):
+                pipeline.xadd(STREAM, {FIELD: b"x"})
+            ids += pipeline.execute()
+        self.redis.xgroup_create(STREAM, GROUP, id="0")
+        while self.redis.xreadgroup(GROUP, CONSUMER, {STREAM: ">"}, count=10_000):
+            continue
+        random.Random(1).shuffle(ids)
+        begun = time.perf_counter()
+        for first in range(0, operations, PIPELINE):
+            pipeline = self.redis.pipeline(transaction=False)
+            for message_id in ids[first : first + PIPELINE]:
+                pipeline.xack(STREAM, GROUP, message_id)
+            pipeline.execute()
+        return time.perf_counter() - begun
+
+
+class GroupPair(Pair):
+    """One producer process, one consumer of a group in another."""
+
+    key = "redis"
+    name = "Redis Streams, consumer group"
+    survives = SECOND
+    sender = "benchmarks.peers.redis_streams:GroupSender"
+    receiver = "benchmarks.peers.redis_streams:GroupReceiver"
+    _server: servers.Server | None = None
+
+    def start(self, place: Path) -> None:
+        self._server = servers.redis(place)
+        self.open_pair(port=self._server.port)
+
+    def stop(self) -> None:
+        super().stop()
+        if self._server is not None:
+            self._server.stop()
+
+
+class GroupSender(Sender):
+    def __init__(self, port: int) -> None:
+        self._redis = connect(port)
+
+    def send_one(self, payload: bytes) -> None:
+        self._redis.xadd(STREAM, {FIELD: payload})
+
+    def send_many(self, operations: int, payload: bytes) -> None:
+        fields = {FIELD: payload}
+        for first in range(0, operations, PIPELINE):
+            pipeline = self._redis.pipeline(transaction=False)
+            for _ in range(min(PIPELINE, operations - first)):
+                pipeline.xadd(STREAM, fields)
+            pipeline.execute()
+
+    def close(self) -> None:
+        self._redis.close()
+
+
+class GroupReceiver(Receiver):
+    def __init__(self, port: int) -> None:
+        self._redis = connect(port)
+        self._redis.xgroup_create(STREAM, GROUP, id="0", mkstream=True)
+
+    def receive_one(self) -> bytes:
+        found = None
+        while not found:
+            found = self._redis.xreadgroup(GROUP, CONSUMER, {STREAM: ">"}, count=1, block=1000)
+        message_id, fields = found[0][1][0]
+        self._redis.xack(STREAM, GROUP, message_id)
+        payload: bytes = fields[FIELD]
+        return payload
+
+    def receive_many(self, operations: int) -> None:
+        left, total = operations, 0
+        while left:
+            found = self._redis.xreadgroup(GROUP, CONSUMER, {STREAM: ">"}, count=PIPELINE, block=1000)
+            if not found:
+                continue
+            pipeline = self._redis.pipeline(transaction=False)
+            for message_id, fields in found[0][1]:
+                total += len(fields[FIELD])
+                pipeline.xack(STREAM, GROUP, message_id)
+            pipeline.execute()
+            left -= len(found[0][1])
+
+    def receive_nothing(self, seconds: float) -> None:
+        assert not self._redis.xreadgroup(GROUP, CONSUMER, {STREAM: ">"}, count=1, block=int(seconds * 1000))
+
+    def close(self) -> None:
+        self._redis.close()

@@ -1,0 +1,78 @@
+"""Starts and stops redis-server and nats-server over a temporary directory, on a free loopback port."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+from benchmarks.contest import Unavailable
+
+START_SECONDS = 10.0
+
+
+class Server:
+    """A server process that listens on `port` until `stop`."""
+
+    def __init__(self, command: list[str], port: int, place: Path) -> None:
+        self.port = port
+        self._name = Path(command[0]).name
+        self._log = (place / "server.log").open("wb")
+        self._process = subprocess.Popen(command, stdout=self._log, stderr=self._log, cwd=place)
+        try:
+            self._wait_listening()
+        except BaseException:
+            self.stop()
+            raise
+
+    def _wait_listening(self) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            if self._process.poll() is not None:
+                raise Unavailable(f"{self._name} ended with {self._process.returncode}")
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
+                    return
+            time.sleep(0.02)
+        raise Unavailable(f"{self._name} did not listen within {START_SECONDS:.0f} s")
+
+    def stop(self) -> None:
+        """Kill it: its files are thrown away with the directory."""
+        self._process.kill()
+        self._process.wait()
+        self._log.close()
+
+
+def redis(place: Path) -> Server:
+    """Redis with its append-only file, written before every reply and flushed each second."""
+    port = _free_port()
+    command = [_program("redis-server"), "--port", str(port), "--bind", "127.0.0.1", "--dir", str(place)]
+    command += ["--appendonly", "yes", "--appendfsync", "everysec", "--save", ""]
+    return Server(command, port, place)
+
+
+def nats(place: Path) -> Server:
+    """NATS with JetStream on files; its own default flush is every two minutes."""
+    port = _free_port()
+    settings = place / "nats.conf"
+    settings.write_text(
+        f'listen: "127.0.0.1:{port}"\nmax_payload: 8MB\njetstream {{ store_dir: "{place / "jetstream"}" }}\n'
+    )
+    return Server([_program("nats-server"), "-c", str(settings)], port, place)
+
+
+def _program(name: str) -> str:
+    # Debian puts nats-server into sbin, which is not on everybody's path.
+    found = shutil.which(name) or shutil.which(name, path="/usr/local/sbin:/usr/sbin:/sbin")
+    if found is None:
+        raise Unavailable(f"{name} is not installed (benchmarks/peers/servers.sh)")
+    return found
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

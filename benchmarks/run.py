@@ -1,0 +1,99 @@
+"""Measure named workloads beside their peers.
+
+    python benchmarks/run.py publish_sync e2e_exclusive --seconds 20 --json out.json
+    python benchmarks/run.py                            # every workload
+    python benchmarks/run.py --smoke                    # about a second each: does everything still run?
+
+Peers that need a server use redis-server and nats-server when they are installed
+(benchmarks/peers/servers.sh); they are started on free loopback ports over a temporary directory and stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import importlib
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+if __package__ in (None, ""):
+    # Run as a file: the repository comes first on the path; this folder goes, so its modules have one name.
+    sys.path[:] = [str(Path(__file__).resolve().parent.parent)] + [
+        entry for entry in sys.path if Path(entry or ".").resolve() != Path(__file__).resolve().parent
+    ]
+
+from benchmarks import host, report
+from benchmarks.contest import Settings
+from benchmarks.harness import hold
+
+WORKLOADS = (
+    "publish_sync",
+    "publish_async",
+    "publish_1MiB",
+    "e2e_exclusive",
+    "wakeup_latency",
+    "open_large_topic",
+    "ack_random",
+    "spark_scan",
+    "arrow_scan",
+    "import_time",
+)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the workloads named on the command line and print their tables; 1 when a budget was missed."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("workloads", nargs="*", metavar="workload", help=f"any of: {' '.join(WORKLOADS)}")
+    parser.add_argument("--json", metavar="FILE", help="write every round, the host and the verdicts to FILE")
+    parser.add_argument("--seconds", type=float, default=20.0, help="time for each table (default 20)")
+    parser.add_argument("--rounds", type=int, default=5, help="interleaved rounds (default 5)")
+    parser.add_argument(
+        "--size", type=int, default=100, help="bytes of a message where the workload lets it vary"
+    )
+    parser.add_argument("--dir", help="where the data go (default: the system's temporary directory)")
+    parser.add_argument(
+        "--smoke", action="store_true", help="about one second per workload; figures mean nothing"
+    )
+    parser.add_argument("--strict", action="store_true", help="exit with 1 when a budget is missed")
+    asked = parser.parse_args(arguments)
+    unknown = [name for name in asked.workloads if name not in WORKLOADS]
+    if unknown:
+        parser.error(f"unknown workload {unknown[0]!r}; there are: {' '.join(WORKLOADS)}")
+    settings = Settings(asked.seconds, False, asked.rounds, asked.size)
+    if asked.smoke:
+        settings = Settings(1.0, True, 2, asked.size)
+    place = Path(asked.dir or tempfile.gettempdir())
+    results, missed = [], 0
+    for name in asked.workloads or WORKLOADS:
+        workload = importlib.import_module(f"benchmarks.workloads.{name}")
+        for contest in workload.contests(settings):
+            table = hold(contest, settings, place, _say)
+            _say("")
+            sys.stdout.write("\n".join(report.lines(table)) + "\n\n")
+            sys.stdout.flush()
+            results.append(report.as_json(name, table))
+            missed += sum(verdict.got is not None and not verdict.met for verdict in table.verdicts)
+    if asked.json:
+        facts = {
+            "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "host": host.describe(place),
+            "settings": {"seconds": settings.seconds, "rounds": settings.rounds, "smoke": settings.smoke},
+            "tables": results,
+        }
+        Path(asked.json).write_text(json.dumps(facts, indent=1) + "\n")
+    return 1 if missed and asked.strict else 0
+
+
+def _say(text: str) -> None:
+    """One line of progress that the next one replaces; nothing when nobody watches."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r\x1b[2K{text[:110]}")
+        sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

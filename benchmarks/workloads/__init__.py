@@ -1,0 +1,1 @@
+"""One file per workload; each has `contests(settings)`."""
