@@ -1,0 +1,165 @@
+"""Control files `ctl`: 8192 mapped bytes of 64-bit words, each hot one on a cache line of its own
+(docs/format/control.md).
+
+Bytes [0,128) identify the file and carry a checksum. The words carry none: they are live, change one aligned
+8-byte store at a time (`words[i] = v` on `memoryview.cast("Q")`, never `struct.pack_into`), and are believed
+only in the boot, and on the inode, in which they were written. After that they are derived again from the log.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, NamedTuple
+from zlib import crc32
+
+from embeddedpulsar.exceptions import CorruptionError
+from embeddedpulsar.format.headers import BYTE_ORDER_MARK, FORMAT_VERSION, refuse
+
+CONTROL_HEADER: Final = struct.Struct(
+    "<"
+    "4s"  # 0  magic
+    "H"  # 4  version
+    "H"  # 6  byte order mark
+    "B"  # 8  kind
+    "7x"  # 9  zero
+    "16s"  # 16 boot_id in which the words were written
+    "Q"  # 32 device the file was on
+    "Q"  # 40 inode it had there
+    "Q"  # 48 incarnation of the topic (0 in a store's)
+    "I"  # 56 crc: crc32 of bytes [0,56)
+)
+MAGIC: Final = b"EPCT"
+CONTROL_HEADER_SIZE: Final = 128
+CONTROL_SIZE: Final = 8192
+WORD_COUNT: Final = CONTROL_SIZE // 8
+_COVERED: Final = CONTROL_HEADER.size - 4
+
+# Persistent values, never renumber.
+KIND_STORE: Final = 1
+KIND_TOPIC: Final = 2
+KIND_SUBSCRIPTION: Final = 3
+
+UUID_TABLE_OFFSET: Final = 2048
+UUID_SIZE: Final = 16
+UUID_SLOTS: Final = 64
+CONSUMER_TABLE_OFFSET: Final = 3072
+CONSUMER_SLOT_SIZE: Final = 64
+CONSUMER_SLOTS: Final = 64
+WAITERS_OTHERS_BIT: Final = 1 << 63
+
+Buffer = bytes | bytearray | memoryview
+
+
+class TopicWord:
+    """Word indexes (byte offset / 8) of a topic's ctl."""
+
+    TAIL: Final = 16  # ledger << 32 | end offset >> 3; 0: no ledger yet. THE commit word
+    OWNER: Final = 24  # pid << 32 | low half of the thread id of who is appending; 0: nobody
+    EPOCH: Final = 32  # raised when cached state of other processes is void
+    SYNCED: Final = 40  # a tail word: everything before it is durable
+    ALLOCATED: Final = 48  # bytes of the tail segment's log that have disk blocks
+    INDEX_ALLOCATED: Final = 49  # the same for its index
+    TRIM: Final = 56  # first ledger id that is retained
+    FIRST_OPEN_TXN: Final = 64
+    WAITERS: Final = 72  # bitmap of uuid slots to wake; bit 63: others poll
+    TOTAL_MESSAGES: Final = 80
+    TOTAL_BYTES: Final = 81
+    TOTAL_ENTRIES: Final = 82
+    LAST_PUBLISH_MS: Final = 88
+    JOURNAL: Final = 96  # generation << 32 | end offset >> 3
+    RECOVERIES: Final = 104
+    STATE: Final = 112
+
+
+class SubscriptionWord:
+    """Word indexes (byte offset / 8) of a subscription's ctl."""
+
+    JOURNAL: Final = 16  # generation << 32 | end offset >> 3; 0: the subscription does not exist
+    EPOCH: Final = 24
+    VERSION: Final = 32  # bumped on every change others care for
+    MARK_DELETE_LEDGER: Final = 40
+    MARK_DELETE_ENTRY: Final = 41
+    NEXT_DUE_MS: Final = 48
+    WAITERS: Final = 56
+    CONSUMERS: Final = 64  # attached consumers
+
+
+class StoreWord:
+    """Word indexes (byte offset / 8) of the store's ctl."""
+
+    NEXT_LEDGER_ID: Final = 16
+    NEXT_CLIENT_NUMBER: Final = 24
+
+
+class ControlHeader(NamedTuple):
+    """Identity of a ctl file: whose words these are, and where they may be believed."""
+
+    kind: int
+    boot_id: bytes
+    device: int
+    inode: int
+    incarnation: int
+
+
+def pack_control_header(header: ControlHeader) -> bytes:
+    """The first 128 bytes of a ctl file."""
+    covered = CONTROL_HEADER.pack(
+        MAGIC,
+        FORMAT_VERSION,
+        BYTE_ORDER_MARK,
+        header.kind,
+        header.boot_id,
+        header.device,
+        header.inode,
+        header.incarnation,
+        0,
+    )[:_COVERED]
+    return (covered + struct.pack("<I", crc32(covered))).ljust(CONTROL_HEADER_SIZE, b"\0")
+
+
+def parse_control_header(buf: Buffer, kind: int | None = None) -> ControlHeader:
+    """Check and decode the first 128 bytes of a ctl file; with `kind`, it must be of that kind.
+
+    Raises:
+        CorruptionError: too short, damaged, never written, or of another kind.
+        ForeignFileError: not a ctl file.
+        UnsupportedFormatVersion: a newer release, or the other byte order, wrote it.
+    """
+    if len(buf) < CONTROL_HEADER_SIZE:
+        raise CorruptionError(reason=f"control file of {len(buf)} bytes has no header", offset=0)
+    magic, version, mark, found, boot_id, device, inode, incarnation, crc = CONTROL_HEADER.unpack_from(buf, 0)
+    if magic != MAGIC or version != FORMAT_VERSION or mark != BYTE_ORDER_MARK or crc32(buf[:_COVERED]) != crc:
+        refuse(magic, MAGIC, version, mark, "control file")
+    if kind is not None and found != kind:
+        raise CorruptionError(reason=f"control file of kind {found} where kind {kind} belongs", offset=8)
+    return ControlHeader(found, boot_id, device, inode, incarnation)
+
+
+def tail_word(ledger_id: int, end_offset: int) -> int:
+    """The word for "ledger `ledger_id` ends at byte `end_offset`"; ledger ids have 32 bits, offsets 35.
+
+    Example:
+        >>> split_tail(tail_word(7, 4096))
+        (7, 4096)
+    """
+    return ledger_id << 32 | end_offset >> 3
+
+
+def split_tail(word: int) -> tuple[int, int]:
+    """(ledger id, end offset) of a tail word."""
+    return word >> 32, (word & 0xFFFFFFFF) << 3
+
+
+def journal_word(generation: int, end_offset: int) -> int:
+    """The word for "the journal of `generation` ends at byte `end_offset`".
+
+    Example:
+        >>> split_journal(journal_word(3, 64))
+        (3, 64)
+    """
+    return generation << 32 | end_offset >> 3
+
+
+def split_journal(word: int) -> tuple[int, int]:
+    """(generation, end offset) of a journal word."""
+    return word >> 32, (word & 0xFFFFFFFF) << 3

@@ -1,0 +1,298 @@
+"""Decoded entries (docs/format/frame.md). Hot: `decode` runs once per entry received."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, Final
+
+from embeddedpulsar.exceptions import CorruptionError
+from embeddedpulsar.format.columns import (
+    ColumnSlices,
+    Slice,
+    locate,
+    read_bit,
+    read_fixed,
+    read_offsets,
+    read_texts,
+)
+from embeddedpulsar.format.compression import decompress
+from embeddedpulsar.format.frame import COLUMN_FLAGS, FLAG_BATCHED, KIND_ENTRY, FrameHeader
+from embeddedpulsar.format.packed_map import unpack_map, unpack_text_map
+
+METADATA: Final = struct.Struct(
+    "<"
+    "q"  # 0  first_sequence_id
+    "I"  # 8  columns_size: bytes of all columns, uncompressed, padding included
+    "I"  # 12 key_hash: 31-bit hash of the sticky key of message 0, or 0
+    "i"  # 16 schema_version, -1 for none
+    "I"  # 20 producer_epoch
+    "H"  # 24 name_length; the UTF-8 name follows the struct, padded with zeros to 8
+    "H"  # 26 reserved, 0
+    "I"  # 28 reserved, 0
+)
+_TWO: Final = struct.Struct("<ii")
+_AREA: Final = struct.Struct("<II")
+
+
+class EntryView:
+    """One entry, decoded. Owns its bytes, so it outlives maps and trims; not safe to mutate from two threads.
+
+    Message i is `payload[offsets[i]:offsets[i + 1]]`. Other columns are decoded when asked for; a column of a
+    hostile writer may then raise `CorruptionError`. The last four slots belong to the consumer that holds the
+    view: `redelivery_count`, `acked` (one byte per message, or None while none is), `unacked_left`, `skip`
+    (batch indexes that were acknowledged before the view was made, as a bit set, or None).
+    """
+
+    __slots__ = (
+        "_base",
+        "_columns",
+        "_metadata",
+        "_slices",
+        "acked",
+        "batched",
+        "codec",
+        "count",
+        "entry_id",
+        "flags",
+        "ledger_id",
+        "offsets",
+        "payload",
+        "publish_time",
+        "redelivery_count",
+        "skip",
+        "unacked_left",
+    )
+
+    acked: bytearray | None
+    skip: int | bytearray | None
+    _slices: ColumnSlices | None
+
+    def __init__(
+        self,
+        ledger_id: int,
+        entry_id: int,
+        publish_time: int,
+        count: int,
+        flags: int,
+        codec: int,
+        payload: bytes,
+        offsets: list[int],
+        metadata: bytes,
+        columns: bytes,
+        base: int,
+    ) -> None:
+        self.ledger_id = ledger_id
+        self.entry_id = entry_id
+        self.publish_time = publish_time
+        self.count = count
+        self.flags = flags
+        self.codec = codec
+        self.batched = flags & FLAG_BATCHED != 0
+        self.payload = payload
+        self.offsets = offsets
+        self.redelivery_count = 0
+        self.acked = None
+        self.unacked_left = count
+        self.skip = None
+        self._metadata = metadata
+        self._columns = columns
+        self._base = base
+        self._slices = None
+
+    def __repr__(self) -> str:
+        return f"EntryView({self.ledger_id}:{self.entry_id}, {self.count} messages)"
+
+    @property
+    def first_sequence_id(self) -> int:
+        """Sequence id of message 0."""
+        return int(METADATA.unpack_from(self._metadata)[0])
+
+    @property
+    def key_hash(self) -> int:
+        """31-bit hash of the sticky key of message 0; 0 if it has none."""
+        return int(METADATA.unpack_from(self._metadata)[2])
+
+    @property
+    def schema_version(self) -> int:
+        """Version of the schema of all messages; -1 for none."""
+        return int(METADATA.unpack_from(self._metadata)[3])
+
+    @property
+    def producer_epoch(self) -> int:
+        """Epoch of the producer."""
+        return int(METADATA.unpack_from(self._metadata)[4])
+
+    @property
+    def producer_name(self) -> str:
+        """Name of the producer."""
+        length = METADATA.unpack_from(self._metadata)[5]
+        try:
+            return self._metadata[METADATA.size : METADATA.size + length].decode()
+        except UnicodeDecodeError as e:
+            raise CorruptionError(reason="the producer name is not UTF-8") from e
+
+    def value(self, i: int) -> bytes:
+        """Payload of message `i`."""
+        return self.payload[self.offsets[i] : self.offsets[i + 1]]
+
+    def values(self) -> list[bytes]:
+        """All payloads."""
+        payload = self.payload
+        offsets = self.offsets
+        return [payload[a:b] for a, b in pairwise(offsets)]
+
+    def keys(self) -> list[str | None] | None:
+        """Partition keys, None for a message without; None if no message has one."""
+        at = self._located()
+        return self._texts(at.key_offsets, at.key_data, at.key_absent)
+
+    def ordering_keys(self) -> list[str | None] | None:
+        """Ordering keys, None for a message without; None if no message has one."""
+        at = self._located()
+        return self._texts(at.ordering_key_offsets, at.ordering_key_data, at.ordering_key_absent)
+
+    def properties(self, i: int) -> dict[str, str]:
+        """Properties of message `i`; empty if it has none."""
+        at = self._located()
+        packed = self._item(at.property_offsets, at.property_data, i)
+        return unpack_text_map(packed) if packed else {}
+
+    def chunk(self, i: int) -> dict[str, Any]:
+        """Chunk fields of message `i`; empty if it is no chunk."""
+        at = self._located()
+        packed = self._item(at.chunk_offsets, at.chunk_data, i)
+        return unpack_map(packed) if packed else {}
+
+    def event_times(self) -> list[int] | None:
+        """Event times in ms, 0 for none; None if no message has one."""
+        return self._fixed(self._located().event_times)
+
+    def deliver_at(self) -> list[int] | None:
+        """Delivery times in ms, 0 for at once; None if no message has one."""
+        return self._fixed(self._located().deliver_at)
+
+    def sequence_ids(self) -> Sequence[int]:
+        """Sequence ids of all messages."""
+        first = self.first_sequence_id
+        return self._fixed(self._located().sequence_ids) or range(first, first + self.count)
+
+    def null(self, i: int) -> bool:
+        """Whether the value of message `i` is null."""
+        at = self._located().null_values
+        return at is not None and read_bit(self._columns, at, i)
+
+    def transaction(self) -> tuple[int, int] | None:
+        """Transaction id of the entry as (most, least significant half), or None."""
+        at = self._located().transaction
+        return None if at is None else struct.unpack_from("<QQ", self._columns, at[0])
+
+    def _located(self) -> ColumnSlices:
+        slices = self._slices
+        if slices is None:
+            if self.flags & COLUMN_FLAGS:
+                slices = locate(self.flags, self.count, self._columns, self._base, len(self._columns))
+            else:
+                slices = ColumnSlices(self.count, (0, 0), (0, 0))  # payloads were taken out by decode
+            self._slices = slices
+        return slices
+
+    def _fixed(self, at: Slice | None) -> list[int] | None:
+        return None if at is None else read_fixed(self._columns, at)
+
+    def _texts(
+        self, offsets: Slice | None, data: Slice | None, absent: Slice | None
+    ) -> list[str | None] | None:
+        if offsets is None or data is None:
+            return None
+        texts: list[str | None] = list(read_texts(self._columns, offsets, data))
+        if absent is not None:
+            for i in range(self.count):
+                if read_bit(self._columns, absent, i):
+                    texts[i] = None
+        return texts
+
+    def _item(self, offsets: Slice | None, data: Slice | None, i: int) -> bytes:
+        if offsets is None or data is None:
+            return b""
+        start, end = _TWO.unpack_from(self._columns, offsets[0] + 4 * i)
+        if not 0 <= start <= end <= data[1]:
+            raise CorruptionError(reason=f"item {i} of a column runs from {start} to {end} of {data[1]}")
+        return self._columns[data[0] + start : data[0] + end]
+
+
+def decode(header: FrameHeader, body: bytes | memoryview, ledger_id: int) -> EntryView:
+    """Decode the body (frame bytes [48, length-8)) of a frame whose `body_crc` was verified.
+
+    About 1 us, and 0.02 us per message. A memoryview (over a map) is copied from, never kept: better for
+    payloads above some KiB, which are then copied once instead of twice.
+
+    Raises:
+        CorruptionError: the body does not have the shape its header claims.
+    """
+    _, _, _, _, _, kind, codec, flags, entry_id, publish_time, count, start, _ = header
+    size = len(body)
+    if kind != KIND_ENTRY or count < 1 or start < METADATA.size or start > size:
+        raise CorruptionError(reason=f"entry {entry_id}: kind {kind}, {count} messages, metadata {start}")
+    metadata = bytes(body[:start])
+    columns = body
+    if codec:
+        columns = _decompressed(codec, metadata, body, start)
+        start = 0
+        size = len(columns)
+    if count == 1:
+        data = start + 8
+        if data > size:
+            raise CorruptionError(reason=f"entry {entry_id}: no room for a value")
+        zero, total = _TWO.unpack_from(columns, start)
+        offsets = [0, total]
+    else:
+        width = 4 * count + 4
+        data = start + width + (-width & 7)
+        if data > size:
+            raise CorruptionError(reason=f"entry {entry_id}: no room for {count} values")
+        offsets = read_offsets(columns, (start, width))
+        zero = offsets[0]
+        total = offsets[count]
+    end = data + total
+    if zero or total < 0 or end > size:
+        raise CorruptionError(reason=f"entry {entry_id}: values run from {zero} to {total}")
+    if flags & COLUMN_FLAGS:
+        columns = bytes(columns)
+        return EntryView(
+            ledger_id,
+            entry_id,
+            publish_time,
+            count,
+            flags,
+            codec,
+            columns[data:end],
+            offsets,
+            metadata,
+            columns,
+            start,
+        )
+    return EntryView(
+        ledger_id,
+        entry_id,
+        publish_time,
+        count,
+        flags,
+        codec,
+        bytes(columns[data:end]),
+        offsets,
+        metadata,
+        b"",
+        0,
+    )
+
+
+def _decompressed(codec: int, metadata: bytes, body: bytes | memoryview, start: int) -> bytes:
+    if start + _AREA.size > len(body):
+        raise CorruptionError(reason="no room for compressed columns")
+    length, zero = _AREA.unpack_from(body, start)
+    start += _AREA.size
+    if zero or length > len(body) - start:
+        raise CorruptionError(reason=f"compressed columns of {length} bytes in {len(body) - start}")
+    return decompress(codec, body[start : start + length], METADATA.unpack_from(metadata)[1])

@@ -1,0 +1,227 @@
+"""Frames: how an entry lies in a segment. Byte table, worked example and reasons: docs/format/frame.md.
+
+A frame is header (48 bytes), metadata, columns, trailer (8 bytes); frames start at multiples of 8 and
+follow each other without gaps. Two checksums: `crc` covers the header (and, as its seed, the length) and is
+what the next frame repeats as `prev_crc`; `body_crc` covers the bytes between header and trailer. So the
+40 bytes whose values are only known under the topic lock are all that has to be checksummed there.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+from zlib import crc32
+
+from embeddedpulsar.exceptions import CorruptionError
+
+HEADER: Final = struct.Struct(
+    "<"
+    "I"  # 0  length: whole frame, header to trailer, a multiple of 8
+    "I"  # 4  crc: crc32 of bytes [8,48), seeded with length
+    "I"  # 8  prev_crc: crc of the frame before; the segment's chain seed for the first
+    "I"  # 12 body_crc: crc32 of bytes [48, length-8) as stored
+    "H"  # 16 magic
+    "B"  # 18 kind
+    "B"  # 19 codec
+    "I"  # 20 flags: columns present (low 16), entry flags (high 16)
+    "Q"  # 24 entry_id
+    "Q"  # 32 publish_time, ms since the epoch
+    "I"  # 40 message_count
+    "H"  # 44 metadata_length
+    "H"  # 46 reserved, 0
+)
+HEADER_SIZE: Final = 4 + 4 + 4 + 4 + 2 + 1 + 1 + 4 + 8 + 8 + 4 + 2 + 2
+TRAILER: Final = struct.Struct("<II")  # zero, then the length again: a frame can be found from its end
+TRAILER_SIZE: Final = 4 + 4
+MAGIC: Final = 0xEB9A
+METADATA_SIZE: Final = 32
+"""Metadata before the producer name (see entry.py); no frame has less."""
+MIN_FRAME_SIZE: Final = HEADER_SIZE + METADATA_SIZE + TRAILER_SIZE
+MAX_FRAME_SIZE: Final = 1 << 30
+
+# Persistent values, never renumber.
+KIND_ENTRY: Final = 1
+KIND_MARKER: Final = 2
+CODEC_NONE: Final = 0
+CODEC_LZ4: Final = 1
+CODEC_ZLIB: Final = 2
+CODEC_ZSTD: Final = 3
+CODEC_SNAPPY: Final = 4
+
+FLAG_KEYS: Final = 1 << 0
+FLAG_ORDERING_KEYS: Final = 1 << 1
+FLAG_PROPERTIES: Final = 1 << 2
+FLAG_EVENT_TIMES: Final = 1 << 3
+FLAG_SEQUENCE_IDS: Final = 1 << 4
+FLAG_NULL_VALUES: Final = 1 << 5
+FLAG_DELIVER_AT: Final = 1 << 6
+FLAG_CHUNKS: Final = 1 << 7
+FLAG_TRANSACTION: Final = 1 << 8
+FLAG_KEY_ABSENT: Final = 1 << 9
+FLAG_ORDERING_KEY_ABSENT: Final = 1 << 10
+COLUMN_FLAGS: Final = (1 << 11) - 1
+
+FLAG_BATCHED: Final = 1 << 16
+FLAG_ENCRYPTED: Final = 1 << 17
+FLAG_CHUNK: Final = 1 << 18
+FLAG_TXN: Final = 1 << 19
+FLAG_DELAYED: Final = 1 << 20
+
+_SEALED: Final = struct.Struct("<IIHBBIQQIHH")  # bytes [8,48): what `crc` covers
+_FRONT: Final = struct.Struct("<II")  # bytes [0,8)
+
+_MAGIC_BYTES: Final = MAGIC.to_bytes(2, "little")
+
+Buffer = bytes | bytearray | memoryview
+
+
+class FrameHeader(NamedTuple):
+    """The 48 bytes before an entry, checked: bounds, magic, length and checksum all held when it was read."""
+
+    length: int
+    crc: int
+    prev_crc: int
+    body_crc: int
+    magic: int
+    kind: int
+    codec: int
+    flags: int
+    entry_id: int
+    publish_time: int
+    message_count: int
+    metadata_length: int
+    reserved: int
+
+    @property
+    def batched(self) -> bool:
+        """Whether messages carry batch indexes 0..n-1 (clear: one message, batch index -1)."""
+        return self.flags & FLAG_BATCHED != 0
+
+
+def pack_trailer(length: int) -> bytes:
+    """The last 8 bytes of a frame of `length` bytes."""
+    return TRAILER.pack(0, length)
+
+
+def seal(
+    length: int,
+    prev_crc: int,
+    body_crc: int,
+    kind: int,
+    codec: int,
+    flags: int,
+    entry_id: int,
+    publish_ms: int,
+    count: int,
+    metadata_length: int,
+    # Bound as defaults: this runs under the topic lock, once per entry.
+    _sealed: struct.Struct = _SEALED,
+    _front: struct.Struct = _FRONT,
+) -> tuple[bytes, int]:
+    """Build the 48 header bytes and return them with their `crc`, the next frame's `prev_crc`."""
+    covered = _sealed.pack(
+        prev_crc, body_crc, MAGIC, kind, codec, flags, entry_id, publish_ms, count, metadata_length, 0
+    )
+    crc = crc32(covered, length)
+    return _front.pack(length, crc) + covered, crc
+
+
+def read_header(buf: Buffer, pos: int, end: int) -> FrameHeader:
+    """Read and check the header at `pos`; the frame must end at or before `end`.
+
+    Raises:
+        CorruptionError: out of bounds, no frame there, or a wrong checksum. The body is not looked at
+            (`verify_body`), nor is the trailer (`verify_trailer`).
+    """
+    if pos < 0 or pos & 7 or pos + MIN_FRAME_SIZE > end or end > len(buf):
+        raise CorruptionError(reason=f"no room for a frame before {end}", offset=pos)
+    header: FrameHeader = tuple.__new__(FrameHeader, HEADER.unpack_from(buf, pos))
+    length = header[0]
+    if header[4] != MAGIC:
+        raise CorruptionError(reason=f"frame magic is {header[4]:#06x}, not {MAGIC:#06x}", offset=pos)
+    if crc32(buf[pos + 8 : pos + 48], length) != header[1]:
+        raise CorruptionError(reason="frame header checksum mismatch", offset=pos)
+    if length & 7 or length < MIN_FRAME_SIZE or pos + length > end:
+        raise CorruptionError(reason=f"frame length {length} does not fit before {end}", offset=pos)
+    if header[11] < METADATA_SIZE or HEADER_SIZE + header[11] + TRAILER_SIZE > length:
+        raise CorruptionError(reason=f"metadata length {header[11]} does not fit its frame", offset=pos)
+    return header
+
+
+def verify_body(buf: Buffer, pos: int, header: FrameHeader) -> None:
+    """Check the bytes between header and trailer of the frame at `pos` against `body_crc`.
+
+    Raises:
+        CorruptionError: they differ from what was written.
+    """
+    if crc32(buf[pos + HEADER_SIZE : pos + header[0] - TRAILER_SIZE]) != header[3]:
+        raise CorruptionError(
+            reason=f"body checksum mismatch in entry {header[8]} ({header[0]} bytes)", offset=pos
+        )
+
+
+def verify_trailer(buf: Buffer, pos: int, header: FrameHeader) -> None:
+    """Check the last 8 bytes of the frame at `pos`. A damaged trailer harms no message: readers skip this.
+
+    Raises:
+        CorruptionError: the trailer does not repeat the length.
+    """
+    if TRAILER.unpack_from(buf, pos + header[0] - TRAILER_SIZE) != (0, header[0]):
+        raise CorruptionError(reason=f"frame trailer of entry {header[8]} is damaged", offset=pos)
+
+
+def last_frame_start(buf: Buffer, floor: int, end: int) -> int:
+    """Where the frame that ends at `end` starts, by its trailer; never before `floor`.
+
+    Raises:
+        CorruptionError: no trailer there, or one that cannot be right.
+    """
+    if end & 7 or floor < 0 or end - MIN_FRAME_SIZE < floor or end > len(buf):
+        raise CorruptionError(reason="no frame ends here", offset=end)
+    zero, length = TRAILER.unpack_from(buf, end - TRAILER_SIZE)
+    if zero or length & 7 or length < MIN_FRAME_SIZE or end - length < floor:
+        raise CorruptionError(reason=f"frame trailer says {length} bytes", offset=end - TRAILER_SIZE)
+    return int(end - length)
+
+
+def next_frame(buf: Buffer, pos: int, end: int) -> int:
+    """The next offset at or after `pos` whose frame header verifies; -1 if there is none before `end`.
+
+    This is the resync scan after damage. It says only that a header is there, not that it belongs to this
+    chain: a payload may hold a copy of a segment. Callers compare entry ids, time and chain.
+    """
+    pos = (max(pos, 0) + 7) & ~7
+    end = min(end, len(buf))
+    step = 1 << 16
+    while pos + MIN_FRAME_SIZE <= end:
+        # The two magic bytes are found by a C search in a bounded copy; only hits are looked at closely.
+        chunk = bytes(buf[pos : min(pos + step + 18, end)])
+        at = chunk.find(_MAGIC_BYTES, 16)
+        while at >= 0:
+            start = pos + at - 16
+            if not start & 7 and start < pos + step and _is_header(buf, start, end):
+                return start
+            at = chunk.find(_MAGIC_BYTES, at + 1)
+        pos += step
+    return -1
+
+
+def _is_header(buf: Buffer, pos: int, end: int) -> bool:
+    try:
+        read_header(buf, pos, end)
+    except CorruptionError:
+        return False
+    return True
+
+
+def frames(buf: Buffer, pos: int, end: int) -> Iterator[tuple[int, FrameHeader]]:
+    """Every frame from `pos` to `end` as (offset, header), bodies unchecked.
+
+    Raises:
+        CorruptionError: at the first place where no frame is.
+    """
+    while pos < end:
+        header = read_header(buf, pos, end)
+        yield pos, header
+        pos += header[0]

@@ -1,0 +1,120 @@
+"""Header page of an index file `<ledger>.idx` (docs/format/index.md).
+
+The index is derivable: a header that does not verify means "rebuild", never "lost". Block k holds slots
+[1024 k, 1024 (k+1)); once it is full its checksum is put into the array at byte 512. A zero there means
+"not sealed", so a checksum that happens to be 0 is stored as 1.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, NamedTuple
+from zlib import crc32
+
+from embeddedpulsar.exceptions import CorruptionError
+from embeddedpulsar.format.headers import BYTE_ORDER_MARK, FORMAT_VERSION, refuse
+from embeddedpulsar.format.index_slot import SLOT_SIZE, SLOTS_OFFSET, slot_offset
+
+INDEX_HEADER: Final = struct.Struct(
+    "<"
+    "4s"  # 0  magic
+    "H"  # 4  version
+    "H"  # 6  byte order mark
+    "Q"  # 8  ledger_id
+    "I"  # 16 slots_per_block
+    "I"  # 20 capacity: slots the file has room for
+    "Q"  # 24 created_ms
+    "I"  # 32 crc: crc32 of bytes [0,32)
+)
+INDEX_HEADER_SIZE: Final = 4096
+MAGIC: Final = b"EPIX"
+SLOTS_PER_BLOCK: Final = 1024
+BLOCK_CRCS_OFFSET: Final = 512
+BLOCK_CRC: Final = struct.Struct("<I")
+MAX_BLOCKS: Final = (INDEX_HEADER_SIZE - BLOCK_CRCS_OFFSET) // BLOCK_CRC.size
+MAX_CAPACITY: Final = MAX_BLOCKS * SLOTS_PER_BLOCK
+BLOCK_SIZE: Final = SLOTS_PER_BLOCK * SLOT_SIZE
+_COVERED: Final = INDEX_HEADER.size - 4
+
+Buffer = bytes | bytearray | memoryview
+
+
+class IndexHeader(NamedTuple):
+    """The decoded header of an index file."""
+
+    ledger_id: int
+    capacity: int
+    created_ms: int
+    slots_per_block: int = SLOTS_PER_BLOCK
+
+
+def index_file_size(capacity: int) -> int:
+    """Bytes of an index file with `capacity` slots, a multiple of 4096."""
+    return (SLOTS_OFFSET + capacity * SLOT_SIZE + 4095) & ~4095
+
+
+def pack_index_header(header: IndexHeader) -> bytes:
+    """The 4096-byte header page, with no block sealed.
+
+    Raises:
+        ValueError: a capacity the array of block checksums has no room for.
+    """
+    if not 1 <= header.capacity <= MAX_CAPACITY:
+        raise ValueError(f"an index holds 1 to {MAX_CAPACITY} slots, not {header.capacity}")
+    covered = INDEX_HEADER.pack(
+        MAGIC,
+        FORMAT_VERSION,
+        BYTE_ORDER_MARK,
+        header.ledger_id,
+        header.slots_per_block,
+        header.capacity,
+        header.created_ms,
+        0,
+    )[:_COVERED]
+    return (covered + BLOCK_CRC.pack(crc32(covered))).ljust(INDEX_HEADER_SIZE, b"\0")
+
+
+def parse_index_header(buf: Buffer) -> IndexHeader:
+    """Check and decode the header page.
+
+    Raises:
+        CorruptionError, ForeignFileError, UnsupportedFormatVersion: it is not a header this release reads.
+    """
+    if len(buf) < INDEX_HEADER_SIZE:
+        raise CorruptionError(reason=f"index file of {len(buf)} bytes has no header page", offset=0)
+    magic, version, mark, ledger_id, per_block, capacity, created_ms, crc = INDEX_HEADER.unpack_from(buf, 0)
+    if (
+        magic != MAGIC
+        or version != FORMAT_VERSION
+        or mark != BYTE_ORDER_MARK
+        or crc32(buf[:_COVERED]) != crc
+        or per_block != SLOTS_PER_BLOCK
+        or not 1 <= capacity <= MAX_CAPACITY
+    ):
+        refuse(magic, MAGIC, version, mark, "index file")
+    return IndexHeader(ledger_id, capacity, created_ms, per_block)
+
+
+def block_crc(slots: Buffer) -> int:
+    """Checksum of the bytes of one full block; never 0."""
+    return crc32(slots) or 1
+
+
+def block_crc_offset(block: int) -> int:
+    """Where the checksum of `block` lies in the file."""
+    return BLOCK_CRCS_OFFSET + BLOCK_CRC.size * block
+
+
+def block_range(block: int) -> tuple[int, int]:
+    """First byte of `block` in the file, and the first byte behind it."""
+    start = slot_offset(block * SLOTS_PER_BLOCK)
+    return start, start + BLOCK_SIZE
+
+
+def is_block_sealed_and_intact(buf: Buffer, block: int) -> bool:
+    """Whether `block` was sealed and still has the bytes it was sealed with."""
+    start, end = block_range(block)
+    if not 0 <= block < MAX_BLOCKS or end > len(buf):
+        return False
+    (crc,) = BLOCK_CRC.unpack_from(buf, block_crc_offset(block))
+    return bool(crc and crc == block_crc(buf[start:end]))

@@ -1,0 +1,168 @@
+"""Journals `journal.<generation>`: a header and chained command records (docs/format/journal.md).
+
+Records start at multiples of 8. Each repeats the checksum of the one before, so bytes a dead writer left
+behind the end never continue the chain. The header names the checksum of the snapshot the generation
+starts from: a journal cannot be replayed onto the wrong one.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+from zlib import crc32
+
+from embeddedpulsar.exceptions import CorruptionError
+from embeddedpulsar.format.headers import BYTE_ORDER_MARK, FORMAT_VERSION, refuse
+
+JOURNAL_HEADER: Final = struct.Struct(
+    "<"
+    "4s"  # 0  magic
+    "H"  # 4  version
+    "H"  # 6  byte order mark
+    "I"  # 8  generation
+    "I"  # 12 chain_seed: prev_crc of the first record
+    "I"  # 16 snapshot_crc of the snapshot this generation starts from; 0 for none
+    "B"  # 20 owner_kind: 2 topic, 3 subscription (as in control.py)
+    "39x"  # 21 zero
+    "I"  # 60 crc: crc32 of bytes [0,60)
+)
+JOURNAL_HEADER_SIZE: Final = 4 + 2 + 2 + 4 + 4 + 4 + 1 + 39 + 4
+MAGIC: Final = b"EPJR"
+FIRST_RECORD_OFFSET: Final = JOURNAL_HEADER_SIZE
+_HEADER_COVERED: Final = JOURNAL_HEADER_SIZE - 4
+
+RECORD: Final = struct.Struct(
+    "<"
+    "I"  # 0  length: whole record, padding included, a multiple of 8
+    "I"  # 4  crc: crc32 of bytes [8,length), seeded with length
+    "I"  # 8  prev_crc: crc of the record before; the chain seed for the first
+    "H"  # 12 type of command
+    "H"  # 14 padding: zero bytes behind the payload, 0 to 7
+    "Q"  # 16 time, ms since the epoch
+)
+RECORD_SIZE: Final = 4 + 4 + 4 + 2 + 2 + 8
+MAX_RECORD_SIZE: Final = 16 << 20
+_COVERED: Final = struct.Struct("<IHHQ")
+_FRONT: Final = struct.Struct("<II")
+_PADDING: Final = tuple(bytes(n) for n in range(8))
+
+Buffer = bytes | bytearray | memoryview
+
+
+class JournalHeader(NamedTuple):
+    """The decoded header of a journal."""
+
+    generation: int
+    chain_seed: int
+    snapshot_crc: int
+    owner_kind: int
+
+
+class JournalRecord(NamedTuple):
+    """One checked record; `length` is what it takes in the file."""
+
+    length: int
+    crc: int
+    prev_crc: int
+    type: int
+    time_ms: int
+    payload: bytes
+
+
+def pack_journal_header(header: JournalHeader) -> bytes:
+    """The 64-byte header of a journal."""
+    covered = JOURNAL_HEADER.pack(
+        MAGIC,
+        FORMAT_VERSION,
+        BYTE_ORDER_MARK,
+        header.generation,
+        header.chain_seed,
+        header.snapshot_crc,
+        header.owner_kind,
+        0,
+    )[:_HEADER_COVERED]
+    return covered + struct.pack("<I", crc32(covered))
+
+
+def parse_journal_header(buf: Buffer) -> JournalHeader:
+    """Check and decode the header of a journal.
+
+    Raises:
+        CorruptionError, ForeignFileError, UnsupportedFormatVersion: it is not a header this release reads.
+    """
+    if len(buf) < JOURNAL_HEADER_SIZE:
+        raise CorruptionError(reason=f"journal of {len(buf)} bytes has no header", offset=0)
+    magic, version, mark, generation, seed, snapshot_crc, owner, crc = JOURNAL_HEADER.unpack_from(buf, 0)
+    if (
+        magic != MAGIC
+        or version != FORMAT_VERSION
+        or mark != BYTE_ORDER_MARK
+        or crc32(buf[:_HEADER_COVERED]) != crc
+    ):
+        refuse(magic, MAGIC, version, mark, "journal")
+    return JournalHeader(generation, seed, snapshot_crc, owner)
+
+
+def pack_record(type: int, payload: bytes, prev_crc: int, time_ms: int) -> tuple[bytes, int]:
+    """One record and its crc, the next record's `prev_crc`.
+
+    Raises:
+        ValueError: the payload is too large for a record.
+
+    Example:
+        >>> record, crc = pack_record(1, b"abc", prev_crc=7, time_ms=0)
+        >>> len(record), read_record(record, 0, len(record), 7).payload
+        (32, b'abc')
+    """
+    padding = -len(payload) & 7
+    length = RECORD_SIZE + len(payload) + padding
+    if length > MAX_RECORD_SIZE:
+        raise ValueError(f"a record of {length} bytes; at most {MAX_RECORD_SIZE}")
+    covered = b"".join((_COVERED.pack(prev_crc, type, padding, time_ms), payload, _PADDING[padding]))
+    crc = crc32(covered, length)
+    return _FRONT.pack(length, crc) + covered, crc
+
+
+def read_record(buf: Buffer, pos: int, end: int, prev_crc: int) -> JournalRecord:
+    """Read and check the record at `pos`, which must continue the chain from `prev_crc` and end by `end`.
+
+    Raises:
+        CorruptionError: no record there, a wrong checksum, or a record of another chain.
+    """
+    if pos < 0 or pos & 7 or pos + RECORD_SIZE > end or end > len(buf):
+        raise CorruptionError(reason=f"no room for a record before {end}", offset=pos)
+    length, crc, prev, kind, padding, time_ms = RECORD.unpack_from(buf, pos)
+    if length & 7 or not RECORD_SIZE <= length <= MAX_RECORD_SIZE or pos + length > end:
+        raise CorruptionError(reason=f"record length {length} does not fit before {end}", offset=pos)
+    if crc32(buf[pos + 8 : pos + length], length) != crc:
+        raise CorruptionError(reason="record checksum mismatch", offset=pos)
+    if prev != prev_crc:
+        raise CorruptionError(reason=f"record follows {prev:#010x}, not {prev_crc:#010x}", offset=pos)
+    if padding > 7 or RECORD_SIZE + padding > length:
+        raise CorruptionError(reason=f"record padding {padding} does not fit", offset=pos)
+    payload = bytes(buf[pos + RECORD_SIZE : pos + length - padding])
+    return JournalRecord(length, crc, prev, kind, time_ms, payload)
+
+
+def records(buf: Buffer, pos: int, end: int, prev_crc: int) -> Iterator[tuple[int, JournalRecord]]:
+    """Every record from `pos` to `end` as (offset, record).
+
+    Raises:
+        CorruptionError: at the first place where the chain does not continue.
+    """
+    while pos < end:
+        record = read_record(buf, pos, end, prev_crc)
+        yield pos, record
+        pos += record.length
+        prev_crc = record.crc
+
+
+def valid_end(buf: Buffer, pos: int, end: int, prev_crc: int) -> tuple[int, int]:
+    """(offset, crc) behind the last record of the unbroken chain from `pos`: where a torn journal is cut."""
+    try:
+        for at, record in records(buf, pos, end, prev_crc):
+            pos, prev_crc = at + record.length, record.crc
+    except CorruptionError:
+        return pos, prev_crc
+    return pos, prev_crc

@@ -1,0 +1,152 @@
+"""Header page of a segment `<ledger>.log` (docs/format/segment.md).
+
+Written once, before the ledger exists for anyone, and never changed: two identical copies, at bytes 0 and
+512, each with its own checksum. It says where the ledger before ended. Nobody has to infer that by scanning,
+and bytes behind that end (of a writer that died before publishing them) are never looked at again.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, NamedTuple
+from zlib import crc32
+
+from embeddedpulsar.exceptions import CorruptionError
+from embeddedpulsar.format.checksum import CHECKSUM_CRC32
+from embeddedpulsar.format.headers import BYTE_ORDER_MARK, FORMAT_VERSION, refuse
+
+SEGMENT_HEADER: Final = struct.Struct(
+    "<"
+    "4s"  # 0   magic
+    "H"  # 4   version
+    "H"  # 6   byte order mark
+    "B"  # 8   checksum_type
+    "7x"  # 9   zero
+    "Q"  # 16  ledger_id
+    "Q"  # 24  created_ms
+    "Q"  # 32  base_publish_ms: what index slots count from
+    "16s"  # 40  boot_id of the machine when it was created
+    "16s"  # 56  store_id
+    "Q"  # 72  topic_incarnation
+    "I"  # 80  chain_seed: prev_crc of the first frame
+    "I"  # 84  prev_last_crc
+    "Q"  # 88  prev_ledger_id, 0 for none
+    "Q"  # 96  prev_end_offset
+    "q"  # 104 prev_last_entry_id, -1 for none
+    "Q"  # 112 prev_messages: messages in the previous ledger
+    "Q"  # 120 log_size: bytes this file may grow to
+    "I"  # 128 index_capacity: slots of its index
+    "I"  # 132 crc: crc32 of bytes [0,132)
+)
+MAGIC: Final = b"EPSG"
+SEGMENT_HEADER_SIZE: Final = 4096
+FIRST_FRAME_OFFSET: Final = 4096
+COPY_OFFSETS: Final = (0, 512)
+MAX_LOG_SIZE: Final = 1 << 35
+"""Offsets are stored as 32-bit numbers of 8-byte units."""
+_COVERED: Final = SEGMENT_HEADER.size - 4
+
+Buffer = bytes | bytearray | memoryview
+
+
+class SegmentHeader(NamedTuple):
+    """What a segment says about itself and about the ledger before it."""
+
+    ledger_id: int
+    created_ms: int
+    base_publish_ms: int
+    boot_id: bytes
+    store_id: bytes
+    topic_incarnation: int
+    chain_seed: int
+    log_size: int
+    index_capacity: int
+    prev_ledger_id: int = 0
+    prev_end_offset: int = 0
+    prev_last_entry_id: int = -1
+    prev_last_crc: int = 0
+    prev_messages: int = 0
+    checksum_type: int = CHECKSUM_CRC32
+
+
+def pack_segment_header(header: SegmentHeader) -> bytes:
+    """The 4096-byte header page: both copies."""
+    covered = SEGMENT_HEADER.pack(
+        MAGIC,
+        FORMAT_VERSION,
+        BYTE_ORDER_MARK,
+        header.checksum_type,
+        header.ledger_id,
+        header.created_ms,
+        header.base_publish_ms,
+        header.boot_id,
+        header.store_id,
+        header.topic_incarnation,
+        header.chain_seed,
+        header.prev_last_crc,
+        header.prev_ledger_id,
+        header.prev_end_offset,
+        header.prev_last_entry_id,
+        header.prev_messages,
+        header.log_size,
+        header.index_capacity,
+        0,
+    )[:_COVERED]
+    copy = (covered + struct.pack("<I", crc32(covered))).ljust(COPY_OFFSETS[1], b"\0")
+    return (copy * 2).ljust(SEGMENT_HEADER_SIZE, b"\0")
+
+
+def parse_segment_header(buf: Buffer) -> SegmentHeader:
+    """Check and decode the header page; one intact copy is enough.
+
+    Raises:
+        CorruptionError: neither copy is intact, or the file is too short.
+        ForeignFileError: this is not a segment.
+        UnsupportedFormatVersion: a newer release, or the other byte order, wrote it.
+    """
+    if len(buf) < SEGMENT_HEADER_SIZE:
+        raise CorruptionError(reason=f"segment of {len(buf)} bytes has no header page", offset=0)
+    for offset in COPY_OFFSETS:
+        header = _parse_copy(buf, offset)
+        if header is not None:
+            return header
+    for offset in COPY_OFFSETS:
+        # A newer version is told apart from damage by its checksum, which stays where it is in any version.
+        magic, version, mark = struct.unpack_from("<4sHH", buf, offset)
+        if magic == MAGIC:
+            refuse(magic, MAGIC, version, mark, "segment")
+    refuse(bytes(buf[:4]), MAGIC, 0, 0, "segment")
+
+
+def _parse_copy(buf: Buffer, offset: int) -> SegmentHeader | None:
+    fields = SEGMENT_HEADER.unpack_from(buf, offset)
+    magic, version, mark, checksum_type, ledger_id, created_ms, base_ms, boot_id, store_id = fields[:9]
+    incarnation, seed, prev_crc, prev_ledger, prev_end, prev_entry, prev_messages = fields[9:16]
+    log_size, capacity, crc = fields[16:]
+    if (
+        magic != MAGIC
+        or version != FORMAT_VERSION
+        or mark != BYTE_ORDER_MARK
+        or checksum_type != CHECKSUM_CRC32
+        or crc32(buf[offset : offset + _COVERED]) != crc
+    ):
+        return None
+    if log_size > MAX_LOG_SIZE or prev_end > MAX_LOG_SIZE or prev_end & 7:
+        return None
+    return SegmentHeader(
+        ledger_id,
+        created_ms,
+        base_ms,
+        boot_id,
+        store_id,
+        incarnation,
+        seed,
+        log_size,
+        capacity,
+        prev_ledger,
+        prev_end,
+        prev_entry,
+        prev_crc,
+        prev_messages,
+        checksum_type,
+    )
