@@ -1,0 +1,188 @@
+"""One FIFO per process: doorbell, lease and the place where deaths of other processes are seen.
+
+* The owner opens its FIFO for reading (non-blocking) and keeps a writer of its own, so that it never sees the end
+  of file. Others open it for writing and send one byte; a full FIFO is a rung bell.
+* The owner holds ``flock`` on the reading descriptor for its life: the lease (see `lease`).
+* A process that wants to know of another's death keeps the other's FIFO open for writing and polls it for
+  nothing: the kernel reports POLLERR as soon as the last reader is gone, about 1 ms after SIGKILL.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import stat
+import time
+from collections import deque
+from typing import Final
+
+from embeddedpulsar.platform import lease
+from embeddedpulsar.platform.poller import Poller, make_poller
+from embeddedpulsar.platform.section_lock import SectionLock
+
+_READ_FLAGS: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
+_WRITE_FLAGS: Final = os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
+_PIPE_CAPACITY: Final = 65536
+_CREATE_ATTEMPTS: Final = 100
+_MODE: Final = 0o600
+
+
+class FifoDoorbell:
+    """The FIFO of this process.
+
+    Invariants: the reading descriptor carries the lease from creation until `close`; every watched descriptor is
+    open for writing only and is in ``_watched`` exactly while it is registered with the poller.
+    Who may call: `wait` one thread at a time (a second one loses no ring, it only sleeps longer); everything else
+    any thread.
+    """
+
+    def __init__(self, path: str, uuid: bytes, reader: int, writer: int, poller: Poller) -> None:
+        self.path = path
+        self.uuid = uuid
+        self._clients_dir = os.path.dirname(path)
+        self._reader = reader
+        self._writer = writer
+        self._poller = poller
+        self._lock = (
+            SectionLock()
+        )  # guards _watched and _descriptors together with the poller's registrations
+        self._watched: dict[int, bytes] = {}
+        self._descriptors: dict[bytes, int] = {}
+        self.dead: deque[bytes] = deque()  # filled by `wait`, emptied by the mailbox
+        poller.register(reader, select.POLLIN)
+
+    @classmethod
+    def create(cls, clients_dir: str) -> FifoDoorbell:
+        """Make the FIFO and take its lease.
+
+        Raises:
+            OSError: FIFOs are not available here (callers fall back to polling), or the directory is not writable.
+        """
+        for _ in range(_CREATE_ATTEMPTS):
+            uuid = os.urandom(16)
+            path = lease.lease_path(clients_dir, uuid)
+            os.mkfifo(path, _MODE)
+            reader = os.open(path, _READ_FLAGS)
+            if not stat.S_ISFIFO(os.fstat(reader).st_mode) or not lease.try_hold(reader, path):
+                os.close(reader)  # a sweeper took it for an orphan between mkfifo and flock
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(path)
+                continue
+            return cls(path, uuid, reader, os.open(path, _WRITE_FLAGS), make_poller())
+        raise OSError(f"no lease could be taken in {clients_dir}: something keeps locking new files there")
+
+    @property
+    def loop_fd(self) -> int:
+        """A descriptor that is readable while a ring or a death is pending; for `loop.add_reader`."""
+        fd = self._poller.fileno()
+        return self._reader if fd < 0 else fd
+
+    def ring(self) -> None:
+        """Make `wait` return, now or next time."""
+        try:
+            self._lock.acquire()  # not while `close` may give the descriptor's number away
+            if self._writer >= 0:
+                os.write(self._writer, b"\1")
+        except BlockingIOError:
+            return  # full: already rung
+        finally:
+            self._lock.release()
+
+    def wait(self, timeout_s: float | None) -> bool:
+        """Sleep until rung, a watched process died (see `dead`), or the timeout; no CPU is used meanwhile.
+
+        Returns:
+            Whether there is news.
+        """
+        news = False
+        for fd, _ in self._poller.poll(timeout_s):
+            news = (self._drain() if fd == self._reader else self._confirm(fd)) or news
+        return news
+
+    def _drain(self) -> bool:
+        try:
+            return bool(os.read(self._reader, _PIPE_CAPACITY))
+        except BlockingIOError:
+            return False  # another thread or loop of this process was faster
+
+    def _confirm(self, fd: int) -> bool:
+        """The last reader of ``fd`` is gone: believe it when the lease is free."""
+        try:
+            self._lock.acquire()
+            uuid = self._watched.get(fd)
+            if uuid is None:
+                return False
+            if not lease.is_free(fd):
+                # Someone sweeps it this very moment, or the number was closed and reused while we slept.
+                time.sleep(0.001)
+                return False
+            self.dead.append(uuid)  # before it is forgotten: an interrupt between must not lose a death
+            self._drop(uuid)
+            return True
+        finally:
+            self._lock.release()
+
+    def watch(self, uuid: bytes) -> bool:
+        """Report the death of ``uuid`` from `wait`. False when it is dead already (then nothing will be reported)."""
+        try:
+            self._lock.acquire()
+            if uuid in self._descriptors:
+                return True
+            fd = lease.open_for_writing(lease.lease_path(self._clients_dir, uuid))
+            if fd < 0 or lease.is_free(fd):
+                if fd >= 0:
+                    os.close(fd)
+                return False
+            self._watched[fd] = uuid
+            self._descriptors[uuid] = fd
+            self._poller.register(fd, 0)
+        finally:
+            self._lock.release()
+        if self._poller.fileno() < 0:
+            self.ring()  # a plain poll() has a fixed list: have it taken anew
+        return True
+
+    def unwatch(self, uuid: bytes) -> None:
+        """Forget ``uuid``."""
+        try:
+            self._lock.acquire()
+            self._drop(uuid)
+        finally:
+            self._lock.release()
+
+    def _drop(self, uuid: bytes) -> None:
+        fd = self._descriptors.pop(uuid, -1)
+        if fd >= 0:
+            del self._watched[fd]
+            self._poller.unregister(fd)
+            os.close(fd)
+
+    def close(self) -> None:
+        """Remove the FIFO, then give up the lease (in this order: nobody finds a free lease of a living name)."""
+        with contextlib.suppress(FileNotFoundError):  # the whole store may have been deleted under us
+            os.unlink(self.path)
+        self._close_descriptors()
+
+    def abandon(self) -> None:
+        """Close every descriptor and leave the files: what a forked child does with its inheritance.
+
+        Nothing is unregistered and nothing unlocked, both would act on the open files of the parent; and the
+        inherited lock may be held by a thread that does not exist here.
+        """
+        self._lock = SectionLock()
+        self._close_descriptors()
+
+    def _close_descriptors(self) -> None:
+        try:
+            self._lock.acquire()
+            self._poller.close()
+            descriptors = (self._reader, self._writer, *self._watched)
+            self._reader = self._writer = -1
+            self._watched.clear()
+            self._descriptors.clear()
+            for fd in descriptors:
+                if fd >= 0:
+                    os.close(fd)
+        finally:
+            self._lock.release()

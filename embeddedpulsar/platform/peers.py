@@ -1,0 +1,137 @@
+"""The other processes of the store: ring them, ask whether they live, clear away what the dead left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+from _signal import getsignal  # type: ignore[import-not-found]  # a tenth of signal.getsignal's cost
+from collections import OrderedDict
+from typing import Final
+
+from embeddedpulsar.platform import fork, lease
+from embeddedpulsar.platform.mailbox import Mailbox
+from embeddedpulsar.platform.polling_doorbell import ring_file
+from embeddedpulsar.platform.section_lock import SectionLock
+
+_OPEN_BELLS_MAX: Final = 64
+_SIGPIPE: Final = getattr(signal, "SIGPIPE", None)
+
+
+class Peers:
+    """Write ends of the doorbells of other processes.
+
+    Role: `ring` after a change, `is_alive` before believing what a process left in a shared structure.
+    Invariants: at most 64 descriptors are kept, the least recently rung goes first; a descriptor is written to only
+    under the lock that closing it takes, so a byte never lands in an unrelated file that reused its number.
+    Who may call: any thread. After a fork the child's copy starts empty.
+    """
+
+    def __init__(self, clients_dir: str | os.PathLike[str], mailbox: Mailbox) -> None:
+        self._clients_dir = os.fspath(clients_dir)
+        self._mailbox = mailbox
+        self._lock = SectionLock()  # guards _bells and every write to a descriptor in it
+        self._bells: OrderedDict[bytes, tuple[int, bool]] = OrderedDict()  # uuid -> descriptor, is a FIFO
+        fork.register(self)
+
+    def ring(self, uuid: bytes) -> bool:
+        """Wake the process that holds lease ``uuid``. Call it after releasing the lock that guards the change.
+
+        Returns:
+            False when it is gone: whoever chose it must wake another.
+        """
+        if uuid == self._mailbox.uuid:
+            self._mailbox.ring_self()
+            return True
+        try:
+            self._lock.acquire()
+            bell = self._bells.get(uuid)
+            if bell is None:
+                bell = self._open(uuid)
+                if bell is None:
+                    return False
+            else:
+                self._bells.move_to_end(uuid)
+            if _ring_bell(bell[0], bell[1]):
+                return True
+            del self._bells[uuid]
+            os.close(bell[0])
+            return False
+        finally:
+            self._lock.release()
+
+    def _open(self, uuid: bytes) -> tuple[int, bool] | None:
+        fd = lease.open_for_writing(lease.lease_path(self._clients_dir, uuid))
+        if fd < 0:
+            return None
+        while len(self._bells) >= _OPEN_BELLS_MAX:
+            _, (oldest, _) = self._bells.popitem(last=False)
+            os.close(oldest)
+        bell = self._bells[uuid] = (fd, stat.S_ISFIFO(os.fstat(fd).st_mode))
+        return bell
+
+    def is_alive(self, uuid: bytes) -> bool:
+        """Whether the process that holds lease ``uuid`` lives: the kernel's word, about 4 us.
+
+        Raises:
+            OSError: its lease cannot be examined (EACCES, EMFILE).
+        """
+        if uuid == self._mailbox.uuid:
+            return True
+        return lease.is_held(lease.lease_path(self._clients_dir, uuid))
+
+    def sweep(self) -> int:
+        """Remove the doorbells of dead processes; returns how many. Any process may do it at any time."""
+        removed = 0
+        for name in os.listdir(self._clients_dir):
+            if len(name) == lease.HEX_LENGTH and name != self._mailbox.uuid.hex():
+                removed += lease.remove_if_orphan(f"{self._clients_dir}/{name}")
+        return removed
+
+    def close(self) -> None:
+        """Close every descriptor."""
+        try:
+            self._lock.acquire()
+            while self._bells:
+                _, (fd, _) = self._bells.popitem()
+                os.close(fd)
+        finally:
+            self._lock.release()
+
+    def after_fork_in_child(self) -> None:
+        """The inherited lock may be held by a thread that does not exist here."""
+        self._lock = SectionLock()
+        self.close()
+
+
+def _ring_bell(fd: int, is_fifo: bool) -> bool:
+    """One byte into the FIFO at ``fd``; False when nobody will ever read it."""
+    if not is_fifo:
+        if lease.is_free(fd):
+            return False
+        ring_file(fd)
+        return True
+    try:
+        if _SIGPIPE is not None and getsignal(_SIGPIPE) == signal.SIG_DFL:
+            _write_without_sigpipe(fd)
+        else:
+            os.write(fd, b"\1")
+    except BlockingIOError:
+        return True  # full: it has been rung and has yet to look
+    except BrokenPipeError:
+        return False
+    return True
+
+
+def _write_without_sigpipe(fd: int) -> None:
+    """For programs that restored the default action of SIGPIPE, as command-line tools do: ringing a process that
+    has just died must not kill this one."""
+    mask = {signal.SIGPIPE}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, mask)
+    try:
+        os.write(fd, b"\1")
+    except BrokenPipeError:
+        signal.sigtimedwait(mask, 0)  # the signal is pending for this thread: take it
+        raise
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
