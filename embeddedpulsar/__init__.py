@@ -1,4 +1,4 @@
-"""Apache Pulsar's messaging model as a library: producers, consumers and subscriptions in a directory, no daemon.
+"""Apache Pulsar's messaging model as a library: topics and subscriptions in a directory, no daemon.
 
 Names, parameters and defaults are those of ``pulsar-client``, so that ``import embeddedpulsar as pulsar`` is
 the whole migration, in both directions.

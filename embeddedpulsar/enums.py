@@ -39,7 +39,7 @@ class ConsumerType(PulsarEnum):
 
 
 class InitialPosition(PulsarEnum):
-    """Where a subscription that does not exist yet starts: after the last entry, or at the first retained one.
+    """Where a new subscription starts: after the last entry, or at the first retained one.
 
     Example:
         >>> int(InitialPosition.Latest), int(InitialPosition.Earliest)

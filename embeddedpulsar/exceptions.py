@@ -280,7 +280,7 @@ class StorageError(BrokerPersistenceError):
         super().__init__(self._sentence())
 
     def at(self: _Error, path: str | os.PathLike[str]) -> _Error:
-        """Name the file, unless it is named already, and return this very error (``raise error.at(path)``)."""
+        """Name the file, unless it is named already, and return this error (``raise error.at(path)``)."""
         if self.path is None:
             self.path = os.fspath(path)
             self.args = (_describe(type(self), self._sentence()),)
@@ -333,11 +333,11 @@ class LockTimeout(Timeout):
 
 
 class NetworkFilesystemError(StorageError):
-    """The store lies on a network file system, where locks and memory maps are not shared between machines."""
+    """The store lies on a network file system, where machines do not share locks and memory maps."""
 
 
 class PoisonedSegment(StorageError):
-    """The kernel could not flush a segment, so what it holds on disk is unknown. Writing goes on in a new one."""
+    """The kernel could not flush a segment, so what is on disk is unknown. Writing goes on in a new one."""
 
 
 # The classes that derive directly from the base are Pulsar's own, named as their results.

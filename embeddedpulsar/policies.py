@@ -45,7 +45,8 @@ class BatchReceivePolicy:
         return self._timeout_ms
 
     def __repr__(self) -> str:
-        return f"<BatchReceivePolicy {self._max_messages} messages, {self._max_bytes} bytes, {self._timeout_ms} ms>"
+        limits = f"{self._max_messages} messages, {self._max_bytes} bytes, {self._timeout_ms} ms"
+        return f"<BatchReceivePolicy {limits}>"
 
 
 class ConsumerBatchReceivePolicy:
@@ -183,7 +184,8 @@ class ConsumerKeySharedPolicy:
     def __repr__(self) -> str:
         return (
             f"ConsumerKeySharedPolicy({self.key_shared_mode}, "
-            f"allow_out_of_order_delivery={self.allow_out_of_order_delivery}, sticky_ranges={self.sticky_ranges})"
+            f"allow_out_of_order_delivery={self.allow_out_of_order_delivery}, "
+            f"sticky_ranges={self.sticky_ranges})"
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from embeddedpulsar.exceptions import InvalidConfiguration
 
@@ -91,7 +91,7 @@ class BrokerSettings(NamedTuple):
             >>> BrokerSettings.parse("zookeeperServers=localhost").unknown
             ('zookeeperServers',)
         """
-        values: dict[str, int | bool | str] = {}
+        values: dict[str, Any] = {}
         unknown: dict[str, None] = {}
         for number, line in enumerate(text.splitlines(), 1):
             line = line.partition("#")[0].strip()
@@ -117,7 +117,7 @@ class BrokerSettings(NamedTuple):
         Example:
             >>> BrokerSettings.parse("brokerDeduplicationEnabled=true").check_supported()
             Traceback (most recent call last):
-            embeddedpulsar.exceptions.InvalidConfiguration: Pulsar error: InvalidConfiguration: broker.conf: ...
+            embeddedpulsar.exceptions.InvalidConfiguration: Pulsar error: ...
         """
         for name, feature in _ABSENT.items():
             default = self._field_defaults[name]

@@ -52,7 +52,7 @@ class Schema(Generic[T]):
     Args:
         record_cls: the class of the values.
         schema_type: the type that is stored with the topic.
-        schema_definition: the definition, JSON text or an object that `json.dumps` takes; None if it needs none.
+        schema_definition: the definition, an object that `json.dumps` takes; None if it needs none.
         schema_name: the name that is stored with the topic.
 
     Example:
