@@ -1,0 +1,270 @@
+"""The seam for everything that must survive: creating, growing, writing, flushing, renaming and unlinking files.
+
+Nothing above calls ``os.fsync`` and its like; it calls `DISK`. Tests put a `FakeDisk` there (see `fake_disk`), which
+remembers what a power loss would leave, or a `FaultyDisk`, which fails the Nth call.
+
+What the calls promise, on a disk that does not lie:
+
+* `Disk.fdatasync` / `Disk.fsync`: all bytes of the file written so far (by any process, through any descriptor or
+  map) and its size survive. They do not make its *name* survive.
+* `Disk.fsync_dir`: the names created, replaced and removed in that directory so far survive.
+* a failed flush is final: the kernel has dropped the pages, and a second flush reports success without them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import os
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from embeddedpulsar.exceptions import StorageFullError
+from embeddedpulsar.platform import failpoints
+
+Buffer = bytes | bytearray | memoryview
+
+# What this system can do. Tests switch these off to run the portable ways.
+HAS_POSIX_FALLOCATE = hasattr(os, "posix_fallocate")
+HAS_FDATASYNC = hasattr(os, "fdatasync")
+HAS_PWRITE = hasattr(os, "pwrite")
+HAS_DIRECTORY_FSYNC = os.name == "posix"
+FULL_FSYNC: int | None = (
+    51 if sys.platform == "darwin" else None
+)  # fcntl F_FULLFSYNC: through the drive's cache
+
+_OPEN_FLAGS: Final = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_ZEROS: Final = bytes(64 * 1024)
+_PAGE: Final = 4096
+_BUFFERS_PER_CALL: Final = 512
+_seek_mutex = threading.Lock()
+_temporary_numbers = itertools.count()
+
+failpoints.declare("document:written", "document:synced", "document:replaced", "document:directory_synced")
+
+
+@contextlib.contextmanager
+def _full_disk_named(what: str) -> Iterator[None]:
+    """Turn "no space", "quota exceeded" and "file too large" into the error that says so."""
+    try:
+        yield
+    except OSError as e:
+        if e.errno in _FULL and not isinstance(e, StorageFullError):
+            raise _storage_full(e, what) from e
+        raise
+
+
+def _storage_full(e: OSError, what: str) -> StorageFullError:
+    return StorageFullError(
+        f"{what}: {os.strerror(e.errno or 0)}",
+        remedy="nothing was published; free space (or raise the quota) and try again",
+        errno=e.errno or errno.ENOSPC,
+    )
+
+
+class Disk:
+    """The real one. Thread-safe, without state; all paths are strings, all failures `OSError` or a kind of it."""
+
+    def open_file(self, path: str, flags: int, mode: int = 0o600) -> int:
+        """Open ``path`` (never through a symbolic link, closed on exec) and return the descriptor."""
+        with _full_disk_named(f"cannot open {path}"):
+            return os.open(path, flags | _OPEN_FLAGS, mode)
+
+    def create_exclusive(self, path: str, mode: int = 0o600) -> int:
+        """Create ``path`` for reading and writing.
+
+        Raises:
+            FileExistsError: it is there already.
+        """
+        return self.open_file(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode)
+
+    def fallocate(self, fd: int, offset: int, length: int) -> None:
+        """Reserve the blocks of ``[offset, offset + length)``; the file grows if it ends before, and reads zeros.
+
+        Keeps what is written there. Where the system cannot reserve, zeros are written: then nobody else may write
+        in that range meanwhile.
+
+        Raises:
+            StorageFullError: no room; nothing of the range counts as reserved.
+        """
+        if length <= 0:
+            return
+        with _full_disk_named(f"cannot reserve {length} bytes"):
+            if HAS_POSIX_FALLOCATE:
+                os.posix_fallocate(fd, offset, length)
+            else:
+                self._write_zeros(fd, offset, offset + length)
+
+    def _write_zeros(self, fd: int, start: int, end: int) -> None:
+        while start < end:
+            page_end = min(end, start - start % _PAGE + _PAGE)
+            size = os.fstat(fd).st_size
+            if start >= size:  # beyond the end there is nothing to keep
+                page_end = min(end, start + len(_ZEROS))
+                self._pwrite_zeros(fd, start, page_end)
+            elif not any(self.pread(fd, page_end - start, start)):
+                self._pwrite_zeros(fd, start, page_end)
+            start = page_end
+
+    def _pwrite_zeros(self, fd: int, start: int, end: int) -> None:
+        while start < end:
+            start += _pwrite(fd, memoryview(_ZEROS)[: end - start], start)
+
+    def truncate_new(self, fd: int, size: int) -> None:
+        """Let the file be at least ``size`` bytes long, the new part a hole. Never shrinks it.
+
+        For a file nobody else grows at the same time (a new one, or under a lock).
+        """
+        if os.fstat(fd).st_size < size:
+            with _full_disk_named(f"cannot grow a file to {size} bytes"):
+                os.ftruncate(fd, size)
+
+    def pwrite_all(self, fd: int, buffers: Sequence[Buffer], offset: int) -> int:
+        """Write all ``buffers``, one after the other, at ``offset``; return the number of bytes.
+
+        Raises:
+            StorageFullError: no room; part of the bytes may be there.
+        """
+        try:
+            if HAS_PWRITE and len(buffers) <= _BUFFERS_PER_CALL:
+                total = sum(map(len, buffers))
+                if os.pwritev(fd, buffers, offset) == total:
+                    return total
+            return _pwrite_each(fd, buffers, offset)
+        except OSError as e:
+            if e.errno in _FULL:
+                raise _storage_full(e, "cannot write") from e
+            raise
+
+    def pread(self, fd: int, n: int, offset: int) -> bytes:
+        """Up to ``n`` bytes at ``offset``; fewer at the end of the file."""
+        if HAS_PWRITE:
+            return os.pread(fd, n, offset)
+        with _seek_mutex:
+            os.lseek(fd, offset, os.SEEK_SET)
+            return os.read(fd, n)
+
+    def fsync(self, fd: int, path: str) -> None:
+        """Flush bytes and attributes of the file. ``path`` is its present name, for messages and fakes."""
+        if FULL_FSYNC is not None:
+            import fcntl
+
+            fcntl.fcntl(fd, FULL_FSYNC)
+        else:
+            os.fsync(fd)
+
+    def fdatasync(self, fd: int, path: str) -> None:
+        """Flush the bytes of the file and its size."""
+        if HAS_FDATASYNC and FULL_FSYNC is None:
+            os.fdatasync(fd)
+        else:
+            self.fsync(fd, path)
+
+    def fsync_dir(self, path: str) -> None:
+        """Flush the names in the directory ``path``. Windows cannot and need not."""
+        if not HAS_DIRECTORY_FSYNC:
+            return
+        fd = os.open(path, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _OPEN_FLAGS)
+        try:
+            self._flush_directory(fd)
+        finally:
+            os.close(fd)
+
+    def _flush_directory(self, fd: int) -> None:
+        os.fsync(fd)
+
+    def replace(self, src: str, dst: str) -> None:
+        """Rename, replacing ``dst``, in one step."""
+        with _full_disk_named(f"cannot rename {src}"):
+            os.replace(src, dst)
+
+    def unlink(self, path: str) -> None:
+        """Remove the name. Maps and descriptors of the file stay valid."""
+        os.unlink(path)
+
+    def mkdir(self, path: str, mode: int = 0o700) -> None:
+        """Create a directory.
+
+        Raises:
+            FileExistsError: something of that name is there.
+        """
+        with _full_disk_named(f"cannot create {path}"):
+            os.mkdir(path, mode)
+
+    def rmdir(self, path: str) -> None:
+        """Remove an empty directory."""
+        os.rmdir(path)
+
+    def atomic_write(self, path: str, data: Buffer, durable: bool) -> None:
+        """Let ``path`` hold ``data``: whoever opens it sees the old file or the new one, never a part.
+
+        ``durable``: it survives a power loss when this returns. A crash may leave a ``*.tmp`` file beside it.
+        """
+        temporary = f"{path}.{os.getpid():x}-{next(_temporary_numbers):x}.tmp"
+        try:
+            fd = self.create_exclusive(temporary)
+            try:
+                # 1. The bytes. A crash leaves a stray temporary.
+                self.pwrite_all(fd, [data], 0)
+                if failpoints.ACTIVE:
+                    failpoints.hit("document:written")
+                # 2. Flush them before the name points at them, or a power loss leaves an empty file of that name.
+                if durable:
+                    self.fsync(fd, temporary)
+                if failpoints.ACTIVE:
+                    failpoints.hit("document:synced")
+            finally:
+                os.close(fd)
+            # 3. The name. From here on the new document is what others see.
+            self.replace(temporary, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                self.unlink(temporary)
+            raise
+        if failpoints.ACTIVE:
+            failpoints.hit("document:replaced")
+        # 4. Flush the name.
+        if durable:
+            self.fsync_dir(os.path.dirname(path) or ".")
+        if failpoints.ACTIVE:
+            failpoints.hit("document:directory_synced")
+
+
+def _pwrite(fd: int, data: Buffer, offset: int) -> int:
+    if HAS_PWRITE:
+        return os.pwrite(fd, data, offset)
+    with _seek_mutex:
+        os.lseek(fd, offset, os.SEEK_SET)
+        return os.write(fd, data)
+
+
+def _pwrite_each(fd: int, buffers: Sequence[Buffer], offset: int) -> int:
+    """The long way: many buffers, no pwritev, or a write that came back short (RLIMIT_FSIZE, a full disk)."""
+    start = offset
+    for buffer in buffers:
+        rest = memoryview(buffer).cast("B")
+        while rest:
+            written = _pwrite(fd, rest, offset)
+            if written == 0:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            offset += written
+            rest = rest[written:]
+    return offset - start
+
+
+DISK: Disk = Disk()
+
+
+@contextlib.contextmanager
+def use(disk: Disk) -> Iterator[Disk]:
+    """Put ``disk`` in the place of `DISK` for a block, in tests. Callers look `DISK` up at each call."""
+    global DISK
+    before, DISK = DISK, disk
+    try:
+        yield disk
+    finally:
+        DISK = before

@@ -1,0 +1,191 @@
+"""Named places where a test can make the process die, raise or stop.
+
+A numbered step of a write order is followed by ``if failpoints.ACTIVE: failpoints.hit("append:body_done")``: one
+global read when no failpoint is set. Every module declares its names when imported, so that tests can walk all.
+
+Actions, in code or in ``EMBEDDEDPULSAR_FAILPOINTS="append:body_done=kill,nth=3; sync:before=raise"``:
+
+========================  =====================================================================================
+``kill``                  SIGKILL to this process
+``exit``                  ``os._exit(86)``
+``raise[:<builtin>]``     raise `InjectedFailure`, or the builtin exception named (``raise:KeyboardInterrupt``)
+``pause:<path>``          tell a `Schedule` at ``path`` that the point is reached, and wait until it says go
+``off``                   nothing
+========================  =====================================================================================
+"""
+
+from __future__ import annotations
+
+import builtins
+import os
+import signal
+import threading
+from collections.abc import Callable
+from typing import Final
+
+ENVIRONMENT: Final = "EMBEDDEDPULSAR_FAILPOINTS"
+EXIT_STATUS: Final = 86
+
+ACTIVE: bool = False
+
+Action = Callable[[], object]
+
+_declared: dict[str, None] = {}
+_armed: dict[str, _Armed] = {}
+_mutex = threading.Lock()
+
+
+class InjectedFailure(Exception):  # noqa: N818 - a failure that was planned
+    """Raised by a failpoint whose action is ``raise``. No code of ours catches it by name."""
+
+
+class _Armed:
+    """One failpoint that is set: what to do, and at which hit (1 = the next; 0 = at every hit)."""
+
+    __slots__ = ("action", "left", "nth")
+
+    def __init__(self, action: Action, nth: int) -> None:
+        self.action = action
+        self.nth = nth
+        self.left = nth
+
+    def is_due(self) -> bool:
+        with _mutex:
+            self.left -= 1
+            return self.nth == 0 or self.left == 0
+
+
+def declare(*names: str) -> None:
+    """Make ``names`` known to `names`. Called once by the module that hits them, when imported."""
+    _declared.update(dict.fromkeys(names))
+
+
+def names() -> tuple[str, ...]:
+    """Every name declared by the modules imported so far, in order of declaration."""
+    return tuple(_declared)
+
+
+def hit(name: str) -> None:
+    """Do what ``name`` is set to, if anything. Callers check `ACTIVE` first."""
+    armed = _armed.get(name)
+    if armed is not None and armed.is_due():
+        armed.action()
+
+
+def set(name: str, action: str | Action, *, nth: int = 1) -> None:  # noqa: A001 - reads well as failpoints.set
+    """Set ``name``: ``action`` is one of the words above or a callable, done at the ``nth`` hit (0: at each).
+
+    >>> set("doc:step", "raise")
+    >>> try:
+    ...     hit("doc:step")
+    ... except InjectedFailure as failure:
+    ...     print(failure)
+    doc:step
+    >>> hit("doc:step")  # only the first hit
+    >>> clear()
+    """
+    global ACTIVE
+    _armed[name] = _Armed(_action(name, action) if isinstance(action, str) else action, nth)
+    ACTIVE = True
+
+
+def clear(name: str | None = None) -> None:
+    """Unset ``name``, or all."""
+    global ACTIVE
+    if name is None:
+        _armed.clear()
+    else:
+        _armed.pop(name, None)
+    ACTIVE = bool(_armed)
+
+
+def configure(text: str) -> None:
+    """Set the failpoints that ``text`` (the syntax of the environment variable) names.
+
+    Raises:
+        ValueError: the text does not parse.
+    """
+    for item in text.split(";"):
+        if not item.strip():
+            continue
+        name, _, rest = item.strip().partition("=")
+        word, *options = (part.strip() for part in rest.split(","))
+        nth = 1
+        for option in options:
+            key, _, value = option.partition("=")
+            if key != "nth":
+                raise ValueError(
+                    f"unknown option {option!r} of the failpoint {name!r}; only nth=<n> is known"
+                )
+            nth = int(value)
+        set(name.strip(), word, nth=nth)
+
+
+def _action(name: str, word: str) -> Action:
+    kind, _, argument = word.partition(":")
+    if kind == "kill":
+        return lambda: os.kill(os.getpid(), signal.SIGKILL)
+    if kind == "exit":
+        return lambda: os._exit(EXIT_STATUS)
+    if kind == "off":
+        return lambda: None
+    if kind == "raise":
+        kind_of_error = getattr(builtins, argument) if argument else InjectedFailure
+        return lambda: _raise(kind_of_error(name))
+    if kind == "pause" and argument:
+        return lambda: _pause(argument)
+    raise ValueError(
+        f"unknown action {word!r} of the failpoint {name!r}; use kill, exit, raise, pause:<path> or off"
+    )
+
+
+def _raise(error: BaseException) -> None:
+    raise error
+
+
+def _pause(path: str) -> None:
+    with open(f"{path}.reached", "wb", buffering=0) as reached:
+        reached.write(b"!")
+    with open(f"{path}.go", "rb", buffering=0) as go:
+        go.read(1)
+
+
+class Schedule:
+    """Holds another process (or thread) at a failpoint, so that a test can plan who does what first.
+
+    Give the other side the action ``schedule.action``; then `wait_reached`, look around, `release`. One hit at a
+    time. Two FIFOs beside ``path`` carry it.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.fspath(path)
+        self._fds = [self._fifo("reached"), self._fifo("go")]
+
+    def _fifo(self, suffix: str) -> int:
+        os.mkfifo(f"{self.path}.{suffix}", 0o600)
+        return os.open(f"{self.path}.{suffix}", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+
+    @property
+    def action(self) -> str:
+        return f"pause:{self.path}"
+
+    def wait_reached(self, timeout_s: float = 10.0) -> bool:
+        """Wait until the other side stands at the failpoint; False when it does not come."""
+        import select
+
+        ready, _, _ = select.select([self._fds[0]], [], [], timeout_s)
+        return bool(ready) and os.read(self._fds[0], 1) == b"!"
+
+    def release(self) -> None:
+        """Let it go on."""
+        os.write(self._fds[1], b"!")
+
+    def close(self) -> None:
+        for fd in self._fds:
+            os.close(fd)
+        self._fds.clear()
+        for suffix in ("reached", "go"):
+            os.unlink(f"{self.path}.{suffix}")
+
+
+configure(os.environ.get(ENVIRONMENT, ""))

@@ -1,0 +1,205 @@
+"""A file mapped into memory and shared with every process that maps it.
+
+The rules, each from a crash that was measured:
+
+* blocks are reserved (`MappedFile.allocate`) before a page is touched, for writing or reading: a touched hole on a
+  full disk kills the process with SIGBUS, past every ``except``;
+* a file is never made shorter, for the same reason; it goes by unlink, which leaves maps intact;
+* a word that others read is published by ``words[i] = v``, one 8-byte store. ``struct.pack_into`` zeroes its target
+  first, and readers have seen the zero.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import stat
+import sys
+from typing import Final
+
+from embeddedpulsar.exceptions import CorruptionError, ForeignFileError
+from embeddedpulsar.platform import disk
+
+SMALL_FILE: Final = 64 * 1024  # up to here a file is reserved whole when created
+
+_KEEPS_NO_DESCRIPTOR: Final = sys.version_info >= (3, 13)
+
+
+class MappedFile:
+    """One mapping of one file. Thread-safe as bytes are; who may write what is the business of the owner.
+
+    Attributes:
+        fd: the open descriptor, for flushes and positional reads and writes.
+        path: the name it was opened by.
+        size: bytes mapped.
+        view: the map as bytes; read-only unless writable. Valid until `close`, slices of it until released.
+        words: the same map as 64-bit words in native byte order.
+        device, inode: the identity of the file, to notice that it was copied or replaced.
+        created: whether this call made the file.
+        allocated: bytes this object knows to be reserved.
+    """
+
+    __slots__ = (
+        "_map",
+        "allocated",
+        "created",
+        "device",
+        "fd",
+        "inode",
+        "path",
+        "size",
+        "view",
+        "words",
+        "writable",
+    )
+
+    def __init__(self, path: str, fd: int, size: int, *, writable: bool, created: bool) -> None:
+        status = os.fstat(fd)
+        self.path: Final = path
+        self.fd = fd
+        self.size: Final = size
+        self.writable: Final = writable
+        self.created: Final = created
+        self.device: Final = status.st_dev
+        self.inode: Final = status.st_ino
+        self.allocated = 0
+        access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
+        if _KEEPS_NO_DESCRIPTOR:
+            self._map: mmap.mmap | None = mmap.mmap(fd, size, access=access, trackfd=False)  # type: ignore[call-arg]
+        else:
+            self._map = mmap.mmap(fd, size, access=access)
+        self.view = memoryview(self._map)
+        self.words = self.view[: size // 8 * 8].cast("Q")
+
+    @classmethod
+    def open(
+        cls, path: str | os.PathLike[str], *, writable: bool, size: int | None = None, create: bool = False
+    ) -> MappedFile:
+        """Map ``path``.
+
+        Args:
+            writable: map for writing too. A read-only map refuses stores with TypeError.
+            size: bytes to map; the whole file if None.
+            create: create the file, or let an existing one grow, to ``size`` bytes of zeros. Up to `SMALL_FILE`
+                bytes it is reserved whole; a larger one is a hole until `allocate`. Any number of processes may do
+                this at once for the same size.
+
+        Raises:
+            FileNotFoundError: absent, and not to be created.
+            CorruptionError: shorter than ``size``, or empty.
+            ForeignFileError: a symbolic link, directory, FIFO or device.
+            StorageFullError: no room.
+        """
+        name = os.fspath(path)
+        if create and (size is None or not writable):
+            raise ValueError("a file is created with a size and for writing")
+        fd, created = _open(name, os.O_RDWR if writable else os.O_RDONLY, create)
+        try:
+            if create and size is not None:
+                _grow(fd, size)
+            length = _checked_length(fd, name, size)
+            mapped = cls(name, fd, length, writable=writable, created=created)
+        except BaseException:
+            os.close(fd)
+            raise
+        if create and length <= SMALL_FILE:
+            mapped.allocated = length
+        return mapped
+
+    def allocate(self, upto: int, start: int | None = None) -> None:
+        """Reserve the blocks below ``upto``; loads and stores below it are safe afterwards.
+
+        Args:
+            upto: first byte that need not be reserved; at most `size`.
+            start: bytes below are reserved already (by any process); default what this object reserved itself.
+
+        Raises:
+            StorageFullError: no room; nothing changed.
+        """
+        first = self.allocated if start is None else start
+        if upto > self.size:
+            raise ValueError(f"cannot reserve {upto} bytes of {self.path}: {self.size} are mapped")
+        if upto > first:
+            disk.DISK.fallocate(self.fd, first, upto - first)
+        self.allocated = max(self.allocated, upto)
+
+    def is_current(self) -> bool:
+        """Whether `path` still names this very file."""
+        try:
+            status = os.stat(self.path, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        return (status.st_dev, status.st_ino) == (self.device, self.inode)
+
+    def will_need(self, start: int, end: int) -> None:
+        """Ask the kernel to read ``[start, end)`` ahead. A hint."""
+        first = start - start % mmap.PAGESIZE
+        if self._map is not None and hasattr(mmap, "MADV_WILLNEED") and end > first:
+            self._map.madvise(mmap.MADV_WILLNEED, first, min(end, self.size) - first)
+
+    @property
+    def closed(self) -> bool:
+        return self._map is None
+
+    def close(self) -> None:
+        """Give the descriptor back, and the map too unless somebody still holds a slice of it: then the map goes
+        with the last slice. Idempotent."""
+        mapping, self._map = self._map, None
+        if mapping is None:
+            return
+        fd, self.fd = self.fd, -1
+        self.words.release()
+        self.view.release()
+        os.close(fd)
+        try:
+            mapping.close()
+        except BufferError:
+            return  # unmapped when the last exported view dies
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else ("writable" if self.writable else "read-only")
+        return f"<MappedFile {self.path} {self.size} bytes {state}>"
+
+
+def _open(path: str, flags: int, create: bool) -> tuple[int, bool]:
+    try:
+        try:
+            if create:
+                return disk.DISK.create_exclusive(path), True
+        except FileExistsError:
+            return disk.DISK.open_file(path, flags), False
+        return disk.DISK.open_file(path, flags | getattr(os, "O_NONBLOCK", 0)), False
+    except IsADirectoryError as e:
+        raise ForeignFileError(path=path, reason="is a directory", remedy="move it away") from e
+    except OSError as e:
+        if os.path.islink(path):
+            raise ForeignFileError(
+                path=path, reason="is a symbolic link", remedy="replace it by the file"
+            ) from e
+        raise
+
+
+def _grow(fd: int, size: int) -> None:
+    if size <= SMALL_FILE:
+        if os.fstat(fd).st_size < size or disk.HAS_POSIX_FALLOCATE:
+            disk.DISK.fallocate(fd, 0, size)  # also finishes what a creator that died had begun
+    elif disk.HAS_POSIX_FALLOCATE and os.fstat(fd).st_size < size:
+        disk.DISK.fallocate(
+            fd, size - 1, 1
+        )  # unlike ftruncate it cannot shrink a file that another just grew
+    else:
+        disk.DISK.truncate_new(fd, size)
+
+
+def _checked_length(fd: int, path: str, size: int | None) -> int:
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode):
+        raise ForeignFileError(path=path, reason="is not a regular file", remedy="move it away")
+    length = status.st_size if size is None else size
+    if length == 0 or status.st_size < length:
+        raise CorruptionError(
+            path=path,
+            reason=f"the file holds {status.st_size} bytes, expected {length or 'some'}",
+            remedy="it was cut or never completed; run a check of the store",
+        )
+    return length
