@@ -1,7 +1,7 @@
 """One FIFO per process: doorbell, lease and the place where deaths of other processes are seen.
 
-* The owner opens its FIFO for reading (non-blocking) and keeps a writer of its own, so that it never sees the end
-  of file. Others open it for writing and send one byte; a full FIFO is a rung bell.
+* The owner opens its FIFO for reading (non-blocking) and keeps a writer of its own, so that it never sees
+  the end of file. Others open it for writing and send one byte; a full FIFO is a rung bell.
 * The owner holds ``flock`` on the reading descriptor for its life: the lease (see `lease`).
 * A process that wants to know of another's death keeps the other's FIFO open for writing and polls it for
   nothing: the kernel reports POLLERR as soon as the last reader is gone, about 1 ms after SIGKILL.
@@ -31,10 +31,11 @@ _MODE: Final = 0o600
 class FifoDoorbell:
     """The FIFO of this process.
 
-    Invariants: the reading descriptor carries the lease from creation until `close`; every watched descriptor is
-    open for writing only and is in ``_watched`` exactly while it is registered with the poller.
-    Who may call: `wait` one thread at a time (a second one loses no ring, it only sleeps longer); everything else
-    any thread.
+    Invariants: the reading descriptor carries the lease from creation until `close`; every watched
+    descriptor is open for writing only and is in ``_watched`` exactly while it is registered with the
+    poller.
+    Who may call: `wait` one thread at a time (a second one loses no ring, it only sleeps longer);
+    everything else any thread.
     """
 
     def __init__(self, path: str, uuid: bytes, reader: int, writer: int, poller: Poller) -> None:
@@ -57,7 +58,8 @@ class FifoDoorbell:
         """Make the FIFO and take its lease.
 
         Raises:
-            OSError: FIFOs are not available here (callers fall back to polling), or the directory is not writable.
+            OSError: FIFOs are not available here (callers fall back to polling), or the directory is not
+                writable.
         """
         for _ in range(_CREATE_ATTEMPTS):
             uuid = os.urandom(16)
@@ -124,7 +126,8 @@ class FifoDoorbell:
             self._lock.release()
 
     def watch(self, uuid: bytes) -> bool:
-        """Report the death of ``uuid`` from `wait`. False when it is dead already (then nothing will be reported)."""
+        """Report the death of ``uuid`` from `wait`. False when it is dead already (then nothing will be
+        reported)."""
         try:
             self._lock.acquire()
             if uuid in self._descriptors:
@@ -159,7 +162,8 @@ class FifoDoorbell:
             os.close(fd)
 
     def close(self) -> None:
-        """Remove the FIFO, then give up the lease (in this order: nobody finds a free lease of a living name)."""
+        """Remove the FIFO, then give up the lease (in this order: nobody finds a free lease of a living
+        name)."""
         with contextlib.suppress(FileNotFoundError):  # the whole store may have been deleted under us
             os.unlink(self.path)
         self._close_descriptors()

@@ -1,11 +1,13 @@
 """Who is alive: one file per process, locked for the life of its owner.
 
-The lease of a process is ``clients/<uuid hex>``: a FIFO (see `doorbell`) or, where FIFOs do not exist, a plain
-file. The owner holds ``flock(LOCK_EX)`` on it; the kernel frees it when the last descriptor of the owner goes,
-however the owner ends. A pid says nothing: it is reused, it lies for zombies and across containers.
+The lease of a process is ``clients/<uuid hex>``: a FIFO (see `doorbell`) or, where FIFOs do not exist, a
+plain file. The owner holds ``flock(LOCK_EX)`` on it; the kernel frees it when the last descriptor of the
+owner goes, however the owner ends. A pid says nothing: it is reused, it lies for zombies and across
+containers.
 
-Probing opens the file for *writing* only. A FIFO without a reader refuses that with ENXIO, so the answer for a
-dead owner needs no lock at all, and no prober ever stands in as a reader and hides a death from those who poll.
+Probing opens the file for *writing* only. A FIFO without a reader refuses that with ENXIO, so the answer
+for a dead owner needs no lock at all, and no prober ever stands in as a reader and hides a death from those
+who poll.
 """
 
 from __future__ import annotations
@@ -31,8 +33,8 @@ def open_for_writing(path: str) -> int:
     try:
         fd = os.open(path, _PROBE_FLAGS)
     except OSError:
-        # ENOENT: closed in good order. ENXIO: a FIFO nobody reads. EACCES, ELOOP, EMFILE: not ours to judge, and
-        # callers treat an unreachable peer as gone only after `is_free`.
+        # ENOENT: closed in good order. ENXIO: a FIFO nobody reads. EACCES, ELOOP, EMFILE: not ours to
+        # judge, and callers treat an unreachable peer as gone only after `is_free`.
         return -1
     if not is_lease_mode(os.fstat(fd).st_mode):
         os.close(fd)

@@ -25,9 +25,9 @@ class _Entry:
 class LoopWaiters:
     """Registry of the loops of one mailbox.
 
-    Each loop has the doorbell's descriptor in its own selector, so that a process whose only waiters are coroutines
-    needs no thread; where there is no descriptor to watch, the loop polls every 20 ms. ``look`` is called in the
-    loop's thread when the descriptor is readable, and returns whether it published a ring.
+    Each loop has the doorbell's descriptor in its own selector, so that a process whose only waiters are
+    coroutines needs no thread; where there is no descriptor to watch, the loop polls every 20 ms. ``look``
+    is called in the loop's thread when the descriptor is readable, and returns whether it published a ring.
     Truth value: whether any loop is registered.
     """
 
@@ -63,7 +63,8 @@ class LoopWaiters:
     def remove_all(self) -> None:
         """Stop watching, from any thread; waits up to a second for each running loop of another thread.
 
-        The descriptor must be out of the loop's selector before it is closed: its number may be reused at once.
+        The descriptor must be out of the loop's selector before it is closed: its number may be reused at
+        once.
         """
         for entry in list(self._entries.values()):
             if entry.ident == threading.get_ident() or not entry.loop.is_running():

@@ -1,7 +1,8 @@
 """The one place where a process sleeps: a generation number that rises whenever somebody rang.
 
-Protocol of every waiter: read `generation`, look at the state waited for, announce oneself under the lock that
-guards that state (`storage.waiter_slots`), then ``wait(seen)``. A ring after the first step makes the wait return.
+Protocol of every waiter: read `generation`, look at the state waited for, announce oneself under the lock
+that guards that state (`storage.waiter_slots`), then ``wait(seen)``. A ring after the first step makes the
+wait return.
 """
 
 from __future__ import annotations
@@ -47,18 +48,18 @@ class Doorbell(Protocol):
 class Mailbox:
     """The doorbell of this process for one store, fanned out to its threads, loops and listeners.
 
-    Role: one thread at a time, the leader, sleeps on the doorbell; the other waiting threads (followers) sleep each
-    on a gate of their own. The leader publishes a new generation, which opens all gates; whoever leaves `wait`
-    while followers remain and nobody leads opens one gate, and that follower leads.
+    Role: one thread at a time, the leader, sleeps on the doorbell; the other waiting threads (followers)
+    sleep each on a gate of their own. The leader publishes a new generation, which opens all gates; whoever
+    leaves `wait` while followers remain and nobody leads opens one gate, and that follower leads.
 
-    Invariants: a follower is in ``_followers`` before it last tried to lead, so a leader that goes later sees it.
-    A gate is opened only by the thread that removed it from ``_followers``, hence once per registration.
-    ``_leader`` is set before the leader's last look at `generation`; others publish first and look at ``_leader``
-    second, so one of the two sees the other.
+    Invariants: a follower is in ``_followers`` before it last tried to lead, so a leader that goes later
+    sees it. A gate is opened only by the thread that removed it from ``_followers``, hence once per
+    registration. ``_leader`` is set before the leader's last look at `generation`; others publish first and
+    look at ``_leader`` second, so one of the two sees the other.
 
-    Who may call: any thread; `add_loop` and `remove_loop` the loop's own thread. Callbacks (listeners, deaths) run
-    in whichever thread noticed, holding no lock; somebody must be waiting or a loop be added for them to run.
-    After a fork the child's copy is closed; it must create its own.
+    Who may call: any thread; `add_loop` and `remove_loop` the loop's own thread. Callbacks (listeners,
+    deaths) run in whichever thread noticed, holding no lock; somebody must be waiting or a loop be added
+    for them to run. After a fork the child's copy is closed; it must create its own.
     """
 
     def __init__(self, doorbell: Doorbell) -> None:
@@ -101,7 +102,7 @@ class Mailbox:
             f"<Mailbox {self.uuid.hex()} {state} generation={self.generation} waiting={len(self._followers)}>"
         )
 
-    # -- waiting ------------------------------------------------------------------------------------------------
+    # -- waiting -----------------------------------------------------------------------------------
 
     def wait(self, seen_generation: int, timeout_s: float | None = None) -> int:
         """Sleep until `generation` differs from ``seen_generation``.
@@ -172,7 +173,8 @@ class Mailbox:
         return True
 
     def _publish(self) -> None:
-        # Two threads may publish at once: every number is new, so whoever has seen an older one sees a difference.
+        # Two threads may publish at once: every number is new, so whoever has seen an older one sees a
+        # difference.
         self.generation = next(self._numbers)
         followers = self._followers
         while followers:
@@ -189,7 +191,7 @@ class Mailbox:
             return  # it left meanwhile
         gate.release()
 
-    # -- ringing ------------------------------------------------------------------------------------------------
+    # -- ringing -----------------------------------------------------------------------------------
 
     def ring_self(self) -> None:
         """Wake every waiter of this process. Cheap when nobody sleeps on the doorbell."""
@@ -204,7 +206,7 @@ class Mailbox:
     def _is_led(self) -> bool:
         return self._leader is not None
 
-    # -- asyncio ------------------------------------------------------------------------------------------------
+    # -- asyncio -----------------------------------------------------------------------------------
 
     def add_loop(self, loop: Any, callback: Callable[[], None] | None = None) -> None:
         """Let an asyncio loop watch the doorbell; ``callback`` runs in it after every ring.
@@ -218,7 +220,8 @@ class Mailbox:
         self._loops.remove(loop, callback)
 
     def _on_loop_ready(self) -> bool:
-        """The loop found the doorbell readable. Leaves it to the leader, when there is one: it calls the loops."""
+        """The loop found the doorbell readable. Leaves it to the leader, when there is one: it calls the
+        loops."""
         if self._closed or self._is_led():
             return False
         seen = self._look(0)
@@ -228,10 +231,11 @@ class Mailbox:
             self._announce_deaths()
         return seen
 
-    # -- listeners and deaths -----------------------------------------------------------------------------------
+    # -- listeners and deaths ----------------------------------------------------------------------
 
     def add_listener(self, listener: Callable[[], None]) -> None:
-        """Call ``listener()`` after every ring, in the thread that noticed. It must be quick and must not block."""
+        """Call ``listener()`` after every ring, in the thread that noticed. It must be quick and must not
+        block."""
         try:
             self._lock.acquire()
             self._listeners = (*self._listeners, listener)
@@ -292,10 +296,11 @@ class Mailbox:
             for callback in callbacks:
                 _call_safely(callback, uuid)
 
-    # -- ends ---------------------------------------------------------------------------------------------------
+    # -- ends --------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Wake everybody, remove the FIFO, give up the lease. Idempotent. Peers see it as the process's death."""
+        """Wake everybody, remove the FIFO, give up the lease. Idempotent. Peers see it as the process's
+        death."""
         if self._closed:
             return
         self._loops.remove_all()

@@ -22,8 +22,9 @@ class Peers:
     """Write ends of the doorbells of other processes.
 
     Role: `ring` after a change, `is_alive` before believing what a process left in a shared structure.
-    Invariants: at most 64 descriptors are kept, the least recently rung goes first; a descriptor is written to only
-    under the lock that closing it takes, so a byte never lands in an unrelated file that reused its number.
+    Invariants: at most 64 descriptors are kept, the least recently rung goes first; a descriptor is written
+    to only under the lock that closing it takes, so a byte never lands in an unrelated file that reused its
+    number.
     Who may call: any thread. After a fork the child's copy starts empty.
     """
 
@@ -35,7 +36,8 @@ class Peers:
         fork.register(self)
 
     def ring(self, uuid: bytes) -> bool:
-        """Wake the process that holds lease ``uuid``. Call it after releasing the lock that guards the change.
+        """Wake the process that holds lease ``uuid``. Call it after releasing the lock that guards the
+        change.
 
         Returns:
             False when it is gone: whoever chose it must wake another.
@@ -124,8 +126,8 @@ def _ring_bell(fd: int, is_fifo: bool) -> bool:
 
 
 def _write_without_sigpipe(fd: int) -> None:
-    """For programs that restored the default action of SIGPIPE, as command-line tools do: ringing a process that
-    has just died must not kill this one."""
+    """For programs that restored the default action of SIGPIPE, as command-line tools do: ringing a process
+    that has just died must not kill this one."""
     mask = {signal.SIGPIPE}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, mask)
     try:

@@ -1,7 +1,7 @@
 """Sleep until a descriptor has news: epoll where it exists, poll() elsewhere.
 
-epoll takes registrations while another thread sleeps in it, and is itself a descriptor an asyncio loop can watch;
-with poll() the sleeper must be rung to see a new descriptor.
+epoll takes registrations while another thread sleeps in it, and is itself a descriptor an asyncio loop can
+watch; with poll() the sleeper must be rung to see a new descriptor.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The doorbell where FIFOs do not exist: a small file that is written to ring it and looked at to hear it.
 
-Slower (a look every 50 us at first, every 20 ms after a second of silence) and not quite free when idle, but it
-needs nothing but files and ``flock``.
+Slower (a look every 50 us at first, every 20 ms after a second of silence) and not quite free when idle,
+but it needs nothing but files and ``flock``.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def means_no_fifos(error: Exception) -> bool:
 
 
 def ring_file(fd: int) -> None:
-    """Ring the polling doorbell open at ``fd``: any new content will do, so concurrent ringers cannot undo one
-    another."""
+    """Ring the polling doorbell open at ``fd``: any new content will do, so concurrent ringers cannot undo
+    one another."""
     os.pwrite(fd, os.urandom(TOKEN_SIZE), 0)
 
 

@@ -1,8 +1,8 @@
 """A thread lock whose section survives an interrupt at any instruction.
 
-``lock.acquire()`` before ``try`` leaks the lock when a signal handler raises between the two (measured: in a third
-of timer-driven interrupts). Acquiring inside the ``try`` needs a release that does nothing when the interrupt came
-first; that release is the whole of this class.
+``lock.acquire()`` before ``try`` leaks the lock when a signal handler raises between the two (measured: in
+a third of timer-driven interrupts). Acquiring inside the ``try`` needs a release that does nothing when the
+interrupt came first; that release is the whole of this class.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ class SectionLock:
     """A re-entrant thread lock used as ``try: lock.acquire(); ... finally: lock.release()``.
 
     Re-entrant because a signal handler or a finalizer may run in the middle of the section and call us again.
-    `acquire` is that of ``threading.RLock``; `release` is one call into C, which no interrupt splits, and does
-    nothing when this thread does not hold the lock.
+    `acquire` is that of ``threading.RLock``; `release` is one call into C, which no interrupt splits, and
+    does nothing when this thread does not hold the lock.
 
     >>> lock = SectionLock()
     >>> try:
