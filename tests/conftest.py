@@ -1,0 +1,34 @@
+"""Fixtures every test may use."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# One fixed profile, so that a run today and a run tomorrow draw the same examples; `make storm` draws more.
+settings.register_profile(
+    "fixed", derandomize=True, deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile(
+    "storm", deadline=None, max_examples=2000, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("fixed")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip the tests marked `spark` where there is no Java."""
+    if shutil.which("java") is None:
+        for item in items:
+            if "spark" in item.keywords:
+                item.add_marker(pytest.mark.skip(reason="no java on the PATH"))
+
+
+@pytest.fixture
+def project_root() -> Path:
+    """The directory of the project."""
+    return ROOT

@@ -1,0 +1,63 @@
+"""The modules of the package as syntax trees, for the tests that read the source instead of running it."""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "embeddedpulsar"
+
+
+@cache
+def modules() -> dict[str, ast.Module]:
+    """Every module by its dotted name, `embeddedpulsar` first."""
+    return {module_name(path): ast.parse(path.read_text("utf-8"), str(path)) for path in python_files()}
+
+
+@cache
+def python_files() -> tuple[Path, ...]:
+    """Every file of the package."""
+    return tuple(sorted(PACKAGE.rglob("*.py")))
+
+
+def module_name(path: Path) -> str:
+    """The dotted name of a file below the project root."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imported_modules(name: str, tree: ast.Module) -> set[str]:
+    """The absolute names of all modules a module imports, wherever in it the import stands.
+
+    Imports that only type checkers see (below `if TYPE_CHECKING`) are left out.
+    """
+    found: set[str] = set()
+    hidden = {
+        id(child)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+        for statement in node.body
+        for child in ast.walk(statement)
+    }
+    for node in ast.walk(tree):
+        if id(node) in hidden:
+            continue
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{name}: relative imports hide the layer"
+            module = node.module or ""
+            found.update(_submodule_or(module, alias.name) for alias in node.names)
+    return found
+
+
+def _submodule_or(module: str, name: str) -> str:
+    full = f"{module}.{name}"
+    return full if full in _names() else module
+
+
+@cache
+def _names() -> frozenset[str]:
+    return frozenset(module_name(path) for path in python_files())

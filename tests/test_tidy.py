@@ -1,0 +1,205 @@
+"""Tidiness: size limits, banned constructs, and a docstring on every public name."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+import pytest
+
+import embeddedpulsar
+from tests.source_tree import PACKAGE, ROOT, module_name, modules, python_files
+
+MAX_FILE_LINES = 400
+MAX_FUNCTION_LINES = 70
+
+# File or function -> why it may be longer.
+LONG_FILES: dict[str, str] = {}
+LONG_FUNCTIONS: dict[str, str] = {}
+
+# Modules that talk to a terminal.
+MAY_PRINT = ("embeddedpulsar.cli", "embeddedpulsar.testing.storm")
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def functions() -> list[tuple[str, Function]]:
+    """Every function and method, by its dotted name."""
+    found: list[tuple[str, Function]] = []
+
+    def visit(prefix: str, node: ast.AST) -> None:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, Function):
+                found.append((f"{prefix}.{child.name}", child))
+                visit(f"{prefix}.{child.name}", child)
+            elif isinstance(child, ast.ClassDef):
+                visit(f"{prefix}.{child.name}", child)
+            else:
+                visit(prefix, child)
+
+    for name, tree in modules().items():
+        visit(name, tree)
+    return found
+
+
+def calls(tree: ast.AST) -> list[str]:
+    """The names of all functions called in a tree: `f` of `f()` and of `x.f()`."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            if isinstance(node.func, ast.Attribute):
+                found.append(node.func.attr)
+            elif isinstance(node.func, ast.Name):
+                found.append(node.func.id)
+    return found
+
+
+def test_files_are_short():
+    """A file holds one noun, within 400 lines."""
+    sizes = {module_name(path): path.read_text("utf-8").count("\n") for path in python_files()}
+    bad = {name: size for name, size in sizes.items() if size > MAX_FILE_LINES and name not in LONG_FILES}
+    assert not bad
+
+
+def test_functions_are_short():
+    """A function is one step, within 70 lines (its docstring not counted)."""
+    bad = {}
+    for name, node in functions():
+        documentation = node.body[0] if ast.get_docstring(node) is not None else None
+        size = (node.end_lineno or 0) - node.lineno + 1
+        if documentation is not None:
+            size -= (documentation.end_lineno or 0) - documentation.lineno + 1
+        if size > MAX_FUNCTION_LINES and name not in LONG_FUNCTIONS:
+            bad[name] = size
+    assert not bad
+
+
+def test_exceptions_to_the_limits_are_needed():
+    """An exception that nothing needs any more is taken out of the list."""
+    assert set(LONG_FILES) <= set(modules())
+    assert set(LONG_FUNCTIONS) <= {name for name, _ in functions()}
+
+
+def test_no_error_is_swallowed():
+    """No bare except, and no handler whose only act is `pass` or `...`."""
+    bad = []
+    for name, tree in modules().items():
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.ExceptHandler):
+                continue
+            if node.type is None:
+                bad.append(f"{name}:{node.lineno} bare except")
+            (*_, last) = node.body
+            ellipsis = isinstance(last, ast.Expr) and getattr(last.value, "value", None) is Ellipsis
+            if len(node.body) == 1 and (isinstance(last, ast.Pass) or ellipsis):
+                bad.append(f"{name}:{node.lineno} does nothing; use contextlib.suppress or handle it")
+    assert not bad, "\n".join(bad)
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        ("pack_into", "clears its target first, which a reader of the shared map can see"),
+        ("lockf", "is dropped by closing any other descriptor of the file; use flock"),
+        ("ftruncate", "kills every process that maps the file; grow by fallocate, retire by unlink"),
+    ],
+)
+def test_no_dangerous_call(function: str, reason: str):
+    """Calls that are wrong on shared maps and locks stay out."""
+    bad = [name for name, tree in modules().items() if function in calls(tree)]
+    if function == "ftruncate":
+        bad = [name for name in bad if name != "embeddedpulsar.platform.disk"]  # grows a file nobody maps yet
+    assert not bad, f"{function} {reason}"
+
+
+def test_no_print():
+    """The library logs; only the command line and the storms print."""
+    bad = [
+        name for name, tree in modules().items() if not name.startswith(MAY_PRINT) and "print" in calls(tree)
+    ]
+    assert not bad
+
+
+def test_no_pickle():
+    """Nothing that is read from a file can run code."""
+    banned = {"pickle", "cPickle", "dill", "cloudpickle", "shelve", "marshal"}
+    bad = []
+    for name, tree in modules().items():
+        for node in ast.walk(tree):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                names = [node.module or ""]
+            if banned & {imported.split(".")[0] for imported in names}:
+                bad.append(name)
+    assert not bad
+
+
+def test_no_open_ends_in_comments():
+    """Work that is left is listed in the documentation, not in the source."""
+    word = re.compile(r"\b(?:TO" + r"DO|FIX" + r"ME|X" + r"XX|HA" + r"CK)\b")
+    folders = ("embeddedpulsar", "tests", "examples", "benchmarks", "docs")
+    files = [
+        path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in (".py", ".md")
+    ]
+    bad = [str(path.relative_to(ROOT)) for path in files if word.search(path.read_text("utf-8"))]
+    assert not bad
+
+
+def test_public_names_are_documented():
+    """Modules, public classes and functions have a docstring; in the public API, public methods too.
+
+    Inside, the docstring of the class states the contract, and a method that adds nothing to it has none.
+    """
+    bad = []
+
+    def visit(prefix: str, node: ast.AST, *, methods: bool) -> None:
+        for child in ast.iter_child_nodes(node):
+            if not isinstance(child, Function | ast.ClassDef) or child.name.startswith("_"):
+                continue
+            if ast.get_docstring(child) is None and not _is_overload(child):
+                bad.append(f"{prefix}.{child.name}")
+            if isinstance(child, ast.ClassDef) and (methods or child.name in embeddedpulsar.__all__):
+                visit(f"{prefix}.{child.name}", child, methods=methods)
+
+    for name, tree in modules().items():
+        if ast.get_docstring(tree) is None:
+            bad.append(name)
+        visit(name, tree, methods=name.count(".") < 2 or name.startswith("embeddedpulsar.schema"))
+    assert not bad, "\n".join(bad)
+
+
+def _is_overload(node: Function | ast.ClassDef) -> bool:
+    """Whether the definition is a typing overload or the setter of a documented property."""
+    return any(
+        (isinstance(mark, ast.Name) and mark.id == "overload")
+        or (isinstance(mark, ast.Attribute) and mark.attr == "setter")
+        for mark in node.decorator_list
+    )
+
+
+def test_tests_say_what_they_promise():
+    """Every test has a docstring that states the behaviour."""
+    bad = []
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, Function) and node.name.startswith("test_"):
+                if ast.get_docstring(node) is None:
+                    bad.append(f"{path.relative_to(ROOT)}:{node.lineno} {node.name}")
+    assert not bad, "\n".join(bad)
+
+
+def test_tests_do_not_sleep():
+    """Only tests of several real processes may wait by the clock."""
+    allowed = ("tests/multiprocess/", "tests/crash/", "tests/spark/")
+    bad = [
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "tests").rglob("*.py")
+        if not str(path.relative_to(ROOT)).startswith(allowed)
+        and "sleep" in calls(ast.parse(path.read_text("utf-8")))
+    ]
+    assert not bad
+
+
+def test_the_package_is_typed():
+    """Type checkers read the annotations of the package."""
+    assert (PACKAGE / "py.typed").is_file()
