@@ -26,7 +26,8 @@ class Clock(Protocol):
         ...
 
     def monotonic(self) -> float:
-        """Seconds on a clock that never goes back; on Linux and macOS the same for all processes of a boot."""
+        """Seconds on a clock that never goes back; on Linux and macOS the same for all processes of a
+        boot."""
         ...
 
 

@@ -1,12 +1,13 @@
-"""The seam for everything that must survive: creating, growing, writing, flushing, renaming and unlinking files.
+"""The seam for everything that must survive: creating, growing, writing, flushing, renaming and unlinking
+files.
 
-Nothing above calls ``os.fsync`` and its like; it calls `DISK`. Tests put a `FakeDisk` there (see `fake_disk`), which
-remembers what a power loss would leave, or a `FaultyDisk`, which fails the Nth call.
+Nothing above calls ``os.fsync`` and its like; it calls `DISK`. Tests put a `FakeDisk` there (see
+`fake_disk`), which remembers what a power loss would leave, or a `FaultyDisk`, which fails the Nth call.
 
 What the calls promise, on a disk that does not lie:
 
-* `Disk.fdatasync` / `Disk.fsync`: all bytes of the file written so far (by any process, through any descriptor or
-  map) and its size survive. They do not make its *name* survive.
+* `Disk.fdatasync` / `Disk.fsync`: all bytes of the file written so far (by any process, through any
+  descriptor or map) and its size survive. They do not make its *name* survive.
 * `Disk.fsync_dir`: the names created, replaced and removed in that directory so far survive.
 * a failed flush is final: the kernel has dropped the pages, and a second flush reports success without them.
 """
@@ -67,7 +68,8 @@ def _storage_full(e: OSError, what: str) -> StorageFullError:
 
 
 class Disk:
-    """The real one. Thread-safe, without state; all paths are strings, all failures `OSError` or a kind of it."""
+    """The real one. Thread-safe, without state; all paths are strings, all failures `OSError` or a kind of
+    it."""
 
     def open_file(self, path: str, flags: int, mode: int = 0o600) -> int:
         """Open ``path`` (never through a symbolic link, closed on exec) and return the descriptor."""
@@ -83,10 +85,11 @@ class Disk:
         return self.open_file(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode)
 
     def fallocate(self, fd: int, offset: int, length: int) -> None:
-        """Reserve the blocks of ``[offset, offset + length)``; the file grows if it ends before, and reads zeros.
+        """Reserve the blocks of ``[offset, offset + length)``; the file grows if it ends before, and reads
+        zeros.
 
-        Keeps what is written there. Where the system cannot reserve, zeros are written: then nobody else may write
-        in that range meanwhile.
+        Keeps what is written there. Where the system cannot reserve, zeros are written: then nobody else may
+        write in that range meanwhile.
 
         Raises:
             StorageFullError: no room; nothing of the range counts as reserved.
@@ -212,7 +215,8 @@ class Disk:
                 self.pwrite_all(fd, [data], 0)
                 if failpoints.ACTIVE:
                     failpoints.hit("document:written")
-                # 2. Flush them before the name points at them, or a power loss leaves an empty file of that name.
+                # 2. Flush them before the name points at them, or a power loss leaves an empty file of that
+                # name.
                 if durable:
                     self.fsync(fd, temporary)
                 if failpoints.ACTIVE:

@@ -1,17 +1,15 @@
 """Named places where a test can make the process die, raise or stop.
 
-A numbered step of a write order is followed by ``if failpoints.ACTIVE: failpoints.hit("append:body_done")``: one
-global read when no failpoint is set. Every module declares its names when imported, so that tests can walk all.
+A numbered step of a write order is followed by ``if failpoints.ACTIVE: failpoints.hit("append:body_done")``:
+one global read when no failpoint is set. Every module declares its names when imported, so that tests can
+walk all.
 
 Actions, in code or in ``EMBEDDEDPULSAR_FAILPOINTS="append:body_done=kill,nth=3; sync:before=raise"``:
 
-========================  =====================================================================================
-``kill``                  SIGKILL to this process
-``exit``                  ``os._exit(86)``
-``raise[:<builtin>]``     raise `InjectedFailure`, or the builtin exception named (``raise:KeyboardInterrupt``)
-``pause:<path>``          tell a `Schedule` at ``path`` that the point is reached, and wait until it says go
-``off``                   nothing
-========================  =====================================================================================
+* ``kill``: SIGKILL to this process; ``exit``: ``os._exit(86)``; ``off``: nothing;
+* ``raise[:<builtin>]``: raise `InjectedFailure`, or the builtin exception named
+  (``raise:KeyboardInterrupt``);
+* ``pause:<path>``: tell a `Schedule` at ``path`` that the point is reached, and wait until it says go.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ _armed: dict[str, _Armed] = {}
 _mutex = threading.Lock()
 
 
-class InjectedFailure(Exception):  # noqa: N818 - a failure that was planned
+class InjectedFailure(Exception):
     """Raised by a failpoint whose action is ``raise``. No code of ours catches it by name."""
 
 
@@ -72,8 +70,8 @@ def hit(name: str) -> None:
         armed.action()
 
 
-def set(name: str, action: str | Action, *, nth: int = 1) -> None:  # noqa: A001 - reads well as failpoints.set
-    """Set ``name``: ``action`` is one of the words above or a callable, done at the ``nth`` hit (0: at each).
+def set(name: str, action: str | Action, *, nth: int = 1) -> None:
+    """Set ``name``: ``action`` is one of the words above or a callable, done at the ``nth`` hit (0: each).
 
     >>> set("doc:step", "raise")
     >>> try:
@@ -153,8 +151,8 @@ def _pause(path: str) -> None:
 class Schedule:
     """Holds another process (or thread) at a failpoint, so that a test can plan who does what first.
 
-    Give the other side the action ``schedule.action``; then `wait_reached`, look around, `release`. One hit at a
-    time. Two FIFOs beside ``path`` carry it.
+    Give the other side the action ``schedule.action``; then `wait_reached`, look around, `release`. One hit
+    at a time. Two FIFOs beside ``path`` carry it.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:

@@ -1,11 +1,12 @@
 """The lock between processes: an exclusive ``flock`` on an empty file that is never unlinked.
 
-Two locks in one: a re-entrant thread lock keeps the threads of this process apart (they share the descriptor, and
-so the flock), and the flock keeps the processes apart. Thread lock first, flock second; given back the other way
-round. The kernel frees the flock when its holder dies, however it dies; it is never stolen from one who lives.
+Two locks in one: a re-entrant thread lock keeps the threads of this process apart (they share the descriptor,
+and so the flock), and the flock keeps the processes apart. Thread lock first, flock second; given back the
+other way round. The kernel frees the flock when its holder dies, however it dies; it is never stolen from one
+who lives.
 
-Not ``lockf``: those locks vanish when any descriptor of the file is closed anywhere in the process, maps included.
-Not ``portalocker`` where ``fcntl`` exists: it costs 15 us a pair against 1 us.
+Not ``lockf``: those locks vanish when any descriptor of the file is closed anywhere in the process, maps
+included. Not ``portalocker`` where ``fcntl`` exists: it costs 15 us a pair against 1 us.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ _yield_cpu: Callable[[], object] = getattr(os, "sched_yield", lambda: time.sleep
 
 
 def portable_flock(fd: int, operation: int) -> None:
-    """``fcntl.flock`` by way of portalocker, for systems without fcntl. Exclusive and non-blocking, or unlock."""
+    """``fcntl.flock`` by way of portalocker, for systems without fcntl. Exclusive and non-blocking, or
+    unlock."""
     import portalocker  # 20 ms, and not needed where fcntl exists
 
     if operation == LOCK_UN:
@@ -72,16 +74,17 @@ class FileLock:
             lock.release()
 
     `release` is one call into C (see `indivisible`): it does nothing when this thread does not hold the lock,
-    and once begun it cannot be interrupted. The thread that has the lock may acquire it again; an interrupt that
-    hits the inner `acquire` may then end the outer hold as well, so whoever unwinds must not touch what the lock
-    guards.
+    and once begun it cannot be interrupted. The thread that has the lock may acquire it again; an interrupt
+    that hits the inner `acquire` may then end the outer hold as well, so whoever unwinds must not touch what
+    the lock guards.
 
-    After a fork the child closes its descriptor without unlocking (the parent's lock stays the parent's), holds
-    nothing, and opens the file again on its first `acquire`.
+    After a fork the child closes its descriptor without unlocking (the parent's lock stays the parent's),
+    holds nothing, and opens the file again on its first `acquire`.
 
     Args:
         path: the lock file; created empty, mode 0600, if absent.
-        describe: says in a few words who holds the lock, for the text of `LockTimeout`. Runs without the lock.
+        describe: says in a few words who holds the lock, for the text of `LockTimeout`. Runs without the
+        lock.
     """
 
     __slots__ = ("__weakref__", "_count", "_enter", "_thread", "describe", "fd", "path", "release")
@@ -104,9 +107,9 @@ class FileLock:
     def acquire(self, timeout_s: float = 30.0) -> None:
         """Lock; wait up to ``timeout_s`` seconds (0: do not wait).
 
-        About 1 us a pair with `release` when nobody else wants it. A waiter tries three times, giving up its time
-        slice between, then with pauses of 20 us to 1 ms: unlike a blocking flock this ends in time, and in a
-        worker thread too.
+        About 1 us a pair with `release` when nobody else wants it. A waiter tries three times, giving up its
+        time slice between, then with pauses of 20 us to 1 ms: unlike a blocking flock this ends in time, and
+        in a worker thread too.
 
         Raises:
             LockTimeout: not free in time; names the lock and, where known, its holder.
@@ -161,7 +164,8 @@ class FileLock:
         self._count = indivisible.count_of(self._thread)
 
     def _release_of(self, fd: int) -> indivisible.Step:
-        """The `release` that unlocks ``fd`` and then the thread lock; for the thread lock alone without an fd."""
+        """The `release` that unlocks ``fd`` and then the thread lock; for the thread lock alone without an
+        fd."""
         give_back: indivisible.Step = self._thread.release
         last = give_back
         if fd >= 0:
@@ -169,7 +173,8 @@ class FileLock:
         return indivisible.choose((bool, last, *(give_back,) * _NESTING_LIMIT), self._count)
 
     def _reopen(self, error: OSError | ValueError) -> None:
-        """Open the file again if a fork took the descriptor; otherwise ``error`` is real. Needs the thread lock."""
+        """Open the file again if a fork took the descriptor; otherwise ``error`` is real. Needs the thread
+        lock."""
         if self.fd == _CLOSED:
             self.release()
             raise ValueError(f"the lock {self.path} is closed") from error

@@ -1,9 +1,9 @@
 """What happens to our objects when the process forks.
 
-A forked child shares file descriptions (and so flocks and leases), maps and memory with its parent, and has none
-of its threads. Every object that owns such a thing registers here; one ``os.register_at_fork`` serves them all.
-`GENERATION` grows by one in the child before any hook runs: comparing it (20 ns) tells an object that it was
-made by an ancestor.
+A forked child shares file descriptions (and so flocks and leases), maps and memory with its parent, and has
+none of its threads. Every object that owns such a thing registers here; one ``os.register_at_fork`` serves
+them all. `GENERATION` grows by one in the child before any hook runs: comparing it (20 ns) tells an object
+that it was made by an ancestor.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ def register(obj: object) -> None:
     """Call the hooks of ``obj`` around every fork, for as long as it lives. Holds no reference to it.
 
     The hooks are optional methods without arguments: ``before_fork()``, ``after_fork_in_parent()`` and
-    ``after_fork_in_child()``. They run in the thread that forks; ``before_fork`` in reverse order of registration.
-    A hook that raises does not keep the others from running. ``obj`` must be weakly referenceable.
+    ``after_fork_in_child()``. They run in the thread that forks; ``before_fork`` in reverse order of
+    registration. A hook that raises does not keep the others from running. ``obj`` must be weakly
+    referenceable.
     """
     number = next(_numbers)
 
@@ -42,7 +43,7 @@ def _call(method: str, references: Iterable[weakref.ref[object]]) -> None:
             continue
         try:
             hook()
-        except Exception as e:
+        except Exception as e:  # noqa: BLE001 - any failure of one object must not strand the others
             failures.append(e)
     if failures:
         raise failures[0]  # os.fork reports it as unraisable and goes on

@@ -1,19 +1,19 @@
 """Several C calls as one call, which no interrupt can split.
 
-CPython delivers signals (and so KeyboardInterrupt) between bytecodes: after every call and at the head of every
-Python function. A Python function that gives a lock back can therefore be interrupted before its first line, and
-the lock stays taken for ever. One call into C cannot: these helpers chain C callables with C iterators, so that
-the whole chain runs inside a single bytecode. What they return takes no argument and may be called from any number
-of threads.
+CPython delivers signals (and so KeyboardInterrupt) between bytecodes: after every call and at the head of
+every Python function. A Python function that gives a lock back can therefore be interrupted before its first
+line, and the lock stays taken for ever. One call into C cannot: these helpers chain C callables with C
+iterators, so that the whole chain runs inside a single bytecode. What they return takes no argument and may
+be called from any number of threads.
 
-Only callables implemented in C keep the promise (bound methods of builtin types, builtin functions, other chains).
+Only callables implemented in C keep the promise (bound methods of builtin types, builtin functions, other
+chains).
 """
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from itertools import repeat
 
 Step = Callable[[], object]
 _NEVER = object()
@@ -65,6 +65,6 @@ class _CountByProbing:
         lock = self._lock
         if not lock._is_owned():  # type: ignore[attr-defined]
             return 0
-        count, owner = state = lock._release_save()  # type: ignore[attr-defined]
+        count, _ = state = lock._release_save()  # type: ignore[attr-defined]
         lock._acquire_restore(state)  # type: ignore[attr-defined]
         return int(count)

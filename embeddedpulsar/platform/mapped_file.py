@@ -2,11 +2,11 @@
 
 The rules, each from a crash that was measured:
 
-* blocks are reserved (`MappedFile.allocate`) before a page is touched, for writing or reading: a touched hole on a
-  full disk kills the process with SIGBUS, past every ``except``;
+* blocks are reserved (`MappedFile.allocate`) before a page is touched, for writing or reading: a touched hole
+  on a full disk kills the process with SIGBUS, past every ``except``;
 * a file is never made shorter, for the same reason; it goes by unlink, which leaves maps intact;
-* a word that others read is published by ``words[i] = v``, one 8-byte store. ``struct.pack_into`` zeroes its target
-  first, and readers have seen the zero.
+* a word that others read is published by ``words[i] = v``, one 8-byte store. ``struct.pack_into`` zeroes its
+  target first, and readers have seen the zero.
 """
 
 from __future__ import annotations
@@ -64,10 +64,8 @@ class MappedFile:
         self.inode: Final = status.st_ino
         self.allocated = 0
         access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
-        if _KEEPS_NO_DESCRIPTOR:
-            self._map: mmap.mmap | None = mmap.mmap(fd, size, access=access, trackfd=False)  # type: ignore[call-arg]
-        else:
-            self._map = mmap.mmap(fd, size, access=access)
+        options = {"trackfd": False} if _KEEPS_NO_DESCRIPTOR else {}
+        self._map: mmap.mmap | None = mmap.mmap(fd, size, access=access, **options)
         self.view = memoryview(self._map)
         self.words = self.view[: size // 8 * 8].cast("Q")
 
@@ -80,9 +78,9 @@ class MappedFile:
         Args:
             writable: map for writing too. A read-only map refuses stores with TypeError.
             size: bytes to map; the whole file if None.
-            create: create the file, or let an existing one grow, to ``size`` bytes of zeros. Up to `SMALL_FILE`
-                bytes it is reserved whole; a larger one is a hole until `allocate`. Any number of processes may do
-                this at once for the same size.
+            create: create the file, or let an existing one grow, to ``size`` bytes of zeros. Up to
+                `SMALL_FILE` bytes it is reserved whole; a larger one is a hole until `allocate`. Any number
+                of processes may do this at once for the same size.
 
         Raises:
             FileNotFoundError: absent, and not to be created.
@@ -111,7 +109,8 @@ class MappedFile:
 
         Args:
             upto: first byte that need not be reserved; at most `size`.
-            start: bytes below are reserved already (by any process); default what this object reserved itself.
+            start: bytes below are reserved already (by any process); default what this object reserved
+            itself.
 
         Raises:
             StorageFullError: no room; nothing changed.
@@ -142,8 +141,8 @@ class MappedFile:
         return self._map is None
 
     def close(self) -> None:
-        """Give the descriptor back, and the map too unless somebody still holds a slice of it: then the map goes
-        with the last slice. Idempotent."""
+        """Give the descriptor back, and the map too unless somebody still holds a slice of it: then the map
+        goes with the last slice. Idempotent."""
         mapping, self._map = self._map, None
         if mapping is None:
             return

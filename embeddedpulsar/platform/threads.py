@@ -20,7 +20,7 @@ current_id = threading.get_ident
 native_id = threading.get_native_id
 
 
-def RLock() -> SectionLock:  # noqa: N802 - reads as the standard name
+def RLock() -> SectionLock:
     """A re-entrant lock whose ``release()`` is safe in a ``finally`` that an interrupt may reach first."""
     return SectionLock()
 
@@ -32,6 +32,6 @@ def start_daemon(target: Callable[[], object], name: str) -> threading.Thread:
     return thread
 
 
-def Thread(target: Callable[[], object], name: str, daemon: bool = True) -> threading.Thread:  # noqa: N802
+def Thread(target: Callable[[], object], name: str, daemon: bool = True) -> threading.Thread:
     """A thread that is not started yet, named ``embeddedpulsar-<name>``; daemon unless said otherwise."""
     return threading.Thread(target=target, name=f"embeddedpulsar-{name}", daemon=daemon)
