@@ -1,9 +1,9 @@
 """Control files `ctl`: 8192 mapped bytes of 64-bit words, each hot one on a cache line of its own
 (docs/format/control.md).
 
-Bytes [0,128) identify the file and carry a checksum. The words carry none: they are live, change one aligned
-8-byte store at a time (`words[i] = v` on `memoryview.cast("Q")`, never `struct.pack_into`), and are believed
-only in the boot, and on the inode, in which they were written. After that they are derived again from the log.
+Bytes [0,128) identify the file and carry a checksum. The words carry none: they are live, change by one
+aligned 8-byte store at a time (`words[i] = v` on `memoryview.cast("Q")`, never `struct.pack_into`), and are
+believed only in the boot, and on the inode, in which they were written. Otherwise they are derived again.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from embeddedpulsar.format.columns import (
     read_texts,
 )
 from embeddedpulsar.format.compression import decompress
-from embeddedpulsar.format.frame import COLUMN_FLAGS, FLAG_BATCHED, KIND_ENTRY, FrameHeader
+from embeddedpulsar.format.frame import COLUMN_FLAGS, FLAG_BATCHED, KIND_ENTRY, METADATA_SIZE, FrameHeader
 from embeddedpulsar.format.packed_map import unpack_map, unpack_text_map
 
 METADATA: Final = struct.Struct(
@@ -34,22 +34,24 @@ METADATA: Final = struct.Struct(
 )
 _TWO: Final = struct.Struct("<ii")
 _AREA: Final = struct.Struct("<II")
+_COPY_BYTES: Final = 8 << 10
+"""Bodies in a memoryview are copied whole below this size, and only their payload above."""
 
 
 class EntryView:
     """One entry, decoded. Owns its bytes, so it outlives maps and trims; not safe to mutate from two threads.
 
-    Message i is `payload[offsets[i]:offsets[i + 1]]`. Other columns are decoded when asked for; a column of a
-    hostile writer may then raise `CorruptionError`. The last four slots belong to the consumer that holds the
-    view: `redelivery_count`, `acked` (one byte per message, or None while none is), `unacked_left`, `skip`
-    (batch indexes that were acknowledged before the view was made, as a bit set, or None).
+    Made by `decode` alone. Message i is `payload[offsets[i]:offsets[i + 1]]`. Other columns are decoded when
+    asked for; a column of a hostile writer may then raise `CorruptionError`.
+
+    The last four slots belong to the consumer that holds the view: `redelivery_count`, `acked` (one byte per
+    message, or None while none is), `unacked_left`, `skip` (batch indexes that were acknowledged before the
+    view was made, as a bit set, or None).
     """
 
     __slots__ = (
-        "_base",
-        "_columns",
+        "_lazy",
         "_metadata",
-        "_slices",
         "acked",
         "batched",
         "codec",
@@ -65,41 +67,21 @@ class EntryView:
         "unacked_left",
     )
 
+    ledger_id: int
+    entry_id: int
+    publish_time: int
+    count: int
+    flags: int
+    codec: int
+    batched: bool
+    payload: bytes
+    offsets: list[int]
+    redelivery_count: int
     acked: bytearray | None
+    unacked_left: int
     skip: int | bytearray | None
-    _slices: ColumnSlices | None
-
-    def __init__(
-        self,
-        ledger_id: int,
-        entry_id: int,
-        publish_time: int,
-        count: int,
-        flags: int,
-        codec: int,
-        payload: bytes,
-        offsets: list[int],
-        metadata: bytes,
-        columns: bytes,
-        base: int,
-    ) -> None:
-        self.ledger_id = ledger_id
-        self.entry_id = entry_id
-        self.publish_time = publish_time
-        self.count = count
-        self.flags = flags
-        self.codec = codec
-        self.batched = flags & FLAG_BATCHED != 0
-        self.payload = payload
-        self.offsets = offsets
-        self.redelivery_count = 0
-        self.acked = None
-        self.unacked_left = count
-        self.skip = None
-        self._metadata = metadata
-        self._columns = columns
-        self._base = base
-        self._slices = None
+    _metadata: bytes
+    _lazy: _Columns | None
 
     def __repr__(self) -> str:
         return f"EntryView({self.ledger_id}:{self.entry_id}, {self.count} messages)"
@@ -145,84 +127,117 @@ class EntryView:
 
     def keys(self) -> list[str | None] | None:
         """Partition keys, None for a message without; None if no message has one."""
-        at = self._located()
-        return self._texts(at.key_offsets, at.key_data, at.key_absent)
+        lazy = self._lazy
+        if lazy is None:
+            return None
+        at = lazy.located()
+        return lazy.texts(at.key_offsets, at.key_data, at.key_absent)
 
     def ordering_keys(self) -> list[str | None] | None:
         """Ordering keys, None for a message without; None if no message has one."""
-        at = self._located()
-        return self._texts(at.ordering_key_offsets, at.ordering_key_data, at.ordering_key_absent)
+        lazy = self._lazy
+        if lazy is None:
+            return None
+        at = lazy.located()
+        return lazy.texts(at.ordering_key_offsets, at.ordering_key_data, at.ordering_key_absent)
 
     def properties(self, i: int) -> dict[str, str]:
         """Properties of message `i`; empty if it has none."""
-        at = self._located()
-        packed = self._item(at.property_offsets, at.property_data, i)
+        lazy = self._lazy
+        if lazy is None:
+            return {}
+        at = lazy.located()
+        packed = lazy.item(at.property_offsets, at.property_data, i)
         return unpack_text_map(packed) if packed else {}
 
     def chunk(self, i: int) -> dict[str, Any]:
         """Chunk fields of message `i`; empty if it is no chunk."""
-        at = self._located()
-        packed = self._item(at.chunk_offsets, at.chunk_data, i)
+        lazy = self._lazy
+        if lazy is None:
+            return {}
+        at = lazy.located()
+        packed = lazy.item(at.chunk_offsets, at.chunk_data, i)
         return unpack_map(packed) if packed else {}
 
     def event_times(self) -> list[int] | None:
         """Event times in ms, 0 for none; None if no message has one."""
-        return self._fixed(self._located().event_times)
+        lazy = self._lazy
+        return None if lazy is None else lazy.fixed(lazy.located().event_times)
 
     def deliver_at(self) -> list[int] | None:
         """Delivery times in ms, 0 for at once; None if no message has one."""
-        return self._fixed(self._located().deliver_at)
+        lazy = self._lazy
+        return None if lazy is None else lazy.fixed(lazy.located().deliver_at)
 
     def sequence_ids(self) -> Sequence[int]:
         """Sequence ids of all messages."""
+        lazy = self._lazy
+        ids = None if lazy is None else lazy.fixed(lazy.located().sequence_ids)
         first = self.first_sequence_id
-        return self._fixed(self._located().sequence_ids) or range(first, first + self.count)
+        return range(first, first + self.count) if ids is None else ids
 
     def null(self, i: int) -> bool:
         """Whether the value of message `i` is null."""
-        at = self._located().null_values
-        return at is not None and read_bit(self._columns, at, i)
+        lazy = self._lazy
+        if lazy is None:
+            return False
+        at = lazy.located().null_values
+        return at is not None and read_bit(lazy.buf, at, i)
 
     def transaction(self) -> tuple[int, int] | None:
         """Transaction id of the entry as (most, least significant half), or None."""
-        at = self._located().transaction
-        return None if at is None else struct.unpack_from("<QQ", self._columns, at[0])
+        lazy = self._lazy
+        at = None if lazy is None else lazy.located().transaction
+        return None if lazy is None or at is None else struct.unpack_from("<QQ", lazy.buf, at[0])
 
-    def _located(self) -> ColumnSlices:
-        slices = self._slices
+
+class _Columns:
+    """The columns of an entry that has more than payloads; located on first use, then kept."""
+
+    __slots__ = ("base", "buf", "count", "flags", "slices")
+
+    def __init__(self, buf: bytes, base: int, flags: int, count: int) -> None:
+        self.buf = buf
+        self.base = base
+        self.flags = flags
+        self.count = count
+        self.slices: ColumnSlices | None = None
+
+    def located(self) -> ColumnSlices:
+        slices = self.slices
         if slices is None:
-            if self.flags & COLUMN_FLAGS:
-                slices = locate(self.flags, self.count, self._columns, self._base, len(self._columns))
-            else:
-                slices = ColumnSlices(self.count, (0, 0), (0, 0))  # payloads were taken out by decode
-            self._slices = slices
+            slices = self.slices = locate(self.flags, self.count, self.buf, self.base, len(self.buf))
         return slices
 
-    def _fixed(self, at: Slice | None) -> list[int] | None:
-        return None if at is None else read_fixed(self._columns, at)
+    def fixed(self, at: Slice | None) -> list[int] | None:
+        return None if at is None else read_fixed(self.buf, at)
 
-    def _texts(
+    def texts(
         self, offsets: Slice | None, data: Slice | None, absent: Slice | None
     ) -> list[str | None] | None:
         if offsets is None or data is None:
             return None
-        texts: list[str | None] = list(read_texts(self._columns, offsets, data))
+        texts: list[str | None] = list(read_texts(self.buf, offsets, data))
         if absent is not None:
             for i in range(self.count):
-                if read_bit(self._columns, absent, i):
+                if read_bit(self.buf, absent, i):
                     texts[i] = None
         return texts
 
-    def _item(self, offsets: Slice | None, data: Slice | None, i: int) -> bytes:
+    def item(self, offsets: Slice | None, data: Slice | None, i: int) -> bytes:
         if offsets is None or data is None:
             return b""
-        start, end = _TWO.unpack_from(self._columns, offsets[0] + 4 * i)
+        if not 0 <= i < self.count:
+            raise IndexError(f"message {i} of {self.count}")
+        start, end = _TWO.unpack_from(self.buf, offsets[0] + 4 * i)
         if not 0 <= start <= end <= data[1]:
             raise CorruptionError(reason=f"item {i} of a column runs from {start} to {end} of {data[1]}")
-        return self._columns[data[0] + start : data[0] + end]
+        return self.buf[data[0] + start : data[0] + end]
 
 
-def decode(header: FrameHeader, body: bytes | memoryview, ledger_id: int) -> EntryView:
+def decode(
+    header: FrameHeader, body: bytes | memoryview, ledger_id: int, _new: Any = object.__new__
+) -> EntryView:
     """Decode the body (frame bytes [48, length-8)) of a frame whose `body_crc` was verified.
 
     About 1 us, and 0.02 us per message. A memoryview (over a map) is copied from, never kept: better for
@@ -233,9 +248,11 @@ def decode(header: FrameHeader, body: bytes | memoryview, ledger_id: int) -> Ent
     """
     _, _, _, _, _, kind, codec, flags, entry_id, publish_time, count, start, _ = header
     size = len(body)
-    if kind != KIND_ENTRY or count < 1 or start < METADATA.size or start > size:
+    if kind != KIND_ENTRY or count < 1 or start < METADATA_SIZE or start > size:
         raise CorruptionError(reason=f"entry {entry_id}: kind {kind}, {count} messages, metadata {start}")
-    metadata = bytes(body[:start])
+    if type(body) is not bytes and (size < _COPY_BYTES or codec or flags & COLUMN_FLAGS):
+        body = bytes(body)
+    metadata = body[:start]
     columns = body
     if codec:
         columns = _decompressed(codec, metadata, body, start)
@@ -258,37 +275,32 @@ def decode(header: FrameHeader, body: bytes | memoryview, ledger_id: int) -> Ent
     end = data + total
     if zero or total < 0 or end > size:
         raise CorruptionError(reason=f"entry {entry_id}: values run from {zero} to {total}")
-    if flags & COLUMN_FLAGS:
-        columns = bytes(columns)
-        return EntryView(
-            ledger_id,
-            entry_id,
-            publish_time,
-            count,
-            flags,
-            codec,
-            columns[data:end],
-            offsets,
-            metadata,
-            columns,
-            start,
-        )
-    return EntryView(
-        ledger_id,
-        entry_id,
-        publish_time,
-        count,
-        flags,
-        codec,
-        bytes(columns[data:end]),
-        offsets,
-        metadata,
-        b"",
-        0,
-    )
+    payload = columns[data:end]
+    # Filled here rather than by __init__: an entry of one message is decoded a quarter faster.
+    view: EntryView = _new(EntryView)
+    view.ledger_id = ledger_id
+    view.entry_id = entry_id
+    view.publish_time = publish_time
+    view.count = count
+    view.flags = flags
+    view.codec = codec
+    view.batched = flags & FLAG_BATCHED != 0
+    view.offsets = offsets
+    view.redelivery_count = 0
+    view.acked = None
+    view.unacked_left = count
+    view.skip = None
+    if type(payload) is bytes:
+        view.payload = payload
+        view._metadata = metadata  # type: ignore[assignment]  # bytes, as the payload is
+    else:
+        view.payload = bytes(payload)
+        view._metadata = bytes(metadata)
+    view._lazy = _Columns(columns, start, flags, count) if flags & COLUMN_FLAGS else None  # type: ignore[arg-type]
+    return view
 
 
-def _decompressed(codec: int, metadata: bytes, body: bytes | memoryview, start: int) -> bytes:
+def _decompressed(codec: int, metadata: bytes | memoryview, body: bytes | memoryview, start: int) -> bytes:
     if start + _AREA.size > len(body):
         raise CorruptionError(reason="no room for compressed columns")
     length, zero = _AREA.unpack_from(body, start)

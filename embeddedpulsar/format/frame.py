@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from zlib import crc32
 
 from embeddedpulsar.exceptions import CorruptionError
@@ -71,6 +71,7 @@ FLAG_DELAYED: Final = 1 << 20
 _SEALED: Final = struct.Struct("<IIHBBIQQIHH")  # bytes [8,48): what `crc` covers
 _FRONT: Final = struct.Struct("<II")  # bytes [0,8)
 
+_AROUND: Final = HEADER_SIZE + TRAILER_SIZE
 _MAGIC_BYTES: Final = MAGIC.to_bytes(2, "little")
 
 Buffer = bytes | bytearray | memoryview
@@ -116,18 +117,20 @@ def seal(
     count: int,
     metadata_length: int,
     # Bound as defaults: this runs under the topic lock, once per entry.
-    _sealed: struct.Struct = _SEALED,
-    _front: struct.Struct = _FRONT,
+    _pack_sealed: Any = _SEALED.pack,
+    _pack_front: Any = _FRONT.pack,
 ) -> tuple[bytes, int]:
     """Build the 48 header bytes and return them with their `crc`, the next frame's `prev_crc`."""
-    covered = _sealed.pack(
+    covered = _pack_sealed(
         prev_crc, body_crc, MAGIC, kind, codec, flags, entry_id, publish_ms, count, metadata_length, 0
     )
     crc = crc32(covered, length)
-    return _front.pack(length, crc) + covered, crc
+    return _pack_front(length, crc) + covered, crc
 
 
-def read_header(buf: Buffer, pos: int, end: int) -> FrameHeader:
+def read_header(
+    buf: Buffer, pos: int, end: int, _unpack: Any = HEADER.unpack_from, _new: Any = tuple.__new__
+) -> FrameHeader:
     """Read and check the header at `pos`; the frame must end at or before `end`.
 
     Raises:
@@ -136,17 +139,31 @@ def read_header(buf: Buffer, pos: int, end: int) -> FrameHeader:
     """
     if pos < 0 or pos & 7 or pos + MIN_FRAME_SIZE > end or end > len(buf):
         raise CorruptionError(reason=f"no room for a frame before {end}", offset=pos)
-    header: FrameHeader = tuple.__new__(FrameHeader, HEADER.unpack_from(buf, pos))
-    length = header[0]
-    if header[4] != MAGIC:
-        raise CorruptionError(reason=f"frame magic is {header[4]:#06x}, not {MAGIC:#06x}", offset=pos)
-    if crc32(buf[pos + 8 : pos + 48], length) != header[1]:
-        raise CorruptionError(reason="frame header checksum mismatch", offset=pos)
-    if length & 7 or length < MIN_FRAME_SIZE or pos + length > end:
-        raise CorruptionError(reason=f"frame length {length} does not fit before {end}", offset=pos)
-    if header[11] < METADATA_SIZE or HEADER_SIZE + header[11] + TRAILER_SIZE > length:
-        raise CorruptionError(reason=f"metadata length {header[11]} does not fit its frame", offset=pos)
-    return header
+    fields = _unpack(buf, pos)
+    length, crc, _, _, magic, _, _, _, _, _, _, metadata_length, _ = fields
+    if (
+        magic == MAGIC
+        and crc32(buf[pos + 8 : pos + 48], length) == crc
+        and MIN_FRAME_SIZE <= length <= end - pos
+        and not length & 7
+        and METADATA_SIZE <= metadata_length <= length - _AROUND
+    ):
+        header: FrameHeader = _new(FrameHeader, fields)
+        return header
+    raise _damaged_header(buf, pos, end, fields)
+
+
+def _damaged_header(buf: Buffer, pos: int, end: int, fields: tuple[int, ...]) -> CorruptionError:
+    length, crc, magic, metadata_length = fields[0], fields[1], fields[4], fields[11]
+    if magic != MAGIC:
+        reason = f"frame magic is {magic:#06x}, not {MAGIC:#06x}"
+    elif crc32(buf[pos + 8 : pos + 48], length) != crc:
+        reason = "frame header checksum mismatch"
+    elif length & 7 or not MIN_FRAME_SIZE <= length <= end - pos:
+        reason = f"frame length {length} does not fit before {end}"
+    else:
+        reason = f"metadata length {metadata_length} does not fit its frame"
+    return CorruptionError(reason=reason, offset=pos)
 
 
 def verify_body(buf: Buffer, pos: int, header: FrameHeader) -> None:

@@ -7,7 +7,7 @@ frame it points to; sealed blocks of slots carry a checksum in the index header 
 from __future__ import annotations
 
 import struct
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from embeddedpulsar.exceptions import CorruptionError
 
@@ -56,18 +56,19 @@ def pack_slot(
     frame_flags: int,
     count: int,
     crc: int,
-    _pack: struct.Struct = SLOT,
+    _pack: Any = SLOT.pack,
 ) -> bytes:
     """The 24 bytes for a frame at byte `offset`; `frame_flags` are all 32 bits of the frame's flags."""
-    return _pack.pack(
+    packed: bytes = _pack(
         offset >> 3,
         publish_delta_ms,
         messages,
         key_hash,
         frame_flags >> 16,
-        count if count < MAX_COUNT else MAX_COUNT,  # noqa: FURB136 - runs under the topic lock
+        count if count < MAX_COUNT else MAX_COUNT,  # min() would cost more: runs under the lock
         crc,
     )
+    return packed
 
 
 def read_slot(buf: bytes | bytearray | memoryview, i: int) -> IndexSlot:

@@ -1,0 +1,195 @@
+"""The acknowledgement command: entries of any number of ledgers in the form that is smallest (docs/format/
+subscription.md). Hot: one per group of acknowledgements.
+
+In-order acknowledgement is one range of 24 bytes whatever its length; a scattered group is a bitmap when
+that is smaller than four bytes an entry, and a list otherwise.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from embeddedpulsar.exceptions import CorruptionError
+
+ACK: Final = 5
+"""Record type. Persistent value, never renumber."""
+
+ACK_HEADER: Final = struct.Struct(
+    "<"
+    "Q"  # 0  consumer_id
+    "Q"  # 8  epoch of that consumer
+    "I"  # 16 groups that follow
+    "I"  # 20 batches that follow the groups
+)
+ACK_GROUP: Final = struct.Struct(
+    "<"
+    "Q"  # 0  ledger_id
+    "I"  # 8  first entry
+    "I"  # 12 last entry
+    "I"  # 16 data_length; the data follows, padded with zeros to 8
+    "H"  # 20 form: 0 range, 1 bitmap, 2 list
+    "H"  # 22 reserved, 0
+)
+ACK_BATCH: Final = struct.Struct(
+    "<"
+    "Q"  # 0  ledger_id
+    "I"  # 8  entry_id
+    "I"  # 12 batch_size; a bitmap of the acknowledged indexes follows, padded with zeros to 8
+)
+FORM_RANGE: Final = 0  # first to last, no data
+FORM_BITMAP: Final = 1  # bit i of the data is entry first + i, lowest bit of a byte first
+FORM_LIST: Final = 2  # u32 entries in any order
+MAX_ENTRY_ID: Final = (1 << 29) - 1  # a segment of 32 GiB holds no more frames
+MAX_BATCH_SIZE: Final = 1 << 20
+_PADDING: Final = tuple(bytes(n) for n in range(8))
+
+Buffer = bytes | bytearray | memoryview
+
+
+class AckGroup(NamedTuple):
+    """Entries of one ledger, all within ``first..last``."""
+
+    ledger_id: int
+    first: int
+    last: int
+    form: int
+    data: bytes
+
+    def entries(self) -> tuple[int, ...]:
+        """The entries of a list."""
+        return struct.unpack(f"<{len(self.data) // 4}I", self.data)
+
+
+class AckBatch(NamedTuple):
+    """Acknowledged indexes, a bit set, of an entry of ``size`` messages."""
+
+    ledger_id: int
+    entry_id: int
+    size: int
+    indexes: int
+
+
+class Ack(NamedTuple):
+    """Single entries and parts of batches."""
+
+    consumer_id: int
+    epoch: int
+    groups: tuple[AckGroup, ...]
+    batches: tuple[AckBatch, ...]
+
+
+def group_entries(entries: Iterable[tuple[int, int]]) -> tuple[AckGroup, ...]:
+    """Groups for (ledger, entry) pairs, one per ledger, ascending. Order and repetition do not matter.
+
+    Raises:
+        ValueError: an entry id no ledger can have.
+
+    Example:
+        >>> [(group.first, group.last, group.form) for group in group_entries([(5, 3), (5, 1), (5, 2)])]
+        [(1, 3, 0)]
+    """
+    by_ledger: dict[int, list[int]] = {}
+    for ledger_id, entry_id in entries:
+        if ledger_id in by_ledger:
+            by_ledger[ledger_id].append(entry_id)
+        else:
+            by_ledger[ledger_id] = [entry_id]
+    return tuple(_group(ledger_id, by_ledger[ledger_id]) for ledger_id in sorted(by_ledger))
+
+
+def group_batches(partial: Mapping[tuple[int, int], tuple[int, int]]) -> tuple[AckBatch, ...]:
+    """Batches for ``{(ledger, entry): (bit set of acknowledged indexes, batch size)}``, ascending."""
+    return tuple(
+        AckBatch(ledger_id, entry_id, size, indexes)
+        for (ledger_id, entry_id), (indexes, size) in sorted(partial.items())
+    )
+
+
+def _group(ledger_id: int, entries: list[int]) -> AckGroup:
+    first, last = min(entries), max(entries)
+    if first < 0 or last > MAX_ENTRY_ID:
+        raise ValueError(f"no ledger has entry {first if first < 0 else last}")
+    span = last - first + 1
+    if span == len(entries) and entries == list(range(first, last + 1)):
+        return AckGroup(ledger_id, first, last, FORM_RANGE, b"")
+    if span > 32 * len(entries):
+        return AckGroup(ledger_id, first, last, FORM_LIST, struct.pack(f"<{len(entries)}I", *entries))
+    digits = bytearray(b"0") * span  # the bitmap in binary digits: a third of the cost of setting bits
+    for entry in entries:
+        digits[last - entry] = 49
+    bitmap = int(digits, 2)
+    if bitmap.bit_count() == span:
+        return AckGroup(ledger_id, first, last, FORM_RANGE, b"")
+    return AckGroup(ledger_id, first, last, FORM_BITMAP, bitmap.to_bytes((span + 7) >> 3, "little"))
+
+
+def encode_ack(command: Ack) -> bytes:
+    """Payload of an acknowledgement."""
+    consumer_id, epoch, groups, batches = command
+    parts = [ACK_HEADER.pack(consumer_id, epoch, len(groups), len(batches))]
+    for ledger_id, first, last, form, data in groups:
+        parts += (ACK_GROUP.pack(ledger_id, first, last, len(data), form, 0), data, _PADDING[-len(data) & 7])
+    for ledger_id, entry_id, size, indexes in batches:
+        bitmap = indexes.to_bytes((size + 7) >> 3, "little")
+        parts += (ACK_BATCH.pack(ledger_id, entry_id, size), bitmap, _PADDING[-len(bitmap) & 7])
+    return b"".join(parts)
+
+
+def decode_ack(payload: Buffer) -> Ack:
+    """The acknowledgement of a payload.
+
+    Raises:
+        CorruptionError: its fields do not fit the payload, or each other.
+    """
+    end = len(payload)
+    require(end >= ACK_HEADER.size, f"acknowledgement of {end} bytes")
+    consumer_id, epoch, group_count, batch_count = ACK_HEADER.unpack_from(payload, 0)
+    at = ACK_HEADER.size
+    most = group_count * ACK_GROUP.size + batch_count * ACK_BATCH.size
+    require(most <= end - at, f"{group_count} groups and {batch_count} batches in {end} bytes")
+    groups = []
+    for _ in range(group_count):
+        require(at + ACK_GROUP.size <= end, "acknowledgement cut short")
+        ledger_id, first, last, length, form, _reserved = ACK_GROUP.unpack_from(payload, at)
+        at += ACK_GROUP.size
+        require(length <= end - at, f"group of {length} bytes does not fit")
+        group = AckGroup(ledger_id, first, last, form, bytes(payload[at : at + length]))
+        _check_group(group)
+        groups.append(group)
+        at += length + (-length & 7)
+    batches = []
+    for _ in range(batch_count):
+        require(at + ACK_BATCH.size <= end, "acknowledgement cut short")
+        ledger_id, entry_id, size = ACK_BATCH.unpack_from(payload, at)
+        at += ACK_BATCH.size
+        length = (size + 7) >> 3
+        fits = entry_id <= MAX_ENTRY_ID and 0 < size <= MAX_BATCH_SIZE and length <= end - at
+        require(fits, f"batch of {size} messages does not fit")
+        indexes = int.from_bytes(payload[at : at + length], "little")
+        require(indexes >> size == 0, f"index beyond a batch of {size} messages")
+        batches.append(AckBatch(ledger_id, entry_id, size, indexes))
+        at += length + (-length & 7)
+    require(at == end, f"{end - at} bytes behind the acknowledgement")
+    return Ack(consumer_id, epoch, tuple(groups), tuple(batches))
+
+
+def _check_group(group: AckGroup) -> None:
+    _, first, last, form, data = group
+    span = last - first + 1
+    require(0 < span and last <= MAX_ENTRY_ID, f"group of entries {first} to {last}")
+    if form == FORM_RANGE:
+        require(not data, "range with data")
+    elif form == FORM_BITMAP:
+        require(int.from_bytes(data, "little").bit_length() == span, f"bitmap does not end at entry {last}")
+    else:
+        require(form == FORM_LIST and len(data) % 4 == 0 and len(data) > 0, f"group of form {form}")
+        entries = group.entries()
+        require(first <= min(entries) and max(entries) <= last, f"list exceeds entries {first} to {last}")
+
+
+def require(fits: bool, otherwise: str) -> None:
+    """Raise `CorruptionError` with the reason ``otherwise`` unless ``fits``."""
+    if not fits:
+        raise CorruptionError(reason=otherwise)
