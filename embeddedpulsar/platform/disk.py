@@ -49,7 +49,7 @@ failpoints.declare("document:written", "document:synced", "document:replaced", "
 
 
 @contextlib.contextmanager
-def _full_disk_named(what: str) -> Iterator[None]:
+def naming_full(what: str) -> Iterator[None]:
     """Turn "no space", "quota exceeded" and "file too large" into the error that says so."""
     try:
         yield
@@ -73,7 +73,7 @@ class Disk:
 
     def open_file(self, path: str, flags: int, mode: int = 0o600) -> int:
         """Open ``path`` (never through a symbolic link, closed on exec) and return the descriptor."""
-        with _full_disk_named(f"cannot open {path}"):
+        with naming_full(f"cannot open {path}"):
             return os.open(path, flags | _OPEN_FLAGS, mode)
 
     def create_exclusive(self, path: str, mode: int = 0o600) -> int:
@@ -96,7 +96,7 @@ class Disk:
         """
         if length <= 0:
             return
-        with _full_disk_named(f"cannot reserve {length} bytes"):
+        with naming_full(f"cannot reserve {length} bytes"):
             if HAS_POSIX_FALLOCATE:
                 os.posix_fallocate(fd, offset, length)
             else:
@@ -123,7 +123,7 @@ class Disk:
         For a file nobody else grows at the same time (a new one, or under a lock).
         """
         if os.fstat(fd).st_size < size:
-            with _full_disk_named(f"cannot grow a file to {size} bytes"):
+            with naming_full(f"cannot grow a file to {size} bytes"):
                 os.ftruncate(fd, size)
 
     def pwrite_all(self, fd: int, buffers: Sequence[Buffer], offset: int) -> int:
@@ -182,7 +182,7 @@ class Disk:
 
     def replace(self, src: str, dst: str) -> None:
         """Rename, replacing ``dst``, in one step."""
-        with _full_disk_named(f"cannot rename {src}"):
+        with naming_full(f"cannot rename {src}"):
             os.replace(src, dst)
 
     def unlink(self, path: str) -> None:
@@ -195,7 +195,7 @@ class Disk:
         Raises:
             FileExistsError: something of that name is there.
         """
-        with _full_disk_named(f"cannot create {path}"):
+        with naming_full(f"cannot create {path}"):
             os.mkdir(path, mode)
 
     def rmdir(self, path: str) -> None:

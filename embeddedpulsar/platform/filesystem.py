@@ -1,0 +1,159 @@
+"""May a store live here, and who else may touch it.
+
+Locks and maps are shared between the processes of one machine. On a network file system they are not, or only
+seemingly, so a store there is refused unless the caller insists. Whoever may write a mapped file may crash
+every process that maps it; a directory that strangers may write to is refused as well, as ssh does with its
+keys.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import Final
+
+from embeddedpulsar.exceptions import ForeignFileError, NetworkFilesystemError, StorageError
+from embeddedpulsar.platform import disk
+
+MOUNTS_PATH: Final = "/proc/self/mountinfo"
+PRIVATE: Final = 0o700
+
+_NETWORK: Final = frozenset(
+    "9p acfs afs beegfs ceph cifs coda davfs fhgfs gfs gfs2 glusterfs gpfs lustre ncp ncpfs nfs nfs4 ocfs2 "
+    "orangefs panfs prl_fs pvfs2 smb2 smb3 smbfs sshfs vboxsf virtiofs vmhgfs".split()
+)
+_ESCAPES: Final = (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\"))
+
+
+def is_network_type(kind: str) -> bool:
+    """Whether files of a file system of type ``kind`` may be used from several machines.
+
+    >>> is_network_type("nfs4"), is_network_type("fuse.sshfs"), is_network_type("ext4")
+    (True, True, False)
+    """
+    return kind in _NETWORK or kind.startswith("fuse.")
+
+
+def filesystem_type(path: str, mounts: str | None = None) -> str | None:
+    """The type of the file system that holds ``path`` (which need not exist), or None where this is unknown.
+
+    Args:
+        path: any path.
+        mounts: text in the form of ``/proc/self/mountinfo``, which is read by default (Linux only).
+    """
+    if mounts is None:
+        try:
+            with open(MOUNTS_PATH, encoding="utf-8", errors="surrogateescape") as file:
+                mounts = file.read()
+        except OSError:
+            return None
+    wanted = os.path.realpath(path)
+    best, kind = "", None
+    for line in mounts.splitlines():
+        left, dash, right = line.partition(" - ")
+        fields = left.split(" ")
+        if not dash or len(fields) < 5:
+            continue
+        mount_point = _unescape(fields[4])
+        # Of several mounts on one point the last one hides the others.
+        if _is_within(wanted, mount_point) and len(mount_point) >= len(best):
+            best, kind = mount_point, right.split(" ")[0]
+    return kind
+
+
+def _unescape(text: str) -> str:
+    for escape, character in _ESCAPES:
+        text = text.replace(escape, character)
+    return text
+
+
+def _is_within(path: str, directory: str) -> bool:
+    return path == directory or path.startswith(directory.rstrip("/") + "/")
+
+
+def check_writable_filesystem(path: str, allow_network: bool = False) -> None:
+    """Refuse a store on a file system where locks and maps are not shared.
+
+    Raises:
+        NetworkFilesystemError: the type is a network file system's and ``allow_network`` is false.
+        StorageError: the file system is mounted read-only.
+    """
+    kind = filesystem_type(path)
+    if kind is not None and is_network_type(kind) and not allow_network:
+        raise NetworkFilesystemError(
+            f"{path} lies on a file system of type {kind}, where file locks and memory maps are not shared "
+            "between machines",
+            remedy="use a local directory, or pass allow_network_fs=True if only one machine ever opens the store",
+        )
+    if hasattr(os, "statvfs") and os.statvfs(_existing_parent(path)).f_flag & os.ST_RDONLY:
+        raise StorageError(
+            f"the file system of {path} is mounted read-only",
+            remedy="remount it, or copy the store elsewhere",
+        )
+
+
+def _existing_parent(path: str) -> str:
+    path = os.path.abspath(path)
+    while not os.path.exists(path):
+        path = os.path.dirname(path)
+    return path
+
+
+def prepare_root(path: str, *, create: bool = True, allow_network: bool = False) -> str:
+    """Make sure that ``path`` is a directory a store may live in, and return it absolute.
+
+    A new directory (and each missing parent) gets mode 0700.
+
+    Raises:
+        FileNotFoundError: absent, and ``create`` is false.
+        ForeignFileError: not a directory, owned by another user, or writable by everybody.
+        NetworkFilesystemError: see `check_writable_filesystem`.
+    """
+    root = os.path.abspath(path)
+    check_writable_filesystem(root, allow_network)
+    if create:
+        make_directories(root)
+    status = os.stat(root)
+    if not stat.S_ISDIR(status.st_mode):
+        raise ForeignFileError(f"{root} is not a directory", remedy="choose another path for the store")
+    check_owner(root, status)
+    return root
+
+
+def make_directories(path: str) -> None:
+    """Create ``path`` and its missing parents, mode 0700. What is there stays as it is. Safe to race."""
+    missing = []
+    while not os.path.isdir(path):
+        missing.append(path)
+        parent = os.path.dirname(path)
+        if parent == path:
+            break
+        path = parent
+    for directory in reversed(missing):
+        try:
+            disk.DISK.mkdir(directory, PRIVATE)
+        except FileExistsError as e:
+            if not os.path.isdir(directory):
+                raise ForeignFileError(
+                    f"{directory} is not a directory", remedy="choose another path for the store"
+                ) from e
+
+
+def check_owner(path: str, status: os.stat_result) -> None:
+    """Refuse a directory that others than its users may write to.
+
+    Raises:
+        ForeignFileError: owned by neither this user nor root, or world-writable without the sticky bit.
+    """
+    if not hasattr(os, "getuid"):
+        return  # Windows: access is by ACL, and the default one is private
+    if os.getuid() not in (0, status.st_uid) and status.st_uid != 0:
+        raise ForeignFileError(
+            f"{path} belongs to user id {status.st_uid}, this process runs as {os.getuid()}",
+            remedy="open the store as its owner, or choose another path",
+        )
+    if status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
+        raise ForeignFileError(
+            f"{path} is writable by everybody, who could crash or forge the store",
+            remedy=f"chmod o-w {path}",
+        )

@@ -1,0 +1,35 @@
+"""Ctrl-C in a blocking call: the error Pulsar has for it.
+
+A worker thread blocks in short sleeps and file polls, and the main thread gets KeyboardInterrupt out of them.
+The public calls that block translate it, so that ``except pulsar.Interrupted`` works as with
+``pulsar-client`` and ``except KeyboardInterrupt`` as everywhere.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Final
+
+from embeddedpulsar.exceptions import Interrupted
+
+
+class _Translation:
+    """Context manager without state: one object serves every call and thread."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if isinstance(error, KeyboardInterrupt) and not isinstance(error, Interrupted):
+            raise Interrupted(str(error)) from error
+
+
+translated: Final = _Translation()
+"""``with interrupts.translated:`` around a blocking call raises `Interrupted` where Ctrl-C hit.
+
+Nothing is cleaned up by it: what the block holds is given back in its own ``finally``.
+"""
