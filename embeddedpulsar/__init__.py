@@ -11,7 +11,7 @@ Example:
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from embeddedpulsar import exceptions, schema
 from embeddedpulsar.enums import (
@@ -92,16 +92,58 @@ from embeddedpulsar.policies import (
 )
 from embeddedpulsar.schema import BytesSchema, Schema, SchemaInfo, StringSchema
 
+if TYPE_CHECKING:
+    from embeddedpulsar.client.network_options import (
+        Authentication,
+        AuthenticationAthenz,
+        AuthenticationBasic,
+        AuthenticationOauth2,
+        AuthenticationTLS,
+        AuthenticationToken,
+        AutoClusterFailover,
+        ConsoleLogger,
+        CryptoKeyReader,
+        FileLogger,
+        ServiceInfo,
+        ServiceInfoProvider,
+    )
+
 __version__ = "0.1.0"
 
 # Loaded when first asked for, so that importing the package stays cheap.
+_NETWORK = "embeddedpulsar.client.network_options"
 _LAZY = {
+    "Authentication": _NETWORK,
+    "AuthenticationAthenz": _NETWORK,
+    "AuthenticationBasic": _NETWORK,
+    "AuthenticationOauth2": _NETWORK,
+    "AuthenticationTLS": _NETWORK,
+    "AuthenticationToken": _NETWORK,
+    "AutoClusterFailover": _NETWORK,
+    "ConsoleLogger": _NETWORK,
+    "CryptoKeyReader": _NETWORK,
+    "FileLogger": _NETWORK,
+    "ServiceInfo": _NETWORK,
+    "ServiceInfoProvider": _NETWORK,
     "Client": "embeddedpulsar.client.client",
     "Consumer": "embeddedpulsar.client.consumer",
     "Producer": "embeddedpulsar.client.producer",
     "Reader": "embeddedpulsar.client.reader",
 }
 _LAZY_MODULES = ("asyncio", "testing")
+# Names of pulsar-client whose feature is not built yet, so that the error can say which.
+_NOT_BUILT = {
+    "Context": "functions",
+    "EncryptionContext": "encrypted messages",
+    "EncryptionKey": "encrypted messages",
+    "Function": "functions",
+    "IdentitySerDe": "functions",
+    "MessageBatch": "functions",
+    "PickleSerDe": "functions",
+    "SerDe": "functions",
+    "TableView": "table views",
+    "functions": "functions",
+}
 _CLUSTER_SCHEMES = ("pulsar://", "pulsar+ssl://", "http://", "https://")
 
 
@@ -114,6 +156,8 @@ def __getattr__(name: str) -> Any:
         return value
     if name in _LAZY_MODULES:
         return import_module(f"embeddedpulsar.{name}")
+    if name in _NOT_BUILT:
+        raise AttributeError(f"embeddedpulsar.{name}: {_NOT_BUILT[name]} are not built yet")
     raise AttributeError(f"module 'embeddedpulsar' has no attribute {name!r}")
 
 
@@ -174,6 +218,19 @@ __all__ = [
     "ConsumerKeySharedPolicy",
     "DeadLetterPolicyBuilder",
     "KeySharedPolicy",
+    # Accepted for clusters: credentials, fail-over, logging
+    "Authentication",
+    "AuthenticationAthenz",
+    "AuthenticationBasic",
+    "AuthenticationOauth2",
+    "AuthenticationTLS",
+    "AuthenticationToken",
+    "AutoClusterFailover",
+    "ConsoleLogger",
+    "CryptoKeyReader",
+    "FileLogger",
+    "ServiceInfo",
+    "ServiceInfoProvider",
     # Enumerations
     "BatchingType",
     "CompressionType",

