@@ -255,7 +255,7 @@ def decode(
     metadata = body[:start]
     columns = body
     if codec:
-        columns = _decompressed(codec, metadata, body, start)
+        columns = decompressed_columns(codec, metadata, body, start)
         start = 0
         size = len(columns)
     if count == 1:
@@ -300,7 +300,14 @@ def decode(
     return view
 
 
-def _decompressed(codec: int, metadata: bytes | memoryview, body: bytes | memoryview, start: int) -> bytes:
+def decompressed_columns(
+    codec: int, metadata: bytes | memoryview, body: bytes | memoryview, start: int
+) -> bytes:
+    """All columns of a compressed entry; `start` is where its metadata ends in `body`.
+
+    Raises:
+        CorruptionError: the compressed area does not fit, or does not decompress to what the metadata says.
+    """
     if start + _AREA.size > len(body):
         raise CorruptionError(reason="no room for compressed columns")
     length, zero = _AREA.unpack_from(body, start)
