@@ -64,7 +64,7 @@ class ColumnSlices(NamedTuple):
 
 
 # (flag, kind, field or prefix of fields) in stored order; persistent, never reorder.
-_OPTIONAL: Final = (
+OPTIONAL: Final = (
     (FLAG_KEYS, "var", "key"),
     (FLAG_ORDERING_KEYS, "var", "ordering_key"),
     (FLAG_PROPERTIES, "var", "property"),
@@ -130,7 +130,7 @@ def locate(flags: int, count: int, buf: Buffer, pos: int, end: int) -> ColumnSli
     """
     offsets, data, pos = _locate_var(count, buf, pos, end)
     found: dict[str, Slice] = {}
-    for flag, kind, name in _OPTIONAL:
+    for flag, kind, name in OPTIONAL:
         if not flags & flag:
             continue
         if kind == "var":
