@@ -202,34 +202,43 @@ def last_frame_start(buf: Buffer, floor: int, end: int) -> int:
     return int(end - length)
 
 
-def next_frame(buf: Buffer, pos: int, end: int) -> int:
+def next_frame(buf: Buffer, pos: int, end: int, limit: int = -1) -> int:
     """The next offset at or after `pos` whose frame header verifies; -1 if there is none before `end`.
 
     This is the resync scan after damage. It says only that a header is there, not that it belongs to this
     chain: a payload may hold a copy of a segment. Callers compare entry ids, time and chain.
+
+    Args:
+        limit: where the frame must have ended at the latest; `end` if negative. More than `end` where `buf`
+            shows only a part of the file: then the header lies before `end`, the rest may not.
     """
     pos = (max(pos, 0) + 7) & ~7
     end = min(end, len(buf))
+    limit = end if limit < 0 else limit
     step = 1 << 16
-    while pos + MIN_FRAME_SIZE <= end:
+    while pos + HEADER_SIZE <= end:
         # The two magic bytes are found by a C search in a bounded copy; only hits are looked at closely.
         chunk = bytes(buf[pos : min(pos + step + 18, end)])
         at = chunk.find(_MAGIC_BYTES, 16)
         while at >= 0:
             start = pos + at - 16
-            if not start & 7 and start < pos + step and _is_header(buf, start, end):
-                return start
+            if not start & 7 and start < pos + step and start + HEADER_SIZE <= end:
+                fields = HEADER.unpack_from(buf, start)
+                if _is_header(buf, start, limit, fields):
+                    return start
             at = chunk.find(_MAGIC_BYTES, at + 1)
         pos += step
     return -1
 
 
-def _is_header(buf: Buffer, pos: int, end: int) -> bool:
-    try:
-        read_header(buf, pos, end)
-    except CorruptionError:
-        return False
-    return True
+def _is_header(buf: Buffer, pos: int, limit: int, fields: tuple[int, ...]) -> bool:
+    length, metadata_length = fields[0], fields[11]
+    return (
+        MIN_FRAME_SIZE <= length <= limit - pos
+        and not length & 7
+        and METADATA_SIZE <= metadata_length <= length - _AROUND
+        and crc32(buf[pos + 8 : pos + 48], length) == fields[1]
+    )
 
 
 def frames(buf: Buffer, pos: int, end: int) -> Iterator[tuple[int, FrameHeader]]:

@@ -1,0 +1,314 @@
+"""Reading a segment's frames one after another without believing anything but the frames.
+
+Used where the tail word and the index cannot be trusted: recovery and the auditor. The index of the ledger is
+derived on the way.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final, NamedTuple
+from zlib import crc32
+
+from embeddedpulsar.exceptions import CorruptionError
+from embeddedpulsar.format.entry_view import METADATA
+from embeddedpulsar.format.frame import (
+    HEADER_SIZE,
+    MIN_FRAME_SIZE,
+    TRAILER_SIZE,
+    FrameHeader,
+    next_frame,
+    read_header,
+)
+from embeddedpulsar.format.index_slot import pack_slot
+from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
+from embeddedpulsar.platform import disk
+
+_WINDOW: Final = 1 << 20
+
+
+class Hole(NamedTuple):
+    """Bytes between readable frames, and the entries that must have been there."""
+
+    offset: int
+    end_offset: int
+    first_entry_id: int
+    last_entry_id: int
+    reason: str
+
+
+class ChainScan(NamedTuple):
+    """What a scan found. `slots` are the index slots of entries 0..last_entry_id, lost ones included."""
+
+    end_offset: int
+    last_entry_id: int
+    last_crc: int
+    messages: int
+    last_publish_ms: int
+    frames: int
+    slots: bytearray
+    holes: list[Hole]
+    stop_reason: str
+
+
+class LogWindow:
+    """Bounded positional reads of a log file; nothing of it is mapped, so no bad sector or hole can kill.
+
+    Attributes:
+        size: bytes in the file when it was opened.
+    """
+
+    __slots__ = ("_base", "_data", "_fd", "path", "size")
+
+    def __init__(self, path: str) -> None:
+        self.path: Final = path
+        self._fd = disk.DISK.open_file(path, os.O_RDONLY)
+        self.size: Final = os.fstat(self._fd).st_size
+        self._base = 0
+        self._data = memoryview(b"")
+
+    def at(self, pos: int, size: int) -> tuple[memoryview, int]:
+        """A buffer that holds bytes [pos, pos+size), as far as the file does, and the offset of pos in it."""
+        start = pos - self._base
+        if start < 0 or start + size > len(self._data):
+            want = min(max(size, _WINDOW), self.size - pos)
+            parts = []
+            base = pos
+            while want > 0:
+                part = disk.DISK.pread(self._fd, want, pos)
+                if not part:
+                    break
+                parts.append(part)
+                pos += len(part)
+                want -= len(part)
+            self._data = memoryview(b"".join(parts))
+            self._base = base
+            start = 0
+        return self._data, start
+
+    def next_data(self, pos: int) -> int:
+        """The first offset at or behind `pos` that may hold something other than zeros; -1 for none."""
+        try:
+            return os.lseek(self._fd, pos, os.SEEK_DATA) if pos < self.size else -1
+        except OSError:
+            return -1  # ENXIO: a hole up to the end
+        except AttributeError:
+            return pos  # no such call here: read the zeros
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+class Scanner:
+    """One pass over one log. Accepts a frame if it continues the chain, or plausibly follows a hole."""
+
+    def __init__(self, log: LogWindow, end: int, chain_seed: int, base_publish_ms: int) -> None:
+        self.log = log
+        self.end = min(end, log.size)
+        self.pos = FIRST_FRAME_OFFSET
+        self.crc = chain_seed
+        self.base_ms = base_publish_ms
+        self.entry_id = -1
+        self.messages = 0
+        self.publish_ms = base_publish_ms
+        self.frames = 0
+        self.slots = bytearray()
+        self.holes: list[Hole] = []
+        self.stop_reason = ""
+
+    def run(self) -> None:
+        """Accept all that can be accepted."""
+        while self.pos < self.end:
+            reason = self.take_chain()
+            if self.pos >= self.end:
+                break
+            self.stop_reason = reason
+            if not self._cross_hole(reason):
+                break
+
+    def result(self) -> ChainScan:
+        """What was found so far."""
+        return ChainScan(
+            self.pos,
+            self.entry_id,
+            self.crc,
+            self.messages,
+            self.publish_ms,
+            self.frames,
+            self.slots,
+            self.holes,
+            self.stop_reason,
+        )
+
+    def take_chain(self) -> str:
+        """Accept frames while they chain; the reason why the next one does not."""
+        while self.pos < self.end:
+            try:
+                header, key_hash = self._read(self.pos)
+            except CorruptionError as e:
+                return e.reason
+            if header.prev_crc != self.crc:
+                return f"frame follows {header.prev_crc:#010x}, not {self.crc:#010x}"
+            if header.entry_id != self.entry_id + 1:
+                return f"entry {header.entry_id} where entry {self.entry_id + 1} belongs"
+            if header.publish_time < self.publish_ms:
+                return f"publish time {header.publish_time} after {self.publish_ms}"
+            self._accept(self.pos, header, key_hash)
+        return ""
+
+    def _read(self, pos: int) -> tuple[FrameHeader, int]:
+        """Header and key hash of the frame at `pos`, its checksums verified."""
+        buf, at = self._frame_at(pos)
+        header = read_header(buf, at, min(at + self.end - pos, len(buf)))
+        body = buf[at + HEADER_SIZE : at + header.length - TRAILER_SIZE]
+        if crc32(body) != header.body_crc:
+            raise CorruptionError(reason=f"body checksum mismatch in entry {header.entry_id}", offset=pos)
+        return header, METADATA.unpack_from(buf, at + HEADER_SIZE)[2]
+
+    def _frame_at(self, pos: int) -> tuple[memoryview, int]:
+        """A buffer that holds the frame at `pos`, if one is there, and the offset of the frame in it."""
+        buf, at = self.log.at(pos, MIN_FRAME_SIZE)
+        length = int.from_bytes(buf[at : at + 4], "little")
+        if MIN_FRAME_SIZE <= length <= self.end - pos and at + length > len(buf):
+            buf, at = self.log.at(pos, length)
+        return buf, at
+
+    def _accept(self, pos: int, header: FrameHeader, key_hash: int) -> None:
+        self.messages += header.message_count
+        self.slots += pack_slot(
+            pos,
+            min(header.publish_time - self.base_ms, 0xFFFFFFFF),
+            self.messages & 0xFFFFFFFF,
+            key_hash,
+            header.flags,
+            header.message_count,
+            header.crc,
+        )
+        self.entry_id = header.entry_id
+        self.publish_ms = header.publish_time
+        self.crc = header.crc
+        self.pos = pos + header.length
+        self.frames += 1
+
+    def _cross_hole(self, reason: str) -> bool:
+        """Find the frame behind the damage, record the hole and accept the frame; False if there is none."""
+        start = self.pos
+        found = self._next_plausible(start + self._distance(start))
+        if found is None:
+            return False
+        pos, header, key_hash = found
+        self.record_hole(start, pos, header.entry_id - 1, reason)
+        self._accept(pos, header, key_hash)
+        return True
+
+    def _distance(self, pos: int) -> int:
+        """How far to step from a damaged frame: over all of it if its header is intact, never into it."""
+        try:
+            buf, at = self._frame_at(pos)
+            header = read_header(buf, at, min(at + self.end - pos, len(buf)))
+        except CorruptionError:
+            return 8
+        return header.length if header.prev_crc == self.crc and header.entry_id == self.entry_id + 1 else 8
+
+    def record_hole(self, offset: int, end_offset: int, last_entry_id: int, reason: str) -> None:
+        """Note the lost entries, with empty slots that keep the index sorted."""
+        first = self.entry_id + 1
+        delta = min(self.publish_ms - self.base_ms, 0xFFFFFFFF)
+        empty = pack_slot(offset, delta, self.messages & 0xFFFFFFFF, 0, 0, 0, 0)
+        self.slots += empty * (last_entry_id - self.entry_id)
+        self.entry_id = last_entry_id
+        self.holes.append(Hole(offset, end_offset, first, last_entry_id, reason))
+
+    def _next_plausible(self, pos: int) -> tuple[int, FrameHeader, int] | None:
+        """The next frame that can follow what was accepted so far.
+
+        Payloads may hold copies of frames, so a valid header is not enough: the entry id must fit into the
+        gap, time must not run backwards, the body must verify, and what follows must continue its chain.
+        """
+        while True:
+            start = pos
+            pos = self._next_header(pos)
+            if pos < 0 or pos < start:
+                return None
+            try:
+                header, key_hash = self._read(pos)
+            except CorruptionError:
+                pos += 8
+                continue
+            lost = header.entry_id - self.entry_id - 1
+            if (
+                1 <= lost <= (pos - self.pos) // MIN_FRAME_SIZE
+                and header.publish_time >= self.publish_ms
+                and self._is_continued(pos, header)
+            ):
+                return pos, header, key_hash
+            pos += 8
+
+    def _is_continued(self, pos: int, header: FrameHeader) -> bool:
+        """Whether the frame behind, if a header is there at all, names this one as the one before."""
+        pos += header.length
+        try:
+            buf, at = self._frame_at(pos)
+            behind = read_header(buf, at, min(at + self.end - pos, len(buf)))
+        except CorruptionError:
+            return True
+        return behind.prev_crc == header.crc and behind.entry_id == header.entry_id + 1
+
+    def _next_header(self, pos: int) -> int:
+        """The next offset at or behind `pos` with a frame header; -1 for none."""
+        while pos + MIN_FRAME_SIZE <= self.end:
+            data = self.log.next_data(pos)
+            if data < 0:
+                return -1
+            pos = max(pos, data & ~7)
+            buf, at = self.log.at(pos, min(_WINDOW, self.end - pos))
+            found = next_frame(buf, at, min(len(buf), at + self.end - pos), at + self.end - pos)
+            if found >= 0:
+                return pos + found - at
+            pos += (
+                len(buf) - at - HEADER_SIZE + 8
+            )  # headers across the end of the window are seen by the next
+        return -1
+
+
+def scan_log(
+    path: str,
+    *,
+    chain_seed: int,
+    base_publish_ms: int,
+    end: int | None = None,
+    last_entry_id: int = -1,
+    start: int = FIRST_FRAME_OFFSET,
+    first_entry_id: int = 0,
+    is_chain_only: bool = False,
+) -> ChainScan:
+    """Scan the frames of a segment.
+
+    Args:
+        path: the log file.
+        chain_seed: what the first frame must name as the checksum before it.
+        base_publish_ms: of the segment.
+        end: where the ledger ends, if that is known; else as far as there are frames.
+        last_entry_id: its last entry, where `end` is given; those missing at the end are a hole too.
+        start: where to begin, at entry `first_entry_id`.
+        is_chain_only: stop at the first frame that does not chain.
+
+    Raises:
+        FileNotFoundError: no such file.
+    """
+    log = LogWindow(path)
+    try:
+        scanner = Scanner(log, log.size if end is None else end, chain_seed, base_publish_ms)
+        scanner.pos = start
+        scanner.entry_id = first_entry_id - 1
+        if is_chain_only:
+            scanner.take_chain()
+        else:
+            scanner.run()
+        if end is not None and last_entry_id > scanner.entry_id:
+            scanner.record_hole(scanner.pos, end, last_entry_id, scanner.stop_reason or "file was cut")
+        return scanner.result()
+    finally:
+        log.close()

@@ -1,0 +1,119 @@
+"""Which segments of a topic belong to its log, in which order, by their headers alone.
+
+Every segment names the ledger before it and where that ended. Walking those links back from the newest
+segment gives the log; whatever is not on the way is a stray of a roll that died.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from embeddedpulsar.exceptions import CorruptionError, StorageError
+from embeddedpulsar.format.segment_header import SegmentHeader
+from embeddedpulsar.storage import damage
+from embeddedpulsar.storage.damage import DamageReport
+from embeddedpulsar.storage.filenames import ledgers_of, log_path
+from embeddedpulsar.storage.segment import read_segment_header
+
+
+class Link(NamedTuple):
+    """One ledger of the log. Its ending is what the next ledger says; all four -1 if there is none."""
+
+    header: SegmentHeader
+    end_offset: int = -1
+    last_entry_id: int = -1
+    last_crc: int = -1
+    messages: int = -1
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the next ledger says where this one ends."""
+        return self.end_offset >= 0
+
+
+class SegmentChain(NamedTuple):
+    """The log, oldest ledger first, and what is beside it."""
+
+    links: list[Link]
+    strays: list[int]
+    damaged: list[DamageReport]
+    highest_ledger_id: int
+
+
+def walk_segments(directory: str, trim: int, *, without: frozenset[int] = frozenset()) -> SegmentChain:
+    """Read the headers of all segments in `directory` and link them.
+
+    Args:
+        directory: the topic's.
+        trim: first ledger that is retained, as far as known; 0 if not.
+        without: ledgers to treat as strays, whatever their headers say.
+    """
+    ledgers = ledgers_of(os.listdir(directory))
+    headers, damaged = _read_headers(directory, [ledger for ledger in ledgers if ledger not in without])
+    links: list[Link] = []
+    link = Link(headers[max(headers)]) if headers else None
+    while link is not None:
+        links.append(link)
+        link = _link_before(directory, link.header, headers, trim, damaged)
+    links.reverse()
+    visited = {link.header.ledger_id for link in links}
+    lowest = links[0].header.ledger_id if links else 0
+    strays = [ledger for ledger in ledgers if ledger not in visited and ledger > lowest]
+    strays = [ledger for ledger in strays if ledger in headers or ledger in without]
+    return SegmentChain(links, strays, damaged, max(ledgers, default=0))
+
+
+def _read_headers(directory: str, ledgers: list[int]) -> tuple[dict[int, SegmentHeader], list[DamageReport]]:
+    headers: dict[int, SegmentHeader] = {}
+    damaged: list[DamageReport] = []
+    for ledger in ledgers:
+        try:
+            headers[ledger] = read_segment_header(directory, ledger)
+        except FileNotFoundError:
+            continue  # trimmed since the directory was listed
+        except StorageError as e:
+            path = log_path(directory, ledger)
+            damaged.append(DamageReport(path, ledger, -1, -1, 0, 0, e.reason, damage.SEGMENT_HEADER))
+    return headers, damaged
+
+
+def _link_before(
+    directory: str,
+    header: SegmentHeader,
+    headers: dict[int, SegmentHeader],
+    trim: int,
+    damaged: list[DamageReport],
+) -> Link | None:
+    """The ledger before that of `header`; None if that was the first one, or those before it are trimmed."""
+    previous = header.prev_ledger_id
+    if previous >= header.ledger_id:
+        raise CorruptionError(
+            path=log_path(directory, header.ledger_id),
+            reason=f"ledger {header.ledger_id} claims to follow ledger {previous}; ids rise",
+        )
+    if previous in headers:
+        return Link(
+            headers[previous],
+            header.prev_end_offset,
+            header.prev_last_entry_id,
+            header.prev_last_crc,
+            header.prev_messages,
+        )
+    older = [ledger for ledger in headers if ledger < previous]
+    if previous and (older or previous >= trim > 0):
+        path = log_path(directory, previous)
+        if not any(report.ledger_id == previous for report in damaged):
+            damaged.append(
+                DamageReport(
+                    path,
+                    previous,
+                    0 if header.prev_last_entry_id >= 0 else -1,
+                    header.prev_last_entry_id,
+                    0,
+                    0,
+                    "the file is gone, although it was not trimmed",
+                    damage.MISSING_SEGMENT,
+                )
+            )
+    return Link(headers[max(older)]) if older else None
