@@ -154,7 +154,9 @@ class FakeDisk(FaultyDisk):
             super().replace(src, dst)
             node = source.current.pop(old_name, None) if source is not None else None
             if node is None and target is not None:
-                node = _File(read_file(dst))  # from outside the root, or made behind our back
+                node = _File()  # from outside the root, or made behind our back: nobody flushed it here
+                status = os.stat(dst)
+                self._inodes[(status.st_dev, status.st_ino)] = node
             if target is not None and node is not None:
                 target.current[new_name] = node
             if source is target and source is not None:

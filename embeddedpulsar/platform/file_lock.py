@@ -56,6 +56,10 @@ def portable_flock(fd: int, operation: int) -> None:
         portalocker.lock(fd, portalocker.LockFlags.EXCLUSIVE | portalocker.LockFlags.NON_BLOCKING)
     except portalocker.AlreadyLocked as e:
         raise BlockingIOError(f"descriptor {fd} is locked") from e
+    except portalocker.LockException as e:
+        if isinstance(e.__cause__, OSError):
+            raise e.__cause__ from None
+        raise
 
 
 flock: Callable[[int, int], object] = fcntl.flock if HAS_FLOCK else portable_flock
@@ -129,7 +133,7 @@ class FileLock:
         try:
             flock(self.fd, LOCK_EX_NB)
         except BlockingIOError:
-            self.release()
+            self._thread.release()
             return False
         except (OSError, ValueError) as e:
             self._reopen(e)
@@ -176,15 +180,15 @@ class FileLock:
         """Open the file again if a fork took the descriptor; otherwise ``error`` is real. Needs the thread
         lock."""
         if self.fd == _CLOSED:
-            self.release()
+            self._thread.release()
             raise ValueError(f"the lock {self.path} is closed") from error
         if self.fd >= 0:
-            self.release()
+            self._thread.release()
             raise error
         try:
             fd = os.open(self.path, _FLAGS)
         except OSError:
-            self.release()
+            self._thread.release()
             raise
         self.release, self.fd = self._release_of(fd), fd
 
@@ -193,7 +197,7 @@ class FileLock:
         try:
             flock(self.fd, LOCK_EX_NB)
         except BlockingIOError:
-            self.release()
+            self._thread.release()
             return False
         return True
 
@@ -221,7 +225,7 @@ class FileLock:
                 continue
             left = deadline - time.monotonic()
             if left <= 0:
-                self.release()
+                self._thread.release()
                 self._give_up(timeout_s)
             time.sleep(min(pause, left))
             pause = min(2 * pause, _LONGEST_PAUSE_S)

@@ -83,7 +83,7 @@ def check_writable_filesystem(path: str, allow_network: bool = False) -> None:
         raise NetworkFilesystemError(
             f"{path} lies on a file system of type {kind}, where file locks and memory maps are not shared "
             "between machines",
-            remedy="use a local directory, or pass allow_network_fs=True if only one machine ever opens the store",
+            remedy="use a local directory, or pass allow_network_fs=True if one machine alone opens it",
         )
     if hasattr(os, "statvfs") and os.statvfs(_existing_parent(path)).f_flag & os.ST_RDONLY:
         raise StorageError(

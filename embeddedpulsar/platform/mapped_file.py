@@ -93,6 +93,7 @@ class MappedFile:
             raise ValueError("a file is created with a size and for writing")
         fd, created = _open(name, os.O_RDWR if writable else os.O_RDONLY, create)
         try:
+            _require_regular(fd, name)
             if create and size is not None:
                 _grow(fd, size)
             length = _checked_length(fd, name, size)
@@ -190,10 +191,13 @@ def _grow(fd: int, size: int) -> None:
         disk.DISK.truncate_new(fd, size)
 
 
+def _require_regular(fd: int, path: str) -> None:
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        raise ForeignFileError(path=path, reason="is not a regular file", remedy="move it away")
+
+
 def _checked_length(fd: int, path: str, size: int | None) -> int:
     status = os.fstat(fd)
-    if not stat.S_ISREG(status.st_mode):
-        raise ForeignFileError(path=path, reason="is not a regular file", remedy="move it away")
     length = status.st_size if size is None else size
     if length == 0 or status.st_size < length:
         raise CorruptionError(

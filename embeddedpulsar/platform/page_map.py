@@ -6,10 +6,13 @@ import errno
 import os
 from typing import Final
 
+from embeddedpulsar.platform.disk import Disk
+
 PAGE: Final = 4096
 SECTOR: Final = 512
 _ZERO_PAGE: Final = bytes(PAGE)
 _READ_AT_ONCE: Final = 1 << 20
+_PLAIN_DISK: Final = Disk()
 
 
 class PageMap:
@@ -39,7 +42,7 @@ class PageMap:
 
     def write_to(self, fd: int) -> None:
         """Write the content into the empty file ``fd``."""
-        os.ftruncate(fd, self.size)
+        _PLAIN_DISK.truncate_new(fd, self.size)
         run: list[bytes] = []
         start = 0
         for number in sorted(self.pages):

@@ -1,0 +1,261 @@
+"""The lock between processes; what needs other processes is in tests/multiprocess."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import threading
+
+import pytest
+
+from embeddedpulsar.exceptions import LockTimeout
+from embeddedpulsar.platform import file_lock
+from embeddedpulsar.platform.file_lock import FileLock
+from tests.children import in_child
+
+
+@pytest.fixture(params=["flock", "portalocker"])
+def path(request: pytest.FixtureRequest, tmp_path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Where a lock file may be made, with either way of locking."""
+    if request.param == "portalocker":
+        monkeypatch.setattr(file_lock, "flock", file_lock.portable_flock)
+    return str(tmp_path / "lock")
+
+
+def is_free(path: str) -> bool:
+    """Whether another process could take the lock now."""
+    fd = os.open(path, os.O_RDWR)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(fd)
+    return True
+
+
+def test_acquire_and_release(path: str):
+    """Held in between, free before and after."""
+    lock = FileLock(path)
+    assert is_free(path)
+    lock.acquire()
+    assert lock.held
+    assert not is_free(path)
+    lock.release()
+    assert not lock.held
+    assert is_free(path)
+    lock.close()
+
+
+def test_release_without_a_hold_does_nothing(path: str):
+    """So a ``finally`` may be reached before the lock was."""
+    lock = FileLock(path)
+    lock.release()
+    lock.acquire()
+    lock.release()
+    lock.release()
+    assert is_free(path)
+    lock.close()
+
+
+def test_it_is_reentrant(path: str):
+    """The last release frees it."""
+    lock = FileLock(path)
+    for _ in range(50):
+        lock.acquire(timeout_s=0)
+    for _ in range(49):
+        lock.release()
+        assert not is_free(path)
+    lock.release()
+    assert is_free(path)
+    lock.close()
+
+
+def test_two_locks_of_one_file_exclude_each_other(path: str):
+    """Also within a process: each has its own descriptor."""
+    one, two = FileLock(path), FileLock(path)
+    one.acquire()
+    assert not two.try_acquire()
+    two.release()
+    assert not is_free(path)
+    with pytest.raises(LockTimeout):
+        two.acquire(timeout_s=0.005)
+    one.release()
+    assert two.try_acquire()
+    two.release()
+    one.close()
+    two.close()
+
+
+def test_threads_exclude_each_other(path: str):
+    """Through one object; the flock alone would not keep them apart."""
+    lock = FileLock(path)
+    inside = []
+    overlaps = []
+
+    def work() -> None:
+        for _ in range(300):
+            try:
+                lock.acquire()
+                inside.append(1)
+                if len(inside) > 1:
+                    overlaps.append(1)
+                inside.pop()
+            finally:
+                lock.release()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert overlaps == []
+    assert is_free(path)
+    lock.close()
+
+
+def test_another_thread_cannot_release_it(path: str):
+    """Its release does nothing, its try fails."""
+    lock = FileLock(path)
+    lock.acquire()
+    outcome: list[object] = []
+
+    def intrude() -> None:
+        lock.release()
+        outcome.append(lock.try_acquire())
+        outcome.append(lock.held)
+        try:
+            lock.acquire(timeout_s=0.005)
+        except LockTimeout as e:
+            outcome.append(e)
+
+    thread = threading.Thread(target=intrude)
+    thread.start()
+    thread.join()
+    assert outcome[:2] == [False, False]
+    assert isinstance(outcome[2], LockTimeout)
+    assert not is_free(path)
+    lock.release()
+    lock.close()
+
+
+def test_a_timeout_names_the_lock_and_its_holder(path: str):
+    """Enough to find out who is stuck; nothing stays locked behind it."""
+    holder = FileLock(path)
+    holder.acquire()
+    lock = FileLock(path, describe=lambda: "process 17, thread 4")
+    with pytest.raises(LockTimeout) as caught:
+        lock.acquire(timeout_s=0)
+    assert path in str(caught.value)
+    assert "held by process 17, thread 4" in str(caught.value)
+    assert isinstance(caught.value, TimeoutError)
+    assert not lock.held
+    lock.release()
+    assert not is_free(path)
+    holder.release()
+    assert lock.try_acquire()
+    lock.release()
+    holder.close()
+    lock.close()
+
+
+def test_closing(path: str):
+    """Frees what this thread holds; afterwards the lock cannot be taken."""
+    lock = FileLock(path)
+    lock.acquire()
+    lock.acquire()
+    lock.close()
+    assert is_free(path)
+    lock.close()
+    lock.release()
+    with pytest.raises(ValueError, match="is closed"):
+        lock.acquire()
+    with pytest.raises(ValueError, match="is closed"):
+        lock.try_acquire()
+    assert not lock.held
+
+
+def test_a_closed_lock_leaves_its_descriptor_number_alone(path: str, tmp_path):
+    """The number may belong to another lock by now."""
+    lock = FileLock(path)
+    number = lock.fd
+    lock.close()
+    other = FileLock(tmp_path / "other")
+    assert other.fd == number
+    other.acquire()
+    lock.release()
+    assert not is_free(str(tmp_path / "other"))
+    other.release()
+    other.close()
+
+
+@pytest.mark.parametrize("attempt", [FileLock.acquire, FileLock.try_acquire])
+def test_a_broken_descriptor_is_reported(path: str, attempt):
+    """An error that is no contention comes out, and the thread lock is free again."""
+    lock = FileLock(path)
+    os.close(lock.fd)
+    with pytest.raises(OSError, match="Bad file descriptor") as caught:
+        attempt(lock)
+    assert caught.value.errno == errno.EBADF
+    assert not lock.held
+    lock.release()
+    lock.fd = os.open(path, os.O_RDWR)
+    lock.close()
+
+
+def test_a_child_of_a_fork_opens_its_own(path: str):
+    """It holds nothing, frees nothing of the parent's, and locks through a descriptor of its own."""
+    lock = FileLock(path)
+    lock.acquire()
+
+    def child() -> object:
+        lock.release()
+        state = [lock.held, lock.fd, lock.try_acquire(), is_free(path)]
+        try:
+            lock.acquire(timeout_s=0.005)
+        except LockTimeout:
+            state.append("timeout")
+        return state
+
+    assert in_child(child) == "[False, -1, False, False, 'timeout']"
+    assert lock.held
+    assert not is_free(path)
+    lock.release()
+
+    def free_child() -> object:
+        lock.acquire()
+        state = [lock.held, is_free(path)]
+        lock.release()
+        return [*state, is_free(path)]
+
+    assert in_child(free_child) == "[True, False, True]"
+    lock.close()
+    assert in_child(lambda: lock.fd) == str(file_lock._CLOSED)
+
+
+def test_a_child_whose_lock_file_is_gone(path: str):
+    """The topic was deleted meanwhile: the error says so, and nothing stays locked."""
+    lock = FileLock(path)
+    os.unlink(path)
+
+    def child() -> object:
+        outcomes = []
+        for attempt in (lock.acquire, lock.try_acquire):
+            try:
+                attempt()
+            except FileNotFoundError:
+                outcomes.append(lock.held)
+        return outcomes
+
+    assert in_child(child) == "[False, False]"
+    lock.close()
+
+
+def test_lock_files_are_private(path: str):
+    """Empty, for this user alone, and not passed on to programs."""
+    lock = FileLock(path)
+    assert os.stat(path).st_mode & 0o777 == 0o600
+    assert os.stat(path).st_size == 0
+    assert not os.get_inheritable(lock.fd)
+    lock.close()

@@ -1,0 +1,163 @@
+"""Timers."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+import pytest
+
+from embeddedpulsar.platform.clock import SYSTEM_CLOCK, ManualClock
+from embeddedpulsar.platform.scheduler import ManualScheduler, Scheduler
+from tests.children import in_child
+
+WAIT_S = 10.0
+
+
+@pytest.fixture
+def scheduler():
+    """A real scheduler, closed afterwards."""
+    made = Scheduler(SYSTEM_CLOCK)
+    yield made
+    made.close()
+
+
+def test_no_thread_without_a_timer(scheduler: Scheduler):
+    """A client that needs no timer has no timer thread."""
+    assert scheduler._thread is None
+    scheduler.call_later(0, lambda: None)
+    assert scheduler._thread is not None
+    assert scheduler._thread.daemon
+
+
+def test_timers_run_in_order_of_their_due_times(scheduler: Scheduler):
+    """Whatever the order in which they were made."""
+    order: list[int] = []
+    done = threading.Event()
+    scheduler.call_later(0.03, lambda: (order.append(3), done.set()))
+    scheduler.call_later(0.01, lambda: order.append(1))
+    scheduler.call_later(0.02, lambda: order.append(2))
+    assert done.wait(WAIT_S)
+    assert order == [1, 2, 3]
+
+
+def test_an_earlier_timer_wakes_the_sleeper(scheduler: Scheduler):
+    """A timer due before the one slept for does not wait for it."""
+    soon = threading.Event()
+    scheduler.call_later(3600, lambda: None)
+    scheduler.call_later(0.01, soon.set)
+    assert soon.wait(WAIT_S)
+    assert scheduler.pending == 1
+
+
+def test_cancelled_timers_do_not_run(scheduler: Scheduler):
+    """And give their function back at once."""
+    ran: list[int] = []
+    done = threading.Event()
+    timer = scheduler.call_later(0.01, lambda: ran.append(1))
+    timer.cancel()
+    timer.cancel()
+    assert not timer.is_pending
+    assert timer.function is None
+    scheduler.call_later(0.02, done.set)
+    assert done.wait(WAIT_S)
+    assert ran == []
+
+
+def test_a_failing_timer_is_logged_and_hurts_nobody(scheduler: Scheduler, caplog: pytest.LogCaptureFixture):
+    """The next timer runs all the same."""
+    done = threading.Event()
+
+    def fail() -> None:
+        raise ValueError("planned")
+
+    with caplog.at_level(logging.ERROR, "embeddedpulsar"):
+        scheduler.call_later(0, fail)
+        scheduler.call_later(0.01, done.set)
+        assert done.wait(WAIT_S)
+    assert "planned" in caplog.text
+
+
+def test_close_drops_what_is_pending():
+    """The thread ends, and no timer can be added."""
+    scheduler = Scheduler(SYSTEM_CLOCK)
+    ran: list[int] = []
+    scheduler.call_later(3600, lambda: ran.append(1))
+    thread = scheduler._thread
+    scheduler.close()
+    scheduler.close()
+    assert thread is not None
+    assert not thread.is_alive()
+    assert scheduler.pending == 0
+    with pytest.raises(RuntimeError, match="closed"):
+        scheduler.call_later(0, lambda: None)
+
+
+def test_close_from_a_timer_does_not_deadlock():
+    """A timer may close the client it belongs to."""
+    scheduler = Scheduler(SYSTEM_CLOCK)
+    done = threading.Event()
+    scheduler.call_later(0, lambda: (scheduler.close(), done.set()))
+    assert done.wait(WAIT_S)
+
+
+def test_a_timer_may_add_a_timer(scheduler: Scheduler):
+    """No lock is held while functions run."""
+    done = threading.Event()
+    scheduler.call_later(0, lambda: scheduler.call_later(0, done.set))
+    assert done.wait(WAIT_S)
+
+
+def test_the_forked_child_starts_its_own(scheduler: Scheduler):
+    """The parent's timers stay the parent's; the child's thread starts with its first timer."""
+    scheduler.call_later(3600, lambda: None)
+
+    def child() -> str:
+        pending = scheduler.pending
+        done = threading.Event()
+        scheduler.call_later(0.01, done.set)
+        return f"{pending} {done.wait(WAIT_S)}"
+
+    assert in_child(child) == "0 True"
+    assert scheduler.pending == 1
+
+
+def test_many_cancelled_timers_are_swept():
+    """A client that arms and disarms timers all day keeps no heap of dead ones."""
+    clock = ManualClock()
+    scheduler = ManualScheduler(clock)
+    for _ in range(1000):
+        scheduler.call_later(3600, lambda: None).cancel()
+    scheduler.call_later(1, lambda: None)
+    assert len(scheduler._timers._heap) < 200
+    assert scheduler.pending == 1
+
+
+def test_manual_scheduler_runs_what_is_due():
+    """Including what a timer makes due at once; the rest waits."""
+    clock = ManualClock()
+    scheduler = ManualScheduler(clock)
+    order: list[str] = []
+    scheduler.call_later(2, lambda: order.append("two"))
+    scheduler.call_later(
+        1, lambda: (order.append("one"), scheduler.call_later(0, lambda: order.append("then")))
+    )
+    scheduler.call_later(5, lambda: order.append("five"))
+    assert scheduler.run_due() == 0
+    assert scheduler.next_due() == clock.monotonic() + 1
+    clock.advance(2)
+    assert scheduler.run_due() == 3
+    assert order == ["one", "two", "then"]
+    assert scheduler.pending == 1
+    scheduler.close()
+    with pytest.raises(RuntimeError):
+        scheduler.call_later(0, lambda: None)
+
+
+def test_manual_scheduler_lets_errors_out():
+    """A test sees what its timers raise."""
+    clock = ManualClock()
+    scheduler = ManualScheduler(clock)
+    scheduler.call_later(0, lambda: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        scheduler.run_due()
