@@ -47,7 +47,10 @@ def unpack_map(data: Buffer, max_bytes: int = MAX_MAP_BYTES) -> dict[str, Any]:
     if len(data) > max_bytes:
         raise CorruptionError(reason=f"packed map of {len(data)} bytes (at most {max_bytes})")
     try:
-        fields = msgpack.unpackb(data, raw=False, strict_map_key=True, ext_hook=_refuse_extension)
+        # timestamp=1: the one extension type msgpack knows itself becomes a float, no object of its own.
+        fields = msgpack.unpackb(
+            data, raw=False, strict_map_key=True, ext_hook=_refuse_extension, timestamp=1
+        )
     except (ValueError, TypeError, OverflowError, RecursionError) as e:
         raise CorruptionError(reason=f"malformed msgpack: {e or type(e).__name__}") from e
     if type(fields) is not dict or not all(type(key) is str for key in fields):
