@@ -1,0 +1,253 @@
+"""The public surface is that of `pulsar-client`: names, signatures, defaults, values. Ours may only add."""
+
+from __future__ import annotations
+
+import enum
+import inspect
+import subprocess
+import sys
+import types
+
+import pulsar
+import pulsar.exceptions
+import pulsar.schema
+import pytest
+
+import embeddedpulsar
+from tests.source_tree import PACKAGE
+
+# Names of pulsar-client that are not offered, each with the feature it belongs to.
+NOT_BUILT = {
+    "Context": "functions",
+    "Function": "functions",
+    "IdentitySerDe": "functions",
+    "MessageBatch": "functions",
+    "PickleSerDe": "functions",
+    "SerDe": "functions",
+    "functions": "functions",
+    "EncryptionContext": "encrypted messages",
+    "EncryptionKey": "encrypted messages",
+    "TableView": "table views",
+    "tableview": "table views",
+}
+# Names that are in pulsar-client's namespace because it imports them, not because it offers them.
+NOT_OFFERED = {"Callable", "List", "Optional", "Tuple", "Union", "logging", "re", "timedelta"}
+
+# Names of pulsar.schema that are not offered: they need the schema registry.
+SCHEMA_NOT_BUILT = (
+    *("Array", "Boolean", "Bytes", "CustomEnum", "Double", "Field", "Float", "Integer", "Long", "Map"),
+    *("Null", "Record", "String", "definition", "schema_avro", "schema_protobuf"),
+)
+
+# (class, method): why the signature differs.
+DIFFERENT: dict[tuple[str, str], str] = {
+    ("ServiceInfo", "wrap"): "there is one class of them here, and nothing to wrap",
+    ("Message", "__init__"): "messages are created by consumers",
+    ("Producer", "__init__"): "producers are created by clients",
+    ("Consumer", "__init__"): "consumers are created by clients",
+    ("Reader", "__init__"): "readers are created by clients",
+}
+
+IMPORT_NEVER_LOADS = (
+    "asyncio",
+    "cramjam",
+    "dataclasses",
+    "inspect",
+    "logging",
+    "lz4",
+    "msgpack",
+    "portalocker",
+)
+IMPORT_NEVER_LOADS += ("pyarrow", "pyspark", "tempfile", "uuid")
+
+
+def offered(module: types.ModuleType) -> list[str]:
+    """The names a module of pulsar-client offers."""
+    return sorted(name for name in dir(module) if not name.startswith("_") and name not in NOT_OFFERED)
+
+
+def signature(function: object) -> list[inspect.Parameter]:
+    """The parameters of a function, method or class without `self`, or [] if it has no signature."""
+    try:
+        parameters = list(inspect.signature(function).parameters.values())  # type: ignore[arg-type]
+    except (ValueError, TypeError):
+        return []
+    return [parameter for parameter in parameters if parameter.name not in ("self", "cls")]
+
+
+def comparable(default: object) -> object:
+    """A default in a form that is equal for equal values of the two packages."""
+    if default is inspect.Parameter.empty:
+        return "required"
+    if hasattr(default, "__members__") or isinstance(default, enum.Enum):
+        return int(default)  # type: ignore[call-overload]
+    if isinstance(default, int | str | None):
+        return default
+    return type(default).__name__
+
+
+def methods(kind: type) -> dict[str, object]:
+    """The public methods and properties of a class, and its constructor."""
+    return {
+        name: getattr(kind, name)
+        for name in dir(kind)
+        if (name == "__init__" and kind.__init__ is not object.__init__) or not name.startswith("_")
+    }
+
+
+def own_classes(module: types.ModuleType) -> list[str]:
+    """The classes of pulsar-client that are written in Python, and are built here."""
+    return [
+        name
+        for name in offered(module)
+        if inspect.isclass(getattr(module, name))
+        and getattr(module, name).__module__.startswith("pulsar")
+        and name not in NOT_BUILT
+    ]
+
+
+def enumerations() -> list[str]:
+    """The enumerations of pulsar-client."""
+    return [name for name in offered(pulsar) if hasattr(getattr(pulsar, name), "__members__")]
+
+
+def test_every_name_is_offered():
+    """What pulsar-client exports, this package exports, or the list says which feature is missing."""
+    missing = [
+        name for name in offered(pulsar) if name not in NOT_BUILT and not hasattr(embeddedpulsar, name)
+    ]
+    assert not missing
+
+
+def test_what_is_not_built_says_so():
+    """The lists of absences are true, and asking for an absent name tells the feature."""
+    for name, feature in NOT_BUILT.items():
+        assert not hasattr(embeddedpulsar, name)
+        if name != "tableview":
+            with pytest.raises(AttributeError, match=feature):
+                getattr(embeddedpulsar, name)
+    for name in SCHEMA_NOT_BUILT:
+        assert not hasattr(embeddedpulsar.schema, name)
+
+
+def test_every_exported_name_exists():
+    """`__all__` holds no duplicate, and every name of it can be had."""
+    assert len(set(embeddedpulsar.__all__)) == len(embeddedpulsar.__all__)
+    for name in embeddedpulsar.__all__:
+        assert getattr(embeddedpulsar, name) is not None
+        assert name in dir(embeddedpulsar)
+
+
+@pytest.mark.parametrize("name", enumerations())
+def test_enumerations_have_the_same_members(name: str):
+    """Members and values of an enumeration are those of pulsar-client."""
+    theirs = {member: int(value) for member, value in getattr(pulsar, name).__members__.items()}
+    ours = {member.name: int(member) for member in getattr(embeddedpulsar, name)}
+    assert ours == theirs
+    first = next(iter(theirs))
+    assert str(getattr(embeddedpulsar, name)[first]) == str(getattr(getattr(pulsar, name), first))
+    assert repr(getattr(embeddedpulsar, name)[first]) == repr(getattr(getattr(pulsar, name), first))
+
+
+@pytest.mark.parametrize("name", offered(pulsar.exceptions))
+def test_exceptions_have_the_same_names(name: str):
+    """Every exception exists under its name, in both places pulsar-client has it."""
+    ours = getattr(embeddedpulsar.exceptions, name)
+    assert getattr(embeddedpulsar, name) is ours
+    assert issubclass(ours, embeddedpulsar.PulsarException)
+    assert issubclass(ours, Exception)
+
+
+@pytest.mark.parametrize("name", own_classes(pulsar))
+def test_classes_have_the_same_methods_and_signatures(name: str):
+    """Methods, parameters, their order and their defaults are equal; what we add is keyword-only."""
+    theirs, ours = getattr(pulsar, name), getattr(embeddedpulsar, name)
+    problems = []
+    for method, function in methods(theirs).items():
+        if (name, method) in DIFFERENT or method.startswith("_pulsar"):
+            continue
+        if not hasattr(ours, method):
+            problems.append(f"{name}.{method} is missing")
+        elif callable(function) and not isinstance(function, enum.Enum):
+            problems += differences(f"{name}.{method}", function, getattr(ours, method))
+    assert not problems, "\n".join(problems)
+
+
+def differences(label: str, theirs: object, ours: object) -> list[str]:
+    """What keeps a call written for `theirs` from working with `ours`."""
+    problems = []
+    expected, found = signature(theirs), signature(ours)
+    positional = [one for one in found if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    if [one.name for one in expected] != [one.name for one in positional]:
+        return [f"{label}({[one.name for one in positional]}), not ({[one.name for one in expected]})"]
+    for one, other in zip(expected, positional, strict=True):
+        if comparable(one.default) != comparable(other.default):
+            problems.append(f"{label}: {one.name}={other.default!r}, not {one.default!r}")
+    for extra in found[len(positional) :]:
+        required = extra.kind is extra.KEYWORD_ONLY and extra.default is extra.empty
+        if required:
+            problems.append(f"{label}: {extra.name} is ours, so it needs a default")
+    return problems
+
+
+def test_schema_module_offers_the_same_names():
+    """`schema` has the names of pulsar.schema, or the list says that they need the schema registry."""
+    missing = [
+        name
+        for name in offered(pulsar.schema)
+        if name not in SCHEMA_NOT_BUILT and not hasattr(embeddedpulsar.schema, name)
+    ]
+    assert not missing
+
+
+@pytest.mark.parametrize("name", ["Schema", "BytesSchema", "StringSchema"])
+def test_schemas_have_the_same_methods(name: str):
+    """The schemas that are built have the methods and signatures of pulsar-client."""
+    theirs, ours = getattr(pulsar.schema, name), getattr(embeddedpulsar.schema, name)
+    problems = []
+    for method, function in methods(theirs).items():
+        assert hasattr(ours, method), method
+        problems += differences(f"{name}.{method}", function, getattr(ours, method))
+    assert not problems
+
+
+@pytest.mark.parametrize("name", ["Client", "Producer", "Consumer", "Reader"])
+def test_asyncio_has_the_same_methods_and_signatures(name: str):
+    """`embeddedpulsar.asyncio` mirrors `pulsar.asyncio` by the same rule."""
+    if not (PACKAGE / "asyncio.py").exists() and not (PACKAGE / "asyncio").exists():
+        pytest.skip("embeddedpulsar.asyncio is not built yet")
+    import embeddedpulsar.asyncio as ours_module
+    import pulsar.asyncio as theirs_module
+
+    theirs, ours = getattr(theirs_module, name), getattr(ours_module, name)
+    problems = []
+    for method, function in methods(theirs).items():
+        if (name, method) in DIFFERENT:
+            continue
+        if not hasattr(ours, method):
+            problems.append(f"{name}.{method} is missing")
+            continue
+        problems += differences(f"{name}.{method}", function, getattr(ours, method))
+        if inspect.iscoroutinefunction(function) != inspect.iscoroutinefunction(getattr(ours, method)):
+            problems.append(f"{name}.{method} is a coroutine in one of the two only")
+    assert not problems, "\n".join(problems)
+
+
+def test_import_is_cheap():
+    """Importing the package loads no optional dependency and none of the slow standard modules."""
+    command = "import sys, embeddedpulsar; print(*sorted(sys.modules))"
+    loaded = subprocess.run(
+        [sys.executable, "-S", "-E", "-c", command],
+        cwd=PACKAGE.parent,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert not set(IMPORT_NEVER_LOADS) & set(loaded.stdout.split())
+
+
+def test_star_import_brings_the_public_names():
+    """`from embeddedpulsar import *` brings `__all__`, lazily loaded names included."""
+    namespace: dict[str, object] = {}
+    exec("from embeddedpulsar import *", namespace)
+    assert set(embeddedpulsar.__all__) <= set(namespace)
