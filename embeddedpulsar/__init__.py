@@ -93,6 +93,8 @@ from embeddedpulsar.policies import (
 from embeddedpulsar.schema import BytesSchema, Schema, SchemaInfo, StringSchema
 
 if TYPE_CHECKING:
+    from embeddedpulsar.client.client import Client
+    from embeddedpulsar.client.consumer import Consumer
     from embeddedpulsar.client.network_options import (
         Authentication,
         AuthenticationAthenz,
@@ -107,6 +109,8 @@ if TYPE_CHECKING:
         ServiceInfo,
         ServiceInfoProvider,
     )
+    from embeddedpulsar.client.producer import Producer
+    from embeddedpulsar.client.reader import Reader
 
 __version__ = "0.1.0"
 
