@@ -134,7 +134,6 @@ _LAZY = {
     "Producer": "embeddedpulsar.client.producer",
     "Reader": "embeddedpulsar.client.reader",
 }
-_LAZY_MODULES = ("asyncio", "testing")
 # Names of pulsar-client whose feature is not built yet, so that the error can say which.
 _NOT_BUILT = {
     "Context": "functions",
@@ -146,6 +145,7 @@ _NOT_BUILT = {
     "PickleSerDe": "functions",
     "SerDe": "functions",
     "TableView": "table views",
+    "asyncio": "the asyncio API",
     "functions": "functions",
 }
 _CLUSTER_SCHEMES = ("pulsar://", "pulsar+ssl://", "http://", "https://")
@@ -158,10 +158,8 @@ def __getattr__(name: str) -> Any:
         value = getattr(import_module(_LAZY[name]), name)
         globals()[name] = value
         return value
-    if name in _LAZY_MODULES:
-        return import_module(f"embeddedpulsar.{name}")
     if name in _NOT_BUILT:
-        raise AttributeError(f"embeddedpulsar.{name}: {_NOT_BUILT[name]} are not built yet")
+        raise AttributeError(f"embeddedpulsar.{name} is not built yet ({_NOT_BUILT[name]})")
     raise AttributeError(f"module 'embeddedpulsar' has no attribute {name!r}")
 
 

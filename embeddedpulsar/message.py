@@ -24,12 +24,21 @@ class DecodedEntry(Protocol):
     publish_time: int
     count: int
     batched: bool
-    producer_name: str
-    first_sequence_id: int
-    schema_version: int
     redelivery_count: int
     payload: bytes
     offsets: list[int]
+
+    @property
+    def producer_name(self) -> str:
+        """Name of the producer."""
+
+    @property
+    def first_sequence_id(self) -> int:
+        """Sequence id of message 0."""
+
+    @property
+    def schema_version(self) -> int:
+        """Version of the schema; -1 for none."""
 
     def keys(self) -> Sequence[str | None] | None:
         """Partition keys."""
