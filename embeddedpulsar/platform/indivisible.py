@@ -27,6 +27,7 @@ def results(step: Step) -> Iterator[object]:
 def in_order(*steps: Step | Iterator[object]) -> Step:
     """One call that runs ``steps`` in order. A step that raises ends it, and the exception comes out.
 
+    >>> from itertools import repeat
     >>> done = []
     >>> both = in_order(results(done.reverse), map(done.append, repeat(1)))
     >>> both(), done
