@@ -1,4 +1,4 @@
-"""Builds the files of a topic byte by byte, without the writer: for tests of what reads files it cannot trust."""
+"""Builds the files of a topic byte by byte, without the writer, for tests of what cannot trust its files."""
 
 from __future__ import annotations
 
@@ -51,8 +51,9 @@ class LogBuilder:
 
     def ledger(self, ledger_id: int, count: int, *, previous: Ledger | None = None, size: int = 40) -> Ledger:
         """Add a ledger of `count` entries behind `previous` and write its files."""
+        base = BASE_MS + 1000 * ledger_id
         header = SegmentHeader(
-            ledger_id, BASE_MS, BASE_MS, OTHER_BOOT, b"s" * 16, 1, 1000 + ledger_id, LOG_SIZE, CAPACITY
+            ledger_id, base, base, OTHER_BOOT, b"s" * 16, 1, 1000 + ledger_id, LOG_SIZE, CAPACITY
         )
         if previous is not None:
             header = header._replace(
@@ -78,7 +79,7 @@ class LogBuilder:
             encode_single(payload, entry_id, PREFIX),
             entry_id=entry_id,
             prev_crc=ledger.crc,
-            publish_ms=BASE_MS + entry_id,
+            publish_ms=ledger.header.base_publish_ms + entry_id,
         )
         ledger.offsets.append(at)
         ledger.payloads.append(payload)
@@ -89,7 +90,7 @@ class LogBuilder:
         """Write both files of a ledger in full size."""
         ledger_id = ledger.header.ledger_id
         Path(log_path(self.directory, ledger_id)).write_bytes(bytes(ledger.data).ljust(LOG_SIZE, b"\0"))
-        page = pack_index_header(IndexHeader(ledger_id, CAPACITY, BASE_MS))
+        page = pack_index_header(IndexHeader(ledger_id, CAPACITY, ledger.header.created_ms))
         Path(index_path(self.directory, ledger_id)).write_bytes(
             (page + bytes(ledger.slots)).ljust(index_file_size(CAPACITY), b"\0")
         )
@@ -127,7 +128,7 @@ def ghost(ledger: Ledger, payload: bytes = b"ghost") -> bytes:
         encode_single(payload, entry_id, PREFIX),
         entry_id=entry_id,
         prev_crc=ledger.crc,
-        publish_ms=BASE_MS + 999,
+        publish_ms=ledger.header.base_publish_ms + 999,
     )[0]
 
 

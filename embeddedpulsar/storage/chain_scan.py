@@ -19,6 +19,7 @@ from embeddedpulsar.format.frame import (
     FrameHeader,
     next_frame,
     read_header,
+    verify_trailer,
 )
 from embeddedpulsar.format.index_slot import pack_slot
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
@@ -117,6 +118,7 @@ class Scanner:
         self.slots = bytearray()
         self.holes: list[Hole] = []
         self.stop_reason = ""
+        self.bad_trailers: list[CorruptionError] | None = None
 
     def run(self) -> None:
         """Accept all that can be accepted."""
@@ -176,6 +178,8 @@ class Scanner:
         return buf, at
 
     def _accept(self, pos: int, header: FrameHeader, key_hash: int) -> None:
+        if self.bad_trailers is not None:
+            self._check_trailer(pos, header)
         self.messages += header.message_count
         self.slots += pack_slot(
             pos,
@@ -191,6 +195,15 @@ class Scanner:
         self.crc = header.crc
         self.pos = pos + header.length
         self.frames += 1
+
+    def _check_trailer(self, pos: int, header: FrameHeader) -> None:
+        buf, at = self._frame_at(pos)
+        try:
+            verify_trailer(buf, at, header)
+        except CorruptionError as e:
+            e.offset = pos + header.length - TRAILER_SIZE
+            if self.bad_trailers is not None:
+                self.bad_trailers.append(e)
 
     def _cross_hole(self, reason: str) -> bool:
         """Find the frame behind the damage, record the hole and accept the frame; False if there is none."""
@@ -283,6 +296,7 @@ def scan_log(
     start: int = FIRST_FRAME_OFFSET,
     first_entry_id: int = 0,
     is_chain_only: bool = False,
+    bad_trailers: list[CorruptionError] | None = None,
 ) -> ChainScan:
     """Scan the frames of a segment.
 
@@ -294,6 +308,7 @@ def scan_log(
         last_entry_id: its last entry, where `end` is given; those missing at the end are a hole too.
         start: where to begin, at entry `first_entry_id`.
         is_chain_only: stop at the first frame that does not chain.
+        bad_trailers: if given, trailers are verified too, and what is wrong with them goes here.
 
     Raises:
         FileNotFoundError: no such file.
@@ -303,6 +318,7 @@ def scan_log(
         scanner = Scanner(log, log.size if end is None else end, chain_seed, base_publish_ms)
         scanner.pos = start
         scanner.entry_id = first_entry_id - 1
+        scanner.bad_trailers = bad_trailers
         if is_chain_only:
             scanner.take_chain()
         else:

@@ -41,15 +41,18 @@ class SegmentChain(NamedTuple):
     highest_ledger_id: int
 
 
-def walk_segments(directory: str, trim: int, *, without: frozenset[int] = frozenset()) -> SegmentChain:
+def walk_segments(
+    directory: str, trim: int, *, without: frozenset[int] = frozenset(), limit: int | None = None
+) -> SegmentChain:
     """Read the headers of all segments in `directory` and link them.
 
     Args:
         directory: the topic's.
         trim: first ledger that is retained, as far as known; 0 if not.
         without: ledgers to treat as strays, whatever their headers say.
+        limit: the tail's ledger, if it is known; files above it do not exist.
     """
-    ledgers = ledgers_of(os.listdir(directory))
+    ledgers = [ledger for ledger in ledgers_of(os.listdir(directory)) if limit is None or ledger <= limit]
     headers, damaged = _read_headers(directory, [ledger for ledger in ledgers if ledger not in without])
     links: list[Link] = []
     link = Link(headers[max(headers)]) if headers else None

@@ -14,8 +14,8 @@ def clear_unpublished(segment: Segment, end: int, allocated: int) -> bool:
     A writer that died after its frame was complete and before the tail word was stored leaves a frame that
     verifies and chains. Nobody reads it now; but the next one to write here may lose power before its own
     bytes reach the disk, or may start a new ledger instead; a recovery would then take the frame for one
-    that was. So its header is zeroed, and that is flushed, before anything else happens. Torn frames never verify and
-    need no flush: this costs 0.3 ms, once, for a death in those few nanoseconds.
+    that was. So its header is zeroed, and that is flushed, before anything else happens. Torn frames never
+    verify and need no flush: this costs 0.3 ms, once, for a death in those few nanoseconds.
 
     Args:
         segment: of the tail ledger, mapped for writing.
