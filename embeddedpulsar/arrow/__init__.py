@@ -1,0 +1,173 @@
+"""Whole topics as Arrow tables: columns taken out of the mapped segments without a step per message.
+
+    table = embeddedpulsar.arrow.read_topic("./data", "orders", columns=["value", "__key"])
+    for batch in embeddedpulsar.arrow.scan_topic("./data", "orders"):
+        ...
+
+Reading takes no lock, needs no right to write and disturbs nobody; it sees what was committed when it was
+called. The result goes to pandas, Polars or DuckDB without a copy (`__arrow_c_stream__`). Needs pyarrow:
+``pip install "embeddedpulsar[arrow]"``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from embeddedpulsar.arrow.schema import ALL_COLUMNS, arrow_schema, check_columns, require_pyarrow
+from embeddedpulsar.exceptions import InvalidConfiguration
+from embeddedpulsar.message_id import MessageId
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from embeddedpulsar.arrow.entry_range import EntryRange
+    from embeddedpulsar.exceptions import CorruptionError
+
+__all__ = ["ALL_COLUMNS", "arrow_schema", "read_topic", "scan_topic"]
+
+BATCH_ROWS: Final = 16_384
+LARGE_ENTRY: Final = 1024
+"""Entries of this many messages become batches of their own, which are not copied."""
+
+Time = int | datetime
+
+
+def read_topic(
+    path: str | os.PathLike[str],
+    topic: str,
+    columns: Sequence[str] | None = None,
+    *,
+    start: MessageId | None = None,
+    end: MessageId | None = None,
+    start_time: Time | None = None,
+    end_time: Time | None = None,
+    fail_on_data_loss: bool = True,
+) -> pa.Table:
+    """Read a topic into one table.
+
+    Payloads of batched, uncompressed entries are not copied: the table refers to the mapped segments, which
+    stay readable also after the topic was trimmed. Messages that were published one by one are gathered, and
+    compressed entries decompressed. The partitions of a partitioned topic follow each other.
+
+    Args:
+        path: directory of the store.
+        topic: name of the topic; with ``-partition-N`` of one partition.
+        columns: names out of `ALL_COLUMNS`, in the order wanted; all of them by default. Every column
+            left out is work saved, ``__messageProperties`` most of all.
+        start, end: the piece from `start` on, up to and without `end`; a batch index is respected. For one
+            log only, so not for a topic with several partitions.
+        start_time, end_time: the same by publish time, as a datetime with a time zone or in ms since 1970.
+        fail_on_data_loss: raise at a damaged entry. False leaves it out and logs a warning.
+
+    Returns:
+        A ``pyarrow.Table`` with the schema of `arrow_schema`.
+
+    Raises:
+        ImportError: pyarrow is not installed.
+        TopicNotFound: no such topic in the store.
+        InvalidConfiguration: an unknown column, or a start or end that fits no single log.
+        CorruptionError: damage, with `fail_on_data_loss`.
+        NotImplementedError: an entry is encrypted, chunked or part of a transaction.
+
+    Example:
+        >>> from embeddedpulsar.testing.temporary import temporary_store  # doctest: +SKIP
+        >>> table = read_topic("./data", "orders", columns=["value", "__publishTime"])  # doctest: +SKIP
+    """
+    names, ranges = _planned(path, topic, columns, start, end, start_time, end_time)
+    from embeddedpulsar.arrow.record_batches import table
+
+    found: pa.Table = table(ranges, names, _damage_handler(fail_on_data_loss))
+    return found
+
+
+def scan_topic(
+    path: str | os.PathLike[str],
+    topic: str,
+    columns: Sequence[str] | None = None,
+    *,
+    start: MessageId | None = None,
+    end: MessageId | None = None,
+    start_time: Time | None = None,
+    end_time: Time | None = None,
+    fail_on_data_loss: bool = True,
+    batch_rows: int = BATCH_ROWS,
+) -> pa.RecordBatchReader:
+    """Read a topic batch by batch; arguments and errors as in `read_topic`.
+
+    What is to be read is settled when the call is made; the batches are made as they are asked for.
+
+    Args:
+        batch_rows: small entries are gathered into batches of about this many rows; large ones are batches
+            of their own.
+
+    Returns:
+        A ``pyarrow.RecordBatchReader``, to be iterated or handed on.
+    """
+    names, ranges = _planned(path, topic, columns, start, end, start_time, end_time)
+    on_damage = _damage_handler(fail_on_data_loss)
+    from embeddedpulsar.arrow.record_batches import record_batches
+
+    batches = (
+        batch
+        for planned in ranges
+        for batch in record_batches(planned, names, rows=batch_rows, large=LARGE_ENTRY, on_damage=on_damage)
+    )
+    return require_pyarrow().RecordBatchReader.from_batches(arrow_schema(names), batches)
+
+
+def _planned(
+    path: str | os.PathLike[str],
+    topic: str,
+    columns: Sequence[str] | None,
+    start: MessageId | None,
+    end: MessageId | None,
+    start_time: Time | None,
+    end_time: Time | None,
+) -> tuple[tuple[str, ...], list[EntryRange]]:
+    require_pyarrow()
+    names = check_columns(columns)
+    from embeddedpulsar.arrow.plan import Bounds, plan_log, topic_partitions
+
+    root = os.fspath(path)
+    bounds = Bounds(start, end, milliseconds(start_time), milliseconds(end_time))
+    logs = topic_partitions(root, topic)
+    if len(logs) > 1 and not (_is_open(start) and _is_open(end)):
+        raise InvalidConfiguration(
+            f"{topic} has {len(logs)} partitions, and a message id is a place in one; read one partition "
+            f"({topic}-partition-0), or use start_time and end_time"
+        )
+    return names, [planned for name in logs for planned in plan_log(root, name, bounds)]
+
+
+def _damage_handler(strict: bool) -> Callable[[CorruptionError, int, int], None]:
+    from embeddedpulsar.arrow.damage import raise_damage, warn_of_damage
+
+    return raise_damage if strict else warn_of_damage
+
+
+def milliseconds(time: Time | None) -> int | None:
+    """A point in time as ms since 1970.
+
+    Raises:
+        InvalidConfiguration: a datetime without a time zone, or another type.
+
+    Example:
+        >>> milliseconds(datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC))
+        1000
+    """
+    if time is None or (isinstance(time, int) and not isinstance(time, bool)):
+        return time
+    if not isinstance(time, datetime) or time.tzinfo is None:
+        raise InvalidConfiguration(
+            f"{time!r} is no point in time; use ms since 1970, or a datetime with a time zone"
+        )
+    elapsed = time - datetime(1970, 1, 1, tzinfo=UTC)
+    # Rounded up: publish times are whole milliseconds, and "from 0.5 ms on" begins with the first.
+    return (elapsed.days * 86_400 + elapsed.seconds) * 1000 - -elapsed.microseconds // 1000
+
+
+def _is_open(side: MessageId | None) -> bool:
+    return side is None or side in (MessageId.earliest, MessageId.latest)

@@ -1,0 +1,258 @@
+"""The columns of a group of frames, each as one array or a few chunks of the map."""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from embeddedpulsar.arrow import schema as names
+from embeddedpulsar.arrow.entry_range import EntryRange
+from embeddedpulsar.arrow.message_ids import MessageIds
+from embeddedpulsar.arrow.pieces import Batch, Mixed, Piece, Singles, pieces_of
+from embeddedpulsar.arrow.segment_frames import FrameGroup
+from embeddedpulsar.exceptions import CorruptionError
+from embeddedpulsar.format.entry_view import METADATA
+from embeddedpulsar.format.frame import (
+    FLAG_BATCHED,
+    FLAG_EVENT_TIMES,
+    FLAG_KEYS,
+    FLAG_NULL_VALUES,
+    FLAG_ORDERING_KEYS,
+    FLAG_PROPERTIES,
+    FLAG_SEQUENCE_IDS,
+    HEADER_SIZE,
+)
+from embeddedpulsar.format.packed_map import unpack_text_map
+
+_TIME: Final = pa.timestamp("us", "UTC")
+_NAME_LENGTH: Final = struct.Struct("<H")
+_NAME_LENGTH_OFFSET: Final = 24
+_ENTRY_ID, _PUBLISH_TIME, _COUNT, _FLAGS = 8, 9, 10, 7
+
+# Columns that are null (or empty) throughout unless an entry has this flag.
+_OPTIONAL: Final = {
+    names.KEY: FLAG_KEYS,
+    names.ORDERING_KEY: FLAG_ORDERING_KEYS,
+    names.EVENT_TIME: FLAG_EVENT_TIMES,
+    names.PROPERTIES: FLAG_PROPERTIES,
+}
+
+
+class ColumnBuilder:
+    """Builds columns of groups of one range. Holds what is the same for all groups; one thread at a time.
+
+    What is one value per entry (publish time, producer) is made for the whole group at once; what lies in the
+    entries (payloads, keys) piece by piece, without a copy where the piece is a batch.
+    """
+
+    def __init__(self, planned: EntryRange, columns: Sequence[str]) -> None:
+        self.schema = names.arrow_schema(columns)
+        self._types = {field.name: field.type for field in self.schema}
+        self._ids = MessageIds(planned.ledger_id, planned.partition)
+        self._constants: dict[str, Any] = {
+            names.TOPIC: _Repeated(planned.topic, pa.string()),
+            names.PARTITION: _Repeated(planned.partition, pa.int32()),
+        }
+        self._producer = _Repeated("", pa.string())
+        self._counting = pa.array([], pa.int64())
+        self._by_group: dict[str, Callable[[FrameGroup], Any]] = {
+            names.PUBLISH_TIME: _publish_times,
+            names.PRODUCER_NAME: self._producer_names,
+            names.SEQUENCE_ID: self._sequence_ids,
+        }
+        self._by_piece: dict[str, Callable[[Batch | Singles], Any]] = {
+            names.VALUE: lambda piece: piece.var("value"),
+            names.KEY: lambda piece: _texts(piece, "key"),
+            names.ORDERING_KEY: lambda piece: _texts(piece, "ordering_key"),
+            names.EVENT_TIME: _event_times,
+            names.PROPERTIES: _properties,
+        }
+
+    def chunks(self, group: FrameGroup) -> list[list[Any]]:
+        """For each column of the schema the arrays that make it up.
+
+        Raises:
+            CorruptionError: an entry whose columns do not fit, or are malformed.
+        """
+        pieces: list[Piece] = []
+        found = []
+        for name in self.schema.names:
+            constant = self._constants.get(name)
+            make = self._by_group.get(name)
+            if constant is not None:
+                found.append([constant.slice(group.rows)])
+            elif make is not None:
+                found.append([make(group)])
+            elif name == names.MESSAGE_ID:
+                found.append(self._message_ids(group))
+            elif name in _OPTIONAL and not group.flags & _OPTIONAL[name]:
+                found.append([_empty(self._types[name], group.rows)])
+            else:
+                pieces = pieces or pieces_of(group)
+                found.append([self._of_piece(name, piece, group.flags) for piece in pieces])
+        return found
+
+    def _of_piece(self, name: str, piece: Piece, flags: int) -> Any:
+        if isinstance(piece, Mixed):
+            parts = [self._of_piece(name, part, flags) for part in piece.parts]
+            return pa.concat_arrays(parts).take(piece.order)
+        values = self._by_piece[name](piece)
+        if name == names.VALUE and flags & FLAG_NULL_VALUES:
+            return _without(values, piece.bits("null_values"))
+        return values
+
+    def _message_ids(self, group: FrameGroup) -> list[Any]:
+        """Runs of entries of one message are made together, batches one by one."""
+        found: list[Any] = []
+        run: list[bytes] = []
+        ids = self._ids
+        if group.uniform:
+            entries = [header[_ENTRY_ID] for header in group.headers]
+            return [pa.array(ids.singles(entries, batched=group.flags & FLAG_BATCHED != 0), pa.binary())]
+        for header in group.headers:
+            if header[_COUNT] == 1:
+                run += ids.singles([header[_ENTRY_ID]], batched=header[_FLAGS] & FLAG_BATCHED != 0)
+                continue
+            if run:
+                found.append(pa.array(run, pa.binary()))
+                run = []
+            found.append(ids.batch(header[_ENTRY_ID], header[_COUNT]))
+        if run:
+            found.append(pa.array(run, pa.binary()))
+        return found
+
+    def _producer_names(self, group: FrameGroup) -> Any:
+        view = group.segment.view
+        packed = set()
+        texts = []
+        for at in group.positions:
+            at += HEADER_SIZE
+            (length,) = _NAME_LENGTH.unpack_from(view, at + _NAME_LENGTH_OFFSET)
+            at += METADATA.size
+            text = bytes(view[at : at + length])
+            packed.add(text)
+            texts.append(text)
+        decoded = {text: _decoded(text) for text in packed}
+        if len(decoded) == 1:
+            (name,) = decoded.values()
+            if name != self._producer.value:
+                self._producer = _Repeated(name, pa.string())
+            return self._producer.slice(group.rows)
+        return _repeated_by_entry(group, [decoded[text] for text in texts], pa.string())
+
+    def _sequence_ids(self, group: FrameGroup) -> Any:
+        if group.flags & FLAG_SEQUENCE_IDS:
+            return pa.concat_arrays([self._piece_sequence_ids(group, i) for i in range(len(group.headers))])
+        longs = group.segment.longs
+        first = [longs[at + HEADER_SIZE >> 3] for at in group.positions]
+        firsts = _repeated_by_entry(group, first, pa.int64())
+        if len(first) == group.rows:
+            return firsts
+        counts = [header[_COUNT] for header in group.headers]
+        counting = self._count_to(max(counts))
+        return pc.add(firsts, pa.concat_arrays([counting.slice(0, count) for count in counts]))
+
+    def _piece_sequence_ids(self, group: FrameGroup, i: int) -> Any:
+        header, at = group.headers[i], group.positions[i]
+        if header[_FLAGS] & FLAG_SEQUENCE_IDS:
+            return Batch(group.segment, at, header).fixed("sequence_ids")
+        first = group.segment.longs[at + HEADER_SIZE >> 3]
+        return pc.add(self._count_to(header[_COUNT]).slice(0, header[_COUNT]), first)
+
+    def _count_to(self, rows: int) -> Any:
+        if len(self._counting) < rows:
+            self._counting = pa.array(range(rows), pa.int64())
+        return self._counting
+
+
+class _Repeated:
+    """One value as an array of any length; grows when a longer one is asked for."""
+
+    def __init__(self, value: Any, kind: Any) -> None:
+        self.value = value
+        self._scalar = pa.scalar(value, kind)
+        self._array = pa.repeat(self._scalar, 0)
+
+    def slice(self, rows: int) -> Any:
+        if len(self._array) < rows:
+            self._array = pa.repeat(self._scalar, rows)
+        return self._array.slice(0, rows)
+
+
+def _publish_times(group: FrameGroup) -> Any:
+    times = [header[_PUBLISH_TIME] * 1000 for header in group.headers]
+    return _repeated_by_entry(group, times, pa.int64()).view(_TIME)
+
+
+def _repeated_by_entry(group: FrameGroup, values: list[Any], kind: Any) -> Any:
+    """One value per entry, repeated for each of its messages."""
+    if len(values) == group.rows:
+        return pa.array(values, kind)
+    if len(values) == 1:
+        return pa.repeat(pa.scalar(values[0], kind), group.rows)
+    ends = pa.array(accumulate(header[_COUNT] for header in group.headers), pa.int32())
+    return pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(ends, pa.array(values, kind)))
+
+
+def _texts(piece: Batch | Singles, name: str) -> Any:
+    texts = piece.var(name)
+    if texts is None:
+        return pa.nulls(piece.rows, pa.binary())
+    return _without(texts, piece.bits(f"{name}_absent"))
+
+
+def _event_times(piece: Batch | Singles) -> Any:
+    times = piece.fixed("event_times")
+    if times is None:
+        return pa.nulls(piece.rows, _TIME)
+    return _without(pc.multiply(times, 1000), pc.equal(times, 0)).view(_TIME)
+
+
+def _properties(piece: Batch | Singles) -> Any:
+    packed = piece.var("property")
+    if packed is None:
+        return _empty(pa.map_(pa.string(), pa.string()), piece.rows)
+    ends = [0]
+    keys: list[str] = []
+    values: list[str] = []
+    for item in packed.to_pylist():  # the one column without a columnar form: a msgpack map per message
+        if item:
+            fields = unpack_text_map(item)
+            keys += fields.keys()
+            values += fields.values()
+        ends.append(len(keys))
+    return _maps(pa.py_buffer(array("i", ends)), len(ends), keys, values)
+
+
+def _empty(kind: Any, rows: int) -> Any:
+    """`rows` messages that have nothing in this column: nulls, or empty maps."""
+    if not pa.types.is_map(kind):
+        return pa.nulls(rows, kind)
+    return _maps(pa.py_buffer(bytes(4 * rows + 4)), rows + 1, [], [])
+
+
+def _maps(ends: Any, count: int, keys: list[str], values: list[str]) -> Any:
+    offsets = pa.Array.from_buffers(pa.int32(), count, [None, ends])
+    return pa.MapArray.from_arrays(offsets, pa.array(keys, pa.string()), pa.array(values, pa.string()))
+
+
+def _without(values: Any, absent: Any) -> Any:
+    """`values` with nulls where `absent` is true; the values themselves are not copied."""
+    if absent is None:
+        return values
+    buffers = values.buffers()
+    buffers[0] = pc.invert(absent).buffers()[1]
+    return pa.Array.from_buffers(values.type, len(values), buffers)
+
+
+def _decoded(name: bytes) -> str:
+    try:
+        return name.decode()
+    except UnicodeDecodeError as error:
+        raise CorruptionError(reason="a producer name is not UTF-8") from error

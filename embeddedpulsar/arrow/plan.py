@@ -1,0 +1,231 @@
+"""From "this topic, from here to there" to ranges of entries, looked up in the entry index.
+
+A plan freezes the committed ends at the moment it is made; what is published later is not in it. Reading it
+later needs no lock and no right to write.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+
+from embeddedpulsar.arrow.entry_range import EntryRange
+from embeddedpulsar.exceptions import CorruptionError, TopicNotFound
+from embeddedpulsar.format.frame import FrameHeader
+from embeddedpulsar.format.index_slot import SLOT
+from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
+from embeddedpulsar.message_id import MessageId
+from embeddedpulsar.storage.chain_scan import scan_log
+from embeddedpulsar.storage.segment import Segment
+from embeddedpulsar.storage.segment_snapshot import SegmentInfo, committed_segments
+from embeddedpulsar.topic.root_layout import TOPICS
+from embeddedpulsar.topic_name import TopicName, directory_name
+
+_LATEST = MessageId.latest
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """A half-open piece of a topic: from `start` on, up to and without `end`; None leaves a side open.
+
+    Attributes:
+        start, end: message ids.
+        start_ms, end_ms: publish times in ms since the epoch.
+    """
+
+    start: MessageId | None = None
+    end: MessageId | None = None
+    start_ms: int | None = None
+    end_ms: int | None = None
+
+
+EVERYTHING = Bounds()
+
+
+def topic_partitions(root: str, topic: str) -> list[TopicName]:
+    """The logs behind a name: the topic itself, or the partitions it has.
+
+    Raises:
+        InvalidTopicName: `topic` is not a topic name.
+        TopicNotFound: there is no such topic in the store.
+    """
+    name = TopicName.parse(topic)
+    found = [name] if os.path.isdir(topic_directory(root, name)) else []
+    if name.partition < 0:
+        index = 0
+        while os.path.isdir(topic_directory(root, name.of_partition(index))):
+            found.append(name.of_partition(index))
+            index += 1
+    if not found:
+        store = (
+            "" if os.path.isdir(os.path.join(root, TOPICS)) else f"; {root} is not the directory of a store"
+        )
+        raise TopicNotFound(f"{name.full} is not in {root}{store}")
+    return found
+
+
+def topic_directory(root: str, name: TopicName) -> str:
+    """Where the log of a topic (or of one partition) lies."""
+    return os.path.join(root, TOPICS, directory_name(name.full))
+
+
+def plan_log(root: str, name: TopicName, bounds: Bounds = EVERYTHING) -> list[EntryRange]:
+    """The entries of one topic or partition within `bounds`, one range for each segment, in order.
+
+    Raises:
+        CorruptionError: a segment is missing or unreadable.
+    """
+    ranges = []
+    for info in committed_segments(topic_directory(root, name)):
+        if info.entries and _may_hold(info, bounds):
+            planned = _plan_segment(info, name, bounds)
+            if planned is not None:
+                ranges.append(planned)
+    return ranges
+
+
+def split(planned: EntryRange, most_bytes: int) -> list[EntryRange]:
+    """Cut a range at entry boundaries into pieces of about `most_bytes`, equal in size."""
+    pieces = -(-planned.size // max(1, most_bytes))
+    if pieces <= 1:
+        return [planned]
+    lookup = _Lookup(planned.path, planned.ledger_id, planned.end_offset, planned.end_entry)
+    cuts = [(planned.first_entry, planned.first_offset)]
+    for i in range(1, pieces):
+        entry, offset = lookup.entry_at_offset(planned.first_offset + planned.size * i // pieces)
+        if cuts[-1][0] < entry < planned.end_entry:
+            cuts.append((entry, offset))
+    cuts.append((planned.end_entry, planned.end_offset))
+    last = len(cuts) - 2
+    return [
+        replace(
+            planned,
+            first_entry=cuts[i][0],
+            first_offset=cuts[i][1],
+            end_entry=cuts[i + 1][0],
+            end_offset=cuts[i + 1][1],
+            skip=planned.skip if i == 0 else 0,
+            keep=planned.keep if i == last else 0,
+        )
+        for i in range(last + 1)
+    ]
+
+
+def _may_hold(info: SegmentInfo, bounds: Bounds) -> bool:
+    start, end = bounds.start, bounds.end
+    return not (
+        (start is not None and start != _LATEST and start.ledger_id() > info.ledger_id)
+        or start == _LATEST
+        or (end is not None and end.ledger_id() < info.ledger_id)
+        or (bounds.start_ms is not None and info.last_publish_ms < bounds.start_ms)
+        or (bounds.end_ms is not None and info.base_publish_ms >= bounds.end_ms)
+    )
+
+
+def _plan_segment(info: SegmentInfo, name: TopicName, bounds: Bounds) -> EntryRange | None:
+    first, last, skip, keep = 0, info.entries, 0, 0
+    lookup = _Lookup(info.path, info.ledger_id, info.end_offset, info.entries)
+    start, end = bounds.start, bounds.end
+    if start is not None and start.ledger_id() == info.ledger_id:
+        first = max(0, start.entry_id())
+        skip = max(0, start.batch_index()) if start.entry_id() >= 0 else 0
+    if end is not None and end.ledger_id() == info.ledger_id:
+        last = min(last, max(0, end.entry_id()))
+        keep = max(0, end.batch_index()) if 0 <= end.entry_id() < info.entries else 0
+        last += keep > 0
+    if bounds.start_ms is not None:
+        found = lookup.first_published(bounds.start_ms)
+        if found > first:
+            first, skip = found, 0
+    if bounds.end_ms is not None:
+        found = lookup.first_published(bounds.end_ms)
+        if found < last:
+            last, keep = found, 0
+    if first >= last:
+        return None
+    return EntryRange(
+        name.full,
+        name.partition,
+        info.ledger_id,
+        info.path,
+        info.index_path,
+        first,
+        last,
+        lookup.offset_of(first),
+        lookup.offset_of(last),
+        skip,
+        keep,
+    )
+
+
+class _Lookup:
+    """Finds entries of one segment by id, time or byte, by its index as far as the frames agree with it.
+
+    The index promises nothing. A search in it is believed when the frames it ends between say the same;
+    otherwise all frames are read instead.
+    """
+
+    def __init__(self, path: str, ledger_id: int, end_offset: int, entries: int) -> None:
+        self._directory, self._ledger_id = os.path.dirname(path), ledger_id
+        self._end, self._entries = end_offset, entries
+        self._opened: Segment | None = None
+        self._frames: list[tuple[int, int]] | None = None
+
+    def offset_of(self, entry: int) -> int:
+        """Where entry `entry` starts; the end of the segment behind the last."""
+        if entry >= self._entries:
+            return self._end
+        if entry == 0:
+            return FIRST_FRAME_OFFSET
+        found = self._frame(entry)
+        return found[0] if found is not None else self._scanned()[entry][0]
+
+    def first_published(self, ms: int) -> int:
+        """The first entry published at or after `ms`; the number of entries if there is none."""
+        segment = self._segment()
+        base = segment.header.base_publish_ms
+        try:
+            entry = segment.index.first_published_at(ms - base, self._entries)
+        except (CorruptionError, FileNotFoundError):
+            entry = -1
+        before = self._frame(entry - 1) if entry > 0 else None
+        behind = self._frame(entry) if 0 <= entry < self._entries else None
+        if (entry == 0 or (before is not None and before[1].publish_time < ms)) and (
+            entry == self._entries or (behind is not None and behind[1].publish_time >= ms)
+        ):
+            return entry
+        times = [published for _offset, published in self._scanned()]
+        return next((i for i, published in enumerate(times) if published >= ms), len(times))
+
+    def entry_at_offset(self, offset: int) -> tuple[int, int]:
+        """The first entry that starts at or behind byte `offset`, and where."""
+        low, high = 0, self._entries
+        while low < high:
+            middle = (low + high) // 2
+            if self.offset_of(middle) < offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low, self.offset_of(low)
+
+    def _segment(self) -> Segment:
+        if self._opened is None:
+            self._opened = Segment.open(self._directory, self._ledger_id)
+        return self._opened
+
+    def _frame(self, entry: int) -> tuple[int, FrameHeader] | None:
+        try:
+            return self._segment().frame_of(entry, self._end)
+        except (CorruptionError, FileNotFoundError):
+            return None
+
+    def _scanned(self) -> list[tuple[int, int]]:
+        """(offset, publish time) of every entry, from the frames; losses at the end have the last time."""
+        if self._frames is None:
+            segment = self._segment()
+            header, base = segment.header, segment.header.base_publish_ms
+            scan = scan_log(segment.path, chain_seed=header.chain_seed, base_publish_ms=base, end=self._end)
+            found = [(slot[0] << 3, base + slot[1]) for slot in SLOT.iter_unpack(scan.slots)]
+            found += [(scan.end_offset, scan.last_publish_ms)] * (self._entries - len(found))
+            self._frames = found[: self._entries]
+        return self._frames

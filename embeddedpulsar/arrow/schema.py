@@ -1,0 +1,112 @@
+"""The columns of a topic as a table: names, types and order, the same for Arrow and Spark.
+
+| column | Arrow type | meaning |
+|---|---|---|
+| `value` | binary | payload; null where a null value was published |
+| `__key` | binary | partition key (UTF-8); null without one |
+| `__topic` | string | full name of the topic, or of its partition |
+| `__messageId` | binary | `MessageId.serialize()` of the message |
+| `__publishTime` | timestamp[us, UTC] | when the entry was appended |
+| `__eventTime` | timestamp[us, UTC] | event time of the application; null without one |
+| `__messageProperties` | map<string, string> | properties; empty without any |
+| `__partition` | int32 | index of the partition; -1 for a topic that is not partitioned |
+| `__orderingKey` | binary | ordering key (UTF-8); null without one |
+| `__sequenceId` | int64 | sequence id |
+| `__producerName` | string | name of the producer |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from embeddedpulsar.exceptions import InvalidConfiguration
+
+VALUE: Final = "value"
+KEY: Final = "__key"
+TOPIC: Final = "__topic"
+MESSAGE_ID: Final = "__messageId"
+PUBLISH_TIME: Final = "__publishTime"
+EVENT_TIME: Final = "__eventTime"
+PROPERTIES: Final = "__messageProperties"
+PARTITION: Final = "__partition"
+ORDERING_KEY: Final = "__orderingKey"
+SEQUENCE_ID: Final = "__sequenceId"
+PRODUCER_NAME: Final = "__producerName"
+
+ALL_COLUMNS: Final = (
+    VALUE,
+    KEY,
+    TOPIC,
+    MESSAGE_ID,
+    PUBLISH_TIME,
+    EVENT_TIME,
+    PROPERTIES,
+    PARTITION,
+    ORDERING_KEY,
+    SEQUENCE_ID,
+    PRODUCER_NAME,
+)
+
+
+def require_pyarrow() -> Any:
+    """The pyarrow module.
+
+    Raises:
+        ImportError: it is not installed; the text has the command that installs it.
+    """
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise ImportError(
+            'reading topics as Arrow needs pyarrow: pip install "embeddedpulsar[arrow]"'
+        ) from error
+    return pyarrow
+
+
+def check_columns(columns: Sequence[str] | None) -> tuple[str, ...]:
+    """The columns asked for, all of them for None.
+
+    Raises:
+        InvalidConfiguration: an unknown name, or one that is named twice, or none at all.
+
+    Example:
+        >>> check_columns(["value", "__key"])
+        ('value', '__key')
+    """
+    if columns is None:
+        return ALL_COLUMNS
+    if isinstance(columns, str):
+        raise InvalidConfiguration(f"columns must be a list of names, not the string {columns!r}")
+    names = tuple(columns)
+    for name in names:
+        if name not in ALL_COLUMNS:
+            raise InvalidConfiguration(f"there is no column {name!r}; there are {', '.join(ALL_COLUMNS)}")
+    if not names or len(set(names)) != len(names):
+        raise InvalidConfiguration(f"columns {list(names)}: name at least one, and none twice")
+    return names
+
+
+def arrow_schema(columns: Sequence[str] | None = None) -> Any:
+    """The Arrow schema of these columns (all of them for None); every field is nullable.
+
+    Example:
+        >>> arrow_schema(["value", "__partition"]).names
+        ['value', '__partition']
+    """
+    pa = require_pyarrow()
+    time = pa.timestamp("us", "UTC")
+    types = {
+        VALUE: pa.binary(),
+        KEY: pa.binary(),
+        TOPIC: pa.string(),
+        MESSAGE_ID: pa.binary(),
+        PUBLISH_TIME: time,
+        EVENT_TIME: time,
+        PROPERTIES: pa.map_(pa.string(), pa.string()),
+        PARTITION: pa.int32(),
+        ORDERING_KEY: pa.binary(),
+        SEQUENCE_ID: pa.int64(),
+        PRODUCER_NAME: pa.string(),
+    }
+    return pa.schema([(name, types[name]) for name in check_columns(columns)])

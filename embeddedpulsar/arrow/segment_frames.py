@@ -1,0 +1,259 @@
+"""The frames of a range, checked and gathered into groups of a size that is worth a record batch. Hot.
+
+One step of the loop per entry, none per message: both checksums of every frame are verified here, so that
+everything behind it may take buffers out of the map as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+from zlib import crc32
+
+import pyarrow as pa
+
+from embeddedpulsar.arrow.entry_range import EntryRange
+from embeddedpulsar.exceptions import CorruptionError
+from embeddedpulsar.format.frame import (
+    FLAG_CHUNK,
+    FLAG_ENCRYPTED,
+    FLAG_TXN,
+    HEADER,
+    KIND_ENTRY,
+    MAGIC,
+    METADATA_SIZE,
+    MIN_FRAME_SIZE,
+    TRAILER_SIZE,
+    FrameHeader,
+    read_header,
+    verify_body,
+)
+from embeddedpulsar.format.index_slot import SLOT, SLOTS_OFFSET, slot_offset
+from embeddedpulsar.format.segment_header import SEGMENT_HEADER_SIZE, parse_segment_header
+from embeddedpulsar.platform.mapped_file import MappedFile
+from embeddedpulsar.storage.chain_scan import scan_log
+
+GROUP_BYTES: Final = 8 << 20
+"""A group is closed when its frames have this many bytes together, so that offsets stay far below 2 GiB."""
+UNREADABLE: Final = {
+    FLAG_ENCRYPTED: "encrypted messages",
+    FLAG_CHUNK: "chunked messages",
+    FLAG_TXN: "transactions",
+}
+_UNREADABLE_MASK: Final = FLAG_ENCRYPTED | FLAG_CHUNK | FLAG_TXN
+
+DamageHandler = Callable[[CorruptionError, int, int], None]
+"""Called with the error, and the ids of the first entry lost and of the first one readable again."""
+
+
+class MappedSegment:
+    """The segment of a range, mapped up to the end of the range, with the views that columns are cut from.
+
+    The map lives as long as any array made from it. `ints` and `longs` are the same bytes as 32- and 64-bit
+    numbers: frames and columns are aligned to 8. `data` is the map itself, whose slices are bytes.
+    """
+
+    __slots__ = ("buffer", "data", "ints", "longs", "path", "view")
+
+    def __init__(self, planned: EntryRange) -> None:
+        mapped = MappedFile.open(planned.path, writable=False)
+        end = planned.end_offset
+        try:
+            if end > mapped.size:
+                raise CorruptionError(
+                    path=planned.path,
+                    reason=f"the segment has {mapped.size} bytes where {end} were committed",
+                    remedy="restore the file from a backup",
+                )
+            self.view = mapped.view[:end]
+            self.data = mapped.view.obj
+            mapped.will_need(planned.first_offset, end)
+        finally:
+            mapped.close()  # the descriptor goes, the map stays with the slice
+        self.path = planned.path
+        self.ints = self.view.cast("i")
+        self.longs = self.view.cast("q")
+        self.buffer = pa.py_buffer(self.view)
+
+
+class FrameGroup:
+    """Frames that follow each other: `positions[i]` is where the frame of `headers[i]` starts.
+
+    Attributes:
+        rows: messages in all of them.
+        flags: all flags that any of them has.
+        uniform: whether all hold one uncompressed message each and have the same flags.
+    """
+
+    __slots__ = ("flags", "headers", "positions", "rows", "segment", "uniform")
+
+    def __init__(
+        self,
+        segment: MappedSegment,
+        positions: list[int],
+        headers: list[tuple[Any, ...]],
+        rows: int,
+        flags: int,
+        uniform: bool,
+    ) -> None:
+        self.segment = segment
+        self.positions = positions
+        self.headers = headers
+        self.rows = rows
+        self.flags = flags
+        self.uniform = uniform
+
+
+def frame_groups(
+    planned: EntryRange, segment: MappedSegment, *, rows: int, large: int, on_damage: DamageHandler
+) -> Iterator[FrameGroup]:
+    """The entries of `planned` in groups of about `rows` messages.
+
+    Args:
+        rows: a group is closed when it has this many messages (or `GROUP_BYTES`).
+        large: an entry of this many messages or more is a group of its own, so that nothing of it is copied.
+        on_damage: told about what is skipped; may raise.
+
+    Raises:
+        NotImplementedError: an entry uses a feature that only consumers understand.
+    """
+    data, view, unpack = segment.data, segment.view, HEADER.unpack_from
+    at, end, expected = planned.first_offset, planned.end_offset, planned.first_entry
+    positions: list[int] = []
+    headers: list[tuple[Any, ...]] = []
+    total, union, uniform, shape = 0, 0, True, -1
+    group_end = at + GROUP_BYTES
+    header: tuple[Any, ...] = ()
+    while at < end:
+        # The checks of read_header and verify_body, inlined: they would double the cost of small entries.
+        if at + MIN_FRAME_SIZE <= end:
+            header = unpack(data, at)
+            length = header[0]
+        else:
+            length = 0
+        behind = at + length
+        if (
+            length < MIN_FRAME_SIZE
+            or length & 7
+            or behind > end
+            or header[4] != MAGIC
+            or header[8] != expected
+            or crc32(data[at + 8 : at + 48], length) != header[1]
+            # A slice of the map is a copy and yet the cheaper one, up to some KiB.
+            or crc32(data[at + 48 : behind - 8] if length < 4096 else view[at + 48 : behind - 8]) != header[3]
+            or header[11] < METADATA_SIZE
+            or 48 + header[11] + TRAILER_SIZE > length
+            or header[10] < 1
+        ):
+            at, expected = _resume(planned, segment, at, expected, on_damage)
+            continue
+        flags = header[7]
+        if flags & _UNREADABLE_MASK:
+            _refuse(planned, header)
+        if header[5] == KIND_ENTRY:
+            count = header[10]
+            if positions and (count >= large or at >= group_end or total + count > rows):
+                yield FrameGroup(segment, positions, headers, total, union, uniform)
+                positions, headers = [], []
+            if not positions:
+                total, union, uniform, shape = 0, 0, True, flags
+                group_end = at + GROUP_BYTES
+            positions.append(at)
+            headers.append(header)
+            total += count
+            union |= flags
+            if count != 1 or flags != shape or header[6]:
+                uniform = False
+        at = behind
+        expected += 1
+    if positions:
+        yield FrameGroup(segment, positions, headers, total, union, uniform)
+
+
+def _refuse(planned: EntryRange, header: tuple[Any, ...]) -> None:
+    for flag, feature in UNREADABLE.items():
+        if header[7] & flag:
+            raise NotImplementedError(
+                f"{planned.topic}: entry {planned.ledger_id}:{header[8]} uses {feature}, which whole-column "
+                "reads do not support; read the topic with a Consumer or Reader"
+            )
+
+
+def _resume(
+    planned: EntryRange, segment: MappedSegment, at: int, expected: int, on_damage: DamageHandler
+) -> tuple[int, int]:
+    """Report the damage at `at`, where entry `expected` should be; return where reading goes on."""
+    error, found = _diagnose(segment, at, planned.end_offset, expected)
+    if found is not None:
+        after = at + found.length, expected + 1
+    else:
+        slots = _indexed(planned)
+        after = _next_readable(planned, segment, at, expected, slots) if slots else None
+        after = after or _next_readable(planned, segment, at, expected, _scanned(planned, segment))
+        # Committed bytes behind the last entry that could be counted are at least one entry more.
+        after = after or (planned.end_offset, max(planned.end_entry, expected + 1))
+    error.remedy = "pass fail_on_data_loss=False (Spark: failOnDataLoss) to read what is left"
+    on_damage(_located(error, segment.path, at), expected, after[1])
+    return after
+
+
+def _located(error: CorruptionError, path: str, at: int) -> CorruptionError:
+    return CorruptionError(path=path, offset=at, reason=error.reason, remedy=error.remedy)
+
+
+def _diagnose(
+    segment: MappedSegment, at: int, end: int, expected: int
+) -> tuple[CorruptionError, FrameHeader | None]:
+    """What is wrong at `at`, and the header if that much of the frame can be believed."""
+    try:
+        header = read_header(segment.view, at, end)
+    except CorruptionError as error:
+        return error, None
+    if header.entry_id != expected:
+        return CorruptionError(reason=f"entry {header.entry_id} where entry {expected} belongs"), None
+    try:
+        verify_body(segment.view, at, header)
+    except CorruptionError as error:
+        return error, header
+    return CorruptionError(reason=f"entry {expected} has no messages"), header
+
+
+def _indexed(planned: EntryRange) -> bytes:
+    """The index slots of all entries up to the end of the range; empty if there is no such index."""
+    try:
+        index = MappedFile.open(planned.index_path, writable=False, size=slot_offset(planned.end_entry))
+    except (FileNotFoundError, CorruptionError):
+        return b""
+    slots = bytes(index.view[SLOTS_OFFSET:])
+    index.close()
+    return slots
+
+
+def _scanned(planned: EntryRange, segment: MappedSegment) -> bytes:
+    """The same, derived from all frames of the segment, as recovery would."""
+    header = parse_segment_header(segment.data[:SEGMENT_HEADER_SIZE])
+    scan = scan_log(
+        planned.path,
+        chain_seed=header.chain_seed,
+        base_publish_ms=header.base_publish_ms,
+        end=planned.end_offset,
+    )
+    return bytes(scan.slots)
+
+
+def _next_readable(
+    planned: EntryRange, segment: MappedSegment, at: int, expected: int, slots: bytes
+) -> tuple[int, int] | None:
+    """The next entry behind `at` whose slot and frame agree; the index alone promises nothing."""
+    for entry in range(expected + 1, min(planned.end_entry, len(slots) // SLOT.size)):
+        offset, *_, crc = SLOT.unpack_from(slots, SLOT.size * entry)
+        offset <<= 3
+        if not at < offset < planned.end_offset:
+            continue
+        try:
+            header = read_header(segment.view, offset, planned.end_offset)
+        except CorruptionError:
+            continue
+        if header.crc == crc and header.entry_id == entry:
+            return offset, entry
+    return None

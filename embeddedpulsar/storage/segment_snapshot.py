@@ -1,0 +1,187 @@
+"""The committed segments of a topic directory, read without a lock and without the right to write.
+
+Where the log ends is said by the control words, as long as they were written in this boot and on this very
+file. Otherwise (after a reboot, or in a copied directory) the end of the last ledger is found by following
+its frames; nothing is repaired, that is for the next process that opens the topic for writing.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing
+from typing import NamedTuple
+
+from embeddedpulsar.exceptions import CorruptionError
+from embeddedpulsar.format.control import (
+    CONTROL_SIZE,
+    KIND_TOPIC,
+    TopicWord,
+    parse_control_header,
+    split_tail,
+)
+from embeddedpulsar.format.segment_header import SegmentHeader
+from embeddedpulsar.platform import clock
+from embeddedpulsar.platform.mapped_file import MappedFile
+from embeddedpulsar.storage import filenames
+from embeddedpulsar.storage.chain_scan import scan_log
+from embeddedpulsar.storage.segment import Segment, read_segment_header
+
+
+class SegmentInfo(NamedTuple):
+    """One committed segment. Bytes and entries below its ends never change any more.
+
+    Attributes:
+        ledger_id: the ledger it holds.
+        path, index_path: its two files.
+        end_offset: first byte behind the last committed frame; `FIRST_FRAME_OFFSET` while there is none.
+        entries: committed entries; their ids are 0 to entries - 1.
+        messages: messages in them.
+        base_publish_ms: what the publish times of its index slots count from.
+        last_publish_ms: no entry was published later; publish times never go back within a topic.
+    """
+
+    ledger_id: int
+    path: str
+    index_path: str
+    end_offset: int
+    entries: int
+    messages: int
+    base_publish_ms: int
+    last_publish_ms: int
+
+
+class _End(NamedTuple):
+    """Where a ledger ends; numbers are -1 where they are still to be looked up."""
+
+    offset: int
+    entries: int = -1
+    messages: int = -1
+    last_publish_ms: int = -1
+
+
+def committed_segments(directory: str) -> list[SegmentInfo]:
+    """The segments of a topic, oldest first; empty when nothing was ever published.
+
+    Costs some 0.1 ms per segment. A segment that is trimmed meanwhile is either listed or not.
+
+    Raises:
+        FileNotFoundError: there is no such directory.
+        CorruptionError: a segment that should be there is missing or has no readable header.
+    """
+    words = _control_words(directory)
+    if words is None:
+        ledger, end = _derived_end(directory)
+        trim = 0
+    else:
+        tail, trim = words
+        ledger, offset = split_tail(tail)
+        end = _End(offset)
+    found: list[SegmentInfo] = []
+    latest = 1 << 63  # no entry of the segment at hand was published later
+    while ledger and ledger >= trim:
+        try:
+            header, info = _describe(directory, ledger, end, latest)
+        except FileNotFoundError:
+            now = _control_words(directory)
+            if now is not None and ledger >= now[1]:
+                raise _missing(directory, ledger) from None
+            break  # trimmed since we began
+        found.append(info)
+        latest = header.base_publish_ms
+        end = _End(header.prev_end_offset, header.prev_last_entry_id + 1, header.prev_messages)
+        ledger = header.prev_ledger_id
+    found.reverse()
+    return found
+
+
+def topic_incarnation(directory: str) -> int:
+    """Which life of the topic this directory holds; 0 when its control file cannot tell.
+
+    A topic that was deleted and made again under the same name has another one.
+    """
+    try:
+        with closing(_open_control(directory)) as control:
+            return parse_control_header(control.view, KIND_TOPIC).incarnation
+    except (FileNotFoundError, CorruptionError):
+        return 0
+
+
+def _missing(directory: str, ledger: int) -> CorruptionError:
+    return CorruptionError(
+        path=filenames.log_path(directory, ledger),
+        reason=f"the segment of ledger {ledger} is gone, although it was not trimmed",
+        remedy="restore the file from a backup",
+    )
+
+
+def _open_control(directory: str) -> MappedFile:
+    return MappedFile.open(filenames.control_path(directory), writable=False, size=CONTROL_SIZE)
+
+
+def _control_words(directory: str) -> tuple[int, int] | None:
+    """(tail word, first retained ledger id), or None where the words may not be believed."""
+    if not os.path.isdir(directory):
+        raise FileNotFoundError(directory)
+    try:
+        with closing(_open_control(directory)) as control:
+            header = parse_control_header(control.view, KIND_TOPIC)
+            here = (control.device, control.inode)
+            if header.boot_id != clock.boot_id() or (header.device, header.inode) != here:
+                return None
+            return control.words[TopicWord.TAIL], control.words[TopicWord.TRIM]
+    except (FileNotFoundError, CorruptionError):
+        return None
+
+
+def _describe(directory: str, ledger: int, end: _End, latest: int) -> tuple[SegmentHeader, SegmentInfo]:
+    segment = Segment.open(directory, ledger)
+    header = segment.header
+    if end.last_publish_ms < 0:
+        end = _completed(segment, end, latest)
+    info = SegmentInfo(
+        ledger,
+        segment.path,
+        filenames.index_path(directory, ledger),
+        end.offset,
+        end.entries,
+        end.messages,
+        header.base_publish_ms,
+        end.last_publish_ms,
+    )
+    segment.close()
+    return header, info
+
+
+def _completed(segment: Segment, end: _End, latest: int) -> _End:
+    """`end` with its numbers: from the last frame and its slot, else from all frames."""
+    try:
+        ending = segment.ending(end.offset)
+    except (CorruptionError, FileNotFoundError):
+        if end.entries >= 0:
+            return end._replace(last_publish_ms=latest)
+        header = segment.header
+        scan = scan_log(
+            segment.path,
+            chain_seed=header.chain_seed,
+            base_publish_ms=header.base_publish_ms,
+            end=end.offset,
+        )
+        return _End(end.offset, scan.last_entry_id + 1, scan.messages, scan.last_publish_ms)
+    return _End(end.offset, ending.last_entry_id + 1, ending.messages, ending.last_publish_ms)
+
+
+def _derived_end(directory: str) -> tuple[int, _End]:
+    """The last ledger with any entries and where its frames end; ledger 0 without one."""
+    for ledger in reversed(filenames.ledgers_of(os.listdir(directory))):
+        try:
+            header = read_segment_header(directory, ledger)
+            scan = scan_log(
+                filenames.log_path(directory, ledger),
+                chain_seed=header.chain_seed,
+                base_publish_ms=header.base_publish_ms,
+            )
+        except (FileNotFoundError, CorruptionError):
+            continue  # removed meanwhile, or its creator died before the header was written
+        if scan.frames or not header.prev_ledger_id:
+            return ledger, _End(scan.end_offset, scan.last_entry_id + 1, scan.messages, scan.last_publish_ms)
+    return 0, _End(0)
