@@ -1,0 +1,243 @@
+"""Acknowledgements on their way into the subscription, many at a time.
+
+Hot: `Consumer.acknowledge` works on the fields of the tracker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from embeddedpulsar.client.receiver_queue import is_skipped
+from embeddedpulsar.exceptions import PulsarException
+from embeddedpulsar.platform import threads
+
+if TYPE_CHECKING:
+    from embeddedpulsar.client.client_log import ClientLog
+    from embeddedpulsar.format.entry import EntryView
+    from embeddedpulsar.message_id import MessageId
+
+GROUP_SIZE: Final = 1000
+_RETRY_S: Final = 1.0
+_LARGEST_ID: Final = 0x7FFFFFFFFFFFFFFF
+
+Position = tuple[int, int]
+
+
+class AckGroupingTracker:
+    """Collects acknowledgements and writes them every ``group_time_ms`` or 1,000 entries.
+
+    Role: an entry is acknowledged when all its messages are. Each batch has one byte per message, shared by
+    its `EntryView` (so that a message finds it without a search) and by `open` (so that an id does). Setting
+    a byte is one atomic step; whoever sets the last one takes the batch out of `open`, which only one thread
+    can.
+
+    Invariants: `done` is the same list for life; acknowledging appends to it without a lock and `flush` takes
+    from its front, after the subscription has them, so a failure loses none. Acknowledgements not written
+    when the process dies come back as redeliveries, as in Pulsar.
+
+    Attributes:
+        quick: whether `Consumer.acknowledge` may take its fast path.
+        armed: the flush timer runs.
+    """
+
+    __slots__ = (
+        "_arm",
+        "_attachment",
+        "_cumulative",
+        "_group_time_s",
+        "_index_acks",
+        "_log",
+        "_partial",
+        "armed",
+        "done",
+        "lock",
+        "on_done",
+        "open",
+        "quick",
+    )
+
+    def __init__(
+        self,
+        attachment: Any,
+        group_time_ms: int,
+        index_acks: bool,
+        call_later: Callable[[float, Callable[[], object]], object],
+        log: ClientLog,
+    ) -> None:
+        self.lock = threads.RLock()
+        self.done: list[Position] = []
+        self.open: dict[Position, bytearray] = {}
+        self.armed = False
+        self.quick = not index_acks and group_time_ms > 0
+        self.on_done: Callable[[Position], object] | None = None
+        self._attachment = attachment
+        self._group_time_s = group_time_ms / 1000
+        self._index_acks = index_acks
+        self._partial: dict[Position, bytearray] = {}
+        self._cumulative: tuple[int, int, int, int] | None = None
+        self._arm = call_later
+        self._log = log
+
+    def track(self, view: EntryView) -> None:
+        """Prepare an entry that was fetched. An entry of one message needs nothing."""
+        count = view.count
+        if count < 2:
+            return
+        flags = bytearray(count)
+        skip = view.skip
+        if skip is not None:
+            for index in range(count):
+                flags[index] = is_skipped(skip, index)
+        view.acked = flags
+        self.open[view.ledger_id, view.entry_id] = flags
+
+    def acknowledge(self, ledger: int, entry: int, index: int, size: int) -> None:
+        """Acknowledge one message by its id. Ids of nothing (earliest, latest) are ignored."""
+        if ledger < 0 or ledger == _LARGEST_ID or entry < 0:
+            return
+        position = (ledger, entry)
+        flags = self.open.get(position)
+        if index < 0 or size == 1:
+            self.open.pop(position, None)
+            self.complete(position)
+        elif flags is not None:
+            if index < len(flags):
+                self._acknowledge_index(position, flags, index)
+        elif self._index_acks and size > index:
+            flags = self._partial.setdefault(position, bytearray(size))
+            flags[index] = 1
+            self.after_ack()
+
+    def _acknowledge_index(self, position: Position, flags: bytearray, index: int) -> None:
+        flags[index] = 1
+        if 0 not in flags:
+            if self.open.pop(position, None) is not None:
+                self.complete(position)
+        elif self._index_acks:
+            self._partial[position] = flags
+            self.after_ack()
+
+    def complete(self, position: Position) -> None:
+        """Acknowledge a whole entry."""
+        self._partial.pop(position, None)
+        self.done.append(position)
+        if self.on_done is not None:
+            self.on_done(position)
+        self.after_ack()
+
+    def acknowledge_cumulative(self, ledger: int, entry: int, index: int, size: int) -> None:
+        """Acknowledge everything up to and including a message.
+
+        In the middle of a batch, without acknowledgement of batch indexes, this is everything before the
+        batch; the messages of the batch up to this one count as acknowledged in this consumer.
+        """
+        if ledger < 0 or ledger == _LARGEST_ID or entry < 0:
+            return
+        position = (ledger, entry)
+        flags = self.open.get(position)
+        if flags is not None and 0 <= index < len(flags):
+            flags[: index + 1] = b"\x01" * (index + 1)
+            size = len(flags)
+        if index < 0 or index + 1 >= size > 0 or (flags is not None and 0 not in flags):
+            index = size = -1
+        elif not self._index_acks:
+            entry, index, size = entry - 1, -1, -1
+        pending = self._cumulative
+        if pending is None or (ledger, entry, index if index >= 0 else _LARGEST_ID) >= _order(pending):
+            self._cumulative = (ledger, entry, index, max(size, 0))
+        self._close_up_to((ledger, entry), whole=index < 0)
+        self.after_ack()
+
+    def _close_up_to(self, position: Position, whole: bool) -> None:
+        """Forget batches that a cumulative acknowledgement covers."""
+        covered = [one for one in list(self.open) if one < position or (whole and one == position)]
+        for one in covered:
+            self.open.pop(one, None)
+            self._partial.pop(one, None)
+        if self.on_done is not None:
+            for one in covered:
+                self.on_done(one)
+
+    def after_ack(self) -> None:
+        """Write a full group now, any other in time."""
+        if not self._group_time_s or len(self.done) >= GROUP_SIZE:
+            self.flush()
+        elif not self.armed:
+            self.arm()
+
+    def arm(self, delay_s: float = 0.0) -> None:
+        """Start the flush timer."""
+        try:
+            self.armed = True
+            self._arm(delay_s or self._group_time_s, self._on_timer)
+        except BaseException:
+            self.armed = False
+            raise
+
+    def _on_timer(self) -> None:
+        self.armed = False  # first: whoever acknowledges from here on arms again
+        try:
+            self.flush()
+        except PulsarException as error:
+            self._log.warning("Acknowledgements could not be written, and will be tried again: %s", error)
+            self.arm(_RETRY_S)
+
+    def flush(self) -> None:
+        """Write what was collected.
+
+        Raises:
+            PulsarException: it could not be written; it stays collected.
+        """
+        try:
+            self.lock.acquire()
+            pending = self._cumulative
+            if pending is not None:
+                ledger, entry, index, size = pending
+                self._attachment.acknowledge_cumulative(ledger, entry, index, size)
+                if self._cumulative is pending:
+                    self._cumulative = None
+            count = len(self.done)
+            partial = {position: bytes(flags) for position, flags in self._partial.copy().items()}
+            if count or partial:
+                self._attachment.acknowledge(self.done[:count], _bitsets(partial))
+                del self.done[:count]
+                for position, flags in partial.items():
+                    if bytes(self._partial.get(position, b"")) == flags:
+                        self._partial.pop(position, None)
+        finally:
+            self.lock.release()
+
+    def reset(self) -> None:
+        """Forget the batches that were delivered: they will be fetched anew."""
+        self.open.clear()
+        self._partial.clear()
+
+    def close(self) -> None:
+        """Send every later acknowledgement to the slow path."""
+        self.quick = False
+
+
+def _order(cumulative: tuple[int, int, int, int]) -> tuple[int, int, int]:
+    ledger, entry, index, _ = cumulative
+    return (ledger, entry, index if index >= 0 else _LARGEST_ID)
+
+
+def _bitsets(partial: dict[Position, bytes]) -> dict[Position, tuple[int, int]]:
+    """One bit per message, the first one lowest, and the number of messages.
+
+    >>> _bitsets({(7, 0): bytes([1, 0, 1])})
+    {(7, 0): (5, 3)}
+    """
+    sets = {}
+    for position, flags in partial.items():
+        bits = 0
+        for index, flag in enumerate(flags):
+            bits |= flag << index
+        sets[position] = (bits, len(flags))
+    return sets
+
+
+def id_parts(message_id: MessageId) -> tuple[int, int, int, int]:
+    """Ledger, entry, batch index and batch size of an id."""
+    return message_id._ledger, message_id._entry, message_id._batch_index, message_id._batch_size

@@ -1,0 +1,126 @@
+"""The thread on which a client runs the callbacks of its producers."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from embeddedpulsar.platform import fork, threads
+
+if TYPE_CHECKING:
+    from embeddedpulsar.client.client_log import ClientLog
+
+Job = Callable[[], object]
+
+
+class CallbackThread:
+    """Runs jobs one after the other in the order they were handed in, on one daemon thread.
+
+    Role: user callbacks never run under a lock of ours, nor in the thread that sends. The thread starts with
+    the first job and sleeps when there is none.
+
+    Thread-safe. `put` is an append and, when the thread sleeps, one wake-up; it takes no lock, so it may be
+    called under any. After a fork the child has no jobs (they belong to the parent) and a thread of its own.
+    """
+
+    def __init__(self, log: ClientLog) -> None:
+        self._log = log
+        self._reset()
+        fork.register(self)
+
+    def _reset(self) -> None:
+        self._jobs: deque[Job] = deque()
+        self._wake = threads.Lock()
+        self._wake.acquire()  # a lock that is held until somebody rings
+        self._sleeps = False
+        self._thread: Any = None
+        self._start = threads.RLock()
+        self._closed = False
+
+    def put(self, job: Job) -> None:
+        """Hand in a job; it never raises, whatever the job does later."""
+        self._jobs.append(job)
+        if self._sleeps:
+            self._ring()
+        elif self._thread is None:
+            self._begin()
+
+    def wait_done(self, timeout_s: float | None = None) -> bool:
+        """Wait until everything handed in before has run; True at once in the callback thread itself.
+
+        Interruptible. Returns False after the timeout.
+        """
+        if self.is_current or (not self._jobs and self._sleeps) or self._thread is None:
+            return True
+        done = threads.Event()
+        self.put(done.set)
+        return done.wait(timeout_s)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller is the callback thread."""
+        thread = self._thread
+        return thread is not None and thread.ident == threads.current_id()
+
+    def close(self) -> None:
+        """Run what was handed in, then end the thread. Does not wait for a callback that never returns."""
+        self._closed = True
+        thread = self._thread
+        if thread is None:
+            return
+        self.put(_nothing)
+        if not self.is_current:
+            thread.join(_LONGEST_GOODBYE_S)
+
+    def after_fork_in_child(self) -> None:
+        """Forget the parent's jobs."""
+        self._reset()
+
+    def _begin(self) -> None:
+        try:
+            self._start.acquire()
+            if self._thread is None:
+                self._thread = threads.start_daemon(self._run, "callbacks")
+        finally:
+            self._start.release()
+
+    def _ring(self) -> None:
+        self._sleeps = False
+        try:
+            self._wake.release()
+        except RuntimeError:
+            return  # two rang at once: it is awake
+
+    def _run(self) -> None:
+        jobs = self._jobs
+        while True:
+            try:
+                job = jobs.popleft()
+            except IndexError:
+                if self._closed:
+                    return
+                self._sleep()
+                continue
+            try:
+                job()
+            except BaseException:  # noqa: BLE001 - whatever it was, the next job has its turn
+                self._log.exception("A job of the callback thread failed: %r", job)
+
+    def _sleep(self) -> None:
+        # Say first, look second: whoever appended before we said so is seen here, whoever comes later rings.
+        self._sleeps = True
+        if self._jobs or self._closed:
+            self._sleeps = False
+            return
+        # An interrupt between the two lines of _ring would lose the wake-up; the time limit heals that.
+        self._wake.acquire(timeout=_LONGEST_NAP_S)
+        self._sleeps = False
+
+
+_LONGEST_NAP_S = 1.0
+_LONGEST_GOODBYE_S = 5.0
+
+
+def _nothing() -> None:
+    return None

@@ -1,0 +1,410 @@
+"""The client: opens a store, and makes producers, consumers and readers on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from embeddedpulsar.client.arguments import check_type, check_type_or_none, refuse_unbuilt
+from embeddedpulsar.client.client_config import client_config
+from embeddedpulsar.client.client_core import ClientCore
+from embeddedpulsar.client.client_log import ClientLog
+from embeddedpulsar.client.consumer import Consumer
+from embeddedpulsar.client.consumer_config import consumer_config, reader_config
+from embeddedpulsar.client.consumer_core import ConsumerCore
+from embeddedpulsar.client.consumer_session import ConsumerSession
+from embeddedpulsar.client.network_options import Authentication, CryptoKeyReader, ServiceInfo
+from embeddedpulsar.client.producer import Producer
+from embeddedpulsar.client.producer_config import producer_config
+from embeddedpulsar.client.producer_session import ProducerSession
+from embeddedpulsar.client.publisher import Publisher
+from embeddedpulsar.client.reader import Reader
+from embeddedpulsar.enums import (
+    BatchingType,
+    CompressionType,
+    ConsumerCryptoFailureAction,
+    ConsumerType,
+    InitialPosition,
+    PartitionsRoutingMode,
+    ProducerAccessMode,
+    RegexSubscriptionMode,
+)
+from embeddedpulsar.platform import interrupts
+from embeddedpulsar.schema import BytesSchema, Schema
+from embeddedpulsar.topic_name import TopicName
+
+if TYPE_CHECKING:
+    import os
+    import re
+    from types import TracebackType
+
+    from embeddedpulsar.message import Message
+    from embeddedpulsar.message_id import MessageId
+    from embeddedpulsar.policies import (
+        ConsumerBatchReceivePolicy,
+        ConsumerDeadLetterPolicy,
+        ConsumerKeySharedPolicy,
+    )
+
+T = TypeVar("T")
+_BYTES: Schema[Any] = BytesSchema()
+
+
+class Client:
+    """A store in a directory, with the interface of ``pulsar.Client``.
+
+    Any number of processes, and of clients in each, may open one directory; they share its topics.
+    Thread-safe. After a fork the child may go on using the client: producers get fresh names there, consumers
+    and readers of the parent raise `AlreadyClosed`. A client may be pickled (to a spawned process, say): its
+    URL and options travel, and the other process opens the store itself.
+
+    Args:
+        service_url: a path object; a string that begins with ``/``, ``./``, ``../`` or ``~``;
+            ``file:///path``; or ``memory://`` for a private store that is gone when the client is closed. For
+            a cluster use `connect`.
+        authentication: accepted, not used: the permissions of the directory (0700) decide who may open it.
+        operation_timeout_seconds: accepted; no operation here waits for a broker. Locks time out after 30 s.
+        io_threads: accepted; there are none.
+        message_listener_threads: threads that call message listeners.
+        concurrent_lookup_requests: accepted; topics are looked up in the directory.
+        log_conf_file_path: accepted; it would configure the logging of a C++ library.
+        stats_interval_in_seconds: accepted; nothing is printed.
+        use_tls: accepted, as are all ``tls_`` options; there is no connection.
+        tls_trust_certs_file_path: see ``use_tls``.
+        tls_allow_insecure_connection: see ``use_tls``.
+        tls_validate_hostname: see ``use_tls``.
+        logger: a ``logging.Logger``, `ConsoleLogger` or `FileLogger`; default is the logger
+            ``embeddedpulsar``.
+        connection_timeout_ms: accepted; there is no connection.
+        listener_name: accepted; there are no advertised listeners.
+        tls_private_key_file_path: see ``use_tls``.
+        tls_certificate_file_path: see ``use_tls``.
+        durability: what a finished send has survived, unless the producer says otherwise: ``process``, the
+            death of every process; ``interval``, also a power failure, except for the last
+            ``durability_interval_ms``; ``flush``, also a power failure.
+        durability_interval_ms: see ``durability``.
+        allow_network_fs: open a store on a network file system, where two machines would not see each other's
+            locks: only if no other machine ever opens it.
+
+    Raises:
+        ValueError: a wrong type or value, or a URL of something else than a local store.
+        NotImplementedError: addresses of clusters.
+        StorageError: the directory cannot be a store; the kinds say why.
+
+    Example:
+        >>> client = Client("memory://")
+        >>> with client.create_producer("greetings") as producer:
+        ...     message_id = producer.send(b"hello")
+        >>> client.create_reader("greetings", MessageId.earliest).read_next().data()
+        b'hello'
+        >>> client.close()
+    """
+
+    def __init__(
+        self,
+        service_url: str | os.PathLike[str],
+        authentication: Authentication | None = None,
+        operation_timeout_seconds: int = 30,
+        io_threads: int = 1,
+        message_listener_threads: int = 1,
+        concurrent_lookup_requests: int = 50000,
+        log_conf_file_path: str | None = None,
+        stats_interval_in_seconds: int = 600,
+        use_tls: bool = False,
+        tls_trust_certs_file_path: str | None = None,
+        tls_allow_insecure_connection: bool = False,
+        tls_validate_hostname: bool = False,
+        logger: Any = None,
+        connection_timeout_ms: int = 10000,
+        listener_name: str | None = None,
+        tls_private_key_file_path: str | None = None,
+        tls_certificate_file_path: str | None = None,
+        *,
+        durability: str = "process",
+        durability_interval_ms: int = 1000,
+        allow_network_fs: bool = False,
+    ) -> None:
+        options = _given(locals(), "service_url", "durability", "durability_interval_ms", "allow_network_fs")
+        config = client_config(service_url, options, durability, durability_interval_ms, allow_network_fs)
+        self._logger = logger
+        self._core = ClientCore(config, ClientLog(logger))
+
+    def create_producer(
+        self,
+        topic: str,
+        producer_name: str | None = None,
+        schema: Schema[T] = _BYTES,
+        initial_sequence_id: int | None = None,
+        send_timeout_millis: int = 30000,
+        compression_type: CompressionType = CompressionType.NONE,
+        max_pending_messages: int = 1000,
+        max_pending_messages_across_partitions: int = 50000,
+        block_if_queue_full: bool = False,
+        batching_enabled: bool = False,
+        batching_max_messages: int = 1000,
+        batching_max_allowed_size_in_bytes: int = 128 * 1024,
+        batching_max_publish_delay_ms: int = 10,
+        chunking_enabled: bool = False,
+        message_routing_mode: PartitionsRoutingMode = PartitionsRoutingMode.RoundRobinDistribution,
+        lazy_start_partitioned_producers: bool = False,
+        properties: dict[str, str] | None = None,
+        batching_type: BatchingType = BatchingType.Default,
+        encryption_key: str | None = None,
+        crypto_key_reader: CryptoKeyReader | None = None,
+        access_mode: ProducerAccessMode = ProducerAccessMode.Shared,
+        message_router: Callable[[Message[Any], int], int] | None = None,
+        *,
+        durability: str | None = None,
+    ) -> Producer[T]:
+        """Attach a producer to a topic, creating the topic if need be.
+
+        Args:
+            topic: ``name``, ``tenant/namespace/name`` or the full form with ``persistent://``.
+            producer_name: unique among the producers connected to the topic; default is a name made by the
+                store.
+            schema: encodes what is sent; default takes ``bytes``.
+            initial_sequence_id: the first automatic sequence id is one more. None and 0: what the store
+                remembers.
+            send_timeout_millis: accepted; a send waits for locks only, and those time out after 30 s.
+            compression_type: of whole entries. ``ZSTD`` and ``SNAPPY`` need the extra ``compression``.
+            max_pending_messages: most messages that may wait for the disk or in a batch; 0 for no limit.
+            max_pending_messages_across_partitions: accepted; a topic has one partition.
+            block_if_queue_full: wait at that limit instead of failing with `ProducerQueueIsFull`.
+            batching_enabled: collect messages and store them as one entry, which is up to 20 times as fast.
+            batching_max_messages: a batch is full at so many messages, more than 1.
+            batching_max_allowed_size_in_bytes: or at so many bytes of payload.
+            batching_max_publish_delay_ms: or when its first message is so old.
+            chunking_enabled: not built.
+            message_routing_mode: accepted: with one partition, round robin and single partition are the same.
+            lazy_start_partitioned_producers: accepted; a topic has one partition.
+            properties: of the producer, str to str.
+            batching_type: ``KeyBased`` makes one entry per key, which keeps Key_Shared consumers in order.
+            encryption_key: not built.
+            crypto_key_reader: not built.
+            access_mode: not built, but for ``Shared``.
+            message_router: not built.
+            durability: level of this producer instead of the client's. Not in ``pulsar-client``.
+
+        Raises:
+            ValueError: a wrong type or value.
+            NotImplementedError: an option whose feature is not built is set.
+            InvalidTopicName, TopicNotFound: see there.
+            ProducerBusy: a producer of that name is connected.
+            AlreadyClosed: the client is closed.
+        """
+        config = producer_config(_given(locals()))
+        with interrupts.translated:
+            session = ProducerSession(self._core, config)
+            publisher = Publisher(session, config)
+        self._core.add_publisher(publisher)
+        config.schema.attach_client(self)
+        return Producer(session, publisher)
+
+    def subscribe(
+        self,
+        topic: str | list[str] | re.Pattern[str],
+        subscription_name: str,
+        consumer_type: ConsumerType = ConsumerType.Exclusive,
+        schema: Schema[T] = _BYTES,
+        message_listener: Callable[[Consumer[T], Message[T]], object] | None = None,
+        receiver_queue_size: int = 1000,
+        max_total_receiver_queue_size_across_partitions: int = 50000,
+        consumer_name: str | None = None,
+        unacked_messages_timeout_ms: int | None = None,
+        broker_consumer_stats_cache_time_ms: int = 30000,
+        negative_ack_redelivery_delay_ms: int = 60000,
+        is_read_compacted: bool = False,
+        properties: dict[str, str] | None = None,
+        pattern_auto_discovery_period: int = 60,
+        initial_position: InitialPosition = InitialPosition.Latest,
+        crypto_key_reader: CryptoKeyReader | None = None,
+        replicate_subscription_state_enabled: bool = False,
+        max_pending_chunked_message: int = 10,
+        auto_ack_oldest_chunked_message_on_queue_full: bool = False,
+        start_message_id_inclusive: bool = False,
+        batch_receive_policy: ConsumerBatchReceivePolicy | None = None,
+        key_shared_policy: ConsumerKeySharedPolicy | None = None,
+        batch_index_ack_enabled: bool = False,
+        regex_subscription_mode: RegexSubscriptionMode = RegexSubscriptionMode.PersistentOnly,
+        dead_letter_policy: ConsumerDeadLetterPolicy | None = None,
+        crypto_failure_action: ConsumerCryptoFailureAction = ConsumerCryptoFailureAction.FAIL,
+        *,
+        ack_group_time_ms: int = 100,
+    ) -> Consumer[T]:
+        """Attach a consumer to a subscription, creating both topic and subscription if need be.
+
+        Args:
+            topic: as for `create_producer`. Lists and patterns are not built.
+            subscription_name: not empty.
+            consumer_type: ``Exclusive``, one consumer at a time; the others are not built.
+            schema: decodes `Message.value`; default gives ``bytes``.
+            message_listener: called as ``listener(consumer, message)`` on a listener thread, one message at a
+                time; it acknowledges. An exception it raises is logged.
+            receiver_queue_size: messages to fetch ahead; a batch is fetched whole. 0: one entry per receive.
+            max_total_receiver_queue_size_across_partitions: accepted; a topic has one partition.
+            consumer_name: default is ten random hexadecimal digits.
+            unacked_messages_timeout_ms: deliver again what is not acknowledged by then; at least 10,000, None
+                for never.
+            broker_consumer_stats_cache_time_ms: accepted; ``pulsar-client`` gives no access to these numbers
+                either.
+            negative_ack_redelivery_delay_ms: delay of `Consumer.negative_acknowledge`; at least 100 is used.
+            is_read_compacted: not built.
+            properties: of the consumer, str to str.
+            pattern_auto_discovery_period: not built.
+            initial_position: where a new subscription starts: behind the last message, or at the first.
+            crypto_key_reader: not built.
+            replicate_subscription_state_enabled: not built.
+            max_pending_chunked_message: not built.
+            auto_ack_oldest_chunked_message_on_queue_full: not built.
+            start_message_id_inclusive: `Consumer.seek` to an id delivers that message too.
+            batch_receive_policy: limits of `Consumer.batch_receive`; default 10 MiB and 100 ms.
+            key_shared_policy: not built.
+            batch_index_ack_enabled: acknowledge messages of a batch one by one, so that only the rest comes
+                again.
+            regex_subscription_mode: not built.
+            dead_letter_policy: not built.
+            crypto_failure_action: not built.
+            ack_group_time_ms: how long acknowledgements are collected before they are written; 0 writes each
+                at once. Not in ``pulsar-client``.
+
+        Raises:
+            ValueError: a wrong type or value.
+            NotImplementedError: an option whose feature is not built is set.
+            ConsumerBusy: another consumer holds the subscription.
+            InvalidConfiguration: the subscription name is empty.
+            InvalidTopicName, TopicNotFound, SubscriptionNotFound: see there.
+            AlreadyClosed: the client is closed.
+        """
+        config = consumer_config(_given(locals()))
+        with interrupts.translated:
+            consumer: Consumer[T] = Consumer(ConsumerCore(ConsumerSession(self._core, config)))
+        self._core.add_consumer(consumer)
+        config.schema.attach_client(self)
+        return consumer
+
+    def create_reader(
+        self,
+        topic: str,
+        start_message_id: MessageId,
+        schema: Schema[T] = _BYTES,
+        reader_listener: Callable[[Reader[T], Message[T]], object] | None = None,
+        receiver_queue_size: int = 1000,
+        reader_name: str | None = None,
+        subscription_role_prefix: str | None = None,
+        is_read_compacted: bool = False,
+        crypto_key_reader: CryptoKeyReader | None = None,
+        start_message_id_inclusive: bool = False,
+        crypto_failure_action: ConsumerCryptoFailureAction = ConsumerCryptoFailureAction.FAIL,
+    ) -> Reader[T]:
+        """Make a reader, creating the topic if need be.
+
+        Args:
+            topic: as for `create_producer`.
+            start_message_id: reading starts behind this message; `MessageId.earliest` for everything,
+                `MessageId.latest` for new messages only.
+            schema: decodes `Message.value`; default gives ``bytes``.
+            reader_listener: called as ``listener(reader, message)`` on a listener thread.
+            receiver_queue_size: messages to fetch ahead; a batch is fetched whole.
+            reader_name: default is random.
+            subscription_role_prefix: begins that random name.
+            is_read_compacted: not built.
+            crypto_key_reader: not built.
+            start_message_id_inclusive: start with that message; with ``latest``, with the last one there is.
+            crypto_failure_action: not built.
+
+        Raises:
+            ValueError: a wrong type or value.
+            NotImplementedError: an option whose feature is not built is set.
+            InvalidTopicName, TopicNotFound: see there.
+            AlreadyClosed: the client is closed.
+        """
+        config = reader_config(_given(locals()))
+        with interrupts.translated:
+            reader: Reader[T] = Reader(self._core, config)
+        self._core.add_consumer(reader)
+        config.schema.attach_client(self)
+        return reader
+
+    def create_table_view(
+        self, topic: str, subscription_name: str | None = None, schema: Schema[Any] = _BYTES
+    ) -> Any:
+        """Not built yet: raises NotImplementedError. A `Reader` and a dict do the same meanwhile."""
+        check_type(str, topic, "topic")
+        check_type_or_none(str, subscription_name, "subscription_name")
+        check_type(Schema, schema, "schema")
+        return refuse_unbuilt(True, "create_table_view()", "table views")
+
+    def get_topic_partitions(self, topic: str) -> list[str]:
+        """Return the names of the partitions of a topic: here, its full name alone. Creates nothing.
+
+        Raises:
+            InvalidTopicName: the text is not a topic name.
+            AlreadyClosed: the client is closed.
+
+        Example:
+            >>> client.get_topic_partitions("orders")
+            ['persistent://public/default/orders']
+        """
+        check_type(str, topic, "topic")
+        self._core.check_open()
+        return [TopicName.parse(topic).full]
+
+    def get_service_info(self) -> ServiceInfo:
+        """Return the URL of the store."""
+        return ServiceInfo(self._core.config.url.text)
+
+    def shutdown(self) -> None:
+        """Close the client at once if it is open; unlike `close`, this may be repeated."""
+        if not self._core.is_closed:
+            self.close()
+
+    def close(self) -> None:
+        """Close all producers (without flushing them), consumers and readers, and the store.
+
+        Raises:
+            AlreadyClosed: it was closed before.
+        """
+        with interrupts.translated:
+            self._core.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._core.is_closed:
+            return
+        try:
+            if kind is None:
+                with interrupts.translated:
+                    self._core.flush()
+        finally:
+            self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._core.config.url.root is None:
+            raise TypeError("a memory:// client cannot be pickled: its store is private; use a directory")
+        return _rebuild, (self._core.config.url.text, self._logger, self._core.config[1:])
+
+    def __repr__(self) -> str:
+        return f"<Client {self._core.config.url.text}{' closed' if self._core.is_closed else ''}>"
+
+
+def _given(arguments: dict[str, Any], *without: str) -> dict[str, Any]:
+    return {name: value for name, value in arguments.items() if name not in ("self", *without)}
+
+
+def _rebuild(url: str, logger: Any, rest: tuple[Any, ...]) -> Client:
+    durability, interval_ms, allow_network_fs, listener_threads = rest
+    return Client(
+        url,
+        message_listener_threads=listener_threads,
+        logger=logger,
+        durability=durability,
+        durability_interval_ms=interval_ms,
+        allow_network_fs=allow_network_fs,
+    )

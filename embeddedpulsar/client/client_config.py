@@ -1,0 +1,103 @@
+"""The options of a `Client`, checked."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, NamedTuple
+
+from embeddedpulsar.client.arguments import check_range, check_type, check_type_or_none
+from embeddedpulsar.client.network_options import Authentication, AutoClusterFailover, ServiceInfoProvider
+from embeddedpulsar.client.service_url import ServiceUrl
+
+DURABILITY_LEVELS = ("process", "interval", "flush")
+_DAY_MS = 24 * 3600 * 1000
+
+
+class ClientConfig(NamedTuple):
+    """What of a client's options matters for a local store. Immutable.
+
+    Attributes:
+        url: where the store is.
+        durability: level of producers that name none.
+        durability_interval_ms: time between flushes at level ``interval``.
+        allow_network_fs: whether a store on a network file system is opened.
+        listener_threads: threads that run message listeners.
+    """
+
+    url: ServiceUrl
+    durability: str = "process"
+    durability_interval_ms: int = 1000
+    allow_network_fs: bool = False
+    listener_threads: int = 1
+
+
+def client_config(
+    service_url: Any, options: dict[str, Any], durability: str, interval_ms: int, allow_network_fs: bool
+) -> ClientConfig:
+    """Check every argument of `Client` in the order ``pulsar-client`` does.
+
+    Args:
+        service_url: the first argument.
+        options: the arguments ``pulsar-client`` has too, by name.
+        durability: ours.
+        interval_ms: ours.
+        allow_network_fs: ours.
+
+    Raises:
+        ValueError: a wrong type or value.
+        NotImplementedError: addresses of clusters.
+    """
+    if isinstance(service_url, AutoClusterFailover | ServiceInfoProvider):
+        raise NotImplementedError(
+            f"{type(service_url).__name__} switches between clusters; this client opens one directory: "
+            "give it a path, file:///path or memory://"
+        )
+    if not isinstance(service_url, str | os.PathLike):
+        raise ValueError(
+            "Argument service_url is expected to be of type 'str', 'AutoClusterFailover' or "
+            "'ServiceInfoProvider'"
+        )
+    check_type_or_none(Authentication, options["authentication"], "authentication")
+    for name in _INTS:
+        check_type(int, options[name], name)
+    for name in _BOOLS:
+        check_type(bool, options[name], name)
+    for name in _TEXTS:
+        check_type_or_none(str, options[name], name)
+    check_durability(durability)
+    check_type(int, interval_ms, "durability_interval_ms")
+    check_range(interval_ms, "durability_interval_ms", 1, _DAY_MS)
+    check_type(bool, allow_network_fs, "allow_network_fs")
+    threads = options["message_listener_threads"]
+    return ClientConfig(
+        ServiceUrl.parse(service_url), durability, interval_ms, allow_network_fs, max(1, threads)
+    )
+
+
+def check_durability(durability: object) -> None:
+    """Refuse what is no durability level.
+
+    >>> check_durability("disk")
+    Traceback (most recent call last):
+    ValueError: Argument durability must be 'process', 'interval' or 'flush', not 'disk'
+    """
+    if durability not in DURABILITY_LEVELS:
+        raise ValueError(f"Argument durability must be 'process', 'interval' or 'flush', not {durability!r}")
+
+
+_INTS = (
+    "operation_timeout_seconds",
+    "connection_timeout_ms",
+    "io_threads",
+    "message_listener_threads",
+    "concurrent_lookup_requests",
+    "stats_interval_in_seconds",
+)
+_BOOLS = ("use_tls", "tls_allow_insecure_connection", "tls_validate_hostname")
+_TEXTS = (
+    "log_conf_file_path",
+    "tls_trust_certs_file_path",
+    "listener_name",
+    "tls_private_key_file_path",
+    "tls_certificate_file_path",
+)

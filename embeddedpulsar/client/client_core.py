@@ -1,0 +1,118 @@
+"""The working half of a client: the store, the threads, and what was made on them."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Protocol
+
+from embeddedpulsar.client.callbacks import CallbackThread
+from embeddedpulsar.client.listener import ListenerThreads
+from embeddedpulsar.exceptions import AlreadyClosed, PulsarException
+from embeddedpulsar.platform import threads
+from embeddedpulsar.platform.scheduler import Scheduler
+from embeddedpulsar.topic.store import Store
+
+if TYPE_CHECKING:
+    from embeddedpulsar.client.client_config import ClientConfig
+    from embeddedpulsar.client.client_log import ClientLog
+    from embeddedpulsar.client.publisher import Publisher
+    from embeddedpulsar.topic.topic import Topic
+
+
+class Closable(Protocol):
+    """A consumer or a reader."""
+
+    def close(self) -> None: ...
+
+
+class ClientCore:
+    """What producers, consumers and readers of one client share.
+
+    Role: owns one hold on the store, the timer thread, the callback thread and the listener threads, and
+    closes everything in the order of need. Threads start when they are first needed.
+
+    Attributes:
+        abandoned: publishers whose producer was dropped without being closed. Filled by finalizers, which may
+            run at any instruction and so do nothing else; emptied by the next call that opens a topic.
+    """
+
+    def __init__(self, config: ClientConfig, log: ClientLog) -> None:
+        self.config = config
+        self.log = log
+        self.is_closed = False
+        self.abandoned: deque[Publisher] = deque()
+        self._lock = threads.RLock()
+        self._publishers: dict[int, Publisher] = {}
+        self._consumers: dict[int, Closable] = {}
+        self.store = Store.open(
+            config.url.root or "memory://",
+            durability=config.durability,
+            allow_network_fs=config.allow_network_fs,
+        )
+        self.scheduler = Scheduler(self.store.clock)
+        self.callbacks = CallbackThread(log)
+        self.listeners = ListenerThreads(config.listener_threads, lambda: self.store.mailbox, log)
+
+    def open_topic(self, name: str) -> Topic:
+        """The topic of that name, made if need be and allowed."""
+        self.check_open()
+        while self.abandoned:
+            publisher = self.abandoned.popleft()
+            self.forget_publisher(publisher)
+            if not publisher.is_closed:
+                publisher.close()
+        return self.store.topic(name)
+
+    def check_open(self) -> None:
+        """Refuse a closed client."""
+        if self.is_closed:
+            raise AlreadyClosed("the client is closed; make a new one")
+
+    def wake(self) -> None:
+        """Let everything that waits in this process look again."""
+        self.store.mailbox.ring_self()
+
+    def add_publisher(self, publisher: Publisher) -> None:
+        """A producer was made."""
+        self._publishers[id(publisher)] = publisher
+
+    def forget_publisher(self, publisher: Publisher) -> None:
+        """A producer is closed."""
+        self._publishers.pop(id(publisher), None)
+
+    def add_consumer(self, consumer: Closable) -> None:
+        """A consumer or reader was made."""
+        self._consumers[id(consumer)] = consumer
+
+    def forget_consumer(self, consumer: Closable) -> None:
+        """A consumer or reader is closed."""
+        self._consumers.pop(id(consumer), None)
+
+    def flush(self) -> None:
+        """Store what waits in the batches of all producers."""
+        for publisher in list(self._publishers.values()):
+            if not publisher.is_closed:
+                publisher.flush_all()
+        self.callbacks.wait_done()
+
+    def close(self) -> None:
+        """Close what was made here, then the threads, then the hold on the store."""
+        try:
+            self._lock.acquire()
+            self.check_open()
+            self.is_closed = True
+        finally:
+            self._lock.release()
+        self.listeners.close()
+        for one in (*self._consumers.values(), *self._publishers.values()):
+            try:
+                one.close()
+            except AlreadyClosed:
+                continue  # by another thread meanwhile, or it is the parent's
+            except PulsarException:
+                self.log.exception("Closing %r failed", one)
+        self._consumers.clear()
+        self._publishers.clear()
+        self.callbacks.close()
+        self.scheduler.close()
+        self.store.release()

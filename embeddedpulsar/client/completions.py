@@ -1,0 +1,104 @@
+"""What follows the append of an entry: the disk where that is asked for, and the callbacks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from embeddedpulsar.client.outgoing import Outgoing, PlainWaiter
+
+if TYPE_CHECKING:
+    from embeddedpulsar.client.producer_session import ProducerSession
+
+# Callbacks that may wait for their turn before a sender waits for them. Large enough that the two threads
+# change places once in thousands of messages, small enough to bound memory.
+_CALLBACK_BACKLOG: Final = 8192
+
+
+class Completions:
+    """The entries of one producer that are appended and not yet answered for.
+
+    Role: the publisher hands entries over in the order of publishing, under its lock; the callback thread
+    finishes them in that order. Each counter has one writer, and the differences are what limits are about.
+
+    Attributes:
+        error: the first failure nobody was told about; `Producer.flush` raises it.
+        waits_for_disk: whether a message counts as sent only once it is on the disk.
+    """
+
+    __slots__ = (
+        "_callbacks",
+        "_durable",
+        "_handed",
+        "_session",
+        "_stored",
+        "_told",
+        "error",
+        "waits_for_disk",
+    )
+
+    def __init__(self, session: ProducerSession) -> None:
+        self.error: BaseException | None = None
+        self.waits_for_disk = session.durability == "flush"
+        self._session = session
+        self._callbacks = session.callbacks
+        self.reset()
+
+    def reset(self) -> None:
+        """Nothing is on its way."""
+        self._handed = self._told = 0  # messages whose callbacks were handed over, and were called
+        self._stored = self._durable = 0  # messages appended, and on the disk
+
+    @property
+    def pending(self) -> int:
+        """Messages that are appended and not yet on the disk; always 0 where nobody waits for that."""
+        return self._stored - self._durable if self.waits_for_disk else 0
+
+    def hand_over(self, out: Outgoing) -> None:
+        """Have an entry finished that was appended, or failed. Under the publisher's lock."""
+        callbacks = out.callbacks
+        if callbacks is None:
+            if out.error is not None:
+                self._note_failure(out.error)
+            if not self.waits_for_disk:
+                return
+        else:
+            for index, callback in enumerate(callbacks):
+                if isinstance(callback, PlainWaiter):
+                    callback.outgoing, callback.index = out, index
+                    callbacks[index] = None
+            self._handed += out.count
+        self._stored += out.count
+        was_awaited = callbacks is not None
+        self._callbacks.put(lambda: self._finish(out, was_awaited))
+
+    def _finish(self, out: Outgoing, was_awaited: bool) -> None:
+        """In the callback thread."""
+        if out.end_word and out.error is None:
+            try:
+                self._session.ledger.wait_durable(out.end_word)
+            except Exception as error:  # noqa: BLE001 - told to whoever sent the messages
+                out.error = error
+                if not was_awaited:
+                    self._note_failure(error)
+        self._durable += out.count
+        if was_awaited:
+            out.call_back(self._session.log)
+            self._told += out.count
+
+    def _note_failure(self, error: BaseException) -> None:
+        if self.error is None:
+            self.error = error
+
+    def catch_up(self) -> None:
+        """Let the callbacks come near the sender. Not under the publisher's lock."""
+        if self._handed - self._told > _CALLBACK_BACKLOG:
+            self._callbacks.wait_done()
+
+    def wait(self) -> None:
+        """Wait until everything handed over is finished; in the callback thread itself, do not wait."""
+        self._callbacks.wait_done()
+
+    @property
+    def can_wait(self) -> bool:
+        """Whether the caller is another thread than the one it would wait for."""
+        return not self._callbacks.is_current

@@ -1,0 +1,238 @@
+"""The options of a consumer and of a reader, checked."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from embeddedpulsar.client.arguments import check_range, check_type, check_type_or_none, refuse_unbuilt
+from embeddedpulsar.client.network_options import CryptoKeyReader
+from embeddedpulsar.client.producer_config import INT32_MAX
+from embeddedpulsar.enums import (
+    ConsumerCryptoFailureAction,
+    ConsumerType,
+    InitialPosition,
+    RegexSubscriptionMode,
+)
+from embeddedpulsar.exceptions import InvalidConfiguration
+from embeddedpulsar.message_id import MessageId
+from embeddedpulsar.policies import (
+    BatchReceivePolicy,
+    ConsumerBatchReceivePolicy,
+    ConsumerDeadLetterPolicy,
+    ConsumerKeySharedPolicy,
+)
+from embeddedpulsar.schema import Schema
+
+_SHORTEST_ACK_TIMEOUT_MS = 10_000
+_SHORTEST_NACK_DELAY_MS = 100
+_DEFAULT_BATCH_RECEIVE = BatchReceivePolicy()
+
+
+class ConsumerConfig(NamedTuple):
+    """What of a consumer's options matters on one topic. Immutable.
+
+    Attributes:
+        topic: the topic.
+        subscription_name: the subscription.
+        name: explicit consumer name, or None.
+        receiver_queue_size: most messages fetched ahead (a batch is fetched whole); 0 fetches one entry at a
+            time.
+        ack_timeout_ms: time after which an unacknowledged message comes back; 0 for never.
+        nack_delay_ms: time after which a negatively acknowledged message comes back.
+        ack_group_time_ms: how long acknowledgements are collected; 0 writes each at once.
+    """
+
+    topic: str
+    subscription_name: str
+    consumer_type: ConsumerType
+    schema: Schema[Any]
+    listener: Any
+    receiver_queue_size: int
+    name: str | None
+    ack_timeout_ms: int
+    nack_delay_ms: int
+    initial_position: InitialPosition
+    start_inclusive: bool
+    batch_receive: BatchReceivePolicy
+    batch_index_ack: bool
+    ack_group_time_ms: int
+    properties: dict[str, str]
+
+
+class ReaderConfig(NamedTuple):
+    """What of a reader's options matters on one topic. Immutable."""
+
+    topic: str
+    start: MessageId
+    schema: Schema[Any]
+    listener: Any
+    receiver_queue_size: int
+    name: str | None
+    role_prefix: str | None
+    start_inclusive: bool
+
+
+def consumer_config(options: dict[str, Any]) -> ConsumerConfig:
+    """Check the arguments of `Client.subscribe`, given by name.
+
+    Raises:
+        ValueError: a wrong type or value.
+        InvalidConfiguration: an empty subscription name.
+        NotImplementedError: an option whose feature is not built.
+    """
+    _check_consumer_types(options)
+    _check_consumer_values(options)
+    _refuse_unbuilt(options)
+    policy = options["batch_receive_policy"]
+    return ConsumerConfig(
+        topic=options["topic"],
+        subscription_name=options["subscription_name"],
+        consumer_type=options["consumer_type"],
+        schema=options["schema"],
+        listener=options["message_listener"] or None,
+        receiver_queue_size=options["receiver_queue_size"],
+        name=options["consumer_name"] or None,
+        ack_timeout_ms=options["unacked_messages_timeout_ms"] or 0,
+        nack_delay_ms=max(options["negative_ack_redelivery_delay_ms"], _SHORTEST_NACK_DELAY_MS),
+        initial_position=options["initial_position"],
+        start_inclusive=options["start_message_id_inclusive"],
+        batch_receive=policy.policy() if policy is not None else _DEFAULT_BATCH_RECEIVE,
+        batch_index_ack=options["batch_index_ack_enabled"],
+        ack_group_time_ms=options["ack_group_time_ms"],
+        properties=dict(options["properties"] or {}),
+    )
+
+
+def _check_consumer_types(options: dict[str, Any]) -> None:
+    """In the order of ``pulsar-client``, so that the first complaint is the same."""
+    for name, kind, optional in _CONSUMER_TYPES:
+        (check_type_or_none if optional else check_type)(kind, options[name], name)
+    check_type_or_none(ConsumerDeadLetterPolicy, options["dead_letter_policy"], "dead_letter_policy")
+    check_type(int, options["ack_group_time_ms"], "ack_group_time_ms")
+    topic = options["topic"]
+    if not isinstance(topic, str | list) and not hasattr(topic, "pattern"):
+        raise ValueError("Argument 'topic' is expected to be of a type between (str, list, re.pattern)")
+
+
+def _check_consumer_values(options: dict[str, Any]) -> None:
+    timeout_ms = options["unacked_messages_timeout_ms"] or 0
+    if timeout_ms and timeout_ms < _SHORTEST_ACK_TIMEOUT_MS:
+        raise ValueError(
+            "Consumer Config Exception: Unacknowledged message timeout should be greater than 10 seconds."
+        )
+    check_range(options["receiver_queue_size"], "receiver_queue_size", 0, INT32_MAX)
+    check_range(options["ack_group_time_ms"], "ack_group_time_ms", 0, INT32_MAX)
+    for name, value in (options["properties"] or {}).items():
+        check_type(str, name, "properties")
+        check_type(str, value, "properties")
+    if not options["subscription_name"]:
+        raise InvalidConfiguration("subscription_name is empty; name the subscription")
+
+
+def _refuse_unbuilt(options: dict[str, Any]) -> None:
+    topic = options["topic"]
+    refuse_unbuilt(isinstance(topic, list), "a list of topics", "consumers of several topics")
+    refuse_unbuilt(not isinstance(topic, str | list), "a pattern as topic", "pattern subscriptions")
+    kind = options["consumer_type"]
+    refuse_unbuilt(kind != ConsumerType.Exclusive, f"consumer_type={kind.name}", f"{kind.name} subscriptions")
+    refuse_unbuilt(options["is_read_compacted"], "is_read_compacted", "topic compaction")
+    refuse_unbuilt(options["crypto_key_reader"], "crypto_key_reader", "end-to-end encryption")
+    refuse_unbuilt(
+        options["crypto_failure_action"] != ConsumerCryptoFailureAction.FAIL,
+        "crypto_failure_action",
+        "end-to-end encryption",
+    )
+    refuse_unbuilt(
+        options["replicate_subscription_state_enabled"],
+        "replicate_subscription_state_enabled",
+        "replication between stores",
+    )
+    refuse_unbuilt(
+        options["auto_ack_oldest_chunked_message_on_queue_full"],
+        "auto_ack_oldest_chunked_message_on_queue_full",
+        "chunking of large messages",
+    )
+    refuse_unbuilt(
+        options["max_pending_chunked_message"] != 10,
+        "max_pending_chunked_message",
+        "chunking of large messages",
+    )
+    refuse_unbuilt(options["key_shared_policy"], "key_shared_policy", "KeyShared subscriptions")
+    refuse_unbuilt(options["dead_letter_policy"], "dead_letter_policy", "dead letter topics")
+    refuse_unbuilt(
+        options["regex_subscription_mode"] != RegexSubscriptionMode.PersistentOnly,
+        "regex_subscription_mode",
+        "pattern subscriptions",
+    )
+    refuse_unbuilt(
+        options["pattern_auto_discovery_period"] != 60,
+        "pattern_auto_discovery_period",
+        "pattern subscriptions",
+    )
+
+
+def reader_config(options: dict[str, Any]) -> ReaderConfig:
+    """Check the arguments of `Client.create_reader`, given by name.
+
+    Raises:
+        ValueError: a wrong type or value.
+        NotImplementedError: an option whose feature is not built.
+    """
+    for name, kind, optional in _READER_TYPES:
+        (check_type_or_none if optional else check_type)(kind, options[name], name)
+    check_range(options["receiver_queue_size"], "receiver_queue_size", 0, INT32_MAX)
+    refuse_unbuilt(options["is_read_compacted"], "is_read_compacted", "topic compaction")
+    refuse_unbuilt(options["crypto_key_reader"], "crypto_key_reader", "end-to-end encryption")
+    refuse_unbuilt(
+        options["crypto_failure_action"] != ConsumerCryptoFailureAction.FAIL,
+        "crypto_failure_action",
+        "end-to-end encryption",
+    )
+    return ReaderConfig(
+        topic=options["topic"],
+        start=options["start_message_id"],
+        schema=options["schema"],
+        listener=options["reader_listener"] or None,
+        receiver_queue_size=options["receiver_queue_size"],
+        name=options["reader_name"] or None,
+        role_prefix=options["subscription_role_prefix"] or None,
+        start_inclusive=options["start_message_id_inclusive"],
+    )
+
+
+_CONSUMER_TYPES: tuple[tuple[str, type[Any], bool], ...] = (
+    ("subscription_name", str, False),
+    ("consumer_type", ConsumerType, False),
+    ("schema", Schema, False),
+    ("receiver_queue_size", int, False),
+    ("max_total_receiver_queue_size_across_partitions", int, False),
+    ("consumer_name", str, True),
+    ("unacked_messages_timeout_ms", int, True),
+    ("broker_consumer_stats_cache_time_ms", int, False),
+    ("negative_ack_redelivery_delay_ms", int, False),
+    ("pattern_auto_discovery_period", int, False),
+    ("is_read_compacted", bool, False),
+    ("properties", dict, True),
+    ("initial_position", InitialPosition, False),
+    ("crypto_key_reader", CryptoKeyReader, True),
+    ("max_pending_chunked_message", int, False),
+    ("auto_ack_oldest_chunked_message_on_queue_full", bool, False),
+    ("start_message_id_inclusive", bool, False),
+    ("batch_receive_policy", ConsumerBatchReceivePolicy, True),
+    ("key_shared_policy", ConsumerKeySharedPolicy, True),
+    ("batch_index_ack_enabled", bool, False),
+    ("regex_subscription_mode", RegexSubscriptionMode, False),
+    ("crypto_failure_action", ConsumerCryptoFailureAction, False),
+)
+_READER_TYPES: tuple[tuple[str, type[Any], bool], ...] = (
+    ("topic", str, False),
+    ("start_message_id", MessageId, False),
+    ("schema", Schema, False),
+    ("receiver_queue_size", int, False),
+    ("reader_name", str, True),
+    ("subscription_role_prefix", str, True),
+    ("is_read_compacted", bool, False),
+    ("crypto_key_reader", CryptoKeyReader, True),
+    ("start_message_id_inclusive", bool, False),
+    ("crypto_failure_action", ConsumerCryptoFailureAction, False),
+)

@@ -1,0 +1,202 @@
+"""The working half of a consumer: fetching, acknowledging, rewinding."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from embeddedpulsar.client.ack_grouping_tracker import AckGroupingTracker
+from embeddedpulsar.client.batch_receive import BatchReceiver
+from embeddedpulsar.client.consumer_session import resolve
+from embeddedpulsar.client.delivery import Delivery
+from embeddedpulsar.client.listener import ListenerTarget
+from embeddedpulsar.client.negative_acks_tracker import NegativeAcksTracker
+from embeddedpulsar.client.receiver_queue import ReceiverQueue
+from embeddedpulsar.client.unacked_message_tracker import UnackedMessageTracker
+from embeddedpulsar.exceptions import InvalidConfiguration
+from embeddedpulsar.platform import fork
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from embeddedpulsar.client.consumer_session import ConsumerSession
+    from embeddedpulsar.message import Message
+    from embeddedpulsar.message_id import MessageId
+
+Position = tuple[int, int]
+
+
+class ConsumerCore:
+    """Everything of one consumer but its public face.
+
+    Role: keeps the queue, the trackers and the attachment in step. Lock order: `queue.lock`, then the lock of
+    the acknowledgement tracker, then the subscription's.
+
+    Invariants: acknowledgements reach the subscription before any rewind, so that nothing acknowledged is
+    delivered again. A rewind empties the queue, so messages come in order and once.
+
+    After a fork the child's copy is closed: the attachment stays the parent's.
+    """
+
+    def __init__(self, session: ConsumerSession) -> None:
+        config = session.config
+        self.session = session
+        self.config = config
+        self.listener: ListenerTarget | None = None
+        self.acks = AckGroupingTracker(
+            session.attachment,
+            config.ack_group_time_ms,
+            config.batch_index_ack,
+            session.call_later,
+            session.client.log,
+        )
+        self.queue = ReceiverQueue(
+            session.attachment.read, config.receiver_queue_size, session.origin, self.acks.track
+        )
+        self.delivery = Delivery(self.queue, session.ledger, session.monotonic)
+        self.nacks = NegativeAcksTracker(
+            config.nack_delay_ms, self._redeliver_due, session.call_later, session.monotonic
+        )
+        self.unacked: UnackedMessageTracker | None = None
+        self.take: Callable[[], Message[Any]] = self.queue.take
+        if config.ack_timeout_ms:
+            self.unacked = UnackedMessageTracker(
+                config.ack_timeout_ms, self._redeliver_due, session.call_later
+            )
+            self.take = self._take_tracked
+            self.acks.quick = False
+        self.acks.on_done = self._note_done
+        self.batches = BatchReceiver(
+            self.delivery,
+            self.take,
+            self.queue.messages.appendleft,
+            config.batch_receive,
+            config.receiver_queue_size,
+            session.monotonic,
+        )
+        fork.register(self)
+
+    # -- receiving ---------------------------------------------------------------------------------------
+
+    def _take_tracked(self) -> Message[Any]:
+        message = self.queue.messages.popleft()
+        entry = message._entry
+        if self.unacked is not None:
+            self.unacked.add((entry.ledger_id, entry.entry_id))
+        return message
+
+    def check_can_receive(self, timeout_millis: int | None) -> None:
+        """Refuse what ``pulsar-client`` refuses."""
+        self.delivery.check_open()
+        if self.config.listener is not None:
+            raise InvalidConfiguration("this consumer has a listener, which gets the messages")
+        if timeout_millis is not None and self.config.receiver_queue_size == 0:
+            raise InvalidConfiguration("receive() takes no timeout with receiver_queue_size=0")
+
+    def listen(self, owner: object) -> None:
+        """Begin to call the listener, with ``owner`` as its first argument."""
+        session = self.session
+        client = session.client
+        self.listener = ListenerTarget(
+            owner, self.config.listener, session.ledger, self.delivery, self.take, client.log
+        )
+        client.listeners.add(self.listener)
+
+    # -- giving back -------------------------------------------------------------------------------------
+
+    def _note_done(self, position: Position) -> None:
+        self.nacks.discard(position)
+        if self.unacked is not None:
+            self.unacked.discard(position)
+
+    def _redeliver_due(self, positions: list[Position]) -> bool:
+        """A delay has passed. Positions acknowledged since are no reason to rewind."""
+        done = set(self.acks.done)
+        if not self.delivery.closed_text and any(position not in done for position in positions):
+            self.redeliver()
+            return True
+        return False
+
+    def redeliver(self) -> None:
+        """Have everything unacknowledged delivered again, in order."""
+        self.acks.flush()
+        queue = self.queue
+        try:
+            queue.lock.acquire()
+            self.delivery.check_open()
+            self.session.attachment.redeliver()
+            self._start_over()
+        finally:
+            queue.lock.release()
+        self.session.client.wake()
+
+    def negative_acknowledge(self, ledger: int, entry: int) -> None:
+        """Have an entry delivered again after the delay."""
+        if ledger < 0 or entry < 0:
+            return
+        if self.unacked is not None:
+            self.unacked.discard((ledger, entry))
+        self.nacks.add((ledger, entry))
+
+    # -- moving ------------------------------------------------------------------------------------------
+
+    def seek(self, target: MessageId | int) -> None:
+        """Move the subscription."""
+        self.acks.flush()
+        queue = self.queue
+        attachment = self.session.attachment
+        try:
+            queue.lock.acquire()
+            self.delivery.check_open()
+            if isinstance(target, int):
+                attachment.seek_time(target)
+                self._start_over()
+            else:
+                position, inclusive, first = resolve(self.session.ledger, target, self.config.start_inclusive)
+                attachment.seek(position, inclusive)
+                self._start_over()
+                queue.start_within(position.ledger_id, position.entry_id, first)
+        finally:
+            queue.lock.release()
+        self.session.client.wake()
+
+    def _start_over(self) -> None:
+        self.queue.clear()
+        self.acks.reset()
+        self.nacks.clear()
+        if self.unacked is not None:
+            self.unacked.clear()
+
+    # -- leaving -----------------------------------------------------------------------------------------
+
+    def unsubscribe(self) -> None:
+        """Delete the subscription, and close."""
+        self.delivery.check_open()
+        self.session.subscription.unsubscribe(self.session.attachment)
+        self._shut("the consumer has unsubscribed")
+
+    def close(self) -> None:
+        """Write what was acknowledged, leave the subscription, and let the rest come back to others."""
+        self.delivery.check_open()
+        try:
+            self.acks.flush()
+        finally:
+            self._shut("the consumer is closed; subscribe again")
+            self.session.attachment.detach()
+
+    def _shut(self, text: str) -> None:
+        self.acks.close()
+        self.delivery.close(text)
+        self._start_over()
+        if self.listener is not None:
+            self.session.client.listeners.remove(self.listener)
+        self.session.client.wake()
+
+    def after_fork_in_child(self) -> None:
+        """The attachment, and what was fetched, stay the parent's."""
+        self.acks.close()
+        self.queue.after_fork_in_child()
+        if not self.delivery.closed_text:
+            self.delivery.closed_text = (
+                f"the consumer {self.session.consumer_name} belongs to the parent of this forked process; "
+                "subscribe in the child"
+            )

@@ -1,0 +1,112 @@
+"""What a consumer needs of the world around it: its subscription, its client, and the time."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from embeddedpulsar.enums import InitialPosition
+from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
+from embeddedpulsar.message_id import MessageId, make
+
+if TYPE_CHECKING:
+    from embeddedpulsar.client.client_core import ClientCore
+    from embeddedpulsar.client.consumer_config import ConsumerConfig
+    from embeddedpulsar.format.entry import EntryView
+    from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
+
+LARGEST_ID = 0x7FFFFFFFFFFFFFFF
+
+
+class MessageOrigin:
+    """What the messages of one consumer have in common; see `message.Origin`."""
+
+    __slots__ = ("partition", "schema", "topic_name")
+
+    def __init__(self, topic_name: str, schema: Any, partition: int) -> None:
+        self.topic_name = topic_name
+        self.schema = schema
+        self.partition = partition
+
+
+class ConsumerSession:
+    """One attachment of a consumer to its subscription.
+
+    Role: the only place where the consumer's side of the client touches `Topic` and `Subscription`.
+    """
+
+    def __init__(self, core: ClientCore, config: ConsumerConfig) -> None:
+        topic = core.open_topic(config.topic)
+        store = core.store
+        self.client = core
+        self.config = config
+        self.topic_name = topic.name
+        self.consumer_name = config.name or os.urandom(5).hex()
+        self.ledger: ManagedLedger = topic.ledger
+        self.monotonic = store.clock.monotonic
+        self.call_later = core.scheduler.call_later
+        self.origin = MessageOrigin(topic.name, config.schema, -1)
+        initial = last_or_start(self.ledger)
+        if config.initial_position == InitialPosition.Earliest:
+            initial = BEFORE_FIRST
+        self.subscription = topic.subscription(config.subscription_name, True, initial)
+        self.attachment = self.subscription.attach(
+            self.consumer_name, config.consumer_type, store.mailbox.uuid
+        )
+
+
+def last_or_start(ledger: ManagedLedger) -> Position:
+    """The position of the last entry, or the one before all entries of an empty topic."""
+    return ledger.last_position() or BEFORE_FIRST
+
+
+def read_entry(ledger: ManagedLedger, position: Position) -> EntryView | None:
+    """Read one entry; None if it is not there any more."""
+    views = ledger.cursor(position, inclusive=True).read(1, 1 << 30, 1)
+    if views and (views[0].ledger_id, views[0].entry_id) == position:
+        return views[0]
+    return None
+
+
+def last_message_id(ledger: ManagedLedger, partition: int) -> MessageId:
+    """The id of the last message; of an empty topic, one that precedes every message."""
+    position = ledger.last_position()
+    if position is None or position.entry_id < 0:
+        return make(-1 if position is None else position.ledger_id, -1, -1, partition, 0)
+    view = read_entry(ledger, position)
+    if view is None or not view.batched:
+        return make(position.ledger_id, position.entry_id, -1, partition, 0)
+    return make(position.ledger_id, position.entry_id, view.count - 1, partition, view.count)
+
+
+def resolve(ledger: ManagedLedger, message_id: MessageId, inclusive: bool) -> tuple[Position, bool, int]:
+    """Where reading starts that begins at, or behind, a message.
+
+    Returns:
+        A position, whether the entry there is to be read, and the first message of it (0 for all).
+    """
+    target, _, index, size = (
+        message_id._ledger,
+        message_id._entry,
+        message_id._batch_index,
+        message_id._batch_size,
+    )
+    position = Position(target, message_id._entry)
+    if target < 0:
+        return BEFORE_FIRST, False, 0
+    if target == LARGEST_ID:
+        last = last_or_start(ledger)
+        if not inclusive or last.entry_id < 0:
+            return last, False, 0
+        view = read_entry(ledger, last)
+        return last, True, view.count - 1 if view is not None else 0
+    if index < 0:
+        return position, inclusive, 0
+    first = index if inclusive else index + 1
+    if not inclusive:
+        if not size:
+            view = read_entry(ledger, position)
+            size = view.count if view is not None else 0
+        if first >= size > 0:
+            return position, False, 0
+    return position, True, first

@@ -1,0 +1,85 @@
+"""Waiting for messages, shared by consumers and readers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from embeddedpulsar.exceptions import AlreadyClosed, Timeout
+
+if TYPE_CHECKING:
+    from embeddedpulsar.client.receiver_queue import ReceiverQueue
+    from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
+    from embeddedpulsar.message import Message
+
+# A wake-up may be lost with the process that should have sent it; then this is how long it takes.
+_BACK_STOP_S: Final = 0.1
+
+
+class Delivery:
+    """Blocks until the queue has a message.
+
+    Role: the slow path of every receive. It reads the tail first, then fills the queue, then waits for a tail
+    that differs, so an append between the steps is never slept through.
+
+    Any number of threads may wait. `close` wakes them within 100 ms; so does Ctrl-C at once, and a signal
+    handler runs when its signal arrives.
+    """
+
+    __slots__ = ("_ledger", "_monotonic", "_queue", "closed_text")
+
+    def __init__(self, queue: ReceiverQueue, ledger: ManagedLedger, monotonic: Callable[[], float]) -> None:
+        self._queue = queue
+        self._ledger = ledger
+        self._monotonic = monotonic
+        self.closed_text = ""
+
+    def check_open(self) -> None:
+        """Refuse a closed consumer or reader."""
+        if self.closed_text:
+            raise AlreadyClosed(self.closed_text)
+
+    def wait(self, take: Callable[[], Message[Any]], timeout_ms: int | None) -> Message[Any]:
+        """Take a message, waiting for it.
+
+        Raises:
+            Timeout: there was none within ``timeout_ms``.
+            AlreadyClosed: the consumer or reader is closed, or was closed meanwhile.
+        """
+        deadline = None if timeout_ms is None else self._monotonic() + timeout_ms / 1000
+        while True:
+            tail = self._ledger.tail
+            message = self.poll(take)
+            if message is not None:
+                return message
+            left = _BACK_STOP_S
+            if deadline is not None:
+                left = min(left, deadline - self._monotonic())
+                if left <= 0:
+                    raise Timeout(f"no message within {timeout_ms} ms")
+            self._ledger.wait(tail, left)
+
+    def poll(self, take: Callable[[], Message[Any]]) -> Message[Any] | None:
+        """Take a message if there is one, fetching as needed; None if there is none."""
+        queue = self._queue
+        try:
+            queue.lock.acquire()
+            while True:
+                self.check_open()
+                try:
+                    return take()
+                except IndexError:
+                    if not queue.fill():
+                        return None
+        finally:
+            queue.lock.release()
+
+    def close(self, text: str) -> None:
+        """Let every later call fail with ``text``."""
+        queue = self._queue
+        try:
+            queue.lock.acquire()
+            self.closed_text = text
+            queue.clear()
+        finally:
+            queue.lock.release()

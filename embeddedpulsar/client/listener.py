@@ -1,0 +1,145 @@
+"""The threads on which a client runs message listeners."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from embeddedpulsar.exceptions import AlreadyClosed
+from embeddedpulsar.platform import fork, threads
+
+if TYPE_CHECKING:
+    from embeddedpulsar.client.client_log import ClientLog
+    from embeddedpulsar.client.delivery import Delivery
+    from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
+    from embeddedpulsar.message import Message
+    from embeddedpulsar.platform.mailbox import Mailbox
+
+_IN_A_ROW: Final = 100
+_BACK_STOP_S: Final = 0.1
+
+
+class ListenerTarget:
+    """A consumer or reader with a listener, as its listener thread sees it."""
+
+    __slots__ = ("_delivery", "_listener", "_log", "_owner", "_take", "is_paused", "ledger")
+
+    def __init__(
+        self,
+        owner: object,
+        listener: Callable[[Any, Any], object],
+        ledger: ManagedLedger,
+        delivery: Delivery,
+        take: Callable[[], Message[Any]],
+        log: ClientLog,
+    ) -> None:
+        self.ledger = ledger
+        self.is_paused = False
+        self._owner = owner
+        self._listener = listener
+        self._delivery = delivery
+        self._take = take
+        self._log = log
+
+    def run(self, most: int) -> bool:
+        """Call the listener for up to ``most`` messages, and return whether there was any."""
+        for count in range(most):
+            if self.is_paused or self._delivery.closed_text:
+                return count > 0
+            message = self._delivery.poll(self._take)
+            if message is None:
+                return count > 0
+            try:
+                self._listener(self._owner, message)
+            except BaseException:  # noqa: BLE001 - the user's code; the thread serves others too
+                self._log.exception("The listener of %r failed on %r", self._owner, message)
+        return True
+
+
+class ListenerThreads:
+    """Delivers messages to listeners on ``message_listener_threads`` daemon threads, one by default.
+
+    Role: each consumer with a listener belongs to one thread for life, so its messages come one at a time and
+    in order; consumers that share a thread take turns of 100 messages. A thread starts with its first
+    consumer and sleeps when none has messages.
+
+    Thread-safe. After a fork the child has none: consumers stay with the parent.
+    """
+
+    def __init__(self, count: int, mailbox: Callable[[], Mailbox], log: ClientLog) -> None:
+        self._mailbox = mailbox
+        self._log = log
+        self._count = count
+        self._reset()
+        fork.register(self)
+
+    def _reset(self) -> None:
+        self._lock = threads.RLock()
+        self._groups: list[list[ListenerTarget]] = []
+        self._next = 0
+        self._closed = False
+
+    def add(self, target: ListenerTarget) -> None:
+        """Begin to deliver."""
+        try:
+            self._lock.acquire()
+            if len(self._groups) < self._count:
+                group: list[ListenerTarget] = [target]
+                self._groups.append(group)
+                threads.start_daemon(lambda: self._run(group), f"listener-{len(self._groups)}")
+            else:
+                self._groups[self._next % self._count].append(target)
+                self._next += 1
+        finally:
+            self._lock.release()
+        self.wake()
+
+    def remove(self, target: ListenerTarget) -> None:
+        """Deliver no more; a call that runs ends on its own."""
+        try:
+            self._lock.acquire()
+            for group in self._groups:
+                if target in group:
+                    group.remove(target)
+        finally:
+            self._lock.release()
+
+    def wake(self) -> None:
+        """Let the threads look again: a listener was resumed, or removed."""
+        self._mailbox().ring_self()
+
+    def close(self) -> None:
+        """End the threads as soon as the listeners that run return."""
+        self._closed = True
+        if self._groups:
+            self.wake()
+
+    def after_fork_in_child(self) -> None:
+        """The parent's listeners stay the parent's."""
+        self._reset()
+
+    def _run(self, group: list[ListenerTarget]) -> None:
+        while not self._closed:
+            try:
+                self._turn(group)
+            except AlreadyClosed:
+                return  # the store is closed, and everything on it
+            except Exception:  # noqa: BLE001 - the thread serves others too
+                self._log.exception("A listener thread failed, and goes on")
+
+    def _turn(self, group: list[ListenerTarget]) -> None:
+        """One turn for every consumer, or one nap."""
+        mailbox = self._mailbox()
+        seen = mailbox.generation
+        tails: list[tuple[Any, int]] = []
+        had_any = False
+        for target in list(group):
+            ledger = target.ledger
+            tails.append((ledger, ledger.tail))
+            had_any |= target.run(_IN_A_ROW)
+        if had_any or self._closed:
+            return
+        for ledger, tail in tails:
+            if not ledger.arm(tail):
+                return
+        mailbox.wait(seen, _BACK_STOP_S)

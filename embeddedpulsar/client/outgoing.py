@@ -1,0 +1,99 @@
+"""One encoded entry on its way into the topic, and who waits for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from embeddedpulsar.enums import Result
+from embeddedpulsar.exceptions import result_of
+from embeddedpulsar.message_id import MessageId, make
+
+if TYPE_CHECKING:
+    from embeddedpulsar.client.client_log import ClientLog
+    from embeddedpulsar.format.entry import EncodedEntry
+
+SendCallback = Callable[[Result, MessageId], object]
+
+
+class PlainWaiter:
+    """Stands in the place of a callback for a synchronous send of a batching producer."""
+
+    __slots__ = ("index", "outgoing")
+
+    def __init__(self) -> None:
+        self.outgoing: Outgoing | None = None
+        self.index = -1
+
+    def __call__(self, result: object, message_id: object) -> None:
+        """Never called: its fields are filled instead."""
+
+
+class Outgoing:
+    """An entry between its encoding and the last callback of its messages.
+
+    Invariants: `callbacks` is as long as the entry has messages, or None when nobody asked. The thread that
+    publishes sets exactly one of `error` and (`ledger`, `entry`) before it hands the object on; afterwards
+    only the callback thread touches it.
+
+    Attributes:
+        first: sequence id of the first message, which with the producer's name identifies the entry.
+        last: sequence id of the last message.
+        attempted: an append was begun, and an interrupt may have left its outcome unknown.
+        end_word: what to wait for where the producer's level asks for a flush; 0 for nothing.
+    """
+
+    __slots__ = (
+        "attempted",
+        "batched",
+        "callbacks",
+        "count",
+        "encoded",
+        "end_word",
+        "entry",
+        "error",
+        "first",
+        "last",
+        "ledger",
+    )
+
+    def __init__(
+        self,
+        encoded: EncodedEntry | None,
+        count: int,
+        first: int,
+        last: int,
+        callbacks: list[SendCallback | None] | None,
+        batched: bool,
+        error: BaseException | None = None,
+    ) -> None:
+        self.encoded = encoded
+        self.count = count
+        self.first = first
+        self.last = last
+        self.callbacks = callbacks
+        self.batched = batched
+        self.error = error
+        self.attempted = False
+        self.ledger = self.entry = -1
+        self.end_word = 0
+
+    def __repr__(self) -> str:
+        state = repr(self.error) if self.error else f"{self.ledger}:{self.entry}"
+        return f"<Outgoing {self.count} messages from {self.first}, {state}>"
+
+    def call_back(self, log: ClientLog) -> None:
+        """Tell everybody who asked, in the order of the messages. An exception of theirs is logged."""
+        callbacks, self.callbacks = self.callbacks, None
+        if callbacks is None:
+            return
+        result = Result.Ok if self.error is None else result_of(self.error)
+        ledger, entry, size = self.ledger, self.entry, self.count
+        batched = self.batched and self.error is None
+        for index, callback in enumerate(callbacks):
+            if callback is None:
+                continue
+            try:
+                callback(result, make(ledger, entry, index if batched else -1, -1, size if batched else 0))
+            except BaseException:
+                log.exception("A send callback failed: %r", callback)

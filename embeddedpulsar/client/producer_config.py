@@ -1,0 +1,140 @@
+"""The options of a producer, checked."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from embeddedpulsar.client.arguments import check_range, check_type, check_type_or_none, refuse_unbuilt
+from embeddedpulsar.client.client_config import check_durability
+from embeddedpulsar.client.network_options import CryptoKeyReader
+from embeddedpulsar.enums import BatchingType, CompressionType, PartitionsRoutingMode, ProducerAccessMode
+from embeddedpulsar.schema import Schema
+
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+
+
+class ProducerConfig(NamedTuple):
+    """What of a producer's options matters on one topic. Immutable; defaults are those of ``pulsar-client``.
+
+    Attributes:
+        name: explicit name, or None for one the store makes.
+        initial_sequence_id: id before the first automatic one; None for -1, or what the store remembers.
+        send_timeout_ms: longest wait of a send; 0 waits for ever.
+        max_pending_messages: most messages not stored yet; 0 for no limit.
+        batching: whether messages wait for others.
+        key_based: whether a batch holds one key only.
+        durability: level of this producer, or None for the client's.
+    """
+
+    topic: str
+    schema: Schema[Any]
+    name: str | None = None
+    initial_sequence_id: int | None = None
+    send_timeout_ms: int = 30000
+    compression: int = 0
+    max_pending_messages: int = 1000
+    block_if_queue_full: bool = False
+    batching: bool = False
+    batching_max_messages: int = 1000
+    batching_max_bytes: int = 128 * 1024
+    batching_max_delay_ms: int = 10
+    key_based: bool = False
+    properties: dict[str, str] | None = None
+    durability: str | None = None
+
+
+def producer_config(options: dict[str, Any]) -> ProducerConfig:
+    """Check the arguments of `Client.create_producer`, given by name.
+
+    Raises:
+        ValueError: a wrong type or value.
+        NotImplementedError: an option whose feature is not built.
+    """
+    _check_types(options)
+    _check_values(options)
+    _refuse_unbuilt(options)
+    return ProducerConfig(
+        topic=options["topic"],
+        schema=options["schema"],
+        name=options["producer_name"] or None,
+        initial_sequence_id=options["initial_sequence_id"] or None,  # 0 is "not set" in pulsar-client
+        send_timeout_ms=options["send_timeout_millis"],
+        compression=int(options["compression_type"]),
+        max_pending_messages=options["max_pending_messages"],
+        block_if_queue_full=options["block_if_queue_full"],
+        batching=options["batching_enabled"],
+        batching_max_messages=options["batching_max_messages"],
+        batching_max_bytes=options["batching_max_allowed_size_in_bytes"],
+        batching_max_delay_ms=options["batching_max_publish_delay_ms"],
+        key_based=options["batching_type"] == BatchingType.KeyBased,
+        properties=options["properties"],
+        durability=options["durability"],
+    )
+
+
+def _check_types(options: dict[str, Any]) -> None:
+    """In the order of ``pulsar-client``, so that the first complaint is the same."""
+    check_type(str, options["topic"], "topic")
+    check_type_or_none(str, options["producer_name"], "producer_name")
+    check_type(Schema, options["schema"], "schema")
+    check_type_or_none(int, options["initial_sequence_id"], "initial_sequence_id")
+    for name, kind in _TYPES:
+        check_type(kind, options[name], name)
+    check_type_or_none(dict, options["properties"], "properties")
+    check_type(BatchingType, options["batching_type"], "batching_type")
+    check_type_or_none(str, options["encryption_key"], "encryption_key")
+    check_type_or_none(CryptoKeyReader, options["crypto_key_reader"], "crypto_key_reader")
+    check_type(bool, options["lazy_start_partitioned_producers"], "lazy_start_partitioned_producers")
+    check_type(ProducerAccessMode, options["access_mode"], "access_mode")
+
+
+def _check_values(options: dict[str, Any]) -> None:
+    if options["durability"] is not None:
+        check_durability(options["durability"])
+    check_range(options["send_timeout_millis"], "send_timeout_millis", 0, INT32_MAX)
+    if options["max_pending_messages"] < 0:
+        raise ValueError("maxPendingMessages needs to be >= 0")
+    if options["max_pending_messages_across_partitions"] < 0:
+        raise ValueError("maxPendingMessages needs to be >=0")
+    if options["batching_max_messages"] <= 1:
+        raise ValueError("batchingMaxMessages needs to be greater than 1")
+    check_range(
+        options["batching_max_allowed_size_in_bytes"], "batching_max_allowed_size_in_bytes", 0, INT32_MAX
+    )
+    check_range(options["batching_max_publish_delay_ms"], "batching_max_publish_delay_ms", 0, INT32_MAX)
+    if options["initial_sequence_id"]:
+        check_range(options["initial_sequence_id"], "initial_sequence_id", -1, INT64_MAX)
+    for name, value in (options["properties"] or {}).items():
+        check_type(str, name, "properties")
+        check_type(str, value, "properties")
+    if options["batching_enabled"] and options["chunking_enabled"]:
+        raise ValueError("Batching and chunking of messages can't be enabled together.")
+
+
+def _refuse_unbuilt(options: dict[str, Any]) -> None:
+    refuse_unbuilt(options["chunking_enabled"], "chunking_enabled", "chunking of large messages")
+    refuse_unbuilt(
+        options["message_routing_mode"] == PartitionsRoutingMode.CustomPartition,
+        "message_routing_mode=CustomPartition",
+        "partitioned topics",
+    )
+    refuse_unbuilt(options["message_router"] is not None, "message_router", "partitioned topics")
+    refuse_unbuilt(options["encryption_key"], "encryption_key", "end-to-end encryption")
+    refuse_unbuilt(options["crypto_key_reader"], "crypto_key_reader", "end-to-end encryption")
+    mode = options["access_mode"]
+    refuse_unbuilt(mode != ProducerAccessMode.Shared, f"access_mode={mode.name}", "exclusive producers")
+
+
+_TYPES: tuple[tuple[str, type[Any]], ...] = (
+    ("send_timeout_millis", int),
+    ("compression_type", CompressionType),
+    ("max_pending_messages", int),
+    ("max_pending_messages_across_partitions", int),
+    ("block_if_queue_full", bool),
+    ("batching_enabled", bool),
+    ("batching_max_messages", int),
+    ("batching_max_allowed_size_in_bytes", int),
+    ("batching_max_publish_delay_ms", int),
+    ("chunking_enabled", bool),
+)

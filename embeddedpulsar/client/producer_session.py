@@ -1,0 +1,89 @@
+"""What a producer needs of the world around it: its topic, its client, and the time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
+from embeddedpulsar.schema import BytesSchema
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from embeddedpulsar.client.client_core import ClientCore
+    from embeddedpulsar.client.producer_config import ProducerConfig
+    from embeddedpulsar.client.publisher import Publisher
+    from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
+    from embeddedpulsar.topic.producers import ProducerRegistration
+    from embeddedpulsar.topic.topic import Topic
+
+_ENTRIES_A_LOOK = 64
+_BYTES_A_LOOK = 8 << 20
+
+
+class ProducerSession:
+    """One attachment of a producer to its topic.
+
+    Role: the only place where the producer's side of the client touches `Topic`. After a fork `revive` opens
+    the topic anew; the registration of the parent stays the parent's.
+    """
+
+    def __init__(self, core: ClientCore, config: ProducerConfig) -> None:
+        self._core = core
+        self._topic: Topic = core.open_topic(config.topic)
+        self._registration: ProducerRegistration | None = None
+        self.config = config
+        self.topic_name = self._topic.name
+        self.schema = config.schema
+        self.takes_bytes = type(config.schema) is BytesSchema
+        self.durability: str = config.durability or core.config.durability
+        self.max_message_size: int = core.store.settings.maxMessageSize
+        self.monotonic: Callable[[], float] = core.store.clock.monotonic
+        self.wall_ms: Callable[[], int] = core.store.clock.wall_ms
+        self.callbacks = core.callbacks
+        self.log = core.log
+        self.call_later = core.scheduler.call_later
+
+    @property
+    def ledger(self) -> ManagedLedger:
+        """The managed ledger of the topic in this process."""
+        return self._topic.ledger
+
+    def attach(self, name: str | None) -> ProducerRegistration:
+        """Register with the topic under ``name``, or under one the topic makes.
+
+        Raises:
+            ProducerBusy: a producer of that name is connected.
+        """
+        self._registration = self._topic.attach_producer(name)
+        return self._registration
+
+    def detach(self) -> None:
+        """Leave the topic."""
+        registration, self._registration = self._registration, None
+        if registration is not None:
+            self._topic.detach_producer(registration)
+
+    def revive(self) -> None:
+        """Open the topic anew in a forked child."""
+        self._registration = None
+        self._topic = self._core.open_topic(self.topic_name)
+
+    def find_entry(
+        self, after: Position | None, producer_name: str, first_sequence_id: int
+    ) -> Position | None:
+        """Look for an entry of this producer behind a position."""
+        cursor = self.ledger.cursor(after or BEFORE_FIRST, inclusive=False)
+        while views := cursor.read(_ENTRIES_A_LOOK, 1 << 30, _BYTES_A_LOOK):
+            for view in views:
+                if view.first_sequence_id == first_sequence_id and view.producer_name == producer_name:
+                    return Position(view.ledger_id, view.entry_id)
+        return None
+
+    def forget(self, publisher: Publisher) -> None:
+        """The producer is closed."""
+        self._core.forget_publisher(publisher)
+
+    def abandon(self, publisher: Publisher) -> None:
+        """The producer was dropped without being closed. Runs in a finalizer: only notes it."""
+        self._core.abandoned.append(publisher)

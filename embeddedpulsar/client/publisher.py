@@ -1,0 +1,345 @@
+"""The working half of a producer: from messages to entries in the topic, whole and in order."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from embeddedpulsar.client.batch_container import BatchContainer, BatchEncoder, Item, too_big
+from embeddedpulsar.client.completions import Completions
+from embeddedpulsar.client.message_options import (
+    NO_OPTIONS,
+    SEQUENCE_ID,
+    Options,
+    make_content,
+    transposed,
+)
+from embeddedpulsar.client.outgoing import Outgoing, PlainWaiter, SendCallback
+from embeddedpulsar.exceptions import AlreadyClosed, ProducerQueueIsFull, PulsarException
+from embeddedpulsar.format.entry import ProducerPrefix, encode, encode_single
+from embeddedpulsar.managed_ledger.position import Position
+from embeddedpulsar.platform import fork, threads
+
+if TYPE_CHECKING:
+    from embeddedpulsar.client.producer_config import ProducerConfig
+    from embeddedpulsar.client.producer_session import ProducerSession
+
+
+class Publisher:
+    """Everything of one producer that happens under its lock.
+
+    Role: keeps order. Entries reach the managed ledger in the order of their sequence ids, because whoever
+    publishes holds `lock`; callbacks are handed to the callback thread under it too, so they run in that
+    order.
+
+    Invariants: a batch leaves the container only when its fate is known. An interrupt (Ctrl-C) may stop a
+    publish at any instruction; the batch then stays at the front of the container and the next flush looks
+    into the topic whether it was stored. So no message that `send_async` took is lost or doubled by it.
+
+    After a fork the child's copy is empty and stale; its first use attaches a producer under a fresh name.
+
+    Attributes:
+        single_max: largest payload the fast path of an unbatched send may take; -1 to come to the slow path.
+        completions: what follows an append.
+    """
+
+    def __init__(self, session: ProducerSession, config: ProducerConfig) -> None:
+        self.config = config
+        self.lock = threads.RLock()
+        self.last_sequence_id = -1
+        self.single_max = -1
+        self.is_closed = False
+        self._session = session
+        self.completions = Completions(session)
+        self._stale = False
+        self._flushed_at = 0.0
+        limit = config.max_pending_messages
+        most = config.batching_max_messages
+        self.box = BatchContainer(max(1, min(most, limit)) if limit else most, config.batching_max_bytes)
+        self._attach(config.name, config.initial_sequence_id)
+        fork.register(self)
+
+    def _attach(self, name: str | None, initial_sequence_id: int | None) -> None:
+        session = self._session
+        registration = session.attach(name)
+        if initial_sequence_id is None:
+            initial_sequence_id = registration.last_sequence_id
+        self.name: str = registration.name
+        self.prefix = ProducerPrefix(registration.name, registration.epoch)
+        self.append = session.ledger.append
+        self.durability = session.durability
+        self.next_sequence_id = initial_sequence_id + 1
+        self.last_sequence_id = registration.last_sequence_id
+        self.max_size = session.max_message_size
+        self._last_position: Position | None = session.ledger.last_position()
+        config = self.config
+        self._encoder = BatchEncoder(self.prefix, config.compression, config.key_based, self.max_size)
+        if not (
+            config.batching
+            or config.compression
+            or self.completions.waits_for_disk
+            or not session.takes_bytes
+        ):
+            self.single_max = self.max_size - self.prefix.metadata_length - 16
+        if self.completions.waits_for_disk or not config.batching or not config.batching_max_delay_ms:
+            self.box.slow_only()
+
+    # -- one message at a time ---------------------------------------------------------------------------
+
+    def publish_one(
+        self,
+        value: bytes,
+        options: Options | None,
+        callback: SendCallback | None,
+        hand_over: bool = True,
+    ) -> Outgoing:
+        """Encode and append one unbatched message; a failure is in ``error`` of what is returned.
+
+        With ``hand_over`` False the caller sees to everything that comes after the append.
+        """
+        try:
+            self.lock.acquire()
+            self.check_open()
+            self._wait_for_room()
+            out = self._encode_one(value, options)
+            out.callbacks = [callback] if callback is not None else None
+            self._append(out)
+            if hand_over:
+                self.completions.hand_over(out)
+        finally:
+            self.lock.release()
+        return out
+
+    def _encode_one(self, value: bytes, options: Options | None) -> Outgoing:
+        sequence_id = options[SEQUENCE_ID] if options is not None else 0
+        if not sequence_id:
+            sequence_id = self.next_sequence_id
+            self.next_sequence_id = sequence_id + 1
+        out = Outgoing(None, 1, sequence_id, sequence_id, None, False)
+        codec = self.config.compression
+        if len(value) > self.max_size and not codec:
+            out.error = too_big("message", len(value), self.max_size)
+            return out
+        if options is None and not codec:
+            encoded = encode_single(value, sequence_id, self.prefix)
+        else:
+            content = make_content([value], transposed([options or NO_OPTIONS]), [sequence_id], False)
+            encoded = encode(content, self.prefix, codec)
+        out.encoded = encoded
+        if encoded.size > self.max_size:
+            out.error = too_big("message", encoded.size, self.max_size)
+        return out
+
+    # -- batches -----------------------------------------------------------------------------------------
+
+    def add(self, item: bytes | Item, size: int) -> None:
+        """Add a message to the batch, flushing what does not fit with it."""
+        try:
+            self.lock.acquire()
+            self._add(item, size)
+        finally:
+            self.lock.release()
+        self.after_send()
+
+    def _add(self, item: bytes | Item, size: int) -> None:
+        box = self.box
+        self.check_open()
+        self._wait_for_room()
+        if not box.has_room(size):
+            self._flush_batches(1)
+        if box.add(item, size) or not self.config.batching_max_delay_ms:
+            self._flush_batches(1)
+
+    def publish_now(self, value: bytes, options: Options | None) -> PlainWaiter:
+        """Send a message with the batch it joins, at once, and return where it went."""
+        waiter = PlainWaiter()
+        try:
+            self.lock.acquire()
+            self._add((value, waiter, *(options or ())), len(value))
+            self._flush_batches(1)
+        finally:
+            self.lock.release()
+        return waiter
+
+    def flush_full(self) -> None:
+        """Flush full batches; called by the sender whose message filled one."""
+        try:
+            self.lock.acquire()
+            self._flush_batches(self.box.trigger)
+        finally:
+            self.lock.release()
+        self.completions.catch_up()
+
+    def flush_all(self) -> None:
+        """Flush everything that waits."""
+        try:
+            self.lock.acquire()
+            self.check_open()
+            self._flush_batches(1)
+        finally:
+            self.lock.release()
+
+    def after_send(self) -> None:
+        """Start the delay timer for what waits, and let callbacks catch up. Not under the lock."""
+        box = self.box
+        if box.items and not box.armed:
+            self.arm()
+        self.completions.catch_up()
+
+    def _flush_batches(self, least: int) -> None:
+        """Publish batches while ``least`` messages wait. Under the lock."""
+        box = self.box
+        items = box.items
+        while len(items) >= least and items:
+            if items[0].__class__ is not list:
+                batch = items[: box.trigger]
+                mixed, box.mixed = box.mixed, False
+                entries, self.next_sequence_id = self._encoder.encode(batch, mixed, self.next_sequence_id)
+                items[: len(batch)] = [
+                    entries
+                ]  # one step: from here on the batch is settled, not encoded again
+            self._publish_all(items[0])
+            del items[0]
+        box.settle()
+        self._flushed_at = self._session.monotonic()
+
+    def _publish_all(self, entries: list[Outgoing]) -> None:
+        while entries:
+            out = entries[0]
+            if not (out.attempted and self._was_stored(out)):
+                self._append(out)
+            self.completions.hand_over(out)
+            del entries[0]
+
+    def _append(self, out: Outgoing) -> None:
+        """Append one entry. Under the lock."""
+        if out.error is None and out.encoded is not None:
+            try:
+                out.attempted = True
+                if self.completions.waits_for_disk:
+                    ledger, entry, _, out.end_word = self._session.ledger.append_nowait(out.encoded)
+                else:
+                    ledger, entry, _ = self.append(out.encoded, self.durability)
+            except Exception as error:  # noqa: BLE001 - told to whoever sent the messages
+                out.error = error
+            else:
+                self._note_stored(out, ledger, entry)
+
+    def _note_stored(self, out: Outgoing, ledger: int, entry: int) -> None:
+        out.ledger = ledger
+        out.entry = entry
+        self._last_position = Position(ledger, entry)
+        self.last_sequence_id = out.last
+
+    def _was_stored(self, out: Outgoing) -> bool:
+        """Find out what became of an append that was interrupted, and finish it if it was stored."""
+        found = self._session.find_entry(self._last_position, self.name, out.first)
+        if found is None:
+            return False
+        self._note_stored(out, found.ledger_id, found.entry_id)
+        out.end_word = self._session.ledger.tail if self.completions.waits_for_disk else 0
+        return True
+
+    # -- limits and time ---------------------------------------------------------------------------------
+
+    def _wait_for_room(self) -> None:
+        """Keep ``max_pending_messages``. Only level "flush" leaves messages pending outside the lock."""
+        limit = self.config.max_pending_messages
+        completions = self.completions
+        if not limit or not completions.waits_for_disk or not completions.can_wait:
+            return
+        while completions.pending + len(self.box.items) >= limit:
+            self._flush_batches(1)
+            if completions.pending < limit:
+                return
+            if not self.config.block_if_queue_full:
+                raise ProducerQueueIsFull(
+                    f"{completions.pending} messages of {self.name} are not on disk yet and "
+                    f"max_pending_messages is {limit}; wait for callbacks, or set block_if_queue_full"
+                )
+            # Without the lock. Only a signal handler that sends could hold it twice, and wait for itself.
+            self.lock.release()
+            try:
+                completions.wait()
+            finally:
+                self.lock.acquire()
+            self.check_open()
+
+    def arm(self) -> None:
+        """Start the publish-delay timer."""
+        box = self.box
+        try:
+            box.armed = True
+            self._session.call_later(self.config.batching_max_delay_ms / 1000, self._on_timer)
+        except BaseException:
+            box.armed = False
+            raise
+
+    def _on_timer(self) -> None:
+        box = self.box
+        box.armed = False  # first: a sender who appends from here on arms again
+        if not box.items or self.is_closed:
+            return
+        # What waits is younger than the last flush, so it may wait until that is one delay ago.
+        left = self._flushed_at + self.config.batching_max_delay_ms / 1000 - self._session.monotonic()
+        if left > 0:
+            box.armed = True
+            self._session.call_later(left, self._on_timer)
+            return
+        try:
+            self.lock.acquire()
+            if not self.is_closed:
+                self._flush_batches(1)
+        finally:
+            self.lock.release()
+
+    # -- life --------------------------------------------------------------------------------------------
+
+    def check_open(self) -> None:
+        """Refuse a closed producer; attach anew in a forked child."""
+        if self.is_closed:
+            raise AlreadyClosed(f"the producer {self.name} is closed; create a new one")
+        if self._stale:
+            self._session.revive()
+            self._attach(None, None)
+            self._stale = False
+
+    def close(self) -> None:
+        """Fail what waits with AlreadyClosed and leave the topic. What was published stays."""
+        try:
+            self.lock.acquire()
+            if self.is_closed:
+                raise AlreadyClosed(f"the producer {self.name} was closed before")
+            self.is_closed = True
+            self.single_max = -1
+            error = AlreadyClosed(f"the producer {self.name} was closed before the message was published")
+            for item in self.box.close():
+                self._fail(item, error)
+        finally:
+            self.lock.release()
+        if not self._stale:
+            self._session.detach()
+
+    def _fail(self, item: Any, error: PulsarException) -> None:
+        if item.__class__ is list:
+            for out in item:
+                out.error = error
+                self.completions.hand_over(out)
+        elif item.__class__ is tuple and item[1] is not None:
+            self.completions.hand_over(Outgoing(None, 1, -1, -1, [item[1]], False, error))
+
+    def fail_later(self, callback: SendCallback, error: BaseException) -> None:
+        """Tell a callback of a failure that came before publishing, in its turn."""
+        try:
+            self.lock.acquire()
+            self.completions.hand_over(Outgoing(None, 1, -1, -1, [callback], False, error))
+        finally:
+            self.lock.release()
+
+    def after_fork_in_child(self) -> None:
+        """The parent's producer, and what waits in its container, stay the parent's."""
+        self.lock = threads.RLock()
+        self.box.items.clear()
+        self.box.armed = False
+        self.box.share = self.single_max = -1
+        self.completions.reset()
+        self._stale = not self.is_closed

@@ -1,0 +1,236 @@
+"""The reader: messages of a topic without a subscription. Hot: benchmarks measure `Reader.read_next`."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from embeddedpulsar.client.arguments import check_type
+from embeddedpulsar.client.consumer import checked_seek_target
+from embeddedpulsar.client.consumer_session import MessageOrigin, last_or_start, resolve
+from embeddedpulsar.client.delivery import Delivery
+from embeddedpulsar.client.listener import ListenerTarget
+from embeddedpulsar.client.receiver_queue import ReceiverQueue
+from embeddedpulsar.exceptions import InvalidConfiguration
+from embeddedpulsar.message_id import make
+from embeddedpulsar.platform import fork, interrupts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from types import TracebackType
+
+    import pyarrow as pa
+
+    from embeddedpulsar.client.client_core import ClientCore
+    from embeddedpulsar.client.consumer_config import ReaderConfig
+    from embeddedpulsar.format.entry import EntryView
+    from embeddedpulsar.message import Message
+    from embeddedpulsar.message_id import MessageId
+
+T = TypeVar("T")
+_MANY = 1 << 30
+
+
+class Reader(Generic[T]):
+    """Reads a topic from a place the program chooses; made by `Client.create_reader`.
+
+    A reader has no subscription: it acknowledges nothing, holds nothing back from deletion, and any number
+    may read one topic. Where it stands is known to the program alone.
+
+    Thread-safe. In a forked child every method raises `AlreadyClosed`: make a reader there. Used with
+    ``with``, it is closed at the end. As an iterator it reads what is there, and ends at the end of the
+    topic.
+
+    Example:
+        >>> producer = client.create_producer("log")
+        >>> ids = [producer.send(b"line %d" % i) for i in range(3)]
+        >>> with client.create_reader("log", ids[0]) as reader:
+        ...     [message.data() for message in reader]
+        [b'line 1', b'line 2']
+    """
+
+    def __init__(self, core: ClientCore, config: ReaderConfig) -> None:
+        topic = core.open_topic(config.topic)
+        prefix = f"{config.role_prefix}-" if config.role_prefix else ""
+        self._name = config.name or f"{prefix}reader-{os.urandom(5).hex()}"
+        self._core = core
+        self._config = config
+        self._topic_name = topic.name
+        self._ledger = topic.ledger
+        position, inclusive, first = resolve(topic.ledger, config.start, config.start_inclusive)
+        self._cursor = topic.ledger.cursor(position, inclusive=inclusive)
+        self._queue = ReceiverQueue(
+            self._fetch, config.receiver_queue_size, MessageOrigin(topic.name, config.schema, -1)
+        )
+        self._queue.start_within(position.ledger_id, position.entry_id, first)
+        self._delivery = Delivery(self._queue, topic.ledger, core.store.clock.monotonic)
+        self._take = self._queue.take
+        self._listener: ListenerTarget | None = None
+        if config.listener is not None:
+            self._take = _nothing_to_take
+            self._listener = ListenerTarget(
+                self, config.listener, topic.ledger, self._delivery, self._queue.take, core.log
+            )
+            core.listeners.add(self._listener)
+        fork.register(self)
+
+    def _fetch(self, most: int, most_bytes: int) -> list[EntryView]:
+        return self._cursor.read(_MANY, most, most_bytes)
+
+    def topic(self) -> str:
+        """Return the full name of the topic."""
+        return self._topic_name
+
+    def is_connected(self) -> bool:
+        """Return whether the reader may read: True until it is closed."""
+        return not self._delivery.closed_text
+
+    def read_next(self, timeout_millis: int | None = None) -> Message[T]:
+        """Return the next message, waiting for it.
+
+        Args:
+            timeout_millis: longest wait; None waits for ever, 0 does not wait.
+
+        Raises:
+            Timeout: no message came in time. Also a ``TimeoutError``.
+            AlreadyClosed: the reader is closed, now or while waiting.
+            InvalidConfiguration: the reader has a listener.
+            Interrupted: Ctrl-C; also a ``KeyboardInterrupt``.
+        """
+        if timeout_millis is not None:
+            check_type(int, timeout_millis, "timeout_millis")
+        try:
+            return self._take()
+        except IndexError:
+            self._check_can_read()
+        with interrupts.translated:
+            return self._delivery.wait(self._queue.take, timeout_millis)
+
+    def read_nowait(self) -> Message[T] | None:
+        """Return the next message if there is one, else None. Not in ``pulsar-client``."""
+        self._check_can_read()
+        return self._delivery.poll(self._queue.take)
+
+    def has_message_available(self) -> bool:
+        """Return whether `read_next` would return a message without waiting."""
+        queue = self._queue
+        self._delivery.check_open()
+        if queue.messages:
+            return True
+        try:
+            queue.lock.acquire()
+            return queue.fill()
+        finally:
+            queue.lock.release()
+
+    def seek(self, messageid: MessageId | int) -> None:
+        """Read on from another place.
+
+        Args:
+            messageid: an id: reading goes on behind that message, or with it if the reader was made with
+                ``start_message_id_inclusive``. Or an int: with the first message published at that time or
+                later, in ms since 1970.
+
+        Raises:
+            ValueError: another type.
+            AlreadyClosed: the reader is closed.
+        """
+        target = checked_seek_target(messageid)
+        queue = self._queue
+        with interrupts.translated:
+            try:
+                queue.lock.acquire()
+                self._delivery.check_open()
+                if isinstance(target, int):
+                    position, inclusive, first = self._ledger.find_by_publish_time(target), True, 0
+                else:
+                    position, inclusive, first = resolve(self._ledger, target, self._config.start_inclusive)
+                self._cursor = self._ledger.cursor(position, inclusive=inclusive)
+                queue.clear()
+                queue.start_within(position.ledger_id, position.entry_id, first)
+            finally:
+                queue.lock.release()
+        self._core.wake()
+
+    def to_arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return everything from here to the end of the topic as a ``pyarrow.Table``, and go to the end.
+
+        Columns come out of the mapped segments whole, many times faster than message by message. Not in
+        ``pulsar-client``.
+
+        Args:
+            columns: names out of ``embeddedpulsar.arrow.ALL_COLUMNS``; all of them by default.
+
+        Raises:
+            ImportError: pyarrow is missing; the text says how to install it.
+            AlreadyClosed: the reader is closed.
+        """
+        self._check_can_read()
+        from embeddedpulsar import arrow  # pyarrow is large, and seldom needed
+
+        queue = self._queue
+        try:
+            queue.lock.acquire()
+            if queue.messages:
+                start = queue.messages[0].message_id()
+            else:
+                start = make(*self._cursor.position, -1, -1, 0)
+            last = last_or_start(self._ledger)
+            end = make(last.ledger_id, last.entry_id + 1, -1, -1, 0)
+            table = arrow.read_topic(
+                self._core.store.root, self._topic_name, columns, start=min(start, end), end=end
+            )
+            self._cursor = self._ledger.cursor(last, inclusive=False)
+            queue.clear()
+        finally:
+            queue.lock.release()
+        return table
+
+    def close(self) -> None:
+        """Stop reading.
+
+        Raises:
+            AlreadyClosed: it was closed before.
+        """
+        self._delivery.check_open()
+        self._delivery.close("the reader is closed; make a new one")
+        if self._listener is not None:
+            self._core.listeners.remove(self._listener)
+        self._core.wake()
+        self._core.forget_consumer(self)
+
+    def _check_can_read(self) -> None:
+        self._delivery.check_open()
+        if self._listener is not None:
+            raise InvalidConfiguration("this reader has a listener, which gets the messages")
+
+    def after_fork_in_child(self) -> None:
+        """What was fetched, and the cursor, stay the parent's."""
+        self._queue.after_fork_in_child()
+        if not self._delivery.closed_text:
+            self._delivery.closed_text = (
+                f"the reader {self._name} belongs to the parent of this forked process; make one in the child"
+            )
+
+    def __iter__(self) -> Iterator[Message[T]]:
+        while (message := self.read_nowait()) is not None:
+            yield message
+
+    def __enter__(self) -> Reader[T]:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self.is_connected():
+            self.close()
+
+    def __repr__(self) -> str:
+        return f"<Reader {self._name} on {self._topic_name} {'open' if self.is_connected() else 'closed'}>"
+
+
+def _nothing_to_take() -> Any:
+    raise IndexError

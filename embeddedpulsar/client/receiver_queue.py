@@ -1,0 +1,108 @@
+"""Messages fetched ahead of the application. Hot: `fill` makes the messages of whole batches."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, Final
+
+from embeddedpulsar.message import Message, Origin
+from embeddedpulsar.platform import threads
+
+if TYPE_CHECKING:
+    from embeddedpulsar.format.entry import EntryView
+
+_FETCH_BYTES: Final = 8 << 20
+
+Fetch = Callable[[int, int], "list[EntryView]"]
+
+
+class ReceiverQueue:
+    """A bounded queue between the log and the application.
+
+    Role: consumers and readers take from `messages` without a lock (one atomic call each); whoever finds it
+    empty fills it under `lock` by reading the log. Nothing is fetched in the background: reading a map is
+    cheap, so there is nothing to hide.
+
+    Invariants: at most ``capacity`` messages are fetched ahead, plus the rest of the last batch, because
+    entries are fetched whole; and no more than 8 MiB of payload, plus the last entry.
+
+    Attributes:
+        messages: what was fetched and not taken.
+        take: the first of them; raises IndexError when there is none.
+    """
+
+    __slots__ = ("_capacity", "_fetch", "_origin", "_prepare", "_start", "lock", "messages", "take")
+
+    def __init__(
+        self, fetch: Fetch, capacity: int, origin: Origin, prepare: Callable[[EntryView], None] | None = None
+    ) -> None:
+        self.lock = threads.RLock()
+        self.messages: deque[Message[Any]] = deque()
+        self.take = self.messages.popleft
+        self._fetch = fetch
+        self._capacity = max(1, capacity)
+        self._origin = origin
+        self._prepare = prepare
+        self._start: tuple[int, int, int] | None = None
+
+    def __len__(self) -> int:
+        return len(self.messages)
+
+    def start_within(self, ledger: int, entry: int, index: int) -> None:
+        """Begin with message ``index`` of that entry, if it is the first one fetched. Call under the lock."""
+        self._start = (ledger, entry, index) if index > 0 else None
+
+    def fill(self) -> bool:
+        """Fetch the next messages, and return whether there are any. Call under the lock."""
+        messages = self.messages
+        room = self._capacity - len(messages)
+        if room > 0:
+            prepare = self._prepare
+            origin = self._origin
+            for view in self._fetch(room, _FETCH_BYTES):
+                if prepare is not None:
+                    prepare(view)
+                if self._start is not None or view.skip is not None:
+                    messages.extend(self._some(view))
+                elif view.count == 1:
+                    messages.append(Message(view, 0, origin))
+                else:
+                    messages.extend(map(Message, repeat(view), range(view.count), repeat(origin)))
+        return bool(messages)
+
+    def clear(self) -> None:
+        """Drop what was fetched. Call under the lock."""
+        self.messages.clear()
+        self._start = None
+
+    def after_fork_in_child(self) -> None:
+        """What was fetched is the parent's."""
+        self.lock = threads.RLock()
+        self.messages.clear()
+
+    def _some(self, view: EntryView) -> list[Message[Any]]:
+        """The messages of an entry that were not acknowledged before and do not lie before the start."""
+        start, self._start = self._start, None
+        first = 0
+        if start is not None and start[:2] == (view.ledger_id, view.entry_id):
+            first = start[2]
+            if view.acked is not None:
+                view.acked[:first] = b"\x01" * min(first, view.count)
+        skip = view.skip
+        origin = self._origin
+        return [Message(view, i, origin) for i in range(first, view.count) if not is_skipped(skip, i)]
+
+
+def is_skipped(skip: int | bytearray | None, index: int) -> bool:
+    """Whether a message of a batch was acknowledged before its entry was fetched.
+
+    >>> is_skipped(0b101, 2), is_skipped(0b101, 1), is_skipped(None, 0)
+    (True, False, False)
+    """
+    if skip is None:
+        return False
+    if isinstance(skip, int):
+        return bool(skip >> index & 1)
+    return bool(skip[index])

@@ -1,0 +1,1 @@
+"""Unit tests of the client layer, on fakes of the layers below."""

@@ -1,0 +1,149 @@
+"""Stand-ins for a topic, its ledger and the session of a producer, in memory and without threads."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from embeddedpulsar.client.client_log import ClientLog
+from embeddedpulsar.client.producer import Producer
+from embeddedpulsar.client.producer_config import ProducerConfig
+from embeddedpulsar.client.publisher import Publisher
+from embeddedpulsar.format.entry import EncodedEntry, EntryView, decode
+from embeddedpulsar.format.frame import FrameHeader
+from embeddedpulsar.managed_ledger.position import Position
+from embeddedpulsar.platform.clock import ManualClock
+from embeddedpulsar.platform.scheduler import ManualScheduler
+from embeddedpulsar.schema import BytesSchema
+
+
+def view_of(encoded: EncodedEntry, ledger: int, entry: int, publish_ms: int = 1) -> EntryView:
+    """What a consumer would see of an encoded entry."""
+    body = b"".join(encoded.parts)
+    header = FrameHeader(
+        len(body) + 56, 0, 0, encoded.body_crc, 0, 1, encoded.codec, encoded.flags, entry, publish_ms,
+        encoded.count, encoded.metadata_length, 0,
+    )  # fmt: skip
+    return decode(header, body, ledger)
+
+
+class FakeLedger:
+    """A managed ledger that keeps what is appended, and fails on demand."""
+
+    def __init__(self) -> None:
+        self.views: list[EntryView] = []
+        self.durabilities: list[str | None] = []
+        self.fail: BaseException | None = None
+        self.fail_after_storing: BaseException | None = None
+        self.synced = 0
+
+    @property
+    def tail(self) -> int:
+        return len(self.views)
+
+    def append(self, e: EncodedEntry, durability: str | None = None) -> tuple[int, int, int]:
+        failure, self.fail = self.fail, None
+        if failure is not None:
+            raise failure
+        self.views.append(view_of(e, 7, len(self.views), len(self.views) + 1000))
+        self.durabilities.append(durability)
+        failure, self.fail_after_storing = self.fail_after_storing, None
+        if failure is not None:
+            raise failure
+        return 7, len(self.views) - 1, len(self.views) + 999
+
+    def append_nowait(self, e: EncodedEntry) -> tuple[int, int, int, int]:
+        return *self.append(e, "nowait"), self.tail
+
+    def wait_durable(self, end_word: int) -> None:
+        failure, self.fail = self.fail, None
+        if failure is not None:
+            raise failure
+        self.synced = max(self.synced, end_word)
+
+    def last_position(self) -> Position | None:
+        return Position(7, len(self.views) - 1) if self.views else None
+
+    def values(self) -> list[list[bytes]]:
+        """The payloads, entry by entry."""
+        return [view.values() for view in self.views]
+
+
+class InlineCallbacks:
+    """A callback thread that runs jobs when asked: by `run`, or by whoever waits for them."""
+
+    is_current = False
+
+    def __init__(self) -> None:
+        self.jobs: list[Any] = []
+
+    def put(self, job: Any) -> None:
+        self.jobs.append(job)
+
+    def run(self) -> None:
+        while self.jobs:
+            self.jobs.pop(0)()
+
+    def wait_done(self, timeout_s: float | None = None) -> bool:
+        self.run()
+        return True
+
+
+class FakeSession:
+    """A producer session on a `FakeLedger`."""
+
+    topic_name = "persistent://public/default/t"
+
+    def __init__(
+        self, schema: Any = None, durability: str = "process", max_message_size: int = 5 << 20
+    ) -> None:
+        self.schema = schema or BytesSchema()
+        self.takes_bytes = type(self.schema) is BytesSchema
+        self.durability = durability
+        self.max_message_size = max_message_size
+        self.ledger = FakeLedger()
+        self.clock = ManualClock()
+        self.scheduler = ManualScheduler(self.clock)
+        self.monotonic = self.clock.monotonic
+        self.wall_ms = self.clock.wall_ms
+        self.call_later = self.scheduler.call_later
+        self.callbacks = InlineCallbacks()
+        self.log = ClientLog()
+        self.names: list[str | None] = []
+        self.detached = 0
+        self.revived = 0
+        self.abandoned: list[Publisher] = []
+
+    def attach(self, name: str | None) -> Any:
+        self.names.append(name)
+        return SimpleNamespace(name=name or f"standalone-0-{len(self.names)}", epoch=0, last_sequence_id=-1)
+
+    def detach(self) -> None:
+        self.detached += 1
+
+    def revive(self) -> None:
+        self.revived += 1
+        self.ledger = FakeLedger()
+
+    def find_entry(self, after: Position | None, name: str, first: int) -> Position | None:
+        for view in self.ledger.views:
+            position = Position(view.ledger_id, view.entry_id)
+            if (after is None or position > after) and view.first_sequence_id == first:
+                return position
+        return None
+
+    def forget(self, publisher: Publisher) -> None:
+        return None
+
+    def abandon(self, publisher: Publisher) -> None:
+        self.abandoned.append(publisher)
+
+
+def make_producer(
+    session: FakeSession | None = None, **options: Any
+) -> tuple[Producer[Any], FakeSession, FakeLedger]:
+    """A producer on fakes; ``options`` are fields of `ProducerConfig`."""
+    session = session or FakeSession()
+    config = ProducerConfig("t", session.schema, **options)
+    producer: Producer[Any] = Producer(session, Publisher(session, config))  # type: ignore[arg-type]
+    return producer, session, session.ledger

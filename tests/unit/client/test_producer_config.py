@@ -1,0 +1,158 @@
+"""The options of a producer."""
+
+from __future__ import annotations
+
+import inspect
+
+import pulsar
+import pytest
+
+import embeddedpulsar
+from embeddedpulsar.client.client import Client
+from embeddedpulsar.client.producer_config import producer_config
+from embeddedpulsar.enums import (
+    BatchingType,
+    CompressionType,
+    PartitionsRoutingMode,
+    ProducerAccessMode,
+)
+
+
+def config(**options):
+    """The config for some options; the others at their defaults."""
+    parameters = inspect.signature(Client.create_producer).parameters.values()
+    given = {p.name: p.default for p in parameters if p.name != "self"} | {"topic": "t"} | options
+    return producer_config(given)
+
+
+@pytest.fixture(scope="module")
+def theirs():
+    """A client of pulsar-client; the checks compared here come before it connects."""
+    client = pulsar.Client("pulsar://localhost:1", operation_timeout_seconds=1)
+    yield client
+    client.close()
+
+
+def test_defaults_are_those_of_pulsar_client():
+    """What counts as default here is what pulsar-client has."""
+    made = config()
+    assert (made.send_timeout_ms, made.max_pending_messages, made.block_if_queue_full) == (30000, 1000, False)
+    assert (made.batching, made.batching_max_messages, made.batching_max_bytes) == (False, 1000, 131072)
+    assert (made.batching_max_delay_ms, made.compression, made.key_based) == (10, 0, False)
+    assert made.name is made.initial_sequence_id is made.properties is made.durability is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("topic", 5),
+        ("producer_name", 5),
+        ("schema", bytes),
+        ("initial_sequence_id", "1"),
+        ("send_timeout_millis", None),
+        ("compression_type", 1),
+        ("max_pending_messages", "x"),
+        ("max_pending_messages_across_partitions", "x"),
+        ("block_if_queue_full", 1),
+        ("batching_enabled", 1),
+        ("batching_max_messages", 1.5),
+        ("batching_max_allowed_size_in_bytes", "x"),
+        ("batching_max_publish_delay_ms", "x"),
+        ("chunking_enabled", 1),
+        ("properties", [("a", "b")]),
+        ("batching_type", 0),
+        ("encryption_key", 5),
+        ("crypto_key_reader", "x"),
+        ("lazy_start_partitioned_producers", 1),
+        ("access_mode", 0),
+        ("max_pending_messages", -1),
+        ("max_pending_messages_across_partitions", -1),
+        ("batching_max_messages", 1),
+        ("batching_max_messages", 0),
+    ],
+)
+def test_wrong_options_have_the_texts_of_pulsar_client(theirs, name, value):
+    """Types and values are refused in the words of pulsar-client."""
+    with pytest.raises(ValueError) as expected:
+        theirs.create_producer(**{"topic": "t", name: value})
+    with pytest.raises(ValueError) as found:
+        config(**{name: value})
+    assert str(found.value) == str(expected.value)
+
+
+def test_batching_excludes_chunking(theirs):
+    """The two together are refused in the words of pulsar-client, before chunking alone is."""
+    both = {"batching_enabled": True, "chunking_enabled": True}
+    with pytest.raises(ValueError) as expected:
+        theirs.create_producer("t", **both)
+    with pytest.raises(ValueError) as found:
+        config(**both)
+    assert str(found.value) == str(expected.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "feature"),
+    [
+        ({"chunking_enabled": True}, "chunking"),
+        ({"message_routing_mode": PartitionsRoutingMode.CustomPartition}, "partitioned topics"),
+        ({"message_router": lambda message, count: 0}, "partitioned topics"),
+        ({"encryption_key": "k"}, "encryption"),
+        ({"crypto_key_reader": embeddedpulsar.CryptoKeyReader("a", "b")}, "encryption"),
+        ({"access_mode": ProducerAccessMode.Exclusive}, "exclusive producers"),
+        ({"access_mode": ProducerAccessMode.WaitForExclusive}, "exclusive producers"),
+    ],
+)
+def test_features_to_come_are_named(options, feature):
+    """An option whose feature is not built is refused by the name of the feature."""
+    with pytest.raises(NotImplementedError, match=feature):
+        config(**options)
+
+
+def test_options_without_meaning_on_one_partition_are_accepted():
+    """With one partition, these options change nothing in Pulsar either."""
+    made = config(
+        message_routing_mode=PartitionsRoutingMode.UseSinglePartition,
+        max_pending_messages_across_partitions=5,
+        lazy_start_partitioned_producers=True,
+    )
+    assert made == config()
+
+
+@pytest.mark.parametrize("options", [{"initial_sequence_id": 0}, {"producer_name": ""}])
+def test_empty_counts_as_not_set(options):
+    """As in pulsar-client, 0 and the empty name are "not set"."""
+    assert config(**options) == config()
+
+
+def test_values_arrive():
+    """What is set reaches the config."""
+    made = config(
+        producer_name="p",
+        initial_sequence_id=7,
+        compression_type=CompressionType.ZLib,
+        batching_enabled=True,
+        batching_type=BatchingType.KeyBased,
+        properties={"a": "b"},
+        durability="flush",
+    )
+    assert (made.name, made.initial_sequence_id, made.compression) == ("p", 7, 2)
+    assert made.batching
+    assert made.key_based
+    assert (made.properties, made.durability) == ({"a": "b"}, "flush")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"durability": "disk"},
+        {"send_timeout_millis": -1},
+        {"batching_max_publish_delay_ms": -1},
+        {"batching_max_allowed_size_in_bytes": -1},
+        {"properties": {"a": 1}},
+        {"properties": {1: "a"}},
+    ],
+)
+def test_values_without_sense_are_refused(options):
+    """Where pulsar-client fails in its C++ layer, the text here says what is wrong."""
+    with pytest.raises(ValueError):
+        config(**options)
