@@ -1,0 +1,396 @@
+"""The journal: how the processes of a store keep one small state, a topic's or a subscription's, in step.
+
+Commands are appended to `journal.<generation>` under the lock of the directory; one word of its ctl,
+(generation, end offset), is the commit. Every process keeps a replica of the state and applies what it
+has not seen before it decides anything. When a generation has grown, the state is written as
+`snapshot.<generation + 1>` and a new journal starts from it. The generation before stays, to repair from.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+from embeddedpulsar.exceptions import CorruptionError, StorageError
+from embeddedpulsar.format.control import journal_word, split_journal
+from embeddedpulsar.format.journal_base import END, JournalBase
+from embeddedpulsar.format.journal_record import JournalHeader, pack_journal_header, pack_record, records
+from embeddedpulsar.platform import disk, failpoints
+from embeddedpulsar.storage.filenames import journal_path
+from embeddedpulsar.storage.journal_compaction import END_MARK, sweep, write_generation
+from embeddedpulsar.storage.journal_file import JournalFile
+from embeddedpulsar.storage.journal_recovery import choose, replay
+from embeddedpulsar.storage.replica import Replica
+
+COMPACT_BYTES: Final = 1 << 20
+"""A generation this long, or as long as its snapshot if that is more, is followed by a new one."""
+
+Record = tuple[int, bytes]
+T = TypeVar("T")
+
+failpoints.declare("journal:file_created", "journal:created", "journal:body_done", "journal:word_stored")
+failpoints.declare("compact:word_stored", "compact:unlinked")
+failpoints.declare("journal:end_stored", "journal:word_cleared", "journal:older_unlinked", "journal:unlinked")
+
+
+class Journal:
+    """The journal of one directory, and where this process stands in it.
+
+    Role: one per process and directory. Order of an append: bytes, commit word, replica. A process that
+    dies or is interrupted between any two leaves to others, and to itself, a state to go on from: the
+    word decides, and a replica that was interrupted half way is thrown away. Invariants: bytes below the
+    commit word never change; nobody appends to a generation that started from a snapshot before its files
+    and their names are durable; a number is never used for two committed generations. Durable: after a
+    compaction everything; after `sync` everything committed before; else what the kernel wrote. Who may
+    call: the holder of the directory's lock; `exists` and `sync` anyone.
+
+    Args:
+        directory: of the topic or subscription.
+        words: its mapped ctl.
+        word: index of the commit word in it.
+        owner_kind: kind of ctl file (format/control.py), written into the headers.
+        replica: the state.
+        compact_bytes: see `COMPACT_BYTES`.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        *,
+        words: memoryview,
+        word: int,
+        owner_kind: int,
+        replica: Replica,
+        compact_bytes: int = COMPACT_BYTES,
+    ) -> None:
+        self.directory: Final = directory
+        self.damage: list[StorageError] = []
+        """What could not be read. The owner reports it once it holds no lock, and empties the list."""
+        self._words = words
+        self._word = word
+        self._owner_kind = owner_kind
+        self._replica = replica
+        self._compact_bytes = compact_bytes
+        self._compact_at = compact_bytes
+        self._fd = -1
+        self._generation = 0
+        self._seen = 0  # the commit word up to which the replica has followed
+        self._end = self._crc = 0  # the same as an offset, and the checksum the next record continues
+        self._settled = True  # False while the replica is being changed; an interrupt leaves it False
+        self._synced = 0  # the commit word up to which everything is durable, as far as this process knows
+        self._must_leave = False  # something of this generation is unreadable, or was not flushed
+
+    @property
+    def exists(self) -> bool:
+        """Whether the state exists. Reads one word."""
+        return self._words[self._word] & 0xFFFFFFFF != 0
+
+    @property
+    def generation(self) -> int:
+        """The generation the replica follows."""
+        return self._generation
+
+    # -- following ---------------------------------------------------------------------------------
+
+    def catch_up(self) -> bool:
+        """Apply what others committed; whether there was anything. When not, that costs one read of a word.
+
+        Raises:
+            StorageError: the journal cannot be read at all.
+        """
+        word = self._words[self._word]
+        if word == self._seen and self._settled:
+            return False
+        generation, end = split_journal(word)
+        if generation == self._generation and self._end <= end and self._settled and self._fd >= 0:
+            self._follow(end)
+        else:
+            self._load(generation, end)
+        return True
+
+    def discard(self) -> None:
+        """Throw the replica away: the next `catch_up` builds it from the files."""
+        self._settled = False
+
+    def _follow(self, end: int) -> None:
+        data = disk.DISK.pread(self._fd, end - self._end, self._end)
+        crc = self._crc
+        self._settled = False
+        try:
+            for _, record in records(data, 0, end - self._end, crc):
+                if record.type == END:
+                    self._finish_removal()
+                    return
+                self._replica.replay(record.type, record.payload, record.time_ms)
+                crc = record.crc
+        except CorruptionError:
+            self._load(self._generation, end)  # reads with more patience, and says what is lost
+            return
+        self._moved(self._generation, end, crc)
+
+    def _moved(self, generation: int, end: int, crc: int) -> None:
+        self._generation, self._end, self._crc = generation, end, crc
+        self._seen = journal_word(generation, end)
+        self._settled = True
+
+    def _load(self, generation: int, end: int) -> None:
+        """Throw the replica away and build it from a generation's snapshot and journal."""
+        self._settled = False
+        self._close_file()
+        if end == 0:
+            self._replica.reset(None)
+            self._moved(generation, 0, 0)
+            return
+        try:
+            journal = JournalFile(self.directory, generation, end)
+        except FileNotFoundError:
+            path = journal_path(self.directory, generation)
+            self.damage.append(CorruptionError(path=path, reason="the journal is missing"))
+            self._salvage(generation, end)
+            return
+        self._adopt(journal, generation, end)
+        self._must_leave = bool(self.damage)
+
+    def _adopt(self, journal: JournalFile, generation: int, end: int) -> None:
+        crc, removed = replay(journal, self._replica, self.damage)
+        self._fd = disk.DISK.open_file(journal.path, os.O_RDWR)
+        self._compact_at = max(self._compact_bytes, journal.snapshot_size)
+        self._moved(generation, end, crc)
+        if removed:
+            self._finish_removal()
+
+    def _salvage(self, generation: int, end: int) -> None:
+        """The journal that the word names is gone: take what the other files say, and leave that at once."""
+        found = choose(self.directory, self._owner_kind, self.damage)
+        if found.journal is None:
+            self._replica.reset(None)
+        else:
+            replay(found.journal, self._replica, self.damage)
+        self._moved(generation, end, 0)
+        self._must_leave = True
+
+    def recover(self, time_ms: int) -> None:
+        """Find the state from the files alone: after a reboot, in a copied store, when the ctl is damaged.
+
+        Ends with a new generation, durable, and the commit word on it; or with a word that says that nothing
+        exists. May be interrupted and begun again.
+
+        Raises:
+            StorageError: the files are of a newer release, or nothing can be written.
+        """
+        self._settled = False
+        self._close_file()
+        found = choose(self.directory, self._owner_kind, self.damage)
+        if found.journal is None:
+            self._generation = found.newest
+            if not self.damage:
+                self._finish_removal()
+                return
+            self._words[self._word] = journal_word(found.newest, 0)
+            self._replica.reset(None)
+            self._moved(found.newest, 0, 0)
+            return
+        crc, _ = replay(found.journal, self._replica, self.damage)
+        self._moved(found.journal.generation, len(found.journal.data), crc)
+        self._start_generation(found.newest + 1, time_ms)
+
+    # -- changing ----------------------------------------------------------------------------------
+
+    def create(self, commands: Sequence[Record], time_ms: int, durable: bool = False) -> None:
+        """Bring a state that does not exist into being, by its first commands.
+
+        Args:
+            commands: (type, payload), types from 1.
+            time_ms: when they were decided.
+            durable: they survive a power loss when this returns; otherwise nothing is flushed.
+        """
+        generation = split_journal(self._words[self._word])[0] + 1
+        path = journal_path(self.directory, generation)
+        # 1. Remove what a creator that died left. The remains of a damaged state are kept.
+        if not self.exists and not self.damage:
+            sweep(self.directory, (), ())
+        # 2. The file. Nobody looks at it yet.
+        seed = int.from_bytes(os.urandom(4), "little")
+        fd = disk.DISK.create_exclusive(path)
+        try:
+            if failpoints.ACTIVE:
+                failpoints.hit("journal:file_created")
+            header = pack_journal_header(JournalHeader(generation, seed, 0, self._owner_kind))
+            end, crc = _write(fd, 0, seed, commands, time_ms, header)
+            # 3. Flush its bytes and its name.
+            if durable:
+                disk.DISK.fsync(fd, path)
+                disk.DISK.fsync_dir(self.directory)
+            if failpoints.ACTIVE:
+                failpoints.hit("journal:created")
+        except BaseException:
+            os.close(fd)
+            raise
+        self._close_file()
+        self._fd = fd
+        self._must_leave = False
+        self._compact_at = self._compact_bytes
+        # 4. The word.
+        self._settled = False
+        self._replica.reset(None)
+        self._commit(generation, end, crc, lambda: self._replay_all(commands, time_ms))
+
+    def append(
+        self,
+        commands: Sequence[Record],
+        time_ms: int,
+        *,
+        announce: Callable[[], object] | None = None,
+        apply: Callable[[], T] | None = None,
+    ) -> T | None:
+        """Commit commands that were decided on the caught-up replica, and apply them to it.
+
+        Args:
+            commands: (type, payload), types from 1. time_ms: when they were decided. announce: called
+            between the bytes and the commit word. What others watch without the lock must change
+                no later than the commit, or a writer that dies there would leave them unaware of it.
+            apply: applies the commands to the replica; default `Replica.replay` of each.
+
+        Returns:
+            What ``apply`` returned.
+
+        Raises:
+            StorageFullError: no room; nothing was committed.
+        """
+        if self._must_leave:
+            self._start_generation(self._generation + 1, time_ms)
+        # 1. The bytes, behind the end. Whoever appends next after a crash overwrites them.
+        end, crc = _write(self._fd, self._end, self._crc, commands, time_ms)
+        if failpoints.ACTIVE:
+            failpoints.hit("journal:body_done")
+        if announce is not None:
+            announce()
+        # 2. The word: THE commit. 3. The replica.
+        result: T | None = None
+        if apply is None:
+            self._commit(self._generation, end, crc, lambda: self._replay_all(commands, time_ms))
+        else:
+            result = self._commit(self._generation, end, crc, apply)
+        if end > self._compact_at:
+            self._compact_if_possible(time_ms)
+        return result
+
+    def _commit(self, generation: int, end: int, crc: int, apply: Callable[[], T]) -> T:
+        self._settled = False
+        self._words[self._word] = journal_word(generation, end)
+        if failpoints.ACTIVE:
+            failpoints.hit("journal:word_stored")
+        result = apply()
+        self._moved(generation, end, crc)
+        return result
+
+    def _replay_all(self, commands: Sequence[Record], time_ms: int) -> None:
+        for kind, payload in commands:
+            self._replica.replay(kind, payload, time_ms)
+
+    def remove(self, time_ms: int) -> None:
+        """End the state. Durable when this returns; the word remembers the generation number."""
+        # 1. The last record. From here on whoever finds the journal goes on with the removal.
+        self.append([(END, b"")], time_ms, apply=lambda: None)
+        disk.DISK.fdatasync(self._fd, journal_path(self.directory, self._generation))
+        if failpoints.ACTIVE:
+            failpoints.hit("journal:end_stored")
+        self._finish_removal()
+
+    def _finish_removal(self) -> None:
+        generation = self._generation
+        # 2. Nobody finds it any more.
+        self._words[self._word] = journal_word(generation, 0)
+        if failpoints.ACTIVE:
+            failpoints.hit("journal:word_cleared")
+        self._close_file()
+        # 3. All but the journal that says so, then that one. In any other order a power loss could bring
+        # an older generation back.
+        if sweep(self.directory, (generation,), ()):
+            disk.DISK.fsync_dir(self.directory)
+        if failpoints.ACTIVE:
+            failpoints.hit("journal:older_unlinked")
+        if sweep(self.directory, (), ()):
+            disk.DISK.fsync_dir(self.directory)
+        if failpoints.ACTIVE:
+            failpoints.hit("journal:unlinked")
+        self._replica.reset(None)
+        self._moved(generation, 0, 0)
+
+    # -- compaction and durability -----------------------------------------------------------------
+
+    def compact(self, time_ms: int) -> None:
+        """Start a new generation from a snapshot of the (caught-up) replica.
+
+        Raises:
+            StorageFullError: no room; the old generation goes on.
+        """
+        self._start_generation(self._generation + 1, time_ms)
+
+    def _compact_if_possible(self, time_ms: int) -> None:
+        try:
+            self.compact(time_ms)
+        except OSError:
+            # The disk is full, or worse. The commands are committed all the same; try again when there
+            # are more.
+            self._compact_at = self._end + self._compact_bytes
+
+    def _start_generation(self, generation: int, time_ms: int) -> None:
+        snapshot = self._replica.snapshot()
+        base = JournalBase(self._generation, self._crc, self._end)
+        fd, end, crc = write_generation(self.directory, generation, self._owner_kind, snapshot, base, time_ms)
+        keep = (self._generation, generation)
+        self._close_file()
+        self._fd = fd
+        # (f) The word: everybody goes over to the new generation.
+        self._commit(generation, end, crc, lambda: None)
+        if failpoints.ACTIVE:
+            failpoints.hit("compact:word_stored")
+        self._must_leave = False
+        self._synced = self._seen
+        self._compact_at = end + max(self._compact_bytes, len(snapshot))
+        # (g) Drop what is older than the generation before.
+        sweep(self.directory, keep, keep)
+        if failpoints.ACTIVE:
+            failpoints.hit("compact:unlinked")
+
+    def sync(self) -> None:
+        """Make everything committed so far survive a power loss. Thread-safe, without the lock.
+
+        Raises:
+            OSError: the flush failed. What the disk has is unknown; the next append starts a new generation.
+        """
+        fd, seen, generation = self._fd, self._seen, self._generation
+        if seen == self._synced or fd < 0:
+            return
+        try:
+            disk.DISK.fdatasync(fd, journal_path(self.directory, generation))
+        except OSError:
+            if generation != self._generation:
+                return  # a compaction closed it meanwhile, and has flushed the whole state
+            self._must_leave = True
+            raise
+        self._synced = max(self._synced, seen)
+
+    def close(self) -> None:
+        """Give the descriptor back. Idempotent; `catch_up` opens it again."""
+        self._close_file()
+
+    def _close_file(self) -> None:
+        fd, self._fd = self._fd, -1
+        self._seen = 0
+        if fd >= 0:
+            os.close(fd)
+
+
+def _write(
+    fd: int, at: int, crc: int, commands: Sequence[Record], time_ms: int, front: bytes = b""
+) -> tuple[int, int]:
+    """Write records and the mark behind them; returns (end offset, crc of the last)."""
+    parts = [front] if front else []
+    for kind, payload in commands:
+        record, crc = pack_record(kind, payload, crc, time_ms)
+        parts.append(record)
+    parts.append(END_MARK)
+    return at + disk.DISK.pwrite_all(fd, parts, at) - len(END_MARK), crc

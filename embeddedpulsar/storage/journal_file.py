@@ -1,0 +1,178 @@
+"""Reading one generation of a journal: its header, its records, its snapshot."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from typing import Final
+
+from embeddedpulsar.exceptions import (
+    CorruptionError,
+    ForeignFileError,
+    StorageError,
+    UnsupportedFormatVersion,
+)
+from embeddedpulsar.format.document import document_crc
+from embeddedpulsar.format.journal_base import BASE, END, JournalBase, decode_base
+from embeddedpulsar.format.journal_record import (
+    FIRST_RECORD_OFFSET,
+    RECORD_SIZE,
+    JournalHeader,
+    JournalRecord,
+    parse_journal_header,
+    read_record,
+)
+from embeddedpulsar.platform import disk
+from embeddedpulsar.storage.filenames import journal_path, parse_generation, snapshot_path
+
+_PREV_CRC: Final = struct.Struct("<I")
+_READ_STEP: Final = 1 << 20
+
+
+class JournalFile:
+    """The contents of one `journal.<generation>`, read at once.
+
+    Role: what loading and recovery work on; appending is `Journal`'s. Changes nothing on disk. A header
+    that does not verify leaves `header` None; the records behind it are still read, each by its own
+    checksum. Who may call: whoever holds the lock of the directory.
+
+    Args:
+        directory: of the topic or subscription.
+        generation: which journal.
+        end: bytes that count, from the commit word; None for all there are (recovery).
+    """
+
+    def __init__(self, directory: str, generation: int, end: int | None = None) -> None:
+        self.directory: Final = directory
+        self.generation: Final = generation
+        self.path: Final = journal_path(directory, generation)
+        self.data: Final = _read_all(self.path, end)
+        self.damage: list[StorageError] = []
+        self.snapshot_size = 0
+        self.header: JournalHeader | None = None
+        try:
+            header = parse_journal_header(self.data)
+            if header.generation != generation:
+                raise CorruptionError(
+                    reason=f"the header is that of generation {header.generation}", offset=8
+                )
+            self.header = header
+        except UnsupportedFormatVersion as e:
+            raise e.at(self.path) from None
+        except (CorruptionError, ForeignFileError) as e:
+            self.damage.append(e.at(self.path))
+        if end is not None and len(self.data) < end:
+            self._note(len(self.data), f"the file ends {end - len(self.data)} bytes before its commit word")
+
+    def _note(self, offset: int, reason: str) -> None:
+        remedy = "what they acknowledged is delivered again"
+        self.damage.append(
+            CorruptionError(
+                path=self.path, offset=offset, reason=f"commands are lost: {reason}", remedy=remedy
+            )
+        )
+
+    def records(self, *, strict: bool) -> Iterator[tuple[int, JournalRecord]]:
+        """(end offset, record) in order.
+
+        Args:
+            strict: stop where the chain breaks (recovery: what follows was never committed). Otherwise
+            step over
+                what does not verify to the next record that does, and note the damage.
+        """
+        data, at = self.data, FIRST_RECORD_OFFSET
+        crc = None if self.header is None else self.header.chain_seed
+        while at + RECORD_SIZE <= len(data):
+            try:
+                record = read_record(data, at, len(data), _prev_crc(data, at) if crc is None else crc)
+            except CorruptionError as e:
+                if strict:
+                    return
+                following = self._next_intact(at)
+                self._note(at, f"{e.reason}; reading goes on at offset {following}")
+                at, crc = following, None
+                continue
+            at += record.length
+            crc = record.crc
+            yield at, record
+
+    def _next_intact(self, at: int) -> int:
+        """Offset of the next record that verifies by itself, or the end."""
+        data = self.data
+        for candidate in range(at + 8, len(data) - RECORD_SIZE + 1, 8):
+            try:
+                read_record(data, candidate, len(data), _prev_crc(data, candidate))
+            except CorruptionError:
+                continue
+            return candidate
+        return len(data)
+
+    def base(self) -> JournalBase | None:
+        """The generation this one continues; None for the first, or when that is not known any more."""
+        for _, record in self.records(strict=True):
+            return decode_base(record.payload) if record.type == BASE else None
+        return None
+
+    def cut_at_break(self) -> tuple[JournalFile, int, bool]:
+        """This journal without what lies behind the first break of its chain.
+
+        Also the number of commands that are left, and whether the last says that the owner was removed.
+        """
+        chain = list(self.records(strict=True))
+        end = chain[-1][0] if chain else min(FIRST_RECORD_OFFSET, len(self.data))
+        commands = sum(record.type != BASE for _, record in chain)
+        removed = bool(chain) and chain[-1][1].type == END
+        return JournalFile(self.directory, self.generation, end), commands, removed
+
+    def read_snapshot(self) -> bytes | None:
+        """The snapshot this generation starts from; None when it starts from nothing.
+
+        Raises:
+            CorruptionError: it is missing, or not the one the header names.
+        """
+        header = self.header
+        if self.base() is None if header is None else header.snapshot_crc == 0:
+            return None
+        path = snapshot_path(self.directory, self.generation)
+        try:
+            data = _read_all(path, None)
+        except FileNotFoundError:
+            raise CorruptionError(path=path, reason="the snapshot is missing") from None
+        if header is not None and (len(data) < 16 or document_crc(data) != header.snapshot_crc):
+            raise CorruptionError(path=path, reason="the snapshot is not the one its journal starts from")
+        self.snapshot_size = len(data)
+        return data
+
+
+def generations(directory: str) -> tuple[list[int], list[int]]:
+    """Generations of the journals and of the snapshots in a directory, ascending."""
+    names = os.listdir(directory)
+    journals = [parse_generation(name) for name in names]
+    snapshots = [parse_generation(name, journal=False) for name in names]
+    return (
+        sorted(generation for generation in journals if generation is not None),
+        sorted(generation for generation in snapshots if generation is not None),
+    )
+
+
+def _prev_crc(data: bytes, at: int) -> int:
+    return int(_PREV_CRC.unpack_from(data, at + 8)[0])
+
+
+def _read_all(path: str, end: int | None) -> bytes:
+    fd = disk.DISK.open_file(path, os.O_RDONLY)
+    try:
+        left = os.fstat(fd).st_size if end is None else end
+        parts: list[bytes] = []
+        at = 0
+        while left > 0:
+            part = disk.DISK.pread(fd, min(left, _READ_STEP), at)
+            if not part:
+                break
+            parts.append(part)
+            at += len(part)
+            left -= len(part)
+        return b"".join(parts)
+    finally:
+        os.close(fd)

@@ -1,0 +1,29 @@
+"""What a journal keeps in step."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Replica(Protocol):
+    """One process's copy of a replicated state. Called under the lock of the directory.
+
+    The same commands in the same order must give the same state in every process.
+    """
+
+    def reset(self, snapshot: bytes | None) -> None:
+        """Become what a snapshot says; None: as if nothing had ever happened.
+
+        Raises:
+            CorruptionError: this is no snapshot.
+        """
+
+    def replay(self, kind: int, payload: bytes, time_ms: int) -> None:
+        """Apply one committed command.
+
+        Raises:
+            CorruptionError: this is no command.
+        """
+
+    def snapshot(self) -> bytes:
+        """The state as a document (format/document.py); equal states give equal bytes."""
