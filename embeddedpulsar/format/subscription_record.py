@@ -23,7 +23,6 @@ ACK_CUMULATIVE: Final = 6
 SEEK: Final = 7
 CLAMP: Final = 8
 CHECKPOINT: Final = 9
-DELETE: Final = 10
 
 DETACH_CLOSED: Final = 0
 DETACH_DEAD: Final = 1
@@ -153,11 +152,7 @@ class Checkpoint(NamedTuple):
     checksum: int
 
 
-class Delete(NamedTuple):
-    """The subscription ends."""
-
-
-Command = Create | Attach | Detach | Ledgers | Ack | AckCumulative | Seek | Clamp | Checkpoint | Delete
+Command = Create | Attach | Detach | Ledgers | Ack | AckCumulative | Seek | Clamp | Checkpoint
 
 
 def encode(command: Command) -> tuple[int, bytes]:
@@ -266,7 +261,6 @@ _ENCODERS: Final[dict[type, Callable[[Any], tuple[int, bytes]]]] = {
     Seek: _fixed(SEEK, POSITION_BODY),
     Clamp: _fixed(CLAMP, POSITION_BODY),
     Checkpoint: _fixed(CHECKPOINT, CHECKPOINT_BODY),
-    Delete: lambda _: (DELETE, b""),
 }
 _DECODERS: Final[dict[int, Callable[[Buffer], Command]]] = {
     CREATE: _decode_create,
@@ -278,5 +272,4 @@ _DECODERS: Final[dict[int, Callable[[Buffer], Command]]] = {
     SEEK: lambda payload: Seek(*_unpack(POSITION_BODY, payload)),
     CLAMP: lambda payload: Clamp(*_unpack(POSITION_BODY, payload)),
     CHECKPOINT: lambda payload: Checkpoint(*_unpack(CHECKPOINT_BODY, payload)),
-    DELETE: lambda _: Delete(),
 }

@@ -1,0 +1,73 @@
+"""The consumers attached to a subscription, as every replica knows them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from embeddedpulsar.enums import ConsumerType
+
+
+class Consumer(NamedTuple):
+    """One attached consumer. `epoch` is what its acknowledgements must carry to count."""
+
+    consumer_id: int
+    name: str
+    consumer_type: int
+    priority_level: int
+    client_uuid: bytes
+    attached_ms: int
+    epoch: int
+
+
+class ConsumerRegistry:
+    """Attached consumers by id, in order of attachment.
+
+    Role: part of the replicated state; pure, guarded by whoever guards that. Invariants: all consumers
+    have the same type; ids are never used twice in the life of the subscription.
+
+    >>> registry = ConsumerRegistry()
+    >>> registry.add(Consumer(1, "c", ConsumerType.Exclusive, 0, bytes(16), 0, epoch=4))
+    >>> registry.raise_epochs(5)
+    >>> registry.is_current(1, 4), registry.is_current(1, 5)
+    (False, True)
+    """
+
+    __slots__ = ("_by_id",)
+
+    def __init__(self) -> None:
+        self._by_id: dict[int, Consumer] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def all(self) -> list[Consumer]:
+        """The attached consumers, the longest attached first."""
+        return list(self._by_id.values())
+
+    def get(self, consumer_id: int) -> Consumer | None:
+        """The consumer, if it is attached."""
+        return self._by_id.get(consumer_id)
+
+    def is_current(self, consumer_id: int, epoch: int) -> bool:
+        """Whether a command of that consumer and epoch still counts."""
+        consumer = self._by_id.get(consumer_id)
+        return consumer is not None and consumer.epoch == epoch
+
+    @property
+    def consumer_type(self) -> ConsumerType | None:
+        """Type of the attached consumers; None while there are none, and any type may come."""
+        for consumer in self._by_id.values():
+            return ConsumerType(consumer.consumer_type)
+        return None
+
+    def add(self, consumer: Consumer) -> None:
+        """A consumer attached."""
+        self._by_id[consumer.consumer_id] = consumer
+
+    def remove(self, consumer_id: int) -> bool:
+        """A consumer left; False if it was not attached."""
+        return self._by_id.pop(consumer_id, None) is not None
+
+    def raise_epochs(self, epoch: int) -> None:
+        """Void what all consumers were handed before: their commands count again from ``epoch`` on."""
+        self._by_id = {each: consumer._replace(epoch=epoch) for each, consumer in self._by_id.items()}

@@ -1,0 +1,23 @@
+"""Subscription types in which one consumer at a time gets everything, in order."""
+
+from __future__ import annotations
+
+from embeddedpulsar.subscription.consumer_registry import Consumer, ConsumerRegistry
+
+
+class ExclusiveDispatcher:
+    """Exclusive: the first to attach is the only one, and reads lock-free behind the tail.
+
+    Who detached leaves nothing behind: what it did not acknowledge is read again, in order, by the next.
+    """
+
+    def refusal(self, consumers: ConsumerRegistry, newcomer: str) -> str:
+        for holder in consumers.all():
+            return (
+                f"an exclusive consumer cannot attach as {newcomer!r}: consumer {holder.name!r} is attached; "
+                "close it, or subscribe as Shared or Failover"
+            )
+        return ""
+
+    def may_read(self, consumers: ConsumerRegistry, consumer: Consumer) -> bool:
+        return consumers.get(consumer.consumer_id) is not None

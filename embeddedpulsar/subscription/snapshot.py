@@ -1,0 +1,98 @@
+"""A subscription's state as a document (docs/format/subscription.md): what a new generation of the
+journal starts from. The same state always gives the same bytes, which makes their checksum a test of
+replicas."""
+
+from __future__ import annotations
+
+from typing import Any
+from zlib import crc32
+
+from embeddedpulsar.exceptions import CorruptionError
+from embeddedpulsar.format.acknowledgement import MAX_BATCH_SIZE, MAX_ENTRY_ID
+from embeddedpulsar.format.document import KIND_SUBSCRIPTION_SNAPSHOT, decode_document, encode_document
+from embeddedpulsar.format.subscription_record import Checkpoint
+from embeddedpulsar.subscription.ack_bitmaps import AckBitmaps
+from embeddedpulsar.subscription.consumer_registry import Consumer
+from embeddedpulsar.subscription.ledger_acks import OPEN, LedgerAcks
+from embeddedpulsar.subscription.state import SubscriptionState
+
+
+def encode_snapshot(state: SubscriptionState) -> bytes:
+    """The whole state.
+
+    Raises:
+        ValueError: larger than a document may be (64 MiB, some hundred thousand partly acknowledged ledgers).
+    """
+    return encode_document(
+        KIND_SUBSCRIPTION_SNAPSHOT,
+        {
+            "exists": state.exists,
+            "name": state.name,
+            "epoch": state.epoch,
+            "next_consumer_id": state.next_consumer_id,
+            "commands": state.commands,
+            "digest": state.digest,
+            "stale": state.stale,
+            "consumers": [list(consumer) for consumer in state.consumers.all()],
+            "ledgers": [_pack_ledger(ledger_id, acks) for ledger_id, acks in state.acks.ledgers()],
+        },
+    )
+
+
+def decode_snapshot(data: bytes) -> SubscriptionState:
+    """The state `encode_snapshot` wrote.
+
+    Raises:
+        CorruptionError, ForeignFileError, UnsupportedFormatVersion: this is no such document.
+    """
+    fields = decode_document(data, KIND_SUBSCRIPTION_SNAPSHOT)
+    state = SubscriptionState()
+    try:
+        state.exists = bool(fields["exists"])
+        state.name = str(fields["name"])
+        state.epoch = int(fields["epoch"])
+        state.next_consumer_id = int(fields["next_consumer_id"])
+        state.commands = int(fields["commands"])
+        state.digest = int(fields["digest"])
+        state.stale = int(fields["stale"])
+        for consumer in fields["consumers"]:
+            state.consumers.add(_consumer(*consumer))
+        state.acks = AckBitmaps.of([_unpack_ledger(*ledger) for ledger in fields["ledgers"]])
+    except (KeyError, TypeError, ValueError, IndexError, OverflowError) as e:
+        raise CorruptionError(reason=f"the snapshot lacks or distorts {e or type(e).__name__}") from e
+    return state
+
+
+def checkpoint_of(state: SubscriptionState) -> Checkpoint:
+    """What another replica must agree with after the same commands."""
+    return Checkpoint(state.commands, state.digest, crc32(encode_snapshot(state)))
+
+
+def _pack_ledger(ledger_id: int, acks: LedgerAcks) -> list[Any]:
+    partial = [
+        [entry, whole.bit_length() - 1, acks.indexes(entry).to_bytes((whole.bit_length() + 6) >> 3, "little")]
+        for entry, whole in sorted(acks.partial.items())
+    ]
+    return [ledger_id, acks.entries, acks.floor, acks.window(), partial]
+
+
+def _unpack_ledger(
+    ledger_id: int, entries: int, floor: int, window: bytes, partial: list[tuple[int, int, bytes]]
+) -> tuple[int, LedgerAcks]:
+    if not (0 <= floor <= MAX_ENTRY_ID + 1 and OPEN <= entries <= MAX_ENTRY_ID + 1 and ledger_id >= 0):
+        raise ValueError(f"ledger {ledger_id} with {entries} entries acknowledged below {floor}")
+    acks = LedgerAcks(entries)
+    acks.restore(floor, window)
+    for entry, size, indexes in partial:
+        if not (0 <= entry <= MAX_ENTRY_ID and 0 < size <= MAX_BATCH_SIZE):
+            raise ValueError(f"batch {entry} of {size} messages")
+        acks.add_indexes(entry, size, int.from_bytes(indexes, "little"))
+    return ledger_id, acks
+
+
+def _consumer(
+    consumer_id: int, name: str, consumer_type: int, priority: int, uuid: bytes, attached_ms: int, epoch: int
+) -> Consumer:
+    if len(uuid) != 16:
+        raise ValueError(f"the uuid of consumer {name!r}")
+    return Consumer(consumer_id, name, consumer_type, priority, uuid, attached_ms, epoch)
