@@ -1,0 +1,61 @@
+"""Telling somebody about damage: each stretch once, and never under a lock."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from embeddedpulsar.storage.damage import DamageHook, DamageReport
+
+_REMEMBERED: Final = 4096
+
+
+class DamageLog:
+    """Collects the damage reports of one topic in this process and hands them on.
+
+    Role: whoever meets damage calls `report`, with or without the topic lock; the hook runs without it.
+    Invariants: one stretch is handed on and counted once, however many cursors meet it.
+    Who may call: any thread.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        is_locked: Callable[[], bool],
+        call_later: Callable[[float, Callable[[], object]], object],
+        hook: DamageHook | None,
+    ) -> None:
+        self.hook = hook
+        self.count = 0
+        self._name: Final = name
+        self._is_locked: Final = is_locked
+        self._call_later: Final = call_later
+        self._seen: dict[tuple[str, int, int], None] = {}
+        self._pending: deque[DamageReport] = deque()
+
+    def report(self, damage: DamageReport) -> None:
+        """Hand `damage` on: now, or from the timer thread if the caller is inside the topic lock."""
+        key = (damage.kind, damage.ledger_id, damage.offset)
+        if key in self._seen:
+            return
+        if len(self._seen) >= _REMEMBERED:
+            self._seen.clear()
+        self._seen[key] = None
+        self.count += 1
+        self._pending.append(damage)
+        if self._is_locked():
+            self._call_later(0.0, self.deliver)
+        else:
+            self.deliver()
+
+    def deliver(self) -> None:
+        """Hand on what is pending."""
+        while self._pending:
+            damage = self._pending.popleft()
+            (self.hook or self._log)(damage)
+
+    def _log(self, damage: DamageReport) -> None:
+        import logging  # 5 ms, and only where something is broken
+
+        logging.getLogger("embeddedpulsar").warning("%s: %s", self._name, damage)

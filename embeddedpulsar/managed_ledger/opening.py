@@ -1,0 +1,88 @@
+"""Finding or making the control words of a topic that is opened."""
+
+from __future__ import annotations
+
+import os
+
+from embeddedpulsar.exceptions import CorruptionError
+from embeddedpulsar.managed_ledger.options import PROCESS, LedgerOptions
+from embeddedpulsar.platform import clock
+from embeddedpulsar.platform.file_lock import FileLock
+from embeddedpulsar.storage.append_point import WriterOptions
+from embeddedpulsar.storage.damage import DamageHook
+from embeddedpulsar.storage.filenames import ledgers_of
+from embeddedpulsar.storage.recovery import recover_topic
+from embeddedpulsar.storage.topic_control import TopicControl
+
+_NO_BOOT = bytes(16)
+
+
+def writer_options(options: LedgerOptions, store_id: bytes, incarnation: int) -> WriterOptions:
+    """What the writer needs of the options, and of the topic."""
+    return WriterOptions(
+        options.segment_size,
+        options.first_allocation,
+        options.allocation_step,
+        options.max_entries,
+        options.max_age_ms,
+        options.lock_timeout_s,
+        options.durability != PROCESS,
+        clock.boot_id(),
+        store_id,
+        incarnation,
+    )
+
+
+def open_control(
+    directory: str, lock: FileLock, incarnation: int, lock_timeout_s: float, report: DamageHook
+) -> TopicControl:
+    """The control words of a topic, true for this boot: mapped, made, or recovered under the topic lock.
+
+    Raises:
+        FileNotFoundError: the directory is gone.
+        StorageError: it belongs to another incarnation of the topic, or cannot be recovered.
+    """
+    try:
+        control = TopicControl.open(directory)
+    except (FileNotFoundError, CorruptionError):
+        control = _create(directory, lock, incarnation, lock_timeout_s)
+    try:
+        if not control.is_trusted(clock.boot_id()):
+            _recover(directory, control, lock, incarnation, lock_timeout_s, report)
+        control.check_incarnation(incarnation)
+    except BaseException:
+        control.close()
+        raise
+    return control
+
+
+def _create(directory: str, lock: FileLock, incarnation: int, lock_timeout_s: float) -> TopicControl:
+    try:
+        lock.acquire(lock_timeout_s)
+        try:
+            return TopicControl.open(directory)  # another process was faster
+        except (FileNotFoundError, CorruptionError):
+            # Segments without control words: they were lost, and recovery has to find the tail.
+            is_new = not ledgers_of(os.listdir(directory))
+            boot = clock.boot_id() if is_new else _NO_BOOT
+            return TopicControl.create(directory, incarnation, boot)
+    finally:
+        lock.release()
+
+
+def _recover(
+    directory: str,
+    control: TopicControl,
+    lock: FileLock,
+    incarnation: int,
+    lock_timeout_s: float,
+    report: DamageHook,
+) -> None:
+    try:
+        lock.acquire(lock_timeout_s)
+        control.reload()
+        control.check_incarnation(incarnation)
+        if not control.is_trusted(clock.boot_id()):
+            recover_topic(directory, control, incarnation=incarnation, boot_id=clock.boot_id(), report=report)
+    finally:
+        lock.release()

@@ -1,0 +1,97 @@
+"""Options of a managed ledger."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+PROCESS: Final = "process"
+INTERVAL: Final = "interval"
+FLUSH: Final = "flush"
+DURABILITIES: Final = (PROCESS, INTERVAL, FLUSH)
+
+
+class _Fields(NamedTuple):
+    segment_size: int
+    first_allocation: int
+    allocation_step: int
+    max_entries: int
+    max_age_ms: int
+    max_open_segments: int
+    lock_timeout_s: float
+    max_message_size: int
+    durability: str
+    interval_ms: int
+
+
+class LedgerOptions(_Fields):
+    """How a managed ledger lays out its files and when it makes them durable. Immutable.
+
+    Processes may open one topic with different options: what a segment was created with stands in its header.
+
+    Args:
+        segment_size: bytes of a segment file; an entry that is larger gets a segment of its own size.
+        first_allocation: bytes of disk taken by a new segment; it grows from there, doubling.
+        allocation_step: bytes, the largest step of that growth.
+        max_entries: entries per ledger.
+        max_age_ms: milliseconds after which the next append starts a new ledger.
+        max_open_segments: segments a process keeps mapped, over all topics; a soft limit.
+        lock_timeout_s: seconds to wait for a file lock before `LockTimeout`.
+        max_message_size: bytes of an entry's body, at most; beyond is the topic's error, not the disk's.
+        durability: "process" (survives the death of processes), "interval" (and power loss, but for the last
+            `interval_ms`) or "flush" (power loss, once `append` returned).
+        interval_ms: milliseconds between syncs at level "interval".
+
+    Raises:
+        ValueError: a value makes no sense; the text says which.
+
+    Example:
+        >>> LedgerOptions(segment_size=1 << 20).max_entries
+        250000
+    """
+
+    __slots__ = ()
+
+    def __new__(
+        cls,
+        *,
+        segment_size: int = 64 << 20,
+        first_allocation: int = 64 << 10,
+        allocation_step: int = 4 << 20,
+        max_entries: int = 250_000,
+        max_age_ms: int = 240 * 60_000,
+        max_open_segments: int = 32,
+        lock_timeout_s: float = 30.0,
+        max_message_size: int = 5 << 20,
+        durability: str = PROCESS,
+        interval_ms: int = 1_000,
+    ) -> LedgerOptions:
+        if durability not in DURABILITIES:
+            raise ValueError(f"durability must be one of {', '.join(DURABILITIES)}, not {durability!r}")
+        values = (
+            segment_size,
+            first_allocation,
+            allocation_step,
+            max_entries,
+            max_age_ms,
+            max_open_segments,
+            lock_timeout_s,
+            max_message_size,
+            durability,
+            interval_ms,
+        )
+        for name, value in zip(cls._fields, values, strict=True):
+            if isinstance(value, (int, float)) and value <= 0:
+                raise ValueError(f"{name} must be positive, not {value}")
+        if not _SMALLEST_SEGMENT <= segment_size <= _LARGEST_SEGMENT:
+            raise ValueError(
+                f"segment_size must be {_SMALLEST_SEGMENT} to {_LARGEST_SEGMENT}, not {segment_size}"
+            )
+        if max_entries > _MOST_ENTRIES:
+            raise ValueError(f"max_entries must be at most {_MOST_ENTRIES}, not {max_entries}")
+        return super().__new__(cls, *values)
+
+
+_SMALLEST_SEGMENT: Final = 8 << 10
+_LARGEST_SEGMENT: Final = 1 << 30
+_MOST_ENTRIES: Final = 896 * 1024
+"""The index header has room for the checksums of that many slots."""

@@ -1,0 +1,34 @@
+"""Positions: where an entry stands in a topic."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+
+class Position(NamedTuple):
+    """An entry by ledger and entry id; ordered as the log is. Entry -1 stands before a ledger's first entry.
+
+    Example:
+        >>> Position(3, 9) < Position(4, 0) < Position(4, 0).next()
+        True
+        >>> str(Position(4, 1).previous())
+        '4:0'
+    """
+
+    ledger_id: int
+    entry_id: int
+
+    def next(self) -> Position:
+        """The position behind this one in the same ledger, whether or not an entry is there."""
+        return Position(self.ledger_id, self.entry_id + 1)
+
+    def previous(self) -> Position:
+        """The position before this one in the same ledger; entry -1 from the first."""
+        return Position(self.ledger_id, self.entry_id - 1)
+
+    def __str__(self) -> str:
+        return f"{self.ledger_id}:{self.entry_id}"
+
+
+BEFORE_FIRST: Final = Position(0, -1)
+"""Before every entry of every topic: ledger ids start at 1."""

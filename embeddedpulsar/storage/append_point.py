@@ -1,0 +1,309 @@
+"""Where the next entry of a topic goes, and making room for it there: the writer's slow paths."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from embeddedpulsar.exceptions import (
+    AlreadyClosed,
+    CorruptionError,
+    StorageFullError,
+    TopicNotFound,
+    TopicTerminated,
+)
+from embeddedpulsar.format.control import TopicWord, split_tail, tail_word
+from embeddedpulsar.format.index_header import SLOTS_PER_BLOCK
+from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
+from embeddedpulsar.platform.file_lock import FileLock
+from embeddedpulsar.storage.damage import DamageHook
+from embeddedpulsar.storage.roll import NewLedger, remove_strays, start_ledger
+from embeddedpulsar.storage.roll_policy import RollPolicy
+from embeddedpulsar.storage.room import grown_allocation, touch
+from embeddedpulsar.storage.salvage import salvaged_ending
+from embeddedpulsar.storage.segment import Ending, Segment
+from embeddedpulsar.storage.segment_cache import SEGMENTS
+from embeddedpulsar.storage.topic_control import (
+    ATTENTION,
+    DELETED,
+    MUST_ROLL,
+    TERMINATED,
+    TOUCHED,
+    TopicControl,
+)
+from embeddedpulsar.storage.unpublished import clear_unpublished
+from embeddedpulsar.storage.waiter_slots import WaiterSlots
+
+_TAIL: Final = TopicWord.TAIL
+_OWNER: Final = TopicWord.OWNER
+_LAST_PUBLISH_MS: Final = TopicWord.LAST_PUBLISH_MS
+BY_MAP: Final = 64 << 10
+"""Larger frames go by pwritev: a cold page costs 10 times as much through the map."""
+
+State = tuple[int, int, int, int, int, int]
+"""(tail word, end offset, last entry id, last crc, messages in the ledger, last publish time).
+
+A pure function of the tail word, so it is valid exactly while the tail word is what it was; replaced by one
+store, so that no interrupt can leave half of it."""
+_UNKNOWN: Final[State] = (-1, 0, -1, 0, 0, 0)
+_NOTHING: Final = bytearray()
+
+
+class WriterOptions(NamedTuple):
+    """What the writer has to know of the topic and its options."""
+
+    segment_size: int
+    first_allocation: int
+    allocation_step: int
+    max_entries: int
+    max_age_ms: int
+    lock_timeout_s: float
+    is_rolled_synced: bool
+    boot_id: bytes
+    store_id: bytes
+    incarnation: int
+
+
+class OvertakenError(Exception):
+    """A signal handler of this very thread appended in the middle of our section."""
+
+
+class AppendPoint:
+    """The cached end of a topic's log, for one process.
+
+    Role: the part of the writer that is not hot: finding the end again when it moved, repairing what a dead
+    holder of the lock left, reserving disk, starting the next ledger.
+    Invariants: `_state` is a function of the tail word and is used only while the tail word is what it was.
+    A nonzero owner word at entry means that a holder died, or that somebody demands attention.
+    Who may call: whoever holds the topic lock.
+    """
+
+    def __init__(
+        self,
+        control: TopicControl,
+        lock: FileLock,
+        waiters: WaiterSlots,
+        directory: str,
+        options: WriterOptions,
+        *,
+        wall_ms: Callable[[], int],
+        ring: Callable[[bytes], bool],
+        allocate_ledger_id: Callable[[int], int],
+        report: DamageHook,
+    ) -> None:
+        self._words: memoryview = control.words
+        self._lock: Final = lock
+        self._waiters = waiters
+        self._directory: Final = directory
+        self._options: Final = options
+        self._policy: Final = RollPolicy(options.max_entries, options.max_age_ms)
+        self._wall_ms: Final = wall_ms
+        self._ring = ring
+        self._allocate_ledger_id: Final = allocate_ledger_id
+        self._report: Final = report
+        self._timeout_s: Final = options.lock_timeout_s
+        self._owner = os.getpid() << 32
+        self._is_closed = False
+        self.rolls = 0
+        self._forget()
+
+    def _forget(self) -> None:
+        self._state: State = _UNKNOWN
+        self._segment: Segment | None = None
+        self._log: bytearray = _NOTHING
+        self._index: bytearray = _NOTHING
+        self._base_ms = 0
+        # At or beyond any of these the slow path looks what has to be done.
+        self._end_stop = 0
+        self._entry_stop = 0
+        self._time_stop = 0
+
+    def _refresh(self) -> State:
+        """Find out where the log stands: others appended, a holder died, or attention is demanded."""
+        if self._is_closed:
+            raise AlreadyClosed("the topic is closed")
+        words = self._words
+        owner, state = words[_OWNER], words[TopicWord.STATE]
+        if owner:
+            self._state = _UNKNOWN
+            if state & (TERMINATED | DELETED):
+                words[_OWNER] = ATTENTION
+                if state & DELETED:
+                    raise TopicNotFound("the topic was deleted")
+                raise TopicTerminated("nothing can be appended to a terminated topic")
+            if owner != ATTENTION:
+                self._clear_unpublished()
+                words[TopicWord.RECOVERIES] += 1
+                words[TopicWord.EPOCH] += 1
+            words[_OWNER] = 0
+        tail = words[_TAIL]
+        ledger_id, end = split_tail(tail)
+        if not ledger_id:
+            self._forget()
+            self._state = (0, 0, -1, 0, 0, words[_LAST_PUBLISH_MS])
+            return self._state
+        try:
+            segment = self._segment
+            if segment is None or segment.ledger_id != ledger_id:
+                segment = SEGMENTS.get(self._directory, ledger_id, writable=True)
+                self._use(segment)
+            ending = segment.ending(end)
+        except (CorruptionError, FileNotFoundError) as e:
+            self._forget()
+            words[TopicWord.STATE] |= MUST_ROLL
+            ending, damage = salvaged_ending(self._directory, ledger_id, end, e)
+            self._report(damage)
+        last_ms = max(ending.last_publish_ms, words[_LAST_PUBLISH_MS])
+        self._state = (tail, end, ending.last_entry_id, ending.last_crc, ending.messages, last_ms)
+        self._set_stops(ending.last_entry_id + 1)
+        return self._state
+
+    def _clear_unpublished(self) -> None:
+        """Let the frame of a writer that died not come back after a power loss."""
+        words = self._words
+        ledger_id, end = split_tail(words[_TAIL])
+        if not ledger_id:
+            return
+        try:
+            segment = SEGMENTS.get(self._directory, ledger_id, writable=True)
+            clear_unpublished(segment, end, words[TopicWord.ALLOCATED])
+        except (FileNotFoundError, CorruptionError):
+            return  # met again, and reported, when the ending is looked up
+        except OSError:
+            words[TopicWord.STATE] |= MUST_ROLL  # the next header records the end instead
+
+    def _repair(self) -> None:
+        """A holder of the lock died inside, or was interrupted: what it left must not come back.
+
+        Otherwise a recovery after a power loss might take its frame, or its half-made ledger, for published.
+        """
+        words = self._words
+        words[TopicWord.RECOVERIES] += 1
+        words[TopicWord.EPOCH] += 1
+        ledger_id, end = split_tail(words[_TAIL])
+        try:
+            remove_strays(self._directory, ledger_id)
+            if ledger_id:
+                segment = SEGMENTS.get(self._directory, ledger_id, writable=True)
+                clear_unpublished(segment, end, words[TopicWord.ALLOCATED])
+        except OSError:
+            words[TopicWord.STATE] |= MUST_ROLL
+        except CorruptionError:
+            return  # the refresh that follows meets it too, and deals with it
+
+    def _use(self, segment: Segment) -> None:
+        index = segment.index
+        SEGMENTS.put(segment, holder=self)
+        self._segment = segment
+        self._log = segment.data
+        self._index = index.data
+        self._base_ms = segment.header.base_publish_ms
+
+    def _set_stops(self, next_entry: int) -> None:
+        """Where the fast path ends: untouched pages, the next block of index slots, age."""
+        segment, words = self._segment, self._words
+        if segment is None or words[TopicWord.STATE] & MUST_ROLL:
+            self._end_stop = 0
+            return
+        header = segment.header
+        block_end = -(-next_entry // SLOTS_PER_BLOCK) * SLOTS_PER_BLOCK
+        self._end_stop = min(words[TOUCHED], words[TopicWord.ALLOCATED], segment.size)
+        self._entry_stop = min(block_end, self._policy.entry_limit(header.index_capacity))
+        self._time_stop = self._policy.time_limit(header.base_publish_ms, header.created_ms)
+
+    def _make_room(self, length: int, now_ms: int) -> State:
+        """Let an entry of `length` bytes at `now_ms` fit: roll, reserve disk, touch pages, seal index blocks.
+
+        Raises:
+            StorageFullError: no room; nothing changed.
+        """
+        words = self._words
+        try:
+            if self._full_reason(self._state[1] + length, now_ms) is not None:
+                self._roll(length, now_ms)
+            segment = self._segment
+            if segment is None:
+                raise CorruptionError(path=self._directory, reason="no segment to append to")
+            _, start, entry_id, *_ = self._state
+            end = start + length
+            allocated = words[TopicWord.ALLOCATED]
+            if end > allocated:
+                allocated = grown_allocation(segment, end, allocated, self._options.allocation_step)
+                words[TopicWord.ALLOCATED] = allocated
+            if end > words[TOUCHED]:
+                words[TOUCHED] = touch(
+                    segment, start, end, words[TOUCHED], allocated, is_written=length > BY_MAP
+                )
+            block, within = divmod(entry_id + 1, SLOTS_PER_BLOCK)
+            if not within:
+                index = segment.index
+                words[TopicWord.INDEX_ALLOCATED] = index.allocate(
+                    entry_id + 1, words[TopicWord.INDEX_ALLOCATED]
+                )
+                if block:
+                    index.seal(block - 1)
+        except StorageFullError:
+            words[_OWNER] = 0
+            raise
+        self._set_stops(entry_id + 2)
+        return self._state
+
+    def _full_reason(self, end: int, now_ms: int) -> str | None:
+        segment = self._segment
+        if segment is None:
+            return "no segment"
+        if self._words[TopicWord.STATE] & MUST_ROLL:
+            return "demanded"
+        header = segment.header
+        return self._policy.reason(
+            entries=self._state[2] + 1,
+            capacity=header.index_capacity,
+            now_ms=now_ms,
+            base_ms=header.base_publish_ms,
+            created_ms=header.created_ms,
+            end=end,
+            log_size=min(header.log_size, segment.size),
+            messages=self._state[4],
+        )
+
+    def _roll(self, length: int, now_ms: int) -> None:
+        words, options = self._words, self._options
+        tail, end, entry_id, crc, messages, last_ms = self._state
+        ledger_id = tail >> 32
+        previous = Ending(ledger_id, end, entry_id, crc, messages, last_ms) if ledger_id else None
+        first_allocation = options.first_allocation
+        if (
+            previous is not None
+        ):  # the topic has traffic: begin with more than its last ledger needed at first
+            first_allocation = max(first_allocation, min(options.allocation_step, end))
+        new = NewLedger(
+            ledger_id=self._allocate_ledger_id(ledger_id),
+            created_ms=now_ms,
+            base_publish_ms=now_ms,
+            boot_id=options.boot_id,
+            store_id=options.store_id,
+            incarnation=options.incarnation,
+            log_size=max(options.segment_size, -(-(FIRST_FRAME_OFFSET + length) // 4096) * 4096),
+            index_capacity=-(-options.max_entries // SLOTS_PER_BLOCK) * SLOTS_PER_BLOCK,
+            first_allocation=first_allocation,
+            is_synced=options.is_rolled_synced or previous is not None,
+        )
+
+        def check_owner() -> None:
+            if words[_TAIL] != tail:
+                raise OvertakenError
+
+        segment = start_ledger(self._directory, words, new, previous, check_owner)
+        self._use(segment)
+        self.rolls += 1
+        word = tail_word(new.ledger_id, FIRST_FRAME_OFFSET)
+        self._state = (word, FIRST_FRAME_OFFSET, -1, segment.header.chain_seed, 0, now_ms)
+
+    def let_go(self, segment: Segment) -> None:
+        """The cache needs room: unmap, unless an append is going on."""
+        try:
+            if self._lock.try_acquire() and self._segment is segment:
+                self._forget()
+        finally:
+            self._lock.release()

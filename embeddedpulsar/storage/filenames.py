@@ -1,0 +1,127 @@
+"""Every file name of a topic directory: the only place with literals.
+
+    ctl · lock · sync.lock · topic.meta · journal.<gen> · <ledger:020>.log · <ledger:020>.idx
+    subscriptions/<dir>/{ctl,lock,journal.<gen>,snapshot.<gen>}
+
+Ledger ids are zero-padded, so that a sorted listing is the order of the log.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Final
+
+CONTROL: Final = "ctl"
+LOCK: Final = "lock"
+SYNC_LOCK: Final = "sync.lock"
+TOPIC_META: Final = "topic.meta"
+SUBSCRIPTIONS: Final = "subscriptions"
+LOG_SUFFIX: Final = ".log"
+INDEX_SUFFIX: Final = ".idx"
+NEW_SUFFIX: Final = ".new"
+"""A file under construction: renamed when complete, removed by whoever holds the lock next."""
+
+_LEDGER_DIGITS: Final = 20
+_JOURNAL: Final = "journal."
+_SNAPSHOT: Final = "snapshot."
+
+
+def control_path(directory: str) -> str:
+    """The mapped control words of a topic or subscription."""
+    return os.path.join(directory, CONTROL)
+
+
+def lock_path(directory: str) -> str:
+    """The lock of a topic or subscription: empty, never unlinked while its owner exists."""
+    return os.path.join(directory, LOCK)
+
+
+def sync_lock_path(directory: str) -> str:
+    """The group-commit lock of a topic."""
+    return os.path.join(directory, SYNC_LOCK)
+
+
+def topic_meta_path(directory: str) -> str:
+    """Name, incarnation and properties of a topic."""
+    return os.path.join(directory, TOPIC_META)
+
+
+def subscriptions_path(directory: str) -> str:
+    """Where a topic keeps its subscriptions."""
+    return os.path.join(directory, SUBSCRIPTIONS)
+
+
+def log_path(directory: str, ledger_id: int) -> str:
+    """The segment of a ledger.
+
+    Example:
+        >>> log_path("t", 7)
+        't/00000000000000000007.log'
+    """
+    return os.path.join(directory, f"{ledger_id:0{_LEDGER_DIGITS}d}{LOG_SUFFIX}")
+
+
+def index_path(directory: str, ledger_id: int) -> str:
+    """The entry index of a ledger; derivable from its segment."""
+    return os.path.join(directory, f"{ledger_id:0{_LEDGER_DIGITS}d}{INDEX_SUFFIX}")
+
+
+def journal_path(directory: str, generation: int) -> str:
+    """The journal of a topic or subscription.
+
+    Example:
+        >>> journal_path("s", 3)
+        's/journal.3'
+    """
+    return os.path.join(directory, f"{_JOURNAL}{generation}")
+
+
+def snapshot_path(directory: str, generation: int) -> str:
+    """The snapshot that journal `generation` starts from."""
+    return os.path.join(directory, f"{_SNAPSHOT}{generation}")
+
+
+def under_construction(path: str) -> str:
+    """Where a file is built before it gets its name."""
+    return path + NEW_SUFFIX
+
+
+def parse_ledger(name: str, suffix: str = LOG_SUFFIX) -> int | None:
+    """The ledger id in a segment's or index's file name; None for any other name.
+
+    Example:
+        >>> parse_ledger("00000000000000000007.log"), parse_ledger("7.log"), parse_ledger("ctl")
+        (7, None, None)
+    """
+    digits = name.removesuffix(suffix)
+    if digits == name or len(digits) != _LEDGER_DIGITS or not (digits.isascii() and digits.isdecimal()):
+        return None
+    return int(digits)
+
+
+def parse_generation(name: str, journal: bool = True) -> int | None:
+    """The generation in a journal's (or snapshot's) file name; None for any other name.
+
+    Example:
+        >>> parse_generation("journal.12"), parse_generation("journal.x")
+        (12, None)
+        >>> parse_generation("snapshot.4", journal=False)
+        4
+    """
+    prefix = _JOURNAL if journal else _SNAPSHOT
+    digits = name.removeprefix(prefix)
+    if digits == name or not (digits.isascii() and digits.isdecimal()):
+        return None
+    return int(digits)
+
+
+def ledgers_of(names: Iterable[str], suffix: str = LOG_SUFFIX) -> list[int]:
+    """The ledger ids among file names, ascending.
+
+    Example:
+        >>> ledgers_of(["00000000000000000009.log", "ctl", "00000000000000000007.log"])
+        [7, 9]
+    """
+    found = [parse_ledger(name, suffix) for name in names]
+    return sorted(ledger for ledger in found if ledger is not None)

@@ -1,0 +1,209 @@
+"""Making appended entries durable: many appends, many processes, one flush."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Final
+
+from embeddedpulsar.exceptions import CorruptionError, PoisonedSegment
+from embeddedpulsar.format.control import TopicWord, split_tail
+from embeddedpulsar.platform import disk, failpoints
+from embeddedpulsar.platform.file_lock import FileLock
+from embeddedpulsar.platform.scheduler import Timer
+from embeddedpulsar.storage.filenames import log_path
+from embeddedpulsar.storage.log_view import LogView
+from embeddedpulsar.storage.topic_control import (
+    DIRTY_SINCE_MS,
+    MUST_ROLL,
+    POISON_FROM,
+    POISON_TO,
+    TopicControl,
+)
+
+failpoints.declare("sync:before", "sync:after")
+
+_SYNCED: Final = TopicWord.SYNCED
+Schedule = Callable[[float, Callable[[], object]], Timer]
+
+
+class GroupCommit:
+    """Flushes a topic's log up to its tail for everybody who waits.
+
+    Role: `wait_durable` for level "flush"; `note_dirty` and a timer for level "interval"; `sync` for both and
+    for closing.
+    Invariants: the synced word rises only under the sync lock, after every segment between its old and its
+    new value was flushed (a roll may lie between). A flush that failed is final: the kernel dropped the
+    pages and would report success the second time. Its range is poisoned: whoever waits for an entry in it
+    gets an error, in every process, and the next append starts a new segment.
+    Lock order: sync lock, then topic lock. Nobody takes them the other way round.
+    Who may call: any thread, without the topic lock.
+    """
+
+    def __init__(
+        self,
+        control: TopicControl,
+        view: LogView,
+        topic_lock: FileLock,
+        sync_lock: FileLock,
+        *,
+        lock_timeout_s: float,
+        interval_s: float,
+        wall_ms: Callable[[], int],
+        schedule: Schedule,
+    ) -> None:
+        self._control: Final = control
+        self._words: Final = control.words
+        self._view: Final = view
+        self._topic_lock: Final = topic_lock
+        self._lock: Final = sync_lock
+        self._timeout_s: Final = lock_timeout_s
+        self._interval_s: Final = interval_s
+        self._wall_ms: Final = wall_ms
+        self._schedule: Final = schedule
+        self._timer: Timer | None = None
+        self._is_closed = False
+        self.syncs = 0
+        """Flushes this process did."""
+
+    def wait_durable(self, end_word: int) -> None:
+        """Return once everything before `end_word`, a tail word, survives a power loss.
+
+        Raises:
+            PoisonedSegment: a flush failed; whether it survives is unknown.
+            LockTimeout: another process stayed in its flush.
+        """
+        words = self._words
+        if words[_SYNCED] < end_word:
+            try:
+                self._lock.acquire(self._timeout_s)
+                # Whoever had the lock may have flushed our entry too.
+                if words[_SYNCED] < end_word and not self._is_poisoned(end_word):
+                    self._flush()
+            finally:
+                self._lock.release()
+        if self._is_poisoned(end_word):
+            raise PoisonedSegment(
+                path=self._control.path,
+                reason="a flush failed; whether the entry survives a power loss is unknown",
+                remedy="check the disk, then send the message again: writing goes on in a new segment",
+            )
+
+    def sync(self) -> None:
+        """Make everything appended so far durable, except what is poisoned already.
+
+        Raises:
+            PoisonedSegment: the flush failed.
+        """
+        tail = self._view.tail
+        if tail and not self._is_poisoned(tail):
+            self.wait_durable(tail)
+        self._words[DIRTY_SINCE_MS] = 0
+
+    def _is_poisoned(self, end_word: int) -> bool:
+        words = self._words
+        return bool(words[POISON_FROM] < end_word <= words[POISON_TO])
+
+    def _flush(self) -> None:
+        """Under the sync lock."""
+        words = self._words
+        # 1. What is to be durable: everything published by now.
+        target = words[TopicWord.TAIL]
+        synced = max(words[_SYNCED], words[POISON_TO])
+        if failpoints.ACTIVE:
+            failpoints.hit("sync:before")
+        # 2. Every segment with bytes in the range; its name too if this is its first time.
+        try:
+            first, _ = split_tail(synced)
+            directory = self._view.directory
+            for ledger_id in self._ledgers(synced, target):
+                self._flush_segment(ledger_id)
+                if ledger_id > first:
+                    disk.DISK.fsync_dir(directory)
+            if not first:
+                disk.DISK.fsync_dir(os.path.dirname(directory))
+        except OSError as e:
+            self._poison(words[_SYNCED])
+            raise PoisonedSegment(
+                path=self._control.path,
+                reason=f"a flush failed ({e}); what became of the entries since the last is unknown",
+                remedy="check the disk, then send the messages again: writing goes on in a new segment",
+            ) from e
+        # 3. Say so. A crash before costs the next waiter one more flush.
+        words[_SYNCED] = target
+        self.syncs += 1
+        if failpoints.ACTIVE:
+            failpoints.hit("sync:after")
+
+    def _ledgers(self, synced: int, target: int) -> list[int]:
+        first, _ = split_tail(synced)
+        last, _ = split_tail(target)
+        chain = self._view.chain()
+        found = [ledger for ledger in chain.ids if first <= ledger < last]
+        closed = chain.find(first)
+        if closed is not None and synced >= first << 32 | closed.end_offset >> 3:
+            found.remove(first)  # all of it was flushed
+        return [*found, last] if target > synced else found
+
+    def _flush_segment(self, ledger_id: int) -> None:
+        path = log_path(self._view.directory, ledger_id)
+        try:
+            # A descriptor from before the writes: one opened after a failed write-back may not be told of it.
+            segment = self._view.segment(ledger_id)
+        except FileNotFoundError:
+            return  # trimmed meanwhile
+        except CorruptionError:
+            fd = disk.DISK.open_file(path, os.O_RDWR)
+            try:
+                disk.DISK.fdatasync(fd, path)
+            finally:
+                os.close(fd)
+        else:
+            disk.DISK.fdatasync(segment.fd, path)
+
+    def _poison(self, synced: int) -> None:
+        words = self._words
+        try:
+            self._topic_lock.acquire(self._timeout_s)
+            if not words[POISON_TO]:
+                words[POISON_FROM] = synced
+            words[POISON_TO] = words[TopicWord.TAIL]
+            self._control.demand(MUST_ROLL)
+        finally:
+            self._topic_lock.release()
+
+    # -- level "interval" ---------------------------------------------------------------------------------
+
+    def note_dirty(self) -> None:
+        """An entry of level "interval" was appended: flush within the interval. About 0.1 us."""
+        if self._timer is None:
+            self._arm()
+
+    def _arm(self) -> None:
+        if not self._words[DIRTY_SINCE_MS]:
+            self._words[DIRTY_SINCE_MS] = self._wall_ms()
+        self._timer = self._schedule(self._interval_s, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None  # first, so that an append during the flush arms the next
+        if not self._is_closed:
+            self.sync()
+
+    def sync_if_due(self) -> bool:
+        """Flush what a process that is gone left dirty beyond the interval; return whether it had."""
+        since = self._words[DIRTY_SINCE_MS]
+        if not since or self._wall_ms() - since < 1000 * self._interval_s:
+            return False
+        self.sync()
+        return True
+
+    def after_fork_in_child(self) -> None:
+        """The parent's timer thread does not exist here."""
+        self._timer = None
+
+    def close(self) -> None:
+        """Cancel the timer. The owner decides about a last `sync`."""
+        self._is_closed = True
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()

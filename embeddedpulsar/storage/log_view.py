@@ -1,0 +1,235 @@
+"""What every reader of a topic needs: where the log ends, what is retained, where an entry lies."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from embeddedpulsar.exceptions import CorruptionError
+from embeddedpulsar.format.control import TopicWord, split_tail
+from embeddedpulsar.format.frame import FrameHeader, last_frame_start, read_header
+from embeddedpulsar.format.index_slot import SLOT_SIZE, SLOTS_OFFSET, IndexSlot
+from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
+from embeddedpulsar.platform.file_lock import FileLock
+from embeddedpulsar.storage import damage
+from embeddedpulsar.storage.chain_scan import scan_log
+from embeddedpulsar.storage.damage import DamageHook, DamageReport
+from embeddedpulsar.storage.filenames import index_path
+from embeddedpulsar.storage.index_repair import write_index
+from embeddedpulsar.storage.salvage import slot_of, visible_slots
+from embeddedpulsar.storage.segment import Segment
+from embeddedpulsar.storage.segment_cache import SEGMENTS
+from embeddedpulsar.storage.segment_set import LedgerChain, SegmentSet
+from embeddedpulsar.storage.topic_control import MUST_ROLL, TopicControl
+
+
+class LogView:
+    """The read side of a topic's log.
+
+    Role: answers by ledger and entry id, from the tail word, the chain of headers and the indexes. An index
+    that does not fit its frames is derived again, once, under the topic lock.
+    Invariants: nothing at or above the tail is looked at. Frames are never changed, cut or skipped here.
+    Who may call: any thread; `repair_index` takes the topic lock.
+    """
+
+    def __init__(
+        self, directory: str, control: TopicControl, lock: FileLock, lock_timeout_s: float, report: DamageHook
+    ) -> None:
+        self.directory: Final = directory
+        self.words: Final = control.words
+        self.report: Final = report
+        self._control: Final = control
+        self._lock: Final = lock
+        self._timeout_s: Final = lock_timeout_s
+        self._segments: Final = SegmentSet(directory, control.words, report)
+
+    @property
+    def tail(self) -> int:
+        """The tail word now."""
+        return int(self.words[TopicWord.TAIL])
+
+    def chain(self) -> LedgerChain:
+        """The ledgers now."""
+        return self._segments.chain()
+
+    def segment(self, ledger_id: int) -> Segment:
+        """The mapped segment of a ledger.
+
+        Raises:
+            FileNotFoundError: trimmed, or lost.
+            CorruptionError: its header is damaged.
+        """
+        return SEGMENTS.get(self.directory, ledger_id)
+
+    def is_trimmed(self, ledger_id: int) -> bool:
+        """Whether the ledger lies before the trim point."""
+        return ledger_id < int(self.words[TopicWord.TRIM])
+
+    def end_of(self, ledger_id: int) -> int:
+        """Where the ledger ends now: its end offset; 0 if it is not in the log (any more)."""
+        tail_ledger, end = split_tail(self.words[TopicWord.TAIL])
+        if ledger_id == tail_ledger:
+            return end
+        closed = self._segments.chain().find(ledger_id)
+        return closed.end_offset if closed is not None else 0
+
+    def extent(self, ledger_id: int) -> tuple[int, int]:
+        """The last entry of a ledger and its end offset, of one moment; also if its last frame is damaged.
+
+        Raises:
+            FileNotFoundError: the segment is trimmed, or lost.
+        """
+        end = self.end_of(ledger_id)
+        return self._last_known_entry(ledger_id, end), end
+
+    def after_fork_in_child(self) -> None:
+        """The thread locks may be held by threads that do not exist here."""
+        self._segments.after_fork_in_child()
+
+    def barrier(self) -> None:
+        """Pass through the topic lock: what its holders wrote before is seen afterwards, on any machine."""
+        try:
+            self._lock.acquire(self._timeout_s)
+        finally:
+            self._lock.release()
+
+    def _last_frame(self, segment: Segment, end: int) -> FrameHeader:
+        try:
+            start = last_frame_start(segment.data, FIRST_FRAME_OFFSET, end)
+            return read_header(segment.data, start, end)
+        except CorruptionError as e:
+            raise e.at(segment.path) from None
+
+    def messages_through(self, ledger_id: int, entry_id: int) -> int:
+        """Messages of a ledger up to and including a visible entry; 0 for entry -1."""
+        if entry_id < 0:
+            return 0
+        return self.slot(ledger_id, entry_id).messages
+
+    def slot(self, ledger_id: int, entry_id: int) -> IndexSlot:
+        """The index slot of a visible entry, checked against its frame as far as that is readable.
+
+        Raises:
+            FileNotFoundError: the segment is trimmed, or lost.
+            CorruptionError: neither index nor log can tell.
+        """
+        segment = self.segment(ledger_id)
+        if self._fits(segment, entry_id):
+            return segment.index.slot(entry_id)
+        slots = self._repair_index(ledger_id, entry_id)
+        if len(slots) < (entry_id + 1) * SLOT_SIZE:
+            raise CorruptionError(path=segment.path, reason=f"entry {entry_id} is not in the log")
+        return slot_of(slots, entry_id)
+
+    def offset_of(self, ledger_id: int, entry_id: int) -> int:
+        """Where to begin reading for a visible entry: at its frame, or where that should be.
+
+        Raises:
+            FileNotFoundError: the segment is trimmed, or lost.
+            CorruptionError: neither index nor log can tell.
+        """
+        if entry_id <= 0:
+            return FIRST_FRAME_OFFSET
+        return max(self.slot(ledger_id, entry_id).offset, FIRST_FRAME_OFFSET)
+
+    def _fits(self, segment: Segment, entry_id: int) -> bool:
+        """Whether the entry's slot is right: its own frame says so, or the one before."""
+        end = self.end_of(segment.ledger_id)
+        try:
+            segment.frame_of(entry_id, end)
+        except FileNotFoundError:
+            return False
+        except CorruptionError:
+            try:
+                offset = segment.index.slot(entry_id).offset
+                if not entry_id:
+                    return offset == FIRST_FRAME_OFFSET
+                before, frame = segment.frame_of(entry_id - 1, end)
+            except (CorruptionError, FileNotFoundError):
+                return False
+            return before + frame.length == offset  # the frame is damaged, not the slot
+        return True
+
+    def _derived_slots(self, segment: Segment) -> bytes:
+        """The slots of a ledger by its frames alone: a scan of the file, some 0.2 s for 64 MiB."""
+        closed = self._segments.chain().find(segment.ledger_id)
+        scan = scan_log(
+            segment.path,
+            chain_seed=segment.header.chain_seed,
+            base_publish_ms=segment.header.base_publish_ms,
+            end=self.end_of(segment.ledger_id),
+            last_entry_id=closed.last_entry_id if closed is not None else -1,
+        )
+        return bytes(scan.slots)
+
+    def _repair_index(self, ledger_id: int, entry_id: int) -> bytes:
+        """Derive the index of a ledger from its frames, put it in place, and return its slots.
+
+        If the ledger is the tail's, the next append starts a new one: other processes have the old index
+        mapped and would go on writing there.
+        """
+        try:
+            self._lock.acquire(self._timeout_s)
+            SEGMENTS.forget(self.directory, ledger_id)
+            segment = self.segment(ledger_id)
+            last, _ = self.extent(ledger_id)
+            if entry_id <= last and self._fits(segment, entry_id):  # another process was faster
+                index = segment.index.data
+                return bytes(index[SLOTS_OFFSET : SLOTS_OFFSET + SLOT_SIZE * (last + 1)])
+            slots = self._derived_slots(segment)
+            reason = "it did not fit its segment and was derived from the log again"
+            try:
+                write_index(self.directory, segment.header, slots)
+                if ledger_id == self.tail >> 32:
+                    self._control.demand(MUST_ROLL)
+            except OSError as e:
+                reason = f"it does not fit its segment and cannot be replaced: {e}"
+            segment.use_index(None)
+        finally:
+            self._lock.release()
+        path = index_path(self.directory, ledger_id)
+        self.report(DamageReport(path, ledger_id, -1, -1, 0, 0, reason, damage.INDEX))
+        return slots
+
+    def next_readable(self, ledger_id: int, entry_id: int, pos: int) -> tuple[int, int]:
+        """The first entry behind `entry_id` whose frame lies behind `pos` and has a good header; its offset.
+
+        (last entry + 1, end of the ledger) if there is none. For going on behind damage.
+
+        Raises:
+            FileNotFoundError: the segment is trimmed, or lost.
+        """
+        segment = self.segment(ledger_id)
+        last, end = self.extent(ledger_id)
+        for candidate in range(entry_id + 1, last + 1):
+            try:
+                offset, _ = segment.frame_of(candidate, end)
+            except FileNotFoundError:
+                break
+            except CorruptionError:
+                continue
+            if offset > pos:
+                return candidate, offset
+        if entry_id < last:
+            slots = self._derived_slots(segment)
+            for candidate in range(entry_id + 1, len(slots) // SLOT_SIZE):
+                slot = slot_of(slots, candidate)
+                if slot.crc and slot.offset > pos:
+                    return candidate, slot.offset
+        return last + 1, end
+
+    def _last_known_entry(self, ledger_id: int, end: int) -> int:
+        """The last entry of a ledger that ends at `end`, also when its last frame is damaged."""
+        closed = self._segments.chain().find(ledger_id)
+        if closed is not None:
+            return closed.last_entry_id
+        if end <= FIRST_FRAME_OFFSET:
+            return -1
+        segment = self.segment(ledger_id)
+        try:
+            return self._last_frame(segment, end).entry_id
+        except CorruptionError:
+            segment = self.segment(ledger_id)
+        try:
+            return visible_slots(segment, end) - 1
+        except (CorruptionError, FileNotFoundError):
+            return len(self._derived_slots(segment)) // SLOT_SIZE - 1

@@ -1,0 +1,151 @@
+"""Starting the next ledger of a topic. The order of the steps is the crash safety; each says what is left."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from embeddedpulsar.exceptions import StorageError
+from embeddedpulsar.format.control import TopicWord, tail_word
+from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET, SegmentHeader
+from embeddedpulsar.platform import disk, failpoints
+from embeddedpulsar.storage.filenames import INDEX_SUFFIX, LOG_SUFFIX, index_path, ledgers_of, log_path
+from embeddedpulsar.storage.segment import Ending, Segment
+from embeddedpulsar.storage.segment_index import SegmentIndex
+from embeddedpulsar.storage.topic_control import MUST_ROLL, TOUCHED
+
+failpoints.declare("roll:file_created", "roll:header_written", "roll:synced", "roll:tail_switched")
+
+MAX_LEDGER_ID: Final = (1 << 32) - 1
+"""The tail word has 32 bits for it."""
+
+
+class NewLedger(NamedTuple):
+    """What a new ledger is made of, besides what the ledger before left."""
+
+    ledger_id: int
+    created_ms: int
+    base_publish_ms: int
+    boot_id: bytes
+    store_id: bytes
+    incarnation: int
+    log_size: int
+    index_capacity: int
+    first_allocation: int
+    is_synced: bool
+    """Flush files and directory before the ledger becomes the tail."""
+
+
+def start_ledger(
+    directory: str,
+    words: memoryview,
+    new: NewLedger,
+    previous: Ending | None,
+    check_owner: Callable[[], None],
+) -> Segment:
+    """Create a segment and make it the tail. Under the topic lock.
+
+    Args:
+        directory: the topic's.
+        words: its control words.
+        new: the ledger to start; its id is above the tail's.
+        previous: where the present tail ledger ends; None if there is none.
+        check_owner: raises if somebody else (a signal handler of this thread) moved the tail meanwhile.
+
+    Raises:
+        StorageFullError: no room; the old ledger is still the tail, and no file is left.
+        StorageError: the new id is out of range.
+    """
+    tail_ledger = previous.ledger_id if previous else 0
+    if not tail_ledger < new.ledger_id <= MAX_LEDGER_ID:
+        raise StorageError(
+            path=directory, reason=f"ledger id {new.ledger_id} after {tail_ledger}; ids rise and have 32 bits"
+        )
+    # 1. Strays of a roll that died here. Ids above the tail's are nobody's.
+    remove_strays(directory, tail_ledger)
+    header = _header(new, previous)
+    try:
+        # 2. The files, with disk space. A crash leaves strays.
+        segment = Segment.create(directory, header, new.first_allocation)
+        index = SegmentIndex.create(
+            index_path(directory, new.ledger_id), new.ledger_id, new.index_capacity, new.created_ms
+        )
+        segment.use_index(index)
+        if failpoints.ACTIVE:
+            failpoints.hit("roll:file_created")
+        # 3. The header: among the rest, where the ledger before ends. A crash leaves a stray that looks fine.
+        segment.write_header()
+        if failpoints.ACTIVE:
+            failpoints.hit("roll:header_written")
+        # 4. Content and names survive a power loss before anything refers to them.
+        if new.is_synced:
+            disk.DISK.fsync(index.fd, index.path)
+            disk.DISK.fsync(segment.fd, segment.path)
+            disk.DISK.fsync_dir(directory)
+        if failpoints.ACTIVE:
+            failpoints.hit("roll:synced")
+    except OSError:
+        _discard(directory, new.ledger_id)
+        raise
+    check_owner()
+    # 5. What the words say about the tail's files. Too small is harmless for the old ledger.
+    words[TopicWord.ALLOCATED] = segment.allocated
+    words[TopicWord.INDEX_ALLOCATED] = index.allocated
+    words[TOUCHED] = segment.allocated
+    if previous is not None:
+        words[TopicWord.TOTAL_MESSAGES] += previous.messages
+        words[TopicWord.TOTAL_BYTES] += previous.end_offset - FIRST_FRAME_OFFSET
+        words[TopicWord.TOTAL_ENTRIES] += previous.last_entry_id + 1
+    # 6. The switch: one store. The old ledger is closed, its end is in the new header.
+    words[TopicWord.TAIL] = tail_word(new.ledger_id, FIRST_FRAME_OFFSET)
+    words[TopicWord.STATE] &= ~MUST_ROLL
+    if failpoints.ACTIVE:
+        failpoints.hit("roll:tail_switched")
+    return segment
+
+
+def _header(new: NewLedger, previous: Ending | None) -> SegmentHeader:
+    header = SegmentHeader(
+        ledger_id=new.ledger_id,
+        created_ms=new.created_ms,
+        base_publish_ms=new.base_publish_ms,
+        boot_id=new.boot_id,
+        store_id=new.store_id,
+        topic_incarnation=new.incarnation,
+        chain_seed=int.from_bytes(os.urandom(4), "little"),  # so that bytes of another file never chain
+        log_size=new.log_size,
+        index_capacity=new.index_capacity,
+    )
+    if previous is None:
+        return header
+    return header._replace(
+        prev_ledger_id=previous.ledger_id,
+        prev_end_offset=previous.end_offset,
+        prev_last_entry_id=previous.last_entry_id,
+        prev_last_crc=previous.last_crc,
+        prev_messages=previous.messages,
+    )
+
+
+def remove_strays(directory: str, tail_ledger: int) -> int:
+    """Unlink segments and indexes above the tail's ledger; return how many files. Under the topic lock.
+
+    Durably: a stray that came back after a power loss, when the old ledger had gone on, would claim its end.
+    """
+    names = os.listdir(directory)
+    strays = [log_path(directory, ledger) for ledger in ledgers_of(names, LOG_SUFFIX) if ledger > tail_ledger]
+    strays += [
+        index_path(directory, ledger) for ledger in ledgers_of(names, INDEX_SUFFIX) if ledger > tail_ledger
+    ]
+    for path in strays:
+        disk.DISK.unlink(path)
+    if strays:
+        disk.DISK.fsync_dir(directory)
+    return len(strays)
+
+
+def _discard(directory: str, ledger_id: int) -> None:
+    with contextlib.suppress(OSError):  # the error that brought us here is the one to report
+        remove_strays(directory, ledger_id - 1)

@@ -1,0 +1,84 @@
+"""What can still be said of a tail ledger whose last frame, segment or index is damaged."""
+
+from __future__ import annotations
+
+from embeddedpulsar.exceptions import CorruptionError
+from embeddedpulsar.format.index_slot import SLOT, SLOT_SIZE, IndexSlot, slot_offset
+from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
+from embeddedpulsar.platform import disk
+from embeddedpulsar.storage.damage import DamageReport
+from embeddedpulsar.storage.filenames import log_path
+from embeddedpulsar.storage.segment import Ending, Segment
+
+
+def salvaged_ending(
+    directory: str, ledger_id: int, end: int, error: Exception
+) -> tuple[Ending, DamageReport]:
+    """The best account of a ledger that ends at `end` (the tail word is true). Under the topic lock.
+
+    The caller starts a new ledger from it: nothing is ever appended behind damage. Frames first (an index
+    alone may be lost), then the index (a last frame alone may be), then only the end offset.
+    """
+    ending = _from_frames(directory, ledger_id, end) or _from_index(directory, ledger_id, end)
+    if ending is None:
+        ending = Ending(ledger_id, end, -1, 0, 0, 0)
+    offset = getattr(error, "offset", None)
+    damage = DamageReport(
+        log_path(directory, ledger_id), ledger_id, -1, -1, offset or 0, end, f"damage at the tail: {error}"
+    )
+    return ending, damage
+
+
+def _from_frames(directory: str, ledger_id: int, end: int) -> Ending | None:
+    try:
+        segment = Segment.open(directory, ledger_id)
+        if end == FIRST_FRAME_OFFSET:
+            return segment.ending(end)
+        messages, offset = 0, FIRST_FRAME_OFFSET
+        while True:
+            frame = segment.frame_header(offset, end)
+            messages += frame.message_count
+            offset += frame.length
+            if offset == end:
+                return Ending(ledger_id, end, frame.entry_id, frame.crc, messages, frame.publish_time)
+    except (CorruptionError, FileNotFoundError):
+        return None
+
+
+def _from_index(directory: str, ledger_id: int, end: int) -> Ending | None:
+    try:
+        segment = Segment.open(directory, ledger_id)
+        entries = visible_slots(segment, end)
+        if not entries:
+            return None
+        slot = segment.index.slot(entries - 1)
+    except (CorruptionError, FileNotFoundError):
+        return None
+    return Ending(ledger_id, end, entries - 1, slot.crc, slot.messages, 0)
+
+
+def visible_slots(segment: Segment, end: int) -> int:
+    """How many slots, from the first on, point below `end`: offsets rise; behind them are zeros or strays.
+
+    By positional reads: beyond the visible slots the file may be a hole, and a mapped hole can kill.
+
+    Raises:
+        FileNotFoundError, CorruptionError: there is no index.
+    """
+    index = segment.index
+    low, high = 0, index.capacity
+    while low < high:
+        middle = (low + high) // 2
+        packed = disk.DISK.pread(index.fd, SLOT_SIZE, slot_offset(middle))
+        offset = slot_of(packed, 0).offset if len(packed) == SLOT_SIZE else 0
+        if FIRST_FRAME_OFFSET <= offset < end:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def slot_of(slots: bytes, i: int) -> IndexSlot:
+    """Slot `i` of packed slots without an index header before them."""
+    offset, *rest = SLOT.unpack_from(slots, SLOT_SIZE * i)
+    return IndexSlot(offset << 3, *rest)

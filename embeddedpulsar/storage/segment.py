@@ -1,0 +1,246 @@
+"""A segment: the file that holds one ledger, and its index (docs/format/segment.md)."""
+
+from __future__ import annotations
+
+import os
+from typing import Final, NamedTuple, cast
+
+from embeddedpulsar.exceptions import CorruptionError
+from embeddedpulsar.format.frame import FrameHeader, last_frame_start, read_header
+from embeddedpulsar.format.index_slot import SLOT, SLOT_SIZE, SLOTS_OFFSET
+from embeddedpulsar.format.segment_header import (
+    FIRST_FRAME_OFFSET,
+    SEGMENT_HEADER_SIZE,
+    SegmentHeader,
+    pack_segment_header,
+    parse_segment_header,
+)
+from embeddedpulsar.platform import disk
+from embeddedpulsar.platform.mapped_file import MappedFile
+from embeddedpulsar.storage.filenames import log_path
+from embeddedpulsar.storage.segment_index import SegmentIndex
+
+
+class Ending(NamedTuple):
+    """How far a ledger goes: what the next segment's header records of it, and the next frame chains to."""
+
+    ledger_id: int
+    end_offset: int
+    last_entry_id: int
+    last_crc: int
+    messages: int
+    last_publish_ms: int
+
+
+class Segment:
+    """One ledger, mapped: log, header and (when first asked for) index.
+
+    Role: bytes and where they are. It knows neither the tail nor its neighbours; callers bring the end.
+    Invariants: the header never changes; bytes below the ledger's end never change; nothing at or above the
+    end may be read (it may be a hole, or what a dead writer left).
+    Who may call: any thread. Files are closed when the last reference goes, so a reader that holds a segment
+    may go on after it was trimmed or dropped from the cache.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_file",
+        "_index",
+        "data",
+        "directory",
+        "header",
+        "ledger_id",
+        "path",
+        "writable",
+    )
+
+    def __init__(self, directory: str, file: MappedFile, header: SegmentHeader) -> None:
+        self._file: Final = file
+        self._index: SegmentIndex | None = None
+        self.directory: Final = directory
+        self.path: Final = file.path
+        self.writable: Final = file.writable
+        self.header: Final = header
+        self.ledger_id: Final = header.ledger_id
+        self.data: Final = cast("bytearray", file.view.obj)
+        """The map itself: its slices are bytes. Access after `close` raises ValueError."""
+
+    @classmethod
+    def open(cls, directory: str, ledger_id: int, *, writable: bool = False) -> Segment:
+        """Map the segment of a ledger.
+
+        Raises:
+            FileNotFoundError: trimmed, or lost.
+            CorruptionError: neither copy of its header is intact, or it is another ledger's.
+        """
+        file = MappedFile.open(log_path(directory, ledger_id), writable=writable)
+        try:
+            header = parse_segment_header(bytes(file.view[:SEGMENT_HEADER_SIZE]))
+            _check_identity(header, ledger_id)
+        except CorruptionError as e:
+            file.close()
+            raise e.at(file.path) from None
+        except BaseException:
+            file.close()
+            raise
+        return cls(directory, file, header)
+
+    @classmethod
+    def create(cls, directory: str, header: SegmentHeader, first_allocation: int) -> Segment:
+        """Make the log file of a new ledger, without header yet (`write_header`). Under the topic lock.
+
+        Raises:
+            StorageFullError: no room; the file may be there, incomplete.
+        """
+        path = log_path(directory, header.ledger_id)
+        file = MappedFile.open(path, writable=True, size=header.log_size, create=True)
+        try:
+            if not file.created:
+                raise CorruptionError(
+                    path=path, reason="a file of the new ledger's name is there", remedy="move it away"
+                )
+            file.allocate(min(max(first_allocation, SEGMENT_HEADER_SIZE), header.log_size))
+        except BaseException:
+            file.close()
+            raise
+        return cls(directory, file, header)
+
+    def write_header(self) -> None:
+        """Write the header page. Once, before the tail points into this ledger."""
+        self._file.view[:SEGMENT_HEADER_SIZE] = pack_segment_header(self.header)
+
+    @property
+    def fd(self) -> int:
+        """The descriptor, for positional reads and writes and for flushing."""
+        return self._file.fd
+
+    @property
+    def size(self) -> int:
+        """Bytes mapped; less than the header promises if the file was cut."""
+        return self._file.size
+
+    @property
+    def allocated(self) -> int:
+        """Bytes this object reserved itself."""
+        return self._file.allocated
+
+    @property
+    def index(self) -> SegmentIndex:
+        """The entry index, mapped on first use.
+
+        Raises:
+            FileNotFoundError, CorruptionError: to be rebuilt (index_rebuild.py).
+        """
+        index = self._index
+        if index is None:
+            index = SegmentIndex.open(self.directory, self.ledger_id, writable=self.writable)
+            self._index = index
+        return index
+
+    def use_index(self, index: SegmentIndex | None) -> None:
+        """Replace the mapped index; None maps it again when asked for."""
+        self._index = index
+
+    def allocate(self, upto: int, already: int) -> None:
+        """Reserve disk blocks below `upto`; blocks below `already` are.
+
+        Raises:
+            StorageFullError: no room; nothing changed.
+        """
+        self._file.allocate(upto, start=already)
+
+    def frame_header(self, offset: int, end: int) -> FrameHeader:
+        """The verified frame header at `offset`, of a frame that ends at or before `end`.
+
+        Raises:
+            CorruptionError: no frame is there.
+        """
+        return read_header(self.data, offset, min(end, self._file.size))
+
+    def frame_of(self, entry_id: int, end: int) -> tuple[int, FrameHeader]:
+        """Offset and header of a visible entry, by its index slot.
+
+        Raises:
+            CorruptionError: slot and frame disagree: the one or the other is damaged.
+            FileNotFoundError: no index.
+        """
+        slot = self.index.slot(entry_id)
+        header = self.frame_header(slot.offset, end)
+        if header.entry_id != entry_id or header.crc != slot.crc:
+            raise CorruptionError(
+                path=self.path,
+                offset=slot.offset,
+                reason=f"the index slot of entry {entry_id} does not match",
+            )
+        return slot.offset, header
+
+    def ending(self, end: int) -> Ending:
+        """What the ledger holds below `end`, from its last frame and that frame's slot: O(1).
+
+        Raises:
+            CorruptionError: the last frame, its trailer or its slot is damaged.
+            FileNotFoundError: no index.
+        """
+        header = self.header
+        if end <= FIRST_FRAME_OFFSET:
+            return Ending(
+                self.ledger_id, FIRST_FRAME_OFFSET, -1, header.chain_seed, 0, header.base_publish_ms
+            )
+        data = self.data
+        start = last_frame_start(data, FIRST_FRAME_OFFSET, end)
+        frame = read_header(data, start, end)
+        if start + frame.length != end:
+            raise CorruptionError(
+                path=self.path, offset=start, reason=f"the last frame does not end at {end}"
+            )
+        if frame.entry_id >= self.index.capacity:
+            raise CorruptionError(
+                path=self.path, offset=start, reason=f"entry {frame.entry_id} is out of range"
+            )
+        slot = SLOT.unpack_from(self.index.data, SLOTS_OFFSET + SLOT_SIZE * frame.entry_id)
+        if slot[0] << 3 != start or slot[6] != frame.crc:
+            raise CorruptionError(path=self.path, offset=start, reason="the last index slot does not match")
+        return Ending(self.ledger_id, end, frame.entry_id, frame.crc, slot[2], frame.publish_time)
+
+    def close(self) -> None:
+        """Unmap now. For owners who know that nobody else holds the segment; otherwise drop the reference."""
+        index, self._index = self._index, None
+        if index is not None:
+            index.close()
+        self._file.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Segment {self.path}>"
+
+
+def read_segment_header(directory: str, ledger_id: int) -> SegmentHeader:
+    """The header of a ledger's segment, without mapping it.
+
+    Raises:
+        FileNotFoundError: trimmed, or lost.
+        CorruptionError: neither copy is intact, or it is another ledger's.
+    """
+    path = log_path(directory, ledger_id)
+    fd = disk.DISK.open_file(path, os.O_RDONLY)
+    try:
+        page = disk.DISK.pread(fd, SEGMENT_HEADER_SIZE, 0)
+    finally:
+        os.close(fd)
+    try:
+        header = parse_segment_header(page)
+        _check_identity(header, ledger_id)
+    except CorruptionError as e:
+        raise e.at(path) from None
+    return header
+
+
+def _check_identity(header: SegmentHeader, ledger_id: int) -> None:
+    if header.ledger_id != ledger_id:
+        raise CorruptionError(
+            reason=f"the header says ledger {header.ledger_id}",
+            offset=0,
+            remedy="the file was renamed or copied; give it its own name back",
+        )

@@ -1,0 +1,116 @@
+"""The budget of mapped segments of this process, over all topics."""
+
+from __future__ import annotations
+
+import weakref
+from collections import OrderedDict
+from typing import Final, Protocol
+
+from embeddedpulsar.platform import fork, threads
+from embeddedpulsar.storage.segment import Segment
+
+_DEFAULT_CAPACITY: Final = 32
+
+
+class SegmentHolder(Protocol):
+    """Who keeps a segment beside the cache and can be asked to let it go: the writer of a topic."""
+
+    def let_go(self, segment: Segment) -> None:
+        """Drop the segment unless it is in use this moment; never wait."""
+        ...
+
+
+class SegmentCache:
+    """Least recently used segments go first. A segment costs four descriptors and its size of address space.
+
+    Role: hands the same mapping to writer and readers of a process. Dropping means forgetting: a reader that
+    still holds the segment keeps it open until it is done.
+    Invariants: one entry per directory and ledger; a writable mapping replaces a read-only one.
+    Who may call: any thread. Nothing here is shared between processes.
+    """
+
+    def __init__(self, capacity: int = _DEFAULT_CAPACITY) -> None:
+        self._capacity = capacity
+        self._lock = threads.RLock()  # guards _segments and _holders
+        self._segments: OrderedDict[tuple[str, int], Segment] = OrderedDict()
+        self._holders: dict[tuple[str, int], weakref.ref[SegmentHolder]] = {}
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    def allow(self, capacity: int) -> None:
+        """Raise the budget to `capacity` segments, if it is lower."""
+        self._capacity = max(self._capacity, capacity)
+
+    def get(self, directory: str, ledger_id: int, *, writable: bool = False) -> Segment:
+        """The mapped segment of a ledger.
+
+        Raises:
+            FileNotFoundError: trimmed, or lost.
+            CorruptionError: its header is damaged.
+        """
+        key = (directory, ledger_id)
+        try:
+            self._lock.acquire()
+            segment = self._segments.get(key)
+            if segment is not None and (segment.writable or not writable):
+                self._segments.move_to_end(key)
+                return segment
+        finally:
+            self._lock.release()
+        segment = Segment.open(directory, ledger_id, writable=writable)
+        self.put(segment)
+        return segment
+
+    def put(self, segment: Segment, holder: SegmentHolder | None = None) -> None:
+        """Keep `segment`; `holder` is told before it is dropped."""
+        key = (segment.directory, segment.ledger_id)
+        dropped: list[tuple[Segment, SegmentHolder | None]] = []
+        try:
+            self._lock.acquire()
+            self._segments[key] = segment
+            self._segments.move_to_end(key)
+            if holder is not None:
+                self._holders[key] = weakref.ref(holder)
+            while len(self._segments) > self._capacity:
+                oldest = next(iter(self._segments))
+                dropped.append(self._remove(oldest))
+        finally:
+            self._lock.release()
+        # Closing files and taking a writer's lock happen outside ours.
+        for old, old_holder in dropped:
+            if old_holder is not None:
+                old_holder.let_go(old)
+
+    def _remove(self, key: tuple[str, int]) -> tuple[Segment, SegmentHolder | None]:
+        segment = self._segments.pop(key)
+        reference = self._holders.pop(key, None)
+        return segment, reference() if reference is not None else None
+
+    def forget(self, directory: str, ledger_id: int | None = None) -> None:
+        """Drop one segment of a directory, or all."""
+        dropped: list[object] = []  # closed when this returns, outside our lock
+        try:
+            self._lock.acquire()
+            keys = [key for key in self._segments if key[0] == directory and ledger_id in (None, key[1])]
+            dropped += [self._remove(key) for key in keys]
+        finally:
+            self._lock.release()
+
+    def forget_below(self, directory: str, ledger_id: int) -> None:
+        """Drop the segments of a directory whose ledgers come before `ledger_id`: they were trimmed."""
+        dropped: list[object] = []  # closed when this returns, outside our lock
+        try:
+            self._lock.acquire()
+            keys = [key for key in self._segments if key[0] == directory and key[1] < ledger_id]
+            dropped += [self._remove(key) for key in keys]
+        finally:
+            self._lock.release()
+
+    def after_fork_in_child(self) -> None:
+        """The lock may be held by a thread that does not exist here; the maps are as good as before."""
+        self._lock = threads.RLock()
+
+
+SEGMENTS: Final = SegmentCache()
+fork.register(SEGMENTS)

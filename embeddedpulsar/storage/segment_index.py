@@ -1,0 +1,173 @@
+"""The entry index of one segment: `<ledger>.idx`, 24 bytes per entry (docs/format/index.md)."""
+
+from __future__ import annotations
+
+from typing import Final, cast
+
+from embeddedpulsar.exceptions import CorruptionError
+from embeddedpulsar.format.index_header import (
+    BLOCK_CRC,
+    BLOCK_SIZE,
+    INDEX_HEADER_SIZE,
+    IndexHeader,
+    block_crc,
+    block_crc_offset,
+    block_range,
+    index_file_size,
+    is_block_sealed_and_intact,
+    pack_index_header,
+    parse_index_header,
+)
+from embeddedpulsar.format.index_slot import SLOT, SLOT_SIZE, SLOTS_OFFSET, IndexSlot, read_slot
+from embeddedpulsar.platform.mapped_file import MappedFile
+from embeddedpulsar.storage.filenames import index_path
+
+FIRST_ALLOCATION: Final = INDEX_HEADER_SIZE + BLOCK_SIZE
+_STEP_BLOCKS: Final = 16
+_DELTA: Final = 1
+
+
+class SegmentIndex:
+    """Where each entry of a ledger lies, when it was published, how many messages there are up to it.
+
+    Role: found by position, by time and by message count in O(1) or O(log n), without touching the log.
+    Never authoritative: every slot can be derived from its frame, and whoever uses one checks it against
+    that frame (`slot.crc`).
+    Invariants: a slot is written before the tail that makes its entry visible; slots of visible entries are
+    never changed except to the value their frames give. Only slots below the entry count may be read: beyond
+    them the file may be a hole.
+    Who may call: readers, any thread; `seal`, `allocate` and stores, the holder of the topic lock.
+    Durable: nothing is flushed. Sealed blocks carry a checksum; the rest is rebuilt after an unclean boot.
+    """
+
+    __slots__ = ("_file", "capacity", "data", "header", "path")
+
+    def __init__(self, file: MappedFile, header: IndexHeader) -> None:
+        self._file: Final = file
+        self.path: Final = file.path
+        self.header: Final = header
+        self.capacity: Final = header.capacity
+        self.data: Final = cast("bytearray", file.view.obj)
+        """The map itself: its slices are bytes, and cost a third of a memoryview's."""
+
+    @classmethod
+    def open(cls, directory: str, ledger_id: int, *, writable: bool) -> SegmentIndex:
+        """Map the index of a ledger.
+
+        Raises:
+            FileNotFoundError, CorruptionError: to be rebuilt.
+            UnsupportedFormatVersion: a newer release wrote it.
+        """
+        file = MappedFile.open(index_path(directory, ledger_id), writable=writable)
+        try:
+            header = parse_index_header(bytes(file.view[:INDEX_HEADER_SIZE]))
+            if header.ledger_id != ledger_id or file.size < index_file_size(header.capacity):
+                raise CorruptionError(
+                    reason=f"index of ledger {header.ledger_id} with {file.size} bytes", offset=0
+                )
+        except CorruptionError as e:
+            file.close()
+            raise e.at(file.path) from None
+        except BaseException:
+            file.close()
+            raise
+        return cls(file, header)
+
+    @classmethod
+    def create(
+        cls, path: str, ledger_id: int, capacity: int, created_ms: int, entries: int = 0
+    ) -> SegmentIndex:
+        """Make an index file with room for `entries` slots and the first block beyond. Under the topic lock.
+
+        Raises:
+            StorageFullError: no room; the file may be there, incomplete.
+        """
+        header = IndexHeader(ledger_id, capacity, created_ms)
+        file = MappedFile.open(path, writable=True, size=index_file_size(capacity), create=True)
+        try:
+            index = cls(file, header)
+            index.allocate(entries, 0)
+            file.view[:INDEX_HEADER_SIZE] = pack_index_header(header)
+        except BaseException:
+            file.close()
+            raise
+        return index
+
+    @property
+    def fd(self) -> int:
+        """The descriptor, for flushing."""
+        return self._file.fd
+
+    @property
+    def allocated(self) -> int:
+        """Bytes this object reserved itself."""
+        return self._file.allocated
+
+    def is_current(self) -> bool:
+        """Whether the file still has its name (it may have been rebuilt beside)."""
+        return self._file.is_current()
+
+    def allocate(self, entries: int, already: int) -> int:
+        """Reserve disk for slots `entries` up to the end of their block, or further in large indexes.
+
+        Args:
+            entries: the first slot that must be writable.
+            already: bytes of the file known to be reserved.
+
+        Returns:
+            Bytes reserved now.
+
+        Raises:
+            StorageFullError: no room; nothing changed.
+        """
+        size = self._file.size
+        _, needed = block_range(entries // self.header.slots_per_block)
+        if already < needed and already < size:
+            blocks = min(_STEP_BLOCKS, entries // self.header.slots_per_block)
+            upto = min(size, needed + blocks * BLOCK_SIZE)
+            self._file.allocate(upto, start=already)
+            return upto
+        return already
+
+    def slot(self, entry_id: int) -> IndexSlot:
+        """The slot of a visible entry, not yet compared with its frame.
+
+        Raises:
+            CorruptionError: beyond the file.
+        """
+        try:
+            return read_slot(self.data, entry_id)
+        except CorruptionError as e:
+            raise e.at(self.path) from None
+
+    def first_published_at(self, delta_ms: int, entries: int) -> int:
+        """The first of `entries` slots whose publish delta is at least `delta_ms`; `entries` if none is.
+
+        Relies on publish times never going back; a damaged slot may mislead it, so callers look at the frame.
+        """
+        low, high = 0, min(entries, self.capacity)
+        unpack, data = SLOT.unpack_from, self.data
+        while low < high:
+            middle = (low + high) // 2
+            if unpack(data, SLOTS_OFFSET + SLOT_SIZE * middle)[_DELTA] < delta_ms:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def seal(self, block: int) -> None:
+        """Store the checksum of a block whose entries are all visible. Under the topic lock."""
+        start, end = block_range(block)
+        at = block_crc_offset(block)
+        self.data[at : at + BLOCK_CRC.size] = BLOCK_CRC.pack(block_crc(self.data[start:end]))
+
+    def is_intact(self, block: int) -> bool:
+        """Whether the block was sealed and nothing in it changed since."""
+        return is_block_sealed_and_intact(self.data, block)
+
+    def close(self) -> None:
+        """Unmap. Idempotent."""
+        self._file.close()
+
+    def __del__(self) -> None:
+        self.close()

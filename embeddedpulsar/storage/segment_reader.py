@@ -1,0 +1,143 @@
+"""Reading the frames of one segment in order: the hot path of every receive (benchmarks/micro/read.py)."""
+
+from __future__ import annotations
+
+from typing import Final
+from zlib import crc32
+
+from embeddedpulsar.exceptions import CorruptionError
+from embeddedpulsar.format.entry import EntryView, decode
+from embeddedpulsar.format.frame import (
+    HEADER_SIZE,
+    KIND_ENTRY,
+    MIN_FRAME_SIZE,
+    TRAILER_SIZE,
+    FrameHeader,
+    read_header,
+)
+from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
+from embeddedpulsar.platform import disk
+from embeddedpulsar.storage.segment import Segment
+
+WINDOW: Final = 16 << 10
+_SMALL: Final = WINDOW // 4
+"""Frames up to here are cut out of a copy of the map; larger ones are copied one by one."""
+_BY_PREAD: Final = 64 << 10
+"""Bodies above go by pread: a copy from a cold map would hold the interpreter lock for every page fault."""
+UNKNOWN_CRC: Final = -1
+
+
+class SegmentReader:
+    """A place in a segment, and the frames from there on.
+
+    Role: decodes what lies below the limit its caller gives (the tail, or the end of a closed ledger) and
+    stops at the first frame that does not verify; what to do about that is the caller's business.
+    Invariants: every frame was checked (header and body checksum, entry id, chain) before an entry of it is
+    given out. Entries own their bytes. The window is a copy of bytes below a limit, so it never gets stale.
+    Who may call: one thread at a time. Takes no lock.
+    """
+
+    __slots__ = ("_base", "_length", "_window", "crc", "entry_id", "pos", "segment")
+
+    def __init__(
+        self, segment: Segment, pos: int = FIRST_FRAME_OFFSET, entry_id: int = 0, crc: int = UNKNOWN_CRC
+    ) -> None:
+        self.segment = segment
+        self.pos = pos
+        self.entry_id = entry_id
+        """The entry expected at `pos`."""
+        self.crc = segment.header.chain_seed if pos == FIRST_FRAME_OFFSET else crc
+        """What that entry must name as the checksum before it; `UNKNOWN_CRC` behind a gap."""
+        self._window = b""
+        self._base = 0
+        self._length = MIN_FRAME_SIZE
+
+    def read_into(
+        self, out: list[EntryView], limit: int, max_entries: int, max_messages: int, max_bytes: int
+    ) -> None:
+        """Append entries below `limit` to `out` until a maximum is reached; at least one if there is one.
+
+        About 3 us per entry of one message, plus checksum and one copy of the bytes.
+
+        Raises:
+            CorruptionError: the frame at `pos` does not verify; what came before it is in `out`.
+        """
+        pos, entry_id, crc, length = self.pos, self.entry_id, self.crc, self._length
+        window, base = self._window, self._base
+        end = base + len(window)
+        data, ledger_id = self.segment.data, self.segment.ledger_id
+        try:
+            while pos < limit and max_entries > 0 and max_messages > 0 and max_bytes > 0:
+                header = None
+                if length <= _SMALL:  # the frame before is a good guess at the length of this one
+                    if not base <= pos < end or (pos + length > end and end < limit):
+                        window = bytes(data[pos : min(limit, pos + WINDOW)])
+                        base, end = pos, pos + len(window)
+                    try:
+                        at = pos - base
+                        header = read_header(window, at, end - base)
+                        length = header[0]
+                        body = window[at + HEADER_SIZE : at + length - TRAILER_SIZE]
+                    except CorruptionError:
+                        header = None  # it may just be longer than the window
+                if header is None:
+                    header = read_header(data, pos, min(limit, len(data)))
+                    length = header[0]
+                    body = self._large_body(pos, length)
+                _, own_crc, prev_crc, body_crc, _, kind, _, _, found, _, count, _, _ = header
+                if crc32(body) != body_crc or found != entry_id or prev_crc != crc != UNKNOWN_CRC:
+                    raise self._mismatch(pos, header, body, entry_id)
+                if kind == KIND_ENTRY:
+                    out.append(decode(header, body, ledger_id))
+                    max_entries -= 1
+                    max_messages -= count
+                    max_bytes -= length
+                pos += length
+                entry_id += 1
+                crc = own_crc
+        except CorruptionError as e:
+            if e.offset is None:
+                e.offset = pos
+            raise e.at(self.segment.path) from None
+        finally:
+            self.pos, self.entry_id, self.crc, self._length = pos, entry_id, crc, length
+            self._window, self._base = window, base
+
+    def _large_body(self, pos: int, length: int) -> bytes:
+        start, size = pos + HEADER_SIZE, length - HEADER_SIZE - TRAILER_SIZE
+        if size <= _BY_PREAD:
+            return bytes(self.segment.data[start : start + size])
+        body = disk.DISK.pread(self.segment.fd, size, start)
+        if len(body) != size:
+            raise CorruptionError(reason=f"the file ends inside entry {self.entry_id}", offset=pos)
+        return body
+
+    def _mismatch(self, pos: int, header: FrameHeader, body: bytes, entry_id: int) -> CorruptionError:
+        if crc32(body) != header.body_crc:
+            reason = f"body checksum mismatch in entry {header.entry_id} ({header.length} bytes)"
+        elif header.entry_id != entry_id:
+            reason = f"entry {header.entry_id} where entry {entry_id} belongs"
+        else:
+            reason = f"entry {entry_id} does not follow the entry before it"
+        return CorruptionError(reason=reason, offset=pos)
+
+    def check(self, limit: int) -> None:
+        """Read the frame at `pos` again, from the file, and verify it; the place stays.
+
+        Raises:
+            CorruptionError: it does not verify.
+        """
+        self.forget_window()
+        data = self.segment.data
+        header = read_header(data, self.pos, min(limit, len(data)))
+        body = self._large_body(self.pos, header.length)
+        if (
+            crc32(body) != header.body_crc
+            or header.entry_id != self.entry_id
+            or header.prev_crc != self.crc != UNKNOWN_CRC
+        ):
+            raise self._mismatch(self.pos, header, body, self.entry_id)
+
+    def forget_window(self) -> None:
+        """Look at the file again: the bytes copied last did not verify."""
+        self._window, self._base = b"", 0

@@ -1,0 +1,180 @@
+"""The mapped control words of one topic: `<topic>/ctl` (docs/format/control.md)."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from embeddedpulsar.exceptions import CorruptionError, StorageError
+from embeddedpulsar.format.control import (
+    CONTROL_HEADER_SIZE,
+    CONTROL_SIZE,
+    KIND_TOPIC,
+    ControlHeader,
+    TopicWord,
+    pack_control_header,
+    parse_control_header,
+    split_tail,
+)
+from embeddedpulsar.platform import disk
+from embeddedpulsar.platform.file_lock import FileLock
+from embeddedpulsar.platform.mapped_file import MappedFile
+from embeddedpulsar.storage.filenames import control_path, under_construction
+
+# Words this package adds on the lines of their neighbours; like all words they mean nothing after a reboot.
+DIRTY_SINCE_MS: Final = TopicWord.SYNCED + 1
+"""Wall time since when entries of level "interval" wait for a sync; 0: none do. A hint, without a lock."""
+TOUCHED: Final = TopicWord.ALLOCATED + 2
+"""Bytes of the tail segment's log whose pages are in memory, zeroed ahead of the writers."""
+POISON_FROM: Final = TopicWord.STATE + 1
+POISON_TO: Final = TopicWord.STATE + 2
+"""Tail words: entries that end in (from, to] were hit by a failed flush and are never called durable."""
+
+MUST_ROLL: Final = 1 << 0
+"""State bit: the next append starts a new ledger (after a recovery, a failed flush, damage at the tail)."""
+TERMINATED: Final = 1 << 1
+"""State bit: nothing can be appended any more; reading goes on."""
+DELETED: Final = 1 << 2
+"""State bit: the topic's files are being removed."""
+
+ATTENTION: Final = 1
+"""Owner word of nobody (pid 0): makes every process drop its cached state and look at the state word.
+
+The hot path reads the owner word anyway, so a rare event costs it nothing.
+"""
+
+
+class TopicControl:
+    """The words of a topic and the identity of the file they are in.
+
+    Role: one per process and topic; everybody else works on `words`. A word with several writers is changed
+    only under the lock that docs/format/control.md names for it, by one aligned store.
+    Durable: nothing. The words are believed only within the boot, and on the inode, they were written in
+    (`is_trusted`); otherwise recovery derives them from the log and then calls `adopt`.
+    Who may call: any thread; `create` and `adopt` under the topic lock.
+    """
+
+    __slots__ = ("_file", "header", "path", "view", "words")
+
+    def __init__(self, file: MappedFile) -> None:
+        self._file: Final = file
+        self.path: Final = file.path
+        self.view = file.view
+        self.words = file.words
+        self.header: ControlHeader | None = self._parse()
+
+    @classmethod
+    def open(cls, directory: str) -> TopicControl:
+        """Map the ctl of a topic.
+
+        Raises:
+            FileNotFoundError: the topic has none yet.
+            CorruptionError: it is too short to be one.
+            UnsupportedFormatVersion: written by a newer release, or in the other byte order.
+        """
+        file = MappedFile.open(control_path(directory), writable=True, size=CONTROL_SIZE)
+        try:
+            return cls(file)
+        except BaseException:
+            file.close()
+            raise
+
+    @classmethod
+    def create(cls, directory: str, incarnation: int, boot: bytes) -> TopicControl:
+        """Make the ctl of a topic that has none, or replace one that was cut short. Under the topic lock.
+
+        The file gets its name when it is complete: whoever opens it finds a header.
+        """
+        path = control_path(directory)
+        building = under_construction(path)
+        if os.path.lexists(building):  # of a process that died here
+            disk.DISK.unlink(building)
+        file = MappedFile.open(building, writable=True, size=CONTROL_SIZE, create=True)
+        try:
+            cls._store_header(file, incarnation, boot)
+            disk.DISK.replace(building, path)
+        finally:
+            file.close()
+        return cls.open(directory)
+
+    def _parse(self) -> ControlHeader | None:
+        try:
+            return parse_control_header(bytes(self.view[:CONTROL_HEADER_SIZE]), KIND_TOPIC)
+        except CorruptionError:
+            return None  # not trusted; recovery makes it anew
+
+    @staticmethod
+    def _store_header(file: MappedFile, incarnation: int, boot: bytes) -> None:
+        header = ControlHeader(KIND_TOPIC, boot, file.device, file.inode, incarnation)
+        file.view[:CONTROL_HEADER_SIZE] = pack_control_header(header)
+
+    def is_trusted(self, boot: bytes) -> bool:
+        """Whether the words were written in this boot, into this very file (it may have been copied)."""
+        header = self.header
+        return (
+            header is not None
+            and header.boot_id == boot
+            and (header.device, header.inode) == (self._file.device, self._file.inode)
+        )
+
+    def reload(self) -> None:
+        """Read the header again: another process may have recovered the topic while this one waited."""
+        self.header = self._parse()
+
+    def adopt(self, incarnation: int, boot: bytes) -> None:
+        """Declare the words true from now on. The last step of a recovery, under the topic lock."""
+        self._store_header(self._file, incarnation, boot)
+        self.header = self._parse()
+
+    def check_incarnation(self, incarnation: int) -> None:
+        """Raise if this ctl belongs to another topic of the same name.
+
+        Raises:
+            StorageError: the topic was deleted and created again since the caller looked it up.
+        """
+        if self.header is not None and self.header.incarnation != incarnation:
+            raise StorageError(
+                path=self.path,
+                reason=f"this is incarnation {self.header.incarnation} of the topic, not {incarnation}",
+                remedy="it was deleted and created again; look it up again",
+            )
+
+    @property
+    def tail(self) -> int:
+        """The commit word: ledger and end offset; 0 before the first ledger."""
+        return int(self.words[TopicWord.TAIL])
+
+    @property
+    def tail_position(self) -> tuple[int, int]:
+        """(ledger id, end offset) of the tail."""
+        return split_tail(self.words[TopicWord.TAIL])
+
+    def describe_owner(self) -> str:
+        """Who is inside the topic lock, for the text of `LockTimeout`."""
+        try:
+            owner = self.words[TopicWord.OWNER]
+        except ValueError:
+            return ""
+        pid = owner >> 32
+        return f"process {pid}" if pid else ""
+
+    def demand(self, state_bits: int) -> None:
+        """Set bits of the state word and make everybody notice. Under the topic lock."""
+        self.words[TopicWord.STATE] |= state_bits
+        self.words[TopicWord.OWNER] = ATTENTION
+
+    def demand_under(self, lock: FileLock, timeout_s: float, state_bits: int) -> None:
+        """`demand`, taking the topic lock for it."""
+        try:
+            lock.acquire(timeout_s)
+            self.demand(state_bits)
+        finally:
+            lock.release()
+
+    def flush(self) -> None:
+        """Make the words survive a power loss, as far as recovery believes them (the trim point)."""
+        disk.DISK.fdatasync(self._file.fd, self.path)
+
+    def close(self) -> None:
+        """Unmap. Idempotent."""
+        self._file.close()

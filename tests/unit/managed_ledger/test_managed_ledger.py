@@ -1,0 +1,292 @@
+"""The log of a topic in one process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from embeddedpulsar.exceptions import AlreadyClosed, StorageError, TopicTerminated
+from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
+from embeddedpulsar.managed_ledger.options import LedgerOptions
+from embeddedpulsar.managed_ledger.position import Position
+from embeddedpulsar.platform.clock import ManualClock
+from tests.ledger_site import START, LedgerSite, drain, send, send_batch, values
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[LedgerSite]:
+    """A place for ledgers, with a clock that stands still."""
+    with LedgerSite(tmp_path, clock=ManualClock()) as made:
+        yield made
+
+
+def test_what_is_appended_is_read_in_order(site: LedgerSite):
+    """Entries come back once each, in order, with the positions `append` returned, over many ledgers."""
+    ledger = site.open(max_entries=7)
+    sent = [(send(ledger, b"%d" % n), b"%d" % n) for n in range(50)]
+    entries = drain(ledger.cursor(START, inclusive=True), step=3)
+    assert [(Position(e.ledger_id, e.entry_id), e.value(0)) for e in entries] == sent
+    assert len({position.ledger_id for position, _ in sent}) == 8
+
+
+def test_a_batch_is_one_entry_of_many_messages(site: LedgerSite):
+    """A batch has one position; its messages count for the backlog."""
+    ledger = site.open()
+    send(ledger, b"one")
+    position = send_batch(ledger, [b"a", b"b", b"c"])
+    (entry,) = drain(ledger.cursor(position, inclusive=True))
+    assert entry.values() == [b"a", b"b", b"c"] and entry.batched
+    assert ledger.messages_after(Position(0, -1)) == 4
+    assert ledger.messages_after(position) == 0
+
+
+@pytest.mark.parametrize("size", [0, 1, 4_000, 16_384, 65_536, 300_000, 3_000_000])
+def test_every_size_survives(site: LedgerSite, size: int):
+    """Small frames go through the map, large ones by pwrite; what is read is what was sent."""
+    ledger = site.open(segment_size=1 << 20)
+    payloads = [bytes([n]) * size for n in range(3)]
+    for payload in payloads:
+        send(ledger, payload)
+    assert values(ledger) == payloads
+
+
+def test_reopening_goes_on_where_it_was(site: LedgerSite):
+    """A closed topic opens without a scan and continues the same ledger."""
+    ledger = site.open()
+    before = [send(ledger, b"%d" % n) for n in range(5)]
+    ledger.close()
+    ledger = site.open()
+    after = send(ledger, b"5")
+    assert after == before[-1].next()
+    assert values(ledger) == [b"%d" % n for n in range(6)]
+
+
+def test_positions_of_an_empty_topic(site: LedgerSite):
+    """Before the first append there is no ledger; cursors wait for it."""
+    ledger = site.open()
+    assert ledger.tail == 0 and ledger.last_position() is None
+    assert ledger.first_position() == Position(0, 0)
+    assert ledger.messages_after(Position(0, -1)) == 0
+    assert ledger.find_by_publish_time(1) == Position(0, 0)
+    assert ledger.segments() == []
+    cursor = ledger.cursor(ledger.first_position(), inclusive=True)
+    assert cursor.read(1, 1, 1) == [] and cursor.position == Position(0, 0)
+    position = send(ledger, b"x")
+    assert [e.value(0) for e in cursor.read(9, 9, 9)] == [b"x"]
+    assert ledger.first_position() == ledger.last_position() == position
+
+
+def test_reading_respects_the_maxima(site: LedgerSite):
+    """A read ends at the first maximum it reaches, but gives at least one entry."""
+    ledger = site.open()
+    for _ in range(4):
+        send_batch(ledger, [b"x" * 100] * 10)
+    cursor = ledger.cursor(START, inclusive=True)
+    assert len(cursor.read(1, 1000, 1 << 20)) == 1
+    assert len(cursor.read(1000, 11, 1 << 20)) == 2
+    assert len(cursor.read(1000, 1000, 1)) == 1
+    assert cursor.read(1000, 1000, 1 << 20) == []
+
+
+def test_cursors_start_anywhere(site: LedgerSite):
+    """Inclusive and exclusive starts, at ledger ends, before the first and behind the last entry."""
+    ledger = site.open(max_entries=3)
+    sent = [send(ledger, b"%d" % n) for n in range(8)]
+    for n, position in enumerate(sent):
+        assert values(ledger, position) == [b"%d" % k for k in range(n, 8)]
+        exclusive = drain(ledger.cursor(position, inclusive=False))
+        assert [entry.value(0) for entry in exclusive] == [b"%d" % k for k in range(n + 1, 8)]
+    assert values(ledger, Position(sent[0].ledger_id, 99)) == [b"%d" % k for k in range(3, 8)]
+    ahead = ledger.cursor(Position(10**6, 5), inclusive=True)
+    assert ahead.read(1, 1, 1) == []
+    send(ledger, b"late")
+    assert [entry.value(0) for entry in ahead.read(9, 9, 9)] == [b"late"]
+
+
+def test_seek_moves_a_cursor(site: LedgerSite):
+    """A cursor goes back and forth."""
+    ledger = site.open(max_entries=4)
+    sent = [send(ledger, b"%d" % n) for n in range(10)]
+    cursor = ledger.cursor(START, inclusive=True)
+    drain(cursor)
+    for n in (9, 0, 5, 3, 4):
+        cursor.seek(sent[n])
+        assert cursor.position == sent[n]
+        assert cursor.read(1, 1, 1)[0].value(0) == b"%d" % n
+
+
+def test_publish_time_never_goes_back(tmp_path: Path):
+    """A wall clock that steps back keeps the last publish time, also over rolls and reopening."""
+    clock = ManualClock(wall_ms=50_000)
+    with LedgerSite(tmp_path, clock=clock) as site:
+        ledger = site.open(max_entries=2)
+        send(ledger, b"a")
+        clock.set_wall_ms(10_000)
+        send(ledger, b"b")
+        send(ledger, b"c")
+        ledger.close()
+        ledger = site.open()
+        send(ledger, b"d")
+        clock.set_wall_ms(60_000)
+        send(ledger, b"e")
+        times = [entry.publish_time for entry in drain(ledger.cursor(START, inclusive=True))]
+        assert times == [50_000, 50_000, 50_000, 50_000, 60_000]
+
+
+def test_finding_by_publish_time(tmp_path: Path):
+    """The first entry at that time or later, over several ledgers and entries of the same millisecond."""
+    clock = ManualClock(wall_ms=1_000)
+    with LedgerSite(tmp_path, clock=clock) as site:
+        ledger = site.open(max_entries=3)
+        sent = []
+        for n in range(20):
+            clock.set_wall_ms(1_000 + n // 2 * 10)
+            sent.append((1_000 + n // 2 * 10, send(ledger, b"%d" % n)))
+        for wanted in range(990, 1_110):
+            expected = next((position for at, position in sent if at >= wanted), sent[-1][1].next())
+            assert ledger.find_by_publish_time(wanted) == expected, wanted
+
+
+def test_exact_backlog(site: LedgerSite):
+    """Messages behind any position, counted from the index alone, equal those that can be read."""
+    ledger = site.open(max_entries=3)
+    sent = [send_batch(ledger, [b"x"] * (n + 1)) for n in range(10)]
+    counts = [n + 1 for n in range(10)]
+    for n, position in enumerate(sent):
+        assert ledger.messages_after(position) == sum(counts[n + 1 :])
+        assert ledger.entries_between(position, sent[-1]) == 9 - n
+        for m, other in enumerate(sent):
+            assert ledger.messages_between(position, other) == sum(counts[n + 1 : m + 1])
+    assert ledger.messages_after(Position(0, -1)) == sum(counts)
+
+
+def test_trimming(site: LedgerSite):
+    """Whole ledgers go, never the tail's; cursors and counts begin at the first retained ledger."""
+    ledger = site.open(max_entries=2)
+    sent = [send(ledger, b"%d" % n) for n in range(9)]
+    behind = ledger.cursor(START, inclusive=True)
+    inside = ledger.cursor(sent[1], inclusive=True)
+    assert inside.read(1, 1, 1)[0].value(0) == b"1"
+    assert ledger.trim_before(sent[4].ledger_id) == 2
+    assert ledger.first_position() == sent[4]
+    assert [entry.value(0) for entry in drain(behind)] == [b"4", b"5", b"6", b"7", b"8"]
+    assert [entry.value(0) for entry in drain(inside)] == [b"4", b"5", b"6", b"7", b"8"]
+    assert ledger.messages_after(Position(0, -1)) == 5
+    assert ledger.trim_before(10**6) == 2
+    assert values(ledger) == [b"8"]
+    assert ledger.trim_before(1) == 0
+    assert len(ledger.segments()) == 1
+
+
+def test_everything_can_be_trimmed_after_a_roll(site: LedgerSite):
+    """The last position stays known although its ledger is gone."""
+    ledger = site.open()
+    last = send(ledger, b"x")
+    new = ledger.roll()
+    assert new > last.ledger_id
+    assert ledger.trim_before(new) == 1
+    assert ledger.last_position() == last
+    assert ledger.first_position() == Position(new, 0)
+    assert ledger.roll() == new  # an empty ledger is kept
+    assert send(ledger, b"y") == Position(new, 0)
+
+
+def test_rolling_by_age_size_and_entries(tmp_path: Path):
+    """Each limit starts a new ledger with the entry that would break it."""
+    clock = ManualClock(wall_ms=1_000)
+    with LedgerSite(tmp_path, clock=clock) as site:
+        ledger = site.open(segment_size=64 << 10, max_entries=1000, max_age_ms=5_000)
+        first = send(ledger, b"a")
+        clock.advance(5)
+        second = send(ledger, b"b")
+        assert second == Position(second.ledger_id, 0) and second.ledger_id > first.ledger_id
+        for _ in range(5):
+            position = send(ledger, b"x" * 20_000)
+        assert position.ledger_id > second.ledger_id
+        assert all(segment.end_offset <= 64 << 10 for segment in ledger.segments())
+
+
+def test_segments_describe_the_log(site: LedgerSite):
+    """Ends, entries and messages of every retained segment, the open one included."""
+    ledger = site.open(max_entries=2)
+    for n in range(5):
+        send_batch(ledger, [b"x"] * (n + 1))
+    segments = ledger.segments()
+    assert [segment.entries for segment in segments] == [2, 2, 1]
+    assert [segment.messages for segment in segments] == [3, 7, 5]
+    statistics = ledger.statistics()
+    assert statistics.retained_messages == statistics.total_messages == 15
+    assert statistics.ledgers == 3 and statistics.total_entries == 5 and statistics.damage_here == 0
+
+
+def test_terminated_topics_refuse(site: LedgerSite):
+    """Nothing can be appended any more, by anyone who has it open; reading goes on."""
+    ledger, other = site.open(), site.open()
+    last = send(ledger, b"a")
+    send(other, b"b")
+    assert ledger.terminate() == last.next()
+    for one in (ledger, other, ledger):
+        with pytest.raises(TopicTerminated):
+            send(one, b"c")
+    assert values(other) == [b"a", b"b"]
+
+
+def test_closed_ledgers_refuse(site: LedgerSite):
+    """Every use after `close` says so; closing twice does nothing."""
+    ledger = site.open()
+    send(ledger, b"x")
+    cursor = ledger.cursor(START, inclusive=True)
+    ledger.close()
+    ledger.close()
+    for use in (
+        lambda: send(ledger, b"y"),
+        lambda: cursor.read(1, 1, 1),
+        lambda: ledger.tail,
+        ledger.roll,
+        ledger.sync,
+        ledger.statistics,
+        ledger.last_position,
+        lambda: ledger.arm(0),
+        lambda: ledger.messages_after(START),
+    ):
+        with pytest.raises(AlreadyClosed):
+            use()
+    assert repr(ledger) == "<ManagedLedger topic closed>"
+
+
+def test_another_incarnation_is_refused(site: LedgerSite):
+    """A topic that was deleted and created again is not taken for the old one."""
+    site.open().close()
+    with pytest.raises(StorageError, match="incarnation 1 of the topic, not 2"):
+        ManagedLedger.open(
+            site.directory,
+            name="topic",
+            incarnation=2,
+            store_id=bytes(16),
+            allocate_ledger_id=site.allocate,
+            mailbox=site.mailbox,
+            peers=site.peers,
+            options=LedgerOptions(),
+            clock=site.clock,
+        )
+
+
+def test_an_unknown_level_is_an_error(site: LedgerSite):
+    """Durability has three names."""
+    with pytest.raises(ValueError, match="process, interval or flush"):
+        send(site.open(), b"x", "paranoid")
+
+
+def test_waiting_for_an_append(tmp_path: Path):
+    """`wait` returns at once when the tail moved, and after the timeout when it did not."""
+    with LedgerSite(tmp_path) as site:
+        ledger = site.open()
+        assert ledger.wait(ledger.tail, 0.0) is False
+        seen = ledger.tail
+        assert ledger.arm(seen) is True and ledger.arm(seen) is True
+        generation = site.mailbox.generation
+        send(ledger, b"x")
+        assert site.mailbox.wait(generation, 1.0) != generation
+        assert ledger.wait(seen, 10.0) is True and ledger.arm(seen) is False
