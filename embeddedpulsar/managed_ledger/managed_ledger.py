@@ -75,6 +75,7 @@ class ManagedLedger:
         self._damage: Final = damage
         self._durability: Final = options.durability
         self._words: Final = control.words
+        self.words, self.lock = control.words, lock  # for the topic's journal, which shares both
         self._is_closed = False
         self._is_dirty = False
         self._own_scheduler: SchedulerLike | None = None
