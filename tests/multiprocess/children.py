@@ -13,7 +13,8 @@ _RUN = "import importlib, sys; m, f, *a = sys.argv[1:]; getattr(importlib.import
 
 
 class Child:
-    """A process that runs ``function(*arguments)`` (strings), killed at the end of the block if it still runs."""
+    """A process that runs ``function(*arguments)`` (strings), killed at the end of the block if it still
+    runs."""
 
     def __init__(self, function: Callable[..., object], *arguments: object) -> None:
         command = [sys.executable, "-X", "faulthandler", "-c", _RUN, function.__module__, function.__name__]

@@ -46,7 +46,8 @@ def echo(directory: str, peer: str) -> None:
 
 
 def test_round_trip_between_processes(tmp_path: Path):
-    """Ring, wake, ring back, wake: some ten microseconds; the bound here only tells a sleep from a wake-up."""
+    """Ring, wake, ring back, wake: some ten microseconds; the bound here only tells a sleep from a wake-
+    up."""
     box = Mailbox.create(tmp_path)
     peers = Peers(tmp_path, box)
     with Child(echo, tmp_path, box.uuid.hex()) as child:

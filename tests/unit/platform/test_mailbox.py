@@ -72,6 +72,12 @@ def wait_until(condition: Callable[[], bool]) -> None:
         pause.wait(0.001)
 
 
+def wait_for_ever(mailbox: Mailbox) -> None:
+    """Wait until something raises."""
+    while True:
+        mailbox.wait(mailbox.generation, None)
+
+
 def test_wait_returns_at_once_when_something_happened_before(mailbox: Mailbox):
     """A ring between reading the generation and waiting is not lost."""
     seen = mailbox.generation
@@ -124,7 +130,8 @@ def test_waiting_with_timeout_zero_only_looks(mailbox: Mailbox):
 
 
 def test_listeners_hear_every_ring(mailbox: Mailbox):
-    """A listener runs once per ring, in the waiting thread; a failing one neither stops the others nor the wait."""
+    """A listener runs once per ring, in the waiting thread; a failing one neither stops the others nor the
+    wait."""
     heard: list[int] = []
 
     def failing() -> None:
@@ -147,9 +154,8 @@ def test_a_signal_handler_that_raises_ends_the_wait_of_the_leader(mailbox: Mailb
     """Ctrl-C during a wait comes through within 250 ms, and the next wait works."""
     seen = mailbox.generation
     before = time.monotonic()
-    with pytest.raises(KeyboardInterrupt), itimer(0.05):
-        while True:
-            mailbox.wait(mailbox.generation, None)
+    with pytest.raises(KeyboardInterrupt), alarm(0.05):
+        wait_for_ever(mailbox)
     assert time.monotonic() - before < 0.3
     assert not mailbox._is_led() and not mailbox._followers
     mailbox.ring_self()
@@ -167,9 +173,8 @@ def test_a_signal_handler_that_raises_ends_the_wait_of_a_follower(mailbox: Mailb
     leader = start(lead)
     wait_until(mailbox._is_led)
     before = time.monotonic()
-    with pytest.raises(KeyboardInterrupt), itimer(0.05):
-        while True:
-            mailbox.wait(mailbox.generation, 10)
+    with pytest.raises(KeyboardInterrupt), alarm(0.05):
+        wait_for_ever(mailbox)
     assert time.monotonic() - before < 0.3
     stop.append(True)
     wait_until(mailbox._is_led)
@@ -186,14 +191,13 @@ def test_a_handler_may_wait_and_close_in_the_middle_of_a_wait(mailbox: Mailbox):
         mailbox.close()
         raise SystemExit
 
-    with pytest.raises(SystemExit), itimer(0.03, shut_down):
-        while True:
-            mailbox.wait(mailbox.generation, None)
+    with pytest.raises(SystemExit), alarm(0.03, shut_down):
+        wait_for_ever(mailbox)
     with pytest.raises(exceptions.AlreadyClosed):
         mailbox.wait(0, 0)
 
 
-class itimer:  # noqa: N801 - reads as a function
+class alarm:
     """Raise (KeyboardInterrupt by default) from a real signal after a while, for a block."""
 
     def __init__(self, seconds: float, handler: Callable[..., None] | None = None) -> None:
@@ -214,7 +218,8 @@ class itimer:  # noqa: N801 - reads as a function
 
 
 def test_interrupts_at_any_instruction_leave_the_mailbox_usable(tmp_path: Path):
-    """Two thousand interrupts in a thread that waits and rings; a second thread that waits misses nothing after."""
+    """Two thousand interrupts in a thread that waits and rings; a second thread that waits misses nothing
+    after."""
     box = Mailbox.create(tmp_path)
     interrupted = 0
 
@@ -254,7 +259,8 @@ def test_interrupts_at_any_instruction_leave_the_mailbox_usable(tmp_path: Path):
 
 
 def test_closing_wakes_the_waiters_and_leaves_nothing(mailbox: Mailbox, tmp_path: Path):
-    """A thread that waits for ever returns when the mailbox is closed; the FIFO is gone; a later wait says so."""
+    """A thread that waits for ever returns when the mailbox is closed; the FIFO is gone; a later wait says
+    so."""
     seen = mailbox.generation
     threads = [start(lambda: mailbox.wait(seen, None)) for _ in range(3)]
     wait_until(lambda: len(mailbox._followers) == 2)
@@ -376,7 +382,8 @@ def test_asyncio_loops_hear_rings_and_deaths_without_a_thread(
 
 
 def test_loops_and_threads_hear_the_same_rings(tmp_path: Path):
-    """Whoever empties the doorbell first tells the others: a thread that leads, and the loops of two threads."""
+    """Whoever empties the doorbell first tells the others: a thread that leads, and the loops of two
+    threads."""
     box = Mailbox.create(tmp_path)
     counts = [0, 0, 0]
     stop = threading.Event()
@@ -429,7 +436,8 @@ def test_a_loop_that_was_closed_is_forgotten(mailbox: Mailbox):
 def test_create_falls_back_to_polling_where_there_are_no_fifos(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """`mkfifo` that is missing, or refused by the file system, gives a polling mailbox; other errors come out."""
+    """`mkfifo` that is missing, or refused by the file system, gives a polling mailbox; other errors come
+    out."""
     for refusal in (AttributeError("mkfifo"), PermissionError(1, "EPERM")):
 
         def refuse(*_: object, refusal: Exception = refusal) -> None:
@@ -446,7 +454,8 @@ def test_create_falls_back_to_polling_where_there_are_no_fifos(
 
 
 def test_a_forked_child_lets_go_of_everything(tmp_path: Path):
-    """In the child the mailbox says whose it is; the lease stays the parent's and goes with the parent alone."""
+    """In the child the mailbox says whose it is; the lease stays the parent's and goes with the parent
+    alone."""
     box = Mailbox.create(tmp_path)
     peers = Peers(tmp_path, box)
     path = lease.lease_path(str(tmp_path), box.uuid)

@@ -168,7 +168,8 @@ def test_a_newcomer_whose_fifo_was_swept_makes_another(tmp_path: Path, monkeypat
 def test_a_newcomer_whose_fifo_is_just_being_probed_makes_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """The lock of a prober lasts a microsecond; nobody knows the new name yet, so another one does as well."""
+    """The lock of a prober lasts a microsecond; nobody knows the new name yet, so another one does as
+    well."""
     real, held = lease.try_hold, []
 
     def probe_first(fd: int, path: str) -> bool:

@@ -42,7 +42,8 @@ def test_whoever_armed_is_taken_once():
 
 
 def test_a_process_keeps_its_slot():
-    """Claiming again, with or without the hint, gives the same slot; the table stays in the ctl for others."""
+    """Claiming again, with or without the hint, gives the same slot; the table stays in the ctl for
+    others."""
     slots, words, census = table()
     first, second = os.urandom(16), os.urandom(16)
     assert [slots.claim(first), slots.claim(second), slots.claim(first), slots.claim(second, 1)] == [
@@ -69,7 +70,8 @@ def test_a_slot_given_back_is_used_again():
 
 
 def test_more_processes_than_slots_share_the_bit_of_the_others():
-    """The 64th process gets no slot; its announcement wakes nobody by name, and costs the sender no search."""
+    """The 64th process gets no slot; its announcement wakes nobody by name, and costs the sender no
+    search."""
     slots, words, _ = table()
     uuids = [os.urandom(16) for _ in range(SLOTS)]
     assert [slots.claim(uuid) for uuid in uuids] == list(range(SLOTS))

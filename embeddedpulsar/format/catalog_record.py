@@ -1,0 +1,128 @@
+"""Payloads of the catalog's records: which namespaces and topics a store has (docs/format/catalog.md).
+
+The catalog is a journal file (journal_record.py) of owner kind 1. The record around a payload carries the
+time and the checksum, so decoding here checks shape and bounds only.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, NamedTuple
+
+from embeddedpulsar.exceptions import CorruptionError
+
+# Record types. Persistent values, never renumber.
+NAMESPACE: Final = 1
+TOPIC: Final = 2
+TOPIC_DELETED: Final = 3
+
+TOPIC_HEADER: Final = struct.Struct(
+    "<"
+    "Q"  # 0  incarnation of the topic
+    "I"  # 8  partitions; 0 for a topic that is not partitioned
+    "H"  # 12 name_length; the UTF-8 full name follows
+    "H"  # 14 directory_length; the ASCII directory name follows the full name
+)
+TOPIC_DELETED_HEADER: Final = struct.Struct(
+    "<"
+    "Q"  # 0  incarnation of the topic that is gone
+    "H"  # 8  name_length; the UTF-8 full name follows
+    "6x"  # 10 zero
+)
+NAMESPACE_HEADER: Final = struct.Struct(
+    "<"
+    "H"  # 0  name_length; the UTF-8 name `tenant/namespace` follows
+    "6x"  # 2  zero
+)
+
+Buffer = bytes | bytearray | memoryview
+
+
+class TopicEntry(NamedTuple):
+    """One topic of the store: its full name, directory under ``topics/``, incarnation and partitions."""
+
+    name: str
+    directory: str
+    incarnation: int
+    partitions: int = 0
+
+
+def encode_topic(entry: TopicEntry) -> bytes:
+    """The payload that says "this topic exists".
+
+    Example:
+        >>> decode_topic(encode_topic(TopicEntry("persistent://a/b/c", "t-x", 7))).directory
+        't-x'
+    """
+    name, directory = entry.name.encode(), entry.directory.encode("ascii")
+    head = TOPIC_HEADER.pack(entry.incarnation, entry.partitions, len(name), len(directory))
+    return head + name + directory
+
+
+def decode_topic(payload: Buffer) -> TopicEntry:
+    """The topic of such a payload.
+
+    Raises:
+        CorruptionError: it is none.
+    """
+    incarnation, partitions, name_length, directory_length = _head(TOPIC_HEADER, payload)
+    end = TOPIC_HEADER.size + name_length
+    name = _text(payload, TOPIC_HEADER.size, name_length)
+    return TopicEntry(name, _text(payload, end, directory_length), incarnation, partitions)
+
+
+def encode_topic_deleted(name: str, incarnation: int) -> bytes:
+    """The payload that says "this incarnation of the topic is gone".
+
+    Example:
+        >>> decode_topic_deleted(encode_topic_deleted("persistent://a/b/c", 7))
+        ('persistent://a/b/c', 7)
+    """
+    text = name.encode()
+    return TOPIC_DELETED_HEADER.pack(incarnation, len(text)) + text
+
+
+def decode_topic_deleted(payload: Buffer) -> tuple[str, int]:
+    """(full name, incarnation) of such a payload.
+
+    Raises:
+        CorruptionError: it is none.
+    """
+    incarnation, length = _head(TOPIC_DELETED_HEADER, payload)
+    return _text(payload, TOPIC_DELETED_HEADER.size, length), incarnation
+
+
+def encode_namespace(name: str) -> bytes:
+    """The payload that says "this namespace exists".
+
+    Example:
+        >>> decode_namespace(encode_namespace("public/default"))
+        'public/default'
+    """
+    text = name.encode()
+    return NAMESPACE_HEADER.pack(len(text)) + text
+
+
+def decode_namespace(payload: Buffer) -> str:
+    """The namespace of such a payload.
+
+    Raises:
+        CorruptionError: it is none.
+    """
+    (length,) = _head(NAMESPACE_HEADER, payload)
+    return _text(payload, NAMESPACE_HEADER.size, length)
+
+
+def _head(layout: struct.Struct, payload: Buffer) -> tuple[int, ...]:
+    if len(payload) < layout.size:
+        raise CorruptionError(reason=f"a catalog record of {len(payload)} bytes, {layout.size} expected")
+    return layout.unpack_from(payload, 0)
+
+
+def _text(payload: Buffer, start: int, length: int) -> str:
+    if start + length > len(payload):
+        raise CorruptionError(reason=f"a name of {length} bytes does not fit its catalog record")
+    try:
+        return bytes(payload[start : start + length]).decode()
+    except UnicodeDecodeError as e:
+        raise CorruptionError(reason="a name in the catalog is not UTF-8") from e

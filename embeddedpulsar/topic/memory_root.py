@@ -1,0 +1,78 @@
+"""``memory://``: a private store in memory that goes with its last process.
+
+The directory lies on ``/dev/shm`` where there is one, else among the temporary files. Every process that
+uses it holds a shared ``flock`` on the directory itself, so "is anybody left" is a question to the kernel:
+who closes last removes it, and whoever makes the next one removes what killed processes left behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import Final
+
+from embeddedpulsar.platform.directory_lease import DirectoryLease
+from embeddedpulsar.topic.topic_directories import remove_tree
+
+SCHEME: Final = "memory://"
+SHARED_MEMORY: Final = "/dev/shm"
+_PREFIX: Final = "embeddedpulsar-memory-"
+
+
+def is_memory(root: str) -> bool:
+    """Whether a root asks for a private store in memory.
+
+    Example:
+        >>> is_memory("memory://"), is_memory("./memory")
+        (True, False)
+    """
+    return root.startswith(SCHEME)
+
+
+def create() -> str:
+    """Make the directory of a new private store, and clear away those nobody uses any more."""
+    parent = _parent()
+    _sweep(parent)
+    path = os.path.join(parent, _PREFIX + os.urandom(12).hex())
+    os.mkdir(path, 0o700)
+    return path
+
+
+def remove_if_last(path: str, lease: DirectoryLease) -> bool:
+    """Remove the store unless another process (a forked child) still uses it; ``lease`` is given up either
+    way."""
+    if not lease.try_exclusive():
+        lease.close()
+        return False
+    remove_tree(path)
+    lease.close()
+    return True
+
+
+def _parent() -> str:
+    if os.path.isdir(SHARED_MEMORY) and os.access(SHARED_MEMORY, os.W_OK | os.X_OK):
+        return SHARED_MEMORY
+    from tempfile import gettempdir  # slow to import, and seldom needed
+
+    return gettempdir()
+
+
+def _sweep(parent: str) -> None:
+    for name in os.listdir(parent):
+        if not name.startswith(_PREFIX):
+            continue
+        path = os.path.join(parent, name)
+        with contextlib.suppress(OSError):
+            if os.stat(path, follow_symlinks=False).st_uid != os.getuid() or not _is_finished(path):
+                continue
+            lease = DirectoryLease.open(path)
+            try:
+                if lease.try_exclusive():
+                    remove_tree(path)
+            finally:
+                lease.close()
+
+
+def _is_finished(path: str) -> bool:
+    """Whether its maker has come as far as to hold a lease: before, it only looks abandoned."""
+    return os.path.exists(os.path.join(path, "store.meta"))

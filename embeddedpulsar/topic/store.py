@@ -1,0 +1,378 @@
+"""One directory of topics, shared by any number of processes; in each process, one `Store` per directory."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from embeddedpulsar.exceptions import (
+    AlreadyClosed,
+    InvalidTopicName,
+    OperationNotSupported,
+    TopicNotFound,
+)
+from embeddedpulsar.format.catalog_record import TopicEntry
+from embeddedpulsar.managed_ledger.options import DURABILITIES, PROCESS, LedgerOptions
+from embeddedpulsar.platform import filesystem, fork, threads
+from embeddedpulsar.platform.clock import Clock, SystemClock
+from embeddedpulsar.platform.directory_lease import DirectoryLease
+from embeddedpulsar.platform.mailbox import Mailbox
+from embeddedpulsar.platform.peers import Peers
+from embeddedpulsar.settings import BrokerSettings
+from embeddedpulsar.topic import memory_root
+from embeddedpulsar.topic.store_registry import REGISTRY
+from embeddedpulsar.topic.store_session import StoreSession
+from embeddedpulsar.topic.topic import Topic
+from embeddedpulsar.topic_name import TopicName
+
+_LARGEST_SEGMENT_MBYTES: Final = 1024
+_MOST_ENTRIES: Final = 896 * 1024
+_REMOVING_ATTEMPTS: Final = 100
+
+
+class Store:
+    """The topics of one directory, as this process uses them.
+
+    Role: what clients stand on. `open` returns the one instance for a directory, however it is spelled, and
+    counts; the last `release` closes everything. After a fork the child's copy is stale: `revive` makes it
+    usable there, with a doorbell, lease and client number of its own; every other method does that by
+    itself.
+    Invariants: at most one open instance per (device, inode) and process. Whatever the instance opened is
+    closed by the last `release`: no descriptor, thread or FIFO stays.
+    Who may call: any thread. Lock order: the registry's, then `_lock`, then the file locks below (catalog
+    lock; never a topic's or a subscription's while holding `_lock`, except inside `ManagedLedger.open`).
+
+    Attributes:
+        root: absolute path of the directory.
+        durability: default level of the ledgers: that of the first `open` in this process. Producers with
+        another
+            one pass it to each append.
+        is_memory: whether the store is private and goes with its last process.
+    """
+
+    def __init__(
+        self, root: str, durability: str, clock: Clock, options: LedgerOptions | None, *, is_memory: bool
+    ) -> None:
+        self.root = root
+        self.durability = durability
+        self.clock = clock
+        self.is_memory = is_memory
+        self._requested_options = options
+        self._references = 0
+        self._generation = fork.GENERATION
+        self._lock = threads.RLock()  # guards _topics and _session
+        self._topics: dict[str, Topic] = {}
+        self._session: StoreSession | None = None
+        fork.register(self)
+
+    @classmethod
+    def open(
+        cls,
+        root: str | os.PathLike[str],
+        *,
+        durability: str = PROCESS,
+        allow_network_fs: bool = False,
+        clock: Clock | None = None,
+        options: LedgerOptions | None = None,
+    ) -> Store:
+        """Open the store in ``root``, creating directory (mode 0700) and store as needed.
+
+        Args:
+            root: a directory, or ``memory://`` for a private store that is removed when it is closed.
+            durability: "process", "interval" or "flush" (see `LedgerOptions`).
+            allow_network_fs: accept a network file system. Only one machine may ever open such a store.
+            clock: for tests.
+            options: sizes of segments and the like; by default from ``broker.conf``. For tests and tuning.
+
+        Raises:
+            ForeignFileError: the directory holds something else, or others may write to it.
+            CorruptionError: it is a store whose root files are damaged.
+            UnsupportedFormatVersion: a newer release made it.
+            NetworkFilesystemError: locks and maps are not shared on that file system.
+            InvalidConfiguration: ``broker.conf`` is wrong, or asks for something that is not built.
+
+        Example:
+            >>> store = Store.open("memory://")
+            >>> store.topic_names()
+            []
+            >>> store.release()
+        """
+        if durability not in DURABILITIES:
+            raise ValueError(f"durability is one of {', '.join(DURABILITIES)}, not {durability!r}")
+        path = os.fspath(root)
+        is_memory = memory_root.is_memory(path)
+        try:
+            REGISTRY.lock.acquire()
+            path, lease = _lease_root(path, is_memory, allow_network_fs)
+            store = REGISTRY.stores.get(lease.key)
+            if store is not None:
+                lease.close()
+                store._references += 1
+                return store
+            store = cls(path, durability, clock or SystemClock(), options, is_memory=is_memory)
+            store._begin(lease)
+            store._references = 1
+            return store
+        finally:
+            REGISTRY.lock.release()
+
+    def _begin(self, lease: DirectoryLease) -> None:
+        self._session = StoreSession.open(self.root, lease, self.clock)
+        REGISTRY.stores[lease.key] = self
+        self._session.sweep()
+
+    def release(self) -> None:
+        """Undo one `open`; the last one closes topics, catalog, locks and doorbell, in this order of need.
+
+        Raises:
+            AlreadyClosed: it was released as often as it was opened.
+        """
+        try:
+            REGISTRY.lock.acquire()
+            if self._references <= 0:
+                raise AlreadyClosed(f"the store {self.root} is closed")
+            self._references -= 1
+            if self._references:
+                return
+            session, self._session = self._session, None
+            topics, self._topics = self._topics, {}
+            if session is None:
+                return  # in a forked child that never used it
+            REGISTRY.stores.pop(session.lease.key, None)
+            # 1. Topics: dirty ledgers are synced, consumers were detached by their owners before.
+            for topic in topics.values():
+                topic.close()
+            # 2. Doorbell, catalog, words and locks.
+            session.close()
+            # 3. The directory itself, last: it is what others take for "still in use".
+            if self.is_memory:
+                memory_root.remove_if_last(self.root, session.lease)
+            else:
+                session.lease.close()
+        finally:
+            REGISTRY.lock.release()
+
+    # -- topics ------------------------------------------------------------------------------------
+
+    def topic(self, name: str, create: bool = True) -> Topic:
+        """The topic of that name, opened once per process; made if need be and allowed.
+
+        Args:
+            name: short or full; see `TopicName.parse`.
+            create: make the topic if there is none and ``allowAutoTopicCreation`` is on.
+
+        Raises:
+            InvalidTopicName: the text is not a topic name.
+            TopicNotFound: no such topic or namespace, and it may not be made.
+            OperationNotSupported: a non-persistent topic.
+        """
+        parsed = TopicName.parse(name)
+        if not parsed.is_persistent:
+            raise OperationNotSupported(
+                f"{parsed.full}: non-persistent topics are not built; use persistent://"
+            )
+        full = parsed.full
+        try:
+            self._lock.acquire()
+            session = self._current()
+            topic = self._topics.get(full)
+            if topic is not None and not topic.closed:
+                return topic
+            entry = session.catalog.find(full)
+            if entry is None:
+                entry = self._create_topic(session, parsed, create)
+            topic = self._topics[full] = self._open_topic(session, entry)
+            return topic
+        finally:
+            self._lock.release()
+
+    def _create_topic(self, session: StoreSession, name: TopicName, create: bool) -> TopicEntry:
+        if not session.catalog.has_namespace(name.namespace_name):
+            raise TopicNotFound(
+                f"{name.full}: there is no namespace {name.namespace_name}; create it with "
+                "Store.create_namespace, or use public/default"
+            )
+        if not create:
+            raise TopicNotFound(f"{name.full}: no such topic in {self.root}")
+        if not session.settings.allowAutoTopicCreation:
+            raise TopicNotFound(
+                f"{name.full}: no such topic in {self.root}, and broker.conf says "
+                "allowAutoTopicCreation=false; create it with Store.create_topic"
+            )
+        return self._create_entry(session, name)
+
+    def _create_entry(self, session: StoreSession, name: TopicName) -> TopicEntry:
+        lock = session.catalog.lock
+        try:
+            lock.acquire()
+            return session.directories.create(
+                name.full, self.clock.wall_ms(), durable=self.durability != PROCESS
+            )
+        finally:
+            lock.release()
+
+    def create_topic(self, name: str) -> Topic:
+        """Make a topic whatever ``allowAutoTopicCreation`` says, and open it; opens the one that is there.
+
+        Raises:
+            InvalidTopicName, OperationNotSupported: see `topic`.
+            TopicNotFound: the namespace does not exist.
+        """
+        parsed = TopicName.parse(name)
+        session = self._current()
+        if parsed.is_persistent and session.catalog.has_namespace(parsed.namespace_name):
+            self._create_entry(session, parsed)
+        return self.topic(parsed.full, create=False)
+
+    def _open_topic(self, session: StoreSession, entry: TopicEntry) -> Topic:
+        return Topic.open(
+            session.directories.ensure(entry),
+            entry,
+            session=session,
+            options=self._options(),
+            clock=self.clock,
+        )
+
+    def has_topic(self, name: str) -> bool:
+        """Whether the topic exists. Does not open it."""
+        return self._current().catalog.find(TopicName.parse(name).full) is not None
+
+    def topic_names(self, namespace: str | None = None) -> list[str]:
+        """Full names of all topics, or of those in ``tenant/namespace``, in order of creation."""
+        return [entry.name for entry in self._current().catalog.topics(namespace)]
+
+    def namespaces(self) -> list[str]:
+        """All namespaces as ``tenant/namespace``."""
+        return self._current().catalog.namespaces()
+
+    def create_namespace(self, name: str) -> None:
+        """Make the namespace ``tenant/namespace``, and its tenant with it. Does nothing if it is there.
+
+        Raises:
+            InvalidTopicName: the text names no namespace.
+        """
+        parsed = TopicName.parse(f"persistent://{name}/topic")
+        if parsed.namespace_name != name or name.count("/") != 1:
+            raise InvalidTopicName(f"{name!r}: a namespace is written tenant/namespace")
+        session = self._current()
+        catalog = session.catalog
+        try:
+            catalog.lock.acquire()
+            if not catalog.has_namespace(name):
+                durable = self.durability != PROCESS
+                catalog.append_namespace(name, self.clock.wall_ms(), durable=durable)
+        finally:
+            catalog.lock.release()
+
+    # -- what it is made of ------------------------------------------------------------------------
+
+    @property
+    def store_id(self) -> bytes:
+        """16 bytes: the identity of the store, in every segment's header."""
+        return self._current().meta.store_id
+
+    @property
+    def settings(self) -> BrokerSettings:
+        """The settings of ``broker.conf`` when the store was opened."""
+        return self._current().settings
+
+    @property
+    def mailbox(self) -> Mailbox:
+        """The doorbell of this process."""
+        return self._current().mailbox
+
+    @property
+    def peers(self) -> Peers:
+        """The doorbells of the other processes."""
+        return self._current().peers
+
+    @property
+    def client_number(self) -> int:
+        """Unique among the sessions of the store; part of automatic producer names."""
+        return self._current().client_number
+
+    @property
+    def catalog_version(self) -> int:
+        """Rises when topics come or go: pattern consumers compare it instead of listing."""
+        catalog = self._current().catalog
+        catalog.follow()
+        return catalog.version
+
+    @property
+    def closed(self) -> bool:
+        """Whether the last `release` has been."""
+        return self._references <= 0
+
+    def _options(self) -> LedgerOptions:
+        if self._requested_options is not None:
+            return self._requested_options
+        settings = self._current().settings
+        return LedgerOptions(
+            segment_size=min(settings.managedLedgerMaxSizePerLedgerMbytes, _LARGEST_SEGMENT_MBYTES) << 20,
+            max_entries=min(settings.managedLedgerMaxEntriesPerLedger, _MOST_ENTRIES),
+            max_age_ms=settings.managedLedgerMaxLedgerRolloverTimeMinutes * 60_000,
+            max_message_size=settings.maxMessageSize,
+            durability=self.durability,
+        )
+
+    # -- fork --------------------------------------------------------------------------------------
+
+    def revive(self) -> Store:
+        """In a forked child: open the store anew. Does nothing elsewhere. Every other method calls it.
+
+        Topics are opened anew as well; what was made from the old ones belongs to the parent.
+
+        Raises:
+            AlreadyClosed: the store is closed.
+        """
+        if self._session is not None:
+            return self
+        try:
+            REGISTRY.lock.acquire()
+            if self._session is None:
+                if self._references <= 0:
+                    raise AlreadyClosed(f"the store {self.root} is closed")
+                self._begin(_shared_lease(self.root))
+        finally:
+            REGISTRY.lock.release()
+        return self
+
+    def _current(self) -> StoreSession:
+        session = self._session
+        if session is None:
+            session = self.revive()._session
+            if session is None:
+                raise AlreadyClosed(f"the store {self.root} is closed")
+        return session
+
+    def after_fork_in_child(self) -> None:
+        """Let go of what is the parent's, without touching it."""
+        self._lock = threads.RLock()
+        session, self._session = self._session, None
+        topics, self._topics = self._topics, {}
+        for topic in topics.values():
+            topic.abandon()
+        if session is not None:
+            REGISTRY.stores.pop(session.lease.key, None)
+            session.abandon()
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else "stale" if self._session is None else "open"
+        return f"<Store {self.root} {state} topics={len(self._topics)}>"
+
+
+def _lease_root(path: str, is_memory: bool, allow_network_fs: bool) -> tuple[str, DirectoryLease]:
+    """The directory, made if need be, and the shared hold on it."""
+    if is_memory:
+        path = memory_root.create()
+    else:
+        path = filesystem.prepare_root(path, allow_network=allow_network_fs)
+    return path, _shared_lease(path)
+
+
+def _shared_lease(path: str) -> DirectoryLease:
+    lease = DirectoryLease.open(path)
+    if not lease.try_shared():
+        lease.close()
+        raise AlreadyClosed(f"the store {path} is being removed")
+    return lease

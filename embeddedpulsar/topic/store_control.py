@@ -1,0 +1,90 @@
+"""``store.ctl``: the mapped words of a store, counters that only rise (docs/format/control.md)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from embeddedpulsar.exceptions import CorruptionError
+from embeddedpulsar.format.control import (
+    CONTROL_HEADER_SIZE,
+    CONTROL_SIZE,
+    KIND_STORE,
+    ControlHeader,
+    StoreWord,
+    pack_control_header,
+    parse_control_header,
+)
+from embeddedpulsar.platform import disk
+from embeddedpulsar.platform.mapped_file import MappedFile
+
+_CLIENT_JUMP: Final = 10_000
+"""Client numbers are not flushed one by one; a new boot skips more than the last seconds can have handed
+out."""
+
+
+class StoreControl:
+    """The words of the store's ctl.
+
+    Invariants: every word only rises. `NEXT_LEDGER_ID` is flushed before an id below it is used, so it
+    holds after a reboot too; `NEXT_CLIENT_NUMBER` is not, and jumps ahead then.
+    Who may call: any thread; everything that writes, under the store lock.
+    """
+
+    __slots__ = ("_file", "path", "words")
+
+    def __init__(self, path: str) -> None:
+        self._file = MappedFile.open(path, writable=True, size=CONTROL_SIZE, create=True)
+        self.path = path
+        self.words = self._file.words
+
+    @property
+    def fd(self) -> int:
+        """The descriptor, for flushing."""
+        return self._file.fd
+
+    def header(self) -> ControlHeader | None:
+        """The identity under which the words were written; None when it cannot be believed."""
+        try:
+            return parse_control_header(bytes(self._file.view[:CONTROL_HEADER_SIZE]), KIND_STORE)
+        except CorruptionError:
+            return None
+
+    def is_current(self, boot: bytes) -> bool:
+        """Whether this boot has already looked after the store, in this very file (not a copy of it)."""
+        header = self.header()
+        return (
+            header is not None
+            and header.boot_id == boot
+            and (header.device, header.inode) == (self._file.device, self._file.inode)
+        )
+
+    def adopt(self, boot: bytes, lowest_ledger_id: int) -> None:
+        """Say that this boot has looked after the store; the last step of that.
+
+        Args:
+            boot: the boot.
+            lowest_ledger_id: at least this is the next ledger id.
+        """
+        words = self.words
+        words[StoreWord.NEXT_LEDGER_ID] = max(words[StoreWord.NEXT_LEDGER_ID], lowest_ledger_id, 1)
+        numbers = words[StoreWord.NEXT_CLIENT_NUMBER]
+        if numbers:
+            words[StoreWord.NEXT_CLIENT_NUMBER] = (numbers // _CLIENT_JUMP + 1) * _CLIENT_JUMP
+        self.flush()
+        header = ControlHeader(KIND_STORE, boot, self._file.device, self._file.inode, 0)
+        self._file.view[:CONTROL_HEADER_SIZE] = pack_control_header(header)
+        self.flush()
+
+    def next_client_number(self) -> int:
+        """A number no other client of the store has."""
+        number = int(self.words[StoreWord.NEXT_CLIENT_NUMBER])
+        self.words[StoreWord.NEXT_CLIENT_NUMBER] = number + 1
+        return number
+
+    def flush(self) -> None:
+        """Make the words survive a power loss."""
+        disk.DISK.fdatasync(self._file.fd, self.path)
+
+    def close(self) -> None:
+        """Unmap. Idempotent."""
+        self._file.close()

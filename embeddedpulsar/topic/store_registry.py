@@ -1,0 +1,55 @@
+"""Which stores this process has open, by the identity of their directory."""
+
+from __future__ import annotations
+
+import atexit
+from typing import TYPE_CHECKING
+
+from embeddedpulsar.platform import fork, threads
+
+if TYPE_CHECKING:
+    from embeddedpulsar.topic.store import Store
+
+
+class StoreRegistry:
+    """The open stores, and the lock under which they are opened and closed.
+
+    Role: makes `Store.open` return one instance per directory, however its path is spelled.
+    Invariants: a key, (device, inode), stays in use as long as its store holds the directory open, so it
+    cannot come to mean another one. A fork waits for openings that are under way: a half-made doorbell must
+    not be inherited, for its lease would be too.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threads.RLock()
+        self.stores: dict[tuple[int, int], Store] = {}
+        fork.register(self)
+        atexit.register(self.close_all)
+
+    def close_all(self) -> None:
+        """Close what was forgotten, at the end of the process: no doorbell and no memory stays behind."""
+        for store in list(self.stores.values()):
+            while not store.closed:
+                store.release()
+
+    def before_fork(self) -> None:
+        self.lock.acquire()
+
+    def after_fork_in_parent(self) -> None:
+        self.lock.release()
+
+    def after_fork_in_child(self) -> None:
+        self.lock = threads.RLock()
+
+
+REGISTRY = StoreRegistry()
+
+
+def open_store_count() -> int:
+    """How many stores this process has open; for tests and diagnostics.
+
+    Example:
+        >>> open_store_count() >= 0
+        True
+    """
+    return len(REGISTRY.stores)

@@ -1,0 +1,236 @@
+"""What one process holds open of a store: locks, words, catalog, doorbell."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+from typing import Final
+
+from embeddedpulsar.exceptions import CorruptionError, ForeignFileError
+from embeddedpulsar.format.headers import require_little_endian
+from embeddedpulsar.platform import disk, failpoints, filesystem
+from embeddedpulsar.platform.clock import Clock, boot_id
+from embeddedpulsar.platform.directory_lease import DirectoryLease
+from embeddedpulsar.platform.file_lock import FileLock
+from embeddedpulsar.platform.mailbox import Mailbox
+from embeddedpulsar.platform.peers import Peers
+from embeddedpulsar.platform.scheduler import Scheduler
+from embeddedpulsar.settings import BrokerSettings
+from embeddedpulsar.topic import root_layout, store_meta
+from embeddedpulsar.topic.catalog import Catalog
+from embeddedpulsar.topic.ledger_ids import LedgerIds
+from embeddedpulsar.topic.store_control import StoreControl
+from embeddedpulsar.topic.topic_directories import TopicDirectories
+
+_ROOM_FOR_UNSEEN_IDS: Final = 1 << 16
+
+failpoints.declare(
+    "store:locked", "store:directories_made", "store:catalog_made", "store:meta_written", "store:healed"
+)
+
+
+class StoreSession:
+    """The open handles of a store in this process.
+
+    Role: made by `open`, replaced as a whole after a fork, closed as a whole.
+    Attributes:
+        lease: the shared hold on the root directory.
+        lock: the store lock, innermost of all: ledger ids and client numbers.
+        client_number: unique among the sessions of the store; part of the producers' automatic names.
+    """
+
+    def __init__(self, root: str, lease: DirectoryLease, lock: FileLock, control: StoreControl) -> None:
+        self.root = root
+        self.lease = lease
+        self.lock = lock
+        self.control = control
+        self.ledger_ids = LedgerIds(control, lock)
+        self.meta: store_meta.StoreMeta
+        self.settings: BrokerSettings
+        self.catalog: Catalog
+        self.directories: TopicDirectories
+        self.mailbox: Mailbox
+        self.peers: Peers
+        self.scheduler: Scheduler
+        self.client_number = -1
+        self._producer_numbers = itertools.count()
+
+    @classmethod
+    def open(cls, root: str, lease: DirectoryLease, clock: Clock) -> StoreSession:
+        """Open the store in the directory ``root``, making it one if it is empty. Takes over ``lease``.
+
+        Raises:
+            ForeignFileError, CorruptionError, UnsupportedFormatVersion: what is there is no store for this
+            release. InvalidConfiguration: ``broker.conf`` is wrong, or asks for something that is not
+            built.
+        """
+        require_little_endian()
+        with contextlib.ExitStack() as undo:
+            undo.callback(lease.close)
+            settings = _read_settings(root)
+            meta = store_meta.read(root)
+            lock = FileLock(root_layout.in_root(root, root_layout.STORE_LOCK))
+            undo.callback(lock.close)
+            if meta is None:
+                meta = _create(root, lock, clock)
+            control = StoreControl(root_layout.in_root(root, root_layout.CONTROL))
+            undo.callback(control.close)
+            session = cls(root, lease, lock, control)
+            session.meta, session.settings = meta, settings
+            session._open_catalog(clock)
+            undo.callback(session.catalog.close)
+            session.scheduler = Scheduler(clock)
+            undo.callback(session.scheduler.close)
+            session.mailbox = Mailbox.create(root_layout.in_root(root, root_layout.CLIENTS))
+            undo.callback(session.mailbox.close)
+            session.peers = Peers(root_layout.in_root(root, root_layout.CLIENTS), session.mailbox)
+            session._take_number()
+            undo.pop_all()
+        return session
+
+    def _open_catalog(self, clock: Clock) -> None:
+        path = root_layout.in_root(self.root, root_layout.CATALOG)
+        catalog_lock = FileLock(root_layout.in_root(self.root, root_layout.CATALOG_LOCK))
+        boot = boot_id()
+        try:
+            if self.control.is_current(boot) and os.path.exists(path):
+                self.catalog = Catalog(path, catalog_lock)
+                self.directories = TopicDirectories(self.root, self.catalog)
+                return
+            try:
+                catalog_lock.acquire()
+                self._heal(path, catalog_lock, boot, clock)
+            finally:
+                catalog_lock.release()
+        except BaseException:
+            catalog_lock.close()
+            raise
+
+    def _heal(self, path: str, catalog_lock: FileLock, boot: bytes, clock: Clock) -> None:
+        """The first opening in a boot (or of a copy): look after what a power loss may have left.
+
+        Under the catalog lock; two processes may come here one after the other, the second finds nothing to
+        do.
+        """
+        for name in root_layout.DIRECTORIES:
+            filesystem.make_directories(root_layout.in_root(self.root, name))
+        self.catalog = _open_or_replace_catalog(path, catalog_lock)
+        self.directories = TopicDirectories(self.root, self.catalog)
+        report = self.directories.heal(clock.wall_ms())
+        if failpoints.ACTIVE:
+            failpoints.hit("store:healed")
+        try:
+            self.lock.acquire()
+            if not self.control.is_current(boot):
+                known = self.control.header() is not None
+                # The word was flushed before an id below it was used. Without a believable header it may be
+                # zeros: then the files are asked, with room for ids that only journals still mention.
+                lowest = 1 if known else self.directories.highest_ledger_id() + 1
+                self.control.adopt(boot, lowest if lowest == 1 else lowest + _ROOM_FOR_UNSEEN_IDS)
+        finally:
+            self.lock.release()
+        if report:
+            _log_warnings(self.root, report)
+
+    def _take_number(self) -> None:
+        try:
+            self.lock.acquire()
+            self.client_number = self.control.next_client_number()
+        finally:
+            self.lock.release()
+
+    def next_producer_name(self) -> str:
+        """A name no other producer of the store has: ``standalone-<client number>-<n>``."""
+        return f"standalone-{self.client_number}-{next(self._producer_numbers)}"
+
+    def sweep(self) -> None:
+        """Remove the doorbells of dead processes, unless another process is at it."""
+        lock = FileLock(root_layout.in_root(self.root, root_layout.HOUSEKEEPING_LOCK))
+        try:
+            if lock.try_acquire():
+                self.peers.sweep()
+        finally:
+            lock.release()
+            lock.close()
+
+    def close(self) -> None:
+        """Close everything but the lease on the root, doorbell first: from then on peers see this process
+        gone."""
+        self.scheduler.close()
+        self.mailbox.close()
+        self.peers.close()
+        self.catalog.close()
+        self.catalog.lock.close()
+        self.control.close()
+        self.lock.close()
+
+    def abandon(self) -> None:
+        """Give up the inherited hold on the root in a forked child.
+
+        Doorbell, peers, locks and catalog let go by themselves. The words stay mapped: a log the child
+        inherited may still ask for a ledger id, and gets one of the child's own.
+        """
+        self.lease.close()
+
+
+def _read_settings(root: str) -> BrokerSettings:
+    path = root_layout.in_root(root, root_layout.SETTINGS)
+    try:
+        with open(path, encoding="utf-8") as file:
+            settings = BrokerSettings.parse(file.read())
+    except FileNotFoundError:
+        return BrokerSettings()
+    except UnicodeDecodeError as e:
+        raise CorruptionError(path=path, offset=e.start, reason="it is not UTF-8 text") from e
+    settings.check_supported()
+    if settings.unknown:
+        _log_warnings(path, [f"unknown setting {name}, ignored" for name in settings.unknown])
+    return settings
+
+
+def _create(root: str, lock: FileLock, clock: Clock) -> store_meta.StoreMeta:
+    """Make the empty directory ``root`` a store. ``store.meta`` comes last: before it, there is no store."""
+    try:
+        lock.acquire()
+        meta = store_meta.read(root)
+        if meta is not None:
+            return meta  # another process was faster
+        if failpoints.ACTIVE:
+            failpoints.hit("store:locked")
+        # 1. The directories.
+        for name in root_layout.DIRECTORIES:
+            filesystem.make_directories(root_layout.in_root(root, name))
+        if failpoints.ACTIVE:
+            failpoints.hit("store:directories_made")
+        # 2. An empty catalog (over one that a creator that died left).
+        Catalog.create(root_layout.in_root(root, root_layout.CATALOG))
+        if failpoints.ACTIVE:
+            failpoints.hit("store:catalog_made")
+        # 3. The document that makes it a store, durably with all names so far.
+        meta = store_meta.write(root, clock.wall_ms())
+        if failpoints.ACTIVE:
+            failpoints.hit("store:meta_written")
+        return meta
+    finally:
+        lock.release()
+
+
+def _open_or_replace_catalog(path: str, lock: FileLock) -> Catalog:
+    """The catalog; a new one if a power loss took it. The old bytes are kept, the topics are added by
+    `heal`."""
+    try:
+        return Catalog(path, lock)
+    except (FileNotFoundError, CorruptionError, ForeignFileError) as e:
+        if os.path.exists(path):
+            disk.DISK.replace(path, f"{path}.damaged.tmp")
+        _log_warnings(path, [f"{e}; made anew from the topics' own descriptions"])
+    Catalog.create(path)
+    return Catalog(path, lock)
+
+
+def _log_warnings(where: str, warnings: list[str]) -> None:
+    import logging
+
+    for warning in warnings:
+        logging.getLogger("embeddedpulsar").warning("%s: %s", where, warning)

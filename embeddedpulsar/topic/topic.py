@@ -1,0 +1,264 @@
+"""A topic: its log, its producers and its subscriptions."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING, Final
+
+from embeddedpulsar.enums import ProducerAccessMode
+from embeddedpulsar.exceptions import AlreadyClosed, StorageError, SubscriptionNotFound
+from embeddedpulsar.format.catalog_record import TopicEntry
+from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
+from embeddedpulsar.managed_ledger.options import PROCESS, LedgerOptions
+from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
+from embeddedpulsar.platform import threads
+from embeddedpulsar.platform.clock import Clock
+from embeddedpulsar.storage import filenames
+from embeddedpulsar.topic.producers import ProducerRegistration, Producers
+from embeddedpulsar.topic_name import subscription_directory_name
+
+if TYPE_CHECKING:
+    from embeddedpulsar.subscription.subscription import Subscription
+    from embeddedpulsar.topic.store_session import StoreSession
+
+
+class Topic:
+    """One topic as this process uses it: made, cached and closed by `Store`.
+
+    Role: where the log, the producers and the subscriptions of a topic are found. It decides nothing about
+    messages.
+    Invariants: one instance per process and topic, so one `ManagedLedger` and one `Subscription` per name.
+    Who may call: any thread. The instance of a forked child's parent is closed in the child; ask the store
+    again.
+
+    Attributes:
+        name: the full name.
+        incarnation: which life of the topic this is: deleted and made again, it differs.
+        ledger: the log.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        entry: TopicEntry,
+        session: StoreSession,
+        ledger: ManagedLedger,
+        options: LedgerOptions,
+        clock: Clock,
+    ) -> None:
+        self.directory: Final = directory
+        self.name: Final = entry.name
+        self.incarnation: Final = entry.incarnation
+        self.ledger: Final = ledger
+        self.closed = False
+        self._entry = entry
+        self._session = session
+        self._clock = clock
+        self._lock = threads.RLock()  # guards _subscriptions and _is_durable
+        self._subscriptions: dict[str, Subscription] = {}
+        self._is_durable = options.durability != PROCESS
+        self._producers = Producers(
+            directory,
+            ledger.words,
+            ledger.lock,
+            session.mailbox,
+            session.peers,
+            clock,
+            most=session.settings.maxProducersPerTopic,
+            lock_timeout_s=options.lock_timeout_s,
+        )
+
+    @classmethod
+    def open(
+        cls, directory: str, entry: TopicEntry, *, session: StoreSession, options: LedgerOptions, clock: Clock
+    ) -> Topic:
+        """Open the topic in ``directory``.
+
+        Raises:
+            StorageError: its files cannot be used.
+        """
+        ledger = ManagedLedger.open(
+            directory,
+            name=entry.name,
+            incarnation=entry.incarnation,
+            store_id=session.meta.store_id,
+            allocate_ledger_id=session.ledger_ids.allocate,
+            mailbox=session.mailbox,
+            peers=session.peers,
+            options=options,
+            clock=clock,
+            scheduler=session.scheduler,
+        )
+        topic = cls(directory, entry, session, ledger, options, clock)
+        if topic._is_durable:
+            session.directories.make_durable(entry)
+        return topic
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else "open"
+        return f"<Topic {self.name} {state} subscriptions={len(self._subscriptions)}>"
+
+    # -- producers ---------------------------------------------------------------------------------
+
+    def attach_producer(
+        self,
+        name: str | None = None,
+        *,
+        access_mode: ProducerAccessMode = ProducerAccessMode.Shared,
+        durability: str | None = None,
+        timeout_s: float | None = None,
+    ) -> ProducerRegistration:
+        """Register a producer.
+
+        Args:
+            name: unique among the living producers of the topic; None or empty for a made one,
+                ``standalone-<client>-<n>``.
+            access_mode: how it shares the topic; `WaitForExclusive` waits its turn.
+            durability: the level it appends with. Above "process", the topic itself is made durable first.
+            timeout_s: how long to wait for exclusive access; None for ever.
+
+        Raises:
+            ProducerBusy: a living producer has the name, or the topic, or there are too many.
+            ProducerFenced: exclusive access is not to be had, or was taken away while waiting.
+            Timeout: not granted within ``timeout_s``.
+            TopicTerminated: nothing can be appended any more.
+            AlreadyClosed: the topic was closed with its store.
+        """
+        self._check_open()
+        if durability is not None and durability != PROCESS:
+            self.ensure_durable()
+        registration = self._producers.attach(
+            name or self._session.next_producer_name(),
+            named=bool(name),
+            access_mode=access_mode,
+            timeout_s=timeout_s,
+        )
+        self._report_damage()
+        return registration
+
+    def detach_producer(self, registration: ProducerRegistration) -> None:
+        """Take a producer out. Does nothing if it is out already, or was registered before a fork."""
+        if not self.closed:
+            self._producers.detach(registration)
+
+    def check_producer(self, registration: ProducerRegistration) -> None:
+        """Make sure that a producer was not fenced out; one read of a word when nothing changed.
+
+        Raises:
+            ProducerFenced: another producer has the topic now.
+            AlreadyClosed: it is not registered any more, or belongs to the parent of this process.
+        """
+        self._check_open()
+        self._producers.check(registration)
+
+    def producers(self) -> list[str]:
+        """Names of the living producers, in order of arrival."""
+        self._check_open()
+        return self._producers.names()
+
+    def _report_damage(self) -> None:
+        for damage in self._producers.take_damage():
+            self._log_damage(damage)
+
+    def _log_damage(self, damage: StorageError) -> None:
+        import logging
+
+        logging.getLogger("embeddedpulsar").error("%s: %s", self.name, damage)
+
+    # -- subscriptions -----------------------------------------------------------------------------
+
+    def subscription(self, name: str, create: bool = True, initial: Position | None = None) -> Subscription:
+        """The subscription of that name; made if need be and allowed.
+
+        Args:
+            name: any text.
+            create: make it if there is none and ``allowAutoSubscriptionCreation`` is on.
+            initial: where a new one starts: everything up to this position counts as acknowledged. Default:
+                the last entry there is.
+
+        Raises:
+            SubscriptionNotFound: there is none, and it may not be made.
+        """
+        self._check_open()
+        subscription = self._opened(name)
+        if subscription.exists():
+            return subscription
+        if not create:
+            raise SubscriptionNotFound(f"{self.name} has no subscription {name!r}")
+        if not self._session.settings.allowAutoSubscriptionCreation:
+            raise SubscriptionNotFound(
+                f"{self.name} has no subscription {name!r}, and broker.conf says "
+                "allowAutoSubscriptionCreation=false; create it with Topic.create_subscription"
+            )
+        return self.create_subscription(name, initial)
+
+    def create_subscription(self, name: str, initial: Position | None = None) -> Subscription:
+        """Make a subscription whatever ``allowAutoSubscriptionCreation`` says; one that is there stays as
+        it is."""
+        self._check_open()
+        subscription = self._opened(name)
+        if initial is None:
+            initial = self.ledger.last_position() or BEFORE_FIRST
+        subscription.create(initial)
+        return subscription
+
+    def _opened(self, name: str) -> Subscription:
+        try:
+            self._lock.acquire()
+            subscription = self._subscriptions.get(name)
+            if subscription is None:
+                # Imported on first use: most processes that publish have no subscription.
+                from embeddedpulsar.subscription.subscription import Subscription
+
+                subscription = self._subscriptions[name] = Subscription.open(
+                    self._subscription_directory(name),
+                    name,
+                    managed_ledger=self.ledger,
+                    mailbox=self._session.mailbox,
+                    peers=self._session.peers,
+                    clock=self._clock,
+                    settings=self._session.settings,
+                )
+            return subscription
+        finally:
+            self._lock.release()
+
+    def _subscription_directory(self, name: str) -> str:
+        return os.path.join(filenames.subscriptions_path(self.directory), subscription_directory_name(name))
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def ensure_durable(self) -> None:
+        """Make the topic itself survive a power loss: its names and its place in the catalog. Cheap after
+        once."""
+        try:
+            self._lock.acquire()
+            if self._is_durable:
+                return
+            self._session.directories.make_durable(self._entry)
+            self._is_durable = True
+        finally:
+            self._lock.release()
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise AlreadyClosed(
+                f"{self.name} was closed with its store, or belongs to the parent of this process"
+            )
+
+    def close(self) -> None:
+        """Close subscriptions, producers' journal and log, in this order. Idempotent; called by the store."""
+        if self.closed:
+            return
+        self.closed = True
+        with contextlib.ExitStack() as closing:
+            closing.callback(self.ledger.close)
+            closing.callback(self._producers.close)
+            for subscription in self._subscriptions.values():
+                closing.callback(subscription.close)
+
+    def abandon(self) -> None:
+        """In a forked child: what the parent opened is the parent's."""
+        self.closed = True
+        self._lock = threads.RLock()

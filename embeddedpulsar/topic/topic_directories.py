@@ -1,0 +1,188 @@
+"""Making, finding and healing the directories of topics, in step with the catalog."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+from embeddedpulsar.exceptions import CorruptionError, ForeignFileError
+from embeddedpulsar.format.catalog_record import TopicEntry
+from embeddedpulsar.format.segment_header import SEGMENT_HEADER_SIZE, parse_segment_header
+from embeddedpulsar.platform import disk, failpoints
+from embeddedpulsar.storage import filenames
+from embeddedpulsar.topic import root_layout, topic_meta
+from embeddedpulsar.topic.catalog import Catalog
+from embeddedpulsar.topic_name import directory_name
+
+failpoints.declare("topic:staged", "topic:described", "topic:renamed", "topic:catalogued")
+
+
+class TopicDirectories:
+    """``topics/`` and ``staging/`` of one store.
+
+    Invariants: a directory under ``topics/`` is complete from the moment it has its name (it is built in
+    ``staging/`` and renamed). The catalog follows the directory, so a crash between leaves a directory the
+    catalog does not know: `create` of the same topic adopts it, and the first opening after a boot adopts
+    all. What is in ``staging/`` while nobody holds the catalog lock is rubbish.
+    Who may call: whoever holds the catalog lock, except `path` and `ensure`.
+    """
+
+    def __init__(self, root: str, catalog: Catalog) -> None:
+        self._topics = root_layout.in_root(root, root_layout.TOPICS)
+        self._staging = root_layout.in_root(root, root_layout.STAGING)
+        self._catalog = catalog
+
+    def path(self, entry: TopicEntry) -> str:
+        """The directory of a topic."""
+        return os.path.join(self._topics, entry.directory)
+
+    def create(self, name: str, now_ms: int, *, durable: bool) -> TopicEntry:
+        """Make the topic ``name``, or return it if another process was faster."""
+        known = self._catalog.find(name)
+        if known is not None:
+            return known
+        directory = os.path.join(self._topics, directory_name(name))
+        if os.path.isdir(directory):
+            entry = self._adopt(directory, name)
+        else:
+            entry = TopicEntry(name, os.path.basename(directory), _random_incarnation())
+            self._build(directory, entry, durable)
+        # 4. The catalog. From here on it can be listed.
+        self._catalog.append_topic(entry, now_ms, durable=durable)
+        if failpoints.ACTIVE:
+            failpoints.hit("topic:catalogued")
+        return entry
+
+    def _build(self, directory: str, entry: TopicEntry, durable: bool) -> None:
+        # 1. Under a name nobody looks at. A crash leaves rubbish in staging.
+        staged = os.path.join(self._staging, os.urandom(8).hex())
+        disk.DISK.mkdir(staged)
+        disk.DISK.mkdir(filenames.subscriptions_path(staged))
+        if failpoints.ACTIVE:
+            failpoints.hit("topic:staged")
+        # 2. What it is (durably, its directory included, if the topic must survive a power loss from the
+        # start).
+        topic_meta.write(staged, entry, durable=durable)
+        if failpoints.ACTIVE:
+            failpoints.hit("topic:described")
+        # 3. Its name. A crash leaves a complete topic the catalog does not know yet.
+        disk.DISK.replace(staged, directory)
+        if durable:
+            disk.DISK.fsync_dir(self._topics)
+        if failpoints.ACTIVE:
+            failpoints.hit("topic:renamed")
+
+    def _adopt(self, directory: str, name: str) -> TopicEntry:
+        """The topic that lies in ``directory`` already: its creator died, or a power loss took its record."""
+        try:
+            entry = topic_meta.read(directory)
+        except (CorruptionError, ForeignFileError):
+            entry = None  # a power loss left the name of the document and not its bytes
+        if entry is None:
+            entry = TopicEntry(name, os.path.basename(directory), self._incarnation_within(directory))
+            topic_meta.write(directory, entry, durable=False)
+        return _checked(entry, name, directory)
+
+    def _incarnation_within(self, directory: str) -> int:
+        """The incarnation its segments were written for; a new one if there are none that can be read."""
+        for ledger_id in filenames.ledgers_of(os.listdir(directory)):
+            with contextlib.suppress(CorruptionError, OSError):
+                with open(filenames.log_path(directory, ledger_id), "rb") as file:
+                    return parse_segment_header(file.read(SEGMENT_HEADER_SIZE)).topic_incarnation
+        return _random_incarnation()
+
+    def ensure(self, entry: TopicEntry) -> str:
+        """The directory of a topic of the catalog, made again or described again if a power loss took it.
+
+        Raises:
+            CorruptionError: the directory holds another topic.
+        """
+        directory = self.path(entry)
+        try:
+            found = topic_meta.read(directory)
+        except (CorruptionError, ForeignFileError):
+            found = None
+        if found is None:
+            if not os.path.isdir(directory):
+                with contextlib.suppress(FileExistsError):
+                    disk.DISK.mkdir(directory)
+                with contextlib.suppress(FileExistsError):
+                    disk.DISK.mkdir(filenames.subscriptions_path(directory))
+            topic_meta.write(directory, entry, durable=False)
+            found = entry
+        _checked(found, entry.name, directory)
+        return directory
+
+    def make_durable(self, entry: TopicEntry) -> None:
+        """Flush everything that makes the topic findable after a power loss. Any thread, without a lock."""
+        directory = self.path(entry)
+        meta = filenames.topic_meta_path(directory)
+        fd = disk.DISK.open_file(meta, os.O_RDONLY)
+        try:
+            disk.DISK.fsync(fd, meta)
+        finally:
+            os.close(fd)
+        disk.DISK.fsync_dir(directory)
+        disk.DISK.fsync_dir(self._topics)
+        self._catalog.sync()
+
+    def heal(self, now_ms: int) -> list[str]:
+        """After a boot: clear ``staging/``, and add the topics the catalog lost.
+
+        Returns:
+            What was found and done, in words; for the log.
+        """
+        for name in os.listdir(self._staging):
+            remove_tree(os.path.join(self._staging, name))
+        known = {entry.directory: entry for entry in self._catalog.topics()}
+        report = []
+        for name in sorted(os.listdir(self._topics)):
+            if name in known:
+                continue
+            directory = os.path.join(self._topics, name)
+            try:
+                entry = topic_meta.read(directory)
+            except (CorruptionError, ForeignFileError) as e:
+                entry = None
+                report.append(str(e))
+            if entry is None or directory_name(entry.name) != name:
+                report.append(f"{directory} is not in the catalog and does not say what it is; left alone")
+                continue
+            self._catalog.append_topic(entry, now_ms, durable=False)
+            report.append(f"the topic {entry.name} was missing from the catalog; added again")
+        return report
+
+    def highest_ledger_id(self) -> int:
+        """The highest ledger id that names a file in the store; 0 without any. Looks at every topic."""
+        highest = 0
+        for name in os.listdir(self._topics):
+            with contextlib.suppress(OSError):
+                names = os.listdir(os.path.join(self._topics, name))
+                highest = max(highest, *filenames.ledgers_of(names), 0)
+        return highest
+
+
+def _random_incarnation() -> int:
+    return int.from_bytes(os.urandom(8), "little") or 1
+
+
+def _checked(entry: TopicEntry, name: str, directory: str) -> TopicEntry:
+    if entry.name != name:
+        raise CorruptionError(
+            path=filenames.topic_meta_path(directory),
+            reason=f"it describes the topic {entry.name}, not {name}",
+            remedy="the two names share one directory name; use another name, or put back the right file",
+        )
+    return entry
+
+
+def remove_tree(path: str) -> None:
+    """Remove a directory with everything in it, or a file; what cannot be removed stays."""
+    if not os.path.isdir(path) or os.path.islink(path):
+        with contextlib.suppress(OSError):
+            disk.DISK.unlink(path)
+        return
+    with contextlib.suppress(OSError):
+        for name in os.listdir(path):
+            remove_tree(os.path.join(path, name))
+        disk.DISK.rmdir(path)
