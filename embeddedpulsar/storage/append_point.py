@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from embeddedpulsar.exceptions import (
     AlreadyClosed,
     CorruptionError,
+    StorageError,
     StorageFullError,
     TopicNotFound,
     TopicTerminated,
@@ -28,6 +29,8 @@ from embeddedpulsar.storage.topic_control import (
     ATTENTION,
     DELETED,
     MUST_ROLL,
+    POISON_FROM,
+    POISON_TO,
     TERMINATED,
     TOUCHED,
     TopicControl,
@@ -63,10 +66,6 @@ class WriterOptions(NamedTuple):
     boot_id: bytes
     store_id: bytes
     incarnation: int
-
-
-class OvertakenError(Exception):
-    """A signal handler of this very thread appended in the middle of our section."""
 
 
 class AppendPoint:
@@ -105,6 +104,8 @@ class AppendPoint:
         self._timeout_s: Final = options.lock_timeout_s
         self._owner = os.getpid() << 32
         self._is_closed = False
+        self._is_exclusive = False
+        """In a stretch that must not be re-entered by a signal handler of this thread."""
         self.rolls = 0
         self._forget()
 
@@ -121,28 +122,46 @@ class AppendPoint:
 
     def _refresh(self) -> State:
         """Find out where the log stands: others appended, a holder died, or attention is demanded."""
-        if self._is_closed:
-            raise AlreadyClosed("the topic is closed")
+        self._refuse_reentry()
+        try:
+            self._is_exclusive = True
+            self._state = _UNKNOWN
+            if self._is_closed:
+                raise AlreadyClosed("the topic is closed")
+            if self._words[_OWNER]:
+                self._look_at_owner()
+            self._state = self._found_state()
+        finally:
+            self._is_exclusive = False
+        return self._state
+
+    def _refuse_reentry(self) -> None:
+        if self._is_exclusive:
+            raise StorageError(
+                path=self._directory,
+                reason="a signal handler or finalizer appended while its own thread was making room here",
+                remedy="send from the program's main flow, or try again",
+            )
+
+    def _look_at_owner(self) -> None:
         words = self._words
         owner, state = words[_OWNER], words[TopicWord.STATE]
-        if owner:
-            self._state = _UNKNOWN
-            if state & (TERMINATED | DELETED):
-                words[_OWNER] = ATTENTION
-                if state & DELETED:
-                    raise TopicNotFound("the topic was deleted")
-                raise TopicTerminated("nothing can be appended to a terminated topic")
-            if owner != ATTENTION:
-                self._clear_unpublished()
-                words[TopicWord.RECOVERIES] += 1
-                words[TopicWord.EPOCH] += 1
-            words[_OWNER] = 0
+        if state & (TERMINATED | DELETED):
+            words[_OWNER] = ATTENTION
+            if state & DELETED:
+                raise TopicNotFound("the topic was deleted")
+            raise TopicTerminated("nothing can be appended to a terminated topic")
+        if owner != ATTENTION:
+            self._repair()
+        words[_OWNER] = 0
+
+    def _found_state(self) -> State:
+        words = self._words
         tail = words[_TAIL]
         ledger_id, end = split_tail(tail)
         if not ledger_id:
             self._forget()
-            self._state = (0, 0, -1, 0, 0, words[_LAST_PUBLISH_MS])
-            return self._state
+            return (0, 0, -1, 0, 0, words[_LAST_PUBLISH_MS])
         try:
             segment = self._segment
             if segment is None or segment.ledger_id != ledger_id:
@@ -155,23 +174,8 @@ class AppendPoint:
             ending, damage = salvaged_ending(self._directory, ledger_id, end, e)
             self._report(damage)
         last_ms = max(ending.last_publish_ms, words[_LAST_PUBLISH_MS])
-        self._state = (tail, end, ending.last_entry_id, ending.last_crc, ending.messages, last_ms)
         self._set_stops(ending.last_entry_id + 1)
-        return self._state
-
-    def _clear_unpublished(self) -> None:
-        """Let the frame of a writer that died not come back after a power loss."""
-        words = self._words
-        ledger_id, end = split_tail(words[_TAIL])
-        if not ledger_id:
-            return
-        try:
-            segment = SEGMENTS.get(self._directory, ledger_id, writable=True)
-            clear_unpublished(segment, end, words[TopicWord.ALLOCATED])
-        except (FileNotFoundError, CorruptionError):
-            return  # met again, and reported, when the ending is looked up
-        except OSError:
-            words[TopicWord.STATE] |= MUST_ROLL  # the next header records the end instead
+        return (tail, end, ending.last_entry_id, ending.last_crc, ending.messages, last_ms)
 
     def _repair(self) -> None:
         """A holder of the lock died inside, or was interrupted: what it left must not come back.
@@ -187,10 +191,15 @@ class AppendPoint:
             if ledger_id:
                 segment = SEGMENTS.get(self._directory, ledger_id, writable=True)
                 clear_unpublished(segment, end, words[TopicWord.ALLOCATED])
-        except OSError:
-            words[TopicWord.STATE] |= MUST_ROLL
-        except CorruptionError:
+        except (FileNotFoundError, CorruptionError):
             return  # the refresh that follows meets it too, and deals with it
+        except OSError:
+            # A failed flush takes everything with it that was not flushed before, and a later one that
+            # succeeds would not tell. The next ledger's header records the end instead.
+            if not words[POISON_TO]:
+                words[POISON_FROM] = words[TopicWord.SYNCED]
+            words[POISON_TO] = words[_TAIL]
+            words[TopicWord.STATE] |= MUST_ROLL
 
     def _use(self, segment: Segment) -> None:
         index = segment.index
@@ -218,36 +227,38 @@ class AppendPoint:
         Raises:
             StorageFullError: no room; nothing changed.
         """
-        words = self._words
+        self._refuse_reentry()
         try:
+            self._is_exclusive = True
             if self._full_reason(self._state[1] + length, now_ms) is not None:
                 self._roll(length, now_ms)
-            segment = self._segment
-            if segment is None:
-                raise CorruptionError(path=self._directory, reason="no segment to append to")
-            _, start, entry_id, *_ = self._state
-            end = start + length
-            allocated = words[TopicWord.ALLOCATED]
-            if end > allocated:
-                allocated = grown_allocation(segment, end, allocated, self._options.allocation_step)
-                words[TopicWord.ALLOCATED] = allocated
-            if end > words[TOUCHED]:
-                words[TOUCHED] = touch(
-                    segment, start, end, words[TOUCHED], allocated, is_written=length > BY_MAP
-                )
-            block, within = divmod(entry_id + 1, SLOTS_PER_BLOCK)
-            if not within:
-                index = segment.index
-                words[TopicWord.INDEX_ALLOCATED] = index.allocate(
-                    entry_id + 1, words[TopicWord.INDEX_ALLOCATED]
-                )
-                if block:
-                    index.seal(block - 1)
+            self._extend(length)
         except StorageFullError:
-            words[_OWNER] = 0
+            self._words[_OWNER] = 0
             raise
-        self._set_stops(entry_id + 2)
+        finally:
+            self._is_exclusive = False
         return self._state
+
+    def _extend(self, length: int) -> None:
+        words, segment = self._words, self._segment
+        if segment is None:
+            raise CorruptionError(path=self._directory, reason="no segment to append to")
+        _, start, entry_id, *_ = self._state
+        end = start + length
+        allocated = words[TopicWord.ALLOCATED]
+        if end > allocated:
+            allocated = grown_allocation(segment, end, allocated, self._options.allocation_step)
+            words[TopicWord.ALLOCATED] = allocated
+        if end > words[TOUCHED]:
+            words[TOUCHED] = touch(segment, start, end, words[TOUCHED], allocated, is_written=length > BY_MAP)
+        block, within = divmod(entry_id + 1, SLOTS_PER_BLOCK)
+        if not within:
+            index = segment.index
+            words[TopicWord.INDEX_ALLOCATED] = index.allocate(entry_id + 1, words[TopicWord.INDEX_ALLOCATED])
+            if block:
+                index.seal(block - 1)
+        self._set_stops(entry_id + 2)
 
     def _full_reason(self, end: int, now_ms: int) -> str | None:
         segment = self._segment
@@ -289,12 +300,7 @@ class AppendPoint:
             first_allocation=first_allocation,
             is_synced=options.is_rolled_synced or previous is not None,
         )
-
-        def check_owner() -> None:
-            if words[_TAIL] != tail:
-                raise OvertakenError
-
-        segment = start_ledger(self._directory, words, new, previous, check_owner)
+        segment = start_ledger(self._directory, words, new, previous)
         self._use(segment)
         self.rolls += 1
         word = tail_word(new.ledger_id, FIRST_FRAME_OFFSET)

@@ -50,6 +50,8 @@ class ChainScan(NamedTuple):
     slots: bytearray
     holes: list[Hole]
     stop_reason: str
+    bad_trailers: list[tuple[int, int]]
+    """(offset of the trailer, length of the frame) where a frame verifies and its end mark does not."""
 
 
 class LogWindow:
@@ -118,7 +120,7 @@ class Scanner:
         self.slots = bytearray()
         self.holes: list[Hole] = []
         self.stop_reason = ""
-        self.bad_trailers: list[CorruptionError] | None = None
+        self.bad_trailers: list[tuple[int, int]] = []
 
     def run(self) -> None:
         """Accept all that can be accepted."""
@@ -142,6 +144,7 @@ class Scanner:
             self.slots,
             self.holes,
             self.stop_reason,
+            self.bad_trailers,
         )
 
     def take_chain(self) -> str:
@@ -178,8 +181,7 @@ class Scanner:
         return buf, at
 
     def _accept(self, pos: int, header: FrameHeader, key_hash: int) -> None:
-        if self.bad_trailers is not None:
-            self._check_trailer(pos, header)
+        self._check_trailer(pos, header)
         self.messages += header.message_count
         self.slots += pack_slot(
             pos,
@@ -200,10 +202,8 @@ class Scanner:
         buf, at = self._frame_at(pos)
         try:
             verify_trailer(buf, at, header)
-        except CorruptionError as e:
-            e.offset = pos + header.length - TRAILER_SIZE
-            if self.bad_trailers is not None:
-                self.bad_trailers.append(e)
+        except CorruptionError:
+            self.bad_trailers.append((pos + header.length - TRAILER_SIZE, header.length))
 
     def _cross_hole(self, reason: str) -> bool:
         """Find the frame behind the damage, record the hole and accept the frame; False if there is none."""
@@ -296,7 +296,6 @@ def scan_log(
     start: int = FIRST_FRAME_OFFSET,
     first_entry_id: int = 0,
     is_chain_only: bool = False,
-    bad_trailers: list[CorruptionError] | None = None,
 ) -> ChainScan:
     """Scan the frames of a segment.
 
@@ -308,7 +307,6 @@ def scan_log(
         last_entry_id: its last entry, where `end` is given; those missing at the end are a hole too.
         start: where to begin, at entry `first_entry_id`.
         is_chain_only: stop at the first frame that does not chain.
-        bad_trailers: if given, trailers are verified too, and what is wrong with them goes here.
 
     Raises:
         FileNotFoundError: no such file.
@@ -318,7 +316,6 @@ def scan_log(
         scanner = Scanner(log, log.size if end is None else end, chain_seed, base_publish_ms)
         scanner.pos = start
         scanner.entry_id = first_entry_id - 1
-        scanner.bad_trailers = bad_trailers
         if is_chain_only:
             scanner.take_chain()
         else:

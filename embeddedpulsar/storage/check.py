@@ -137,14 +137,12 @@ def _check_ledger(directory: str, link: Link, tail_end: int | None) -> tuple[Cha
     header = link.header
     path = log_path(directory, header.ledger_id)
     end = link.end_offset if link.is_closed else tail_end
-    trailers: list[CorruptionError] = []
     scan = scan_log(
         path,
         chain_seed=header.chain_seed,
         base_publish_ms=header.base_publish_ms,
         end=end,
         last_entry_id=link.last_entry_id,
-        bad_trailers=trailers,
     )
     problems = [
         Problem(
@@ -155,7 +153,8 @@ def _check_ledger(directory: str, link: Link, tail_end: int | None) -> tuple[Cha
         )
         for hole in scan.holes
     ]
-    problems += [Problem(TRAILER, path, e.offset or 0, e.reason) for e in trailers]
+    for offset, length in scan.bad_trailers:
+        problems.append(Problem(TRAILER, path, offset, f"it does not repeat the frame's length {length}"))
     reached = max([scan.end_offset, *(hole.end_offset for hole in scan.holes)])
     if end is not None and reached < end:
         text = f"the ledger should end at {end}: {scan.stop_reason or 'the file was cut'}"

@@ -8,7 +8,7 @@ has, so it is derived again, from the frames:
 2. Follow the chain of frame checksums of the last ledger, and of those before it that may not have been on
    disk yet. Accept every frame that chains. Behind damage go on with the next frame that plausibly follows;
    the gap is reported, nothing is cut or deleted for it. The end of the last accepted frame is the cut.
-3. Derive the indexes that do not fit.
+3. Derive again what is derivable and does not fit: indexes, and the end marks of accepted frames.
 4. Flush what was accepted, logs, indexes and names, before anyone is served from it: a message that was
    seen once must survive the next power loss too.
 5. Store the words, the tail last, and demand that the next append starts a new ledger: cursors may have
@@ -29,6 +29,7 @@ from embeddedpulsar.format.control import (
     split_tail,
     tail_word,
 )
+from embeddedpulsar.format.frame import pack_trailer
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET, SegmentHeader
 from embeddedpulsar.platform import disk, failpoints
 from embeddedpulsar.storage import damage
@@ -127,6 +128,8 @@ def recover_topic(
         reports += _renew_index(directory, link, scans)
     if failpoints.ACTIVE:
         failpoints.hit("recover:index_written")
+    for ledger, scan in scans.items():
+        _renew_trailers(log_path(directory, ledger), scan)
     # Strays go, or a later recovery might take one for the newest ledger.
     for ledger in chain.strays:
         _remove_stray(directory, ledger)
@@ -301,6 +304,18 @@ def _renew_index(directory: str, link: Link, scans: dict[int, ChainScan]) -> lis
     path = index_path(directory, ledger)
     write_index(directory, link.header, bytes(scan.slots))
     return [DamageReport(path, ledger, -1, -1, 0, 0, "it was derived from the log again", damage.INDEX)]
+
+
+def _renew_trailers(path: str, scan: ChainScan) -> None:
+    """The only bytes of a log that recovery writes: they repeat the length of a frame that verified."""
+    if not scan.bad_trailers:
+        return
+    fd = disk.DISK.open_file(path, os.O_RDWR)
+    try:
+        for offset, length in scan.bad_trailers:
+            disk.DISK.pwrite_all(fd, [pack_trailer(length)], offset)
+    finally:
+        os.close(fd)
 
 
 def _remove_stray(directory: str, ledger: int) -> None:

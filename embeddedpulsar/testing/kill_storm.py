@@ -1,0 +1,247 @@
+"""SIGKILL at any moment: ``python -m embeddedpulsar.testing.storms kill --cycles 1000``.
+
+A supervisor forks producers and consumers that work on one topic, and kills one after the other, each time
+starting it again. Before it kills it stops the process and looks which locks it holds, so the report can say
+how many deaths were inside a critical section; now and then it lets a process go on until it finds it there.
+In the end everything that had been promised is compared with what is there (`storm_verdict`), and the store
+is audited.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import signal
+import tempfile
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from typing import Final
+
+from embeddedpulsar.platform.clock import perf_counter, sleep
+from embeddedpulsar.testing.lock_holders import LockFiles
+from embeddedpulsar.testing.storm_pages import Page, read_receipts
+from embeddedpulsar.testing.storm_report import StormReport
+from embeddedpulsar.testing.storm_verdict import ConsumerVerdict, LogVerdict
+from embeddedpulsar.testing.storm_workload import LedgerWorkload, Role, Workload
+
+_AIM_SHARE: Final = 0.5
+_AIM_TRIES: Final = 40
+_LONGEST_PAUSE_S: Final = 0.012
+_MOST_UNREAD: Final = 20_000
+_STUCK_AFTER_S: Final = 60.0
+_DRAIN_TIMEOUT_S: Final = 300.0
+
+
+class KillStorm:
+    """The supervisor. Forks, so it must run in a process without other threads, and opens nothing of the
+    store."""
+
+    def __init__(self, workload: Workload, folder: str, *, producers: int, consumers: int, seed: int) -> None:
+        self._workload = workload
+        self._folder = folder
+        self._producers = range(producers)
+        self._consumers = range(producers, producers + consumers)
+        self._rng = random.Random(seed)
+        self._page = Page(f"{folder}/page")
+        self._locks = LockFiles(folder)
+        self._pids: dict[int, int] = {}
+        self._kills: Counter[str] = Counter()
+        self._inside: Counter[str] = Counter()
+        self._moved = (0, perf_counter())
+        self.report = StormReport("kill storm")
+
+    def run(self, cycles: int) -> StormReport:
+        """Kill ``cycles`` times, let the survivors finish, and judge."""
+        start = perf_counter()
+        try:
+            self._wait_for(self._fork(self._workload.prepare, "prepare"), "preparing the store")
+            for member in (*self._producers, *self._consumers):
+                self._start(member)
+            for cycle in range(cycles):
+                if cycle % 50 == 0:
+                    self._locks.refresh()
+                sleep(self._rng.uniform(0, _LONGEST_PAUSE_S))
+                self._kill(self._rng.choice(list(self._pids)))
+                if self._has_stuck() or not self.report.is_clean:
+                    break
+            self._finish()
+        finally:
+            for pid in self._pids.values():
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+        self.report.figures["kills"] = f"{self._kills.total()} in {perf_counter() - start:.1f} s"
+        self._judge()
+        return self.report
+
+    # -- processes ----------------------------------------------------------------------------------------
+
+    def _start(self, member: int) -> None:
+        life = self._page.next_life(member)
+        role = Role(member, life, self._page, self._diary(member), self._may_go_on)
+        work = self._workload.produce if member in self._producers else self._workload.consume
+        self._pids[member] = self._fork(lambda: work(role), self._name(member))
+
+    def _fork(self, work: Callable[[], None], name: str) -> int:
+        pid = os.fork()
+        if pid:
+            return pid
+        status = 1
+        try:
+            work()
+            status = 0
+        except BaseException:  # noqa: BLE001 - whatever it was, the supervisor reports it
+            with open(self._errors(name), "a", encoding="utf-8") as file:
+                traceback.print_exc(file=file)
+        finally:
+            os._exit(status)
+
+    def _kill(self, member: int) -> None:
+        pid = self._pids[member]
+        is_aimed = self._rng.random() < _AIM_SHARE
+        for _ in range(_AIM_TRIES if is_aimed else 1):
+            os.kill(pid, signal.SIGSTOP)
+            _, status = os.waitpid(pid, os.WUNTRACED)
+            if not os.WIFSTOPPED(status):
+                del self._pids[member]
+                self.report.problems.append(f"{self._name(member)} ended by itself: {self._error(member)}")
+                return
+            held = self._locks.held_by(pid)
+            if held or not is_aimed:
+                break
+            os.kill(pid, signal.SIGCONT)
+            sleep(self._rng.uniform(0, 0.0003))
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        self._kills[self._name(member)] += 1
+        self._inside.update(set(held))
+        self._inside["any"] += bool(held)
+        self._start(member)
+
+    def _has_stuck(self) -> bool:
+        """Whether nothing at all happened for a minute."""
+        total = sum(self._page.progress(member) for member in self._pids)
+        moved, when = self._moved
+        if total != moved:
+            self._moved = (total, perf_counter())
+        elif perf_counter() - when > _STUCK_AFTER_S:
+            self.report.problems.append(f"nothing moved for {_STUCK_AFTER_S:.0f} s")
+            return True
+        return False
+
+    def _may_go_on(self) -> bool:
+        """Called by producers: bound what the consumers still have to read."""
+        page = self._page
+        sent = sum(page.stored(member) for member in self._producers)
+        return sent - min(map(page.progress, self._consumers), default=sent) < _MOST_UNREAD
+
+    def _finish(self) -> None:
+        """Let the producers end, then the consumers once they have everything."""
+        for members, tell in ((self._producers, self._page.stop), (self._consumers, self._page.drain)):
+            tell()
+            for member in members:
+                pid = self._pids.pop(member, None)
+                if pid is not None:
+                    self._wait_for(pid, self._name(member))
+
+    def _wait_for(self, pid: int, name: str) -> None:
+        deadline = perf_counter() + _DRAIN_TIMEOUT_S
+        while True:
+            done, status = os.waitpid(pid, os.WNOHANG)
+            if done:
+                break
+            if perf_counter() > deadline:
+                self.report.problems.append(f"{name} did not end within {_DRAIN_TIMEOUT_S:.0f} s")
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+                return
+            sleep(0.005)
+        if status:
+            self.report.problems.append(
+                f"{name} failed with status {status}: {self._text(self._errors(name))}"
+            )
+
+    # -- the verdict --------------------------------------------------------------------------------------
+
+    def _judge(self) -> None:
+        figures, problems = self.report.figures, self.report.problems
+        kills = self._kills.total()
+        inside = self._inside.pop("any", 0)
+        figures["by process"] = dict(sorted(self._kills.items()))
+        figures["inside a lock"] = f"{inside} ({inside / max(1, kills):.0%}): {dict(self._inside)}"
+        stored = {member: self._page.stored(member) for member in self._producers}
+        log = LogVerdict(self._workload.read_log(), stored)
+        problems += log.problems
+        figures["messages"] = f"{len(log.places)}, acknowledged {sum(stored.values())}"
+        figures["stored without an answer, stored twice"] = (log.in_flight, log.duplicates)
+        for member in self._consumers:
+            name = self._name(member)
+            verdict = ConsumerVerdict(name, log.places, read_receipts(self._diary(member)))
+            problems += verdict.problems
+            figures[name] = (
+                f"{verdict.lives} lives, {verdict.redelivered} redelivered, {verdict.assumed} assumed"
+            )
+        problems += self._workload.audit()
+
+    def _name(self, member: int) -> str:
+        return f"producer-{member}" if member in self._producers else f"consumer-{member}"
+
+    def _diary(self, member: int) -> str:
+        return f"{self._folder}/diary-{member}"
+
+    def _errors(self, name: str) -> str:
+        return f"{self._folder}/errors-{name}"
+
+    def _error(self, member: int) -> str:
+        return self._text(self._errors(self._name(member)))
+
+    @staticmethod
+    def _text(path: str) -> str:
+        try:
+            with open(path, encoding="utf-8") as file:
+                return file.read()
+        except FileNotFoundError:
+            return "no message"
+
+
+def _client_workload(root: str) -> Workload:
+    from embeddedpulsar.testing.client_workload import ClientWorkload  # loads every layer
+
+    return ClientWorkload(root)
+
+
+WORKLOADS: Final[dict[str, Callable[[str], Workload]]] = {
+    "client": _client_workload,
+    "ledger": LedgerWorkload,
+}
+
+
+def run(arguments: list[str]) -> StormReport:
+    """Run with the options of the command line; the folder is removed unless something was wrong."""
+    parser = argparse.ArgumentParser(prog="storms kill", description="SIGKILL at any moment")
+    parser.add_argument("--cycles", type=int, default=1000, help="how many kills")
+    parser.add_argument("--level", choices=sorted(WORKLOADS), default="ledger", help="what the processes use")
+    parser.add_argument("--producers", type=int, default=2)
+    parser.add_argument("--consumers", type=int, default=2)
+    parser.add_argument(
+        "--seed", type=int, default=1, help="of who is killed when; timing adds its own chance"
+    )
+    parser.add_argument("--folder", help="where to work; default is a temporary directory")
+    options = parser.parse_args(arguments)
+    folder = options.folder or tempfile.mkdtemp(prefix="embeddedpulsar-storm-")
+    os.makedirs(f"{folder}/store", exist_ok=True)
+    storm = KillStorm(
+        WORKLOADS[options.level](f"{folder}/store"),
+        folder,
+        producers=options.producers,
+        consumers=options.consumers,
+        seed=options.seed,
+    )
+    report = storm.run(options.cycles)
+    if report.is_clean and not options.folder:
+        shutil.rmtree(folder)
+    else:
+        report.figures["folder"] = folder
+    return report
