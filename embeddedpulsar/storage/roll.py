@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from embeddedpulsar.exceptions import StorageError
@@ -43,7 +42,6 @@ def start_ledger(
     words: memoryview,
     new: NewLedger,
     previous: Ending | None,
-    check_owner: Callable[[], None],
 ) -> Segment:
     """Create a segment and make it the tail. Under the topic lock.
 
@@ -52,7 +50,6 @@ def start_ledger(
         words: its control words.
         new: the ledger to start; its id is above the tail's.
         previous: where the present tail ledger ends; None if there is none.
-        check_owner: raises if somebody else (a signal handler of this thread) moved the tail meanwhile.
 
     Raises:
         StorageFullError: no room; the old ledger is still the tail, and no file is left.
@@ -89,7 +86,6 @@ def start_ledger(
     except OSError:
         _discard(directory, new.ledger_id)
         raise
-    check_owner()
     # 5. What the words say about the tail's files. Too small is harmless for the old ledger.
     words[TopicWord.ALLOCATED] = segment.allocated
     words[TopicWord.INDEX_ALLOCATED] = index.allocated

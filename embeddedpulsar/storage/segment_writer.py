@@ -9,13 +9,13 @@ import os
 from collections.abc import Callable
 from typing import Final
 
-from embeddedpulsar.exceptions import AlreadyClosed, StorageError
+from embeddedpulsar.exceptions import AlreadyClosed, StorageFullError
 from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.format.entry import EncodedEntry
 from embeddedpulsar.format.frame import HEADER_SIZE, KIND_ENTRY, TRAILER, TRAILER_SIZE, seal
 from embeddedpulsar.format.index_slot import SLOT_SIZE, SLOTS_OFFSET, pack_slot
 from embeddedpulsar.platform import disk, failpoints
-from embeddedpulsar.storage.append_point import BY_MAP, AppendPoint, OvertakenError
+from embeddedpulsar.storage.append_point import BY_MAP, AppendPoint, State
 from embeddedpulsar.storage.waiter_slots import WaiterSlots
 
 failpoints.declare(
@@ -81,13 +81,11 @@ class SegmentWriter(AppendPoint):
             entry_id += 1
             end = start + length
             if end > self._end_stop or entry_id >= self._entry_stop or now >= self._time_stop:
-                try:
-                    tail, start, entry_id, crc, messages, _ = state = self._make_room(length, now)
-                except OvertakenError:
-                    return self.append(entry)
+                tail, start, entry_id, crc, messages, _ = state = self._make_room(length, now)
                 entry_id += 1
                 end = start + length
-            # 2. The frame, above the tail. A crash leaves garbage that the next append overwrites.
+            # All that has to be called is called before step 2: from the check there to the commit no signal
+            # handler (or finalizer) of this thread can come between, as Python runs them after calls.
             flags = entry.flags
             count = entry.count
             header, crc = seal(
@@ -102,25 +100,27 @@ class SegmentWriter(AppendPoint):
                 count,
                 entry.metadata_length,
             )
-            parts = entry.parts
-            if active:
-                self._write_part(start, header, parts)
+            frame = None
             if length <= BY_MAP:
-                self._log[start:end] = b"".join((header, *parts, pack_trailer(0, length)))
+                frame = b"".join((header, *entry.parts, pack_trailer(0, length)))
             else:
-                disk.DISK.pwrite_all(self._log_fd(), [header, *parts, pack_trailer(0, length)], start)
+                self._write_large(state, start, [header, *entry.parts, pack_trailer(0, length)])
+            messages += count
+            slot = pack_slot(start, now - self._base_ms, messages, entry.key_hash, flags, count, crc)
+            slot_start = SLOTS_OFFSET + SLOT_SIZE * entry_id
+            if active:
+                self._write_part(start, header, entry.parts)
+            if self._state is not state:
+                return self.append(entry)  # a signal handler of this thread appended meanwhile
+            # 2. The frame, above the tail. A crash leaves garbage that the next append overwrites.
+            if frame is not None:
+                self._log[start:end] = frame
             if active:
                 failpoints.hit("append:body_done")
             # 3. The index slot. A crash leaves a slot beyond the last entry, which nobody reads.
-            messages += count
-            at = SLOTS_OFFSET + SLOT_SIZE * entry_id
-            self._index[at : at + SLOT_SIZE] = pack_slot(
-                start, now - self._base_ms, messages, entry.key_hash, flags, count, crc
-            )
+            self._index[slot_start : slot_start + SLOT_SIZE] = slot
             if active:
                 failpoints.hit("append:index_done")
-            if self._state is not state:
-                return self.append(entry)  # a signal handler of this thread appended meanwhile
             # 4. THE commit: one store. From here on the entry exists, whatever happens to us.
             words[_TAIL] = tail = tail + (length >> 3)
             self._state = (tail, end, entry_id, crc, messages, now)
@@ -152,6 +152,17 @@ class SegmentWriter(AppendPoint):
         disk.DISK.pwrite_all(self._log_fd(), [torn], start)
         failpoints.hit("append:body_part")
 
+    def _write_large(self, state: State, start: int, buffers: list[bytes]) -> None:
+        try:
+            self._is_exclusive = True
+            if self._state is state:
+                disk.DISK.pwrite_all(self._log_fd(), buffers, start)
+        except StorageFullError:
+            self._words[_OWNER] = 0  # nothing was published
+            raise
+        finally:
+            self._is_exclusive = False
+
     def _log_fd(self) -> int:
         segment = self._segment
         if segment is None:
@@ -166,17 +177,24 @@ class SegmentWriter(AppendPoint):
             if words[_OWNER] or words[_TAIL] != self._state[0]:
                 self._refresh()
             if self._state[2] >= 0:
-                words[_OWNER] = self._owner
-                try:
-                    self._roll(0, max(self._wall_ms(), self._state[5]))
-                except StorageError:
-                    words[_OWNER] = 0
-                    raise
-                self._set_stops(0)
-                words[_OWNER] = 0
+                self._roll_now()
             return int(words[_TAIL]) >> 32
         finally:
             self._lock.release()
+
+    def _roll_now(self) -> None:
+        self._refuse_reentry()
+        try:
+            self._is_exclusive = True
+            self._words[_OWNER] = self._owner
+            self._roll(0, max(self._wall_ms(), self._state[5]))
+            self._set_stops(0)
+            self._words[_OWNER] = 0
+        except StorageFullError:
+            self._words[_OWNER] = 0
+            raise
+        finally:
+            self._is_exclusive = False
 
     def rebind(self, waiters: WaiterSlots, ring: Callable[[bytes], bool]) -> None:
         """Wake others by another mailbox from now on."""
