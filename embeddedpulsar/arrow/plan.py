@@ -75,8 +75,15 @@ def plan_log(root: str, name: TopicName, bounds: Bounds = EVERYTHING) -> list[En
     Raises:
         CorruptionError: a segment is missing or unreadable.
     """
+    return plan_segments(committed_segments(topic_directory(root, name)), name, bounds)
+
+
+def plan_segments(
+    segments: list[SegmentInfo], name: TopicName, bounds: Bounds = EVERYTHING
+) -> list[EntryRange]:
+    """As `plan_log`, from a listing of the segments that was made before."""
     ranges = []
-    for info in committed_segments(topic_directory(root, name)):
+    for info in segments:
         if info.entries and _may_hold(info, bounds):
             planned = _plan_segment(info, name, bounds)
             if planned is not None:

@@ -66,7 +66,7 @@ class MappedSegment:
                     remedy="restore the file from a backup",
                 )
             self.view = mapped.view[:end]
-            self.data = mapped.view.obj
+            self.data: Any = mapped.view.obj
             mapped.will_need(planned.first_offset, end)
         finally:
             mapped.close()  # the descriptor goes, the map stays with the slice
@@ -188,10 +188,10 @@ def _resume(
         after = at + found.length, expected + 1
     else:
         slots = _indexed(planned)
-        after = _next_readable(planned, segment, at, expected, slots) if slots else None
-        after = after or _next_readable(planned, segment, at, expected, _scanned(planned, segment))
+        resumed = _next_readable(planned, segment, at, expected, slots)
+        resumed = resumed or _next_readable(planned, segment, at, expected, _scanned(planned, segment))
         # Committed bytes behind the last entry that could be counted are at least one entry more.
-        after = after or (planned.end_offset, max(planned.end_entry, expected + 1))
+        after = resumed or (planned.end_offset, max(planned.end_entry, expected + 1))
     error.remedy = "pass fail_on_data_loss=False (Spark: failOnDataLoss) to read what is left"
     on_damage(_located(error, segment.path, at), expected, after[1])
     return after

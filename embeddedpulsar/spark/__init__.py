@@ -1,1 +1,46 @@
-"""Apache Spark's batch source over mapped segments."""
+"""Apache Spark's batch source over mapped segments.
+
+    import embeddedpulsar.spark
+
+    embeddedpulsar.spark.register(spark)
+    df = spark.read.format("embeddedpulsar").option("path", "/data/store").option("topic", "orders").load()
+
+Needs PySpark 4.2 or later, pyarrow and Java 17: ``pip install "embeddedpulsar[spark]"``. Columns, options
+and what a query costs: docs/spark.md. Without `register` Spark finds the format by itself, but cannot push
+filters down to it.
+
+The driver and the workers are one machine, or see the directory under the same path. Workers must run this
+Python: set ``PYSPARK_PYTHON`` to ``sys.executable`` before the session is started.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["register"]
+
+PUSHDOWN_SETTING = "spark.sql.python.filterPushdown.enabled"
+
+
+def register(spark: SparkSession) -> None:
+    """Make the format ``embeddedpulsar`` known to a session, with filter pushdown.
+
+    Filters on ``__publishTime``, ``__topic`` and ``__partition`` then decide which entries are read at all.
+    Spark refuses sources that push filters down while its setting for that is off, so it is switched on.
+
+    Args:
+        spark: the session; other sessions of the process are not touched.
+
+    Raises:
+        ImportError: PySpark (4.2 or later) or pyarrow is not installed.
+
+    Example:
+        >>> register(SparkSession.builder.getOrCreate())  # doctest: +SKIP
+    """
+    from embeddedpulsar.spark.data_source import PushdownDataSource
+
+    spark.conf.set(PUSHDOWN_SETTING, "true")
+    spark.dataSource.register(PushdownDataSource)

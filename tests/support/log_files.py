@@ -12,7 +12,8 @@ from embeddedpulsar.format.control import (
     pack_control_header,
     tail_word,
 )
-from embeddedpulsar.format.entry import EncodedEntry
+from embeddedpulsar.format.document import KIND_TOPIC_META, encode_document
+from embeddedpulsar.format.entry import EncodedEntry, ProducerPrefix, encode_plain, encode_single
 from embeddedpulsar.format.frame import KIND_ENTRY, pack_trailer, seal
 from embeddedpulsar.format.index_header import IndexHeader, index_file_size, pack_index_header
 from embeddedpulsar.format.index_slot import SLOTS_OFFSET, pack_slot
@@ -22,6 +23,8 @@ from embeddedpulsar.storage import filenames
 from embeddedpulsar.topic_name import TopicName, directory_name
 
 CAPACITY = 4096
+BASE_MS = 1_000_000
+"""Publish time the first ledger counts from."""
 
 
 class LogFiles:
@@ -37,7 +40,7 @@ class LogFiles:
         self.written: list[tuple[int, int, int, int, int]] = []
         self._ledger = first_ledger
         self._links = (0, 0, -1, 0, 0)
-        self._begin(1_000_000)
+        self._begin(BASE_MS)
 
     def _begin(self, base_ms: int) -> None:
         self._header = SegmentHeader(
@@ -112,6 +115,10 @@ class LogFiles:
         words[TopicWord.TAIL] = tail_word(self._ledger, len(self._log))
         words[TopicWord.TRIM] = trim
         path.write_bytes(content)
+        meta = {"name": self.name.full, "incarnation": 3, "partitions": 0}
+        Path(filenames.topic_meta_path(str(self.directory))).write_bytes(
+            encode_document(KIND_TOPIC_META, meta)
+        )
 
     def log_path(self, ledger: int) -> Path:
         """The segment of a ledger."""
@@ -129,3 +136,19 @@ class LogFiles:
         index[:4096] = pack_index_header(IndexHeader(self._ledger, CAPACITY, 0))
         index[SLOTS_OFFSET : SLOTS_OFFSET + len(self._slots)] = self._slots
         self.index_path(self._ledger).write_bytes(index)
+
+
+def write_topic(
+    root: Path, topic: str, sizes: list[int], *, first_ledger: int = 7, per_ledger: int = 5
+) -> LogFiles:
+    """A topic whose entry i has `sizes[i]` messages of 20 digits and was published at BASE_MS + i."""
+    producer = ProducerPrefix("p")
+    log = LogFiles(root, topic, first_ledger)
+    for i, size in enumerate(sizes):
+        if i and i % per_ledger == 0:
+            log.roll()
+        values = [b"%020d" % i] * size
+        entry = encode_plain(values, 0, producer) if size > 1 else encode_single(values[0], 0, producer)
+        log.append(entry, BASE_MS + i)
+    log.finish()
+    return log

@@ -1,0 +1,69 @@
+"""The two ends of a batch read: planning on the driver, record batches in the workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+
+from embeddedpulsar.spark.data_loss import DataLossPolicy
+from embeddedpulsar.spark.filters import Pruning, prune
+from embeddedpulsar.spark.options import ReadOptions
+from embeddedpulsar.spark.partitioning import Task, plan_tasks
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ROWS: Final = 16_384
+"""Small entries are gathered into batches of about this many rows; fewer cost Spark more."""
+LARGE_ENTRY: Final = 4_096
+"""Entries of this many messages are worth a batch of their own, which is not copied."""
+
+
+class LogPartition(InputPartition):
+    """What one task reads. `value` is None in the partition Spark makes up when there is nothing to read."""
+
+    value: Task | None
+
+
+class BatchReader(DataSourceReader):
+    """Reads the topics of `options`.
+
+    Made on the driver, asked there for `partitions` once, then sent to every worker: it holds numbers and
+    strings only. The plan freezes what was committed; a DataFrame that is used again reads the same again.
+    """
+
+    def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
+        self._options = options
+        self._columns = columns
+        self._pruning = Pruning()
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """The tasks, from index slots alone."""
+        return [LogPartition(task) for task in plan_tasks(self._options, self._pruning)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The record batches of one task."""
+        from embeddedpulsar.arrow.record_batches import record_batches
+
+        policy = DataLossPolicy(self._options.fail_on_data_loss)
+        for planned in partition.value or ():
+            try:
+                yield from record_batches(
+                    planned, self._columns, rows=ROWS, large=LARGE_ENTRY, on_damage=policy.damaged
+                )
+            except FileNotFoundError:
+                policy.lost(
+                    f"{planned.topic}: ledger {planned.ledger_id} was trimmed after the query was planned "
+                    f"(wanted entries {planned.first_entry} to {planned.end_entry - 1})"
+                )
+
+
+class PushdownBatchReader(BatchReader):
+    """A `BatchReader` whose plan filters narrow; Spark refuses it unless its setting allows that."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Note what the filters say; all of them go back, so that Spark checks every row itself."""
+        self._pruning = prune(filters)
+        return filters

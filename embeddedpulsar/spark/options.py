@@ -1,0 +1,257 @@
+"""The options of a read: parsed, checked against each other, none ignored silently."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from embeddedpulsar.arrow import milliseconds
+from embeddedpulsar.arrow.schema import check_columns
+from embeddedpulsar.exceptions import InvalidConfiguration
+from embeddedpulsar.message_id import MessageId
+from embeddedpulsar.topic_name import TopicName
+
+DEFAULT_PARTITION_BYTES: Final = 64 << 20
+
+Place = MessageId | int
+"""Where a log is entered or left: a message id, or a publish time in ms."""
+
+_ALIASES: Final = {
+    "service.url": "path",
+    "startingtimestamp": "startingtime",
+    "endingtimestamp": "endingtime",
+}
+_KNOWN: Final = frozenset(
+    {
+        "path",
+        "topic",
+        "topics",
+        "topicspattern",
+        "startingoffsets",
+        "endingoffsets",
+        "startingtime",
+        "endingtime",
+        "columns",
+        "minpartitions",
+        "maxpartitionbytes",
+        "failondataloss",
+    }
+)
+# Options of the connector for clusters that have no meaning for files.
+_IGNORED: Final = frozenset({"admin.url", "polltimeoutms"})
+_STREAMING: Final = frozenset(
+    {
+        "maxoffsetspertrigger",
+        "maxbytespertrigger",
+        "subscription",
+        "predefinedsubscription",
+        "waitingfornonexistedtopic",
+    }
+)
+_BYTES = re.compile(r"(\d+)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
+_UNITS: Final = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
+_POSITION = re.compile(r"(\d+):(\d+)(?::(-?\d+))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """One side of the range: the same for all topics, or one place each. `everywhere` None leaves it open."""
+
+    everywhere: Place | None = None
+    by_topic: tuple[tuple[str, Place], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """What is to be read, and how it is cut into partitions.
+
+    Attributes:
+        path: directory of the store.
+        topics: names as given; empty with a pattern.
+        pattern: regular expression for full names, or None.
+        start, end: where reading begins and ends, half-open.
+        columns: names, in order; None for all.
+        min_partitions: at least so many partitions, as far as there are entries; 0 for no wish.
+        max_partition_bytes: size of a partition in bytes of log.
+        fail_on_data_loss: whether damage and missing data are errors.
+    """
+
+    path: str
+    topics: tuple[str, ...]
+    pattern: str | None
+    start: Limits
+    end: Limits
+    columns: tuple[str, ...] | None
+    min_partitions: int
+    max_partition_bytes: int
+    fail_on_data_loss: bool
+
+
+def parse_options(given: Mapping[str, str]) -> ReadOptions:
+    """Check the options of a read; names are not case-sensitive.
+
+    Raises:
+        InvalidConfiguration: an unknown option, a value that does not parse, or two that exclude each other.
+
+    Example:
+        >>> parse_options({"path": "/data", "topic": "orders", "maxPartitionBytes": "8m"}).max_partition_bytes
+        8388608
+    """
+    options = _known(given)
+    if not options.get("path"):
+        raise InvalidConfiguration("option path is missing: the directory of the store")
+    named = [name for name in ("topic", "topics", "topicspattern") if name in options]
+    if len(named) != 1:
+        raise InvalidConfiguration("give exactly one of the options topic, topics and topicsPattern")
+    columns = options.get("columns")
+    return ReadOptions(
+        options["path"],
+        _topics(options),
+        _pattern(options.get("topicspattern")),
+        _limits(options, "starting", MessageId.latest),
+        _limits(options, "ending", MessageId.earliest),
+        None if columns is None else check_columns([name.strip() for name in columns.split(",")]),
+        _number(options, "minpartitions", "0"),
+        _size(options.get("maxpartitionbytes")),
+        _switch(options, "failondataloss", "true"),
+    )
+
+
+def _known(given: Mapping[str, str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, value in given.items():
+        lower = _ALIASES.get(name.lower(), name.lower())
+        if lower in _IGNORED:
+            _warn(f"option {name} has no meaning for a store in a directory and is ignored")
+        elif lower in _STREAMING:
+            raise InvalidConfiguration(f"option {name} is for streaming reads; this is a batch read")
+        elif lower not in _KNOWN:
+            raise InvalidConfiguration(
+                f"unknown option {name}; there are path, topic, topics, topicsPattern, startingOffsets, "
+                "endingOffsets, startingTime, endingTime, columns, minPartitions, maxPartitionBytes and "
+                "failOnDataLoss"
+            )
+        elif lower in found:
+            raise InvalidConfiguration(f"option {name} is given twice, under two of its names")
+        else:
+            found[lower] = value
+    return found
+
+
+def _topics(options: Mapping[str, str]) -> tuple[str, ...]:
+    text = options.get("topics", options.get("topic"))
+    if text is None:
+        return ()
+    names = [name.strip() for name in text.split(",")] if "topics" in options else [text]
+    return tuple(dict.fromkeys(TopicName.parse(name).full for name in names if name))
+
+
+def _pattern(text: str | None) -> str | None:
+    if text is None:
+        return None
+    if "://" not in text:
+        text = f"persistent://{text}" if text.count("/") == 2 else f"persistent://public/default/{text}"
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise InvalidConfiguration(f"topicsPattern {text!r}: {error}") from None
+    return text
+
+
+def _limits(options: Mapping[str, str], side: str, refused: MessageId) -> Limits:
+    offsets, time = options.get(f"{side}offsets"), options.get(f"{side}time")
+    if offsets is not None and time is not None:
+        raise InvalidConfiguration(f"give {side}Offsets or {side}Time, not both")
+    if offsets is None and time is None:
+        return Limits()
+    name = f"{side}Time" if offsets is None else f"{side}Offsets"
+    parse = _time if offsets is None else _offset
+    text = (time or "") if offsets is None else offsets
+    limits = _parsed(name, text.strip(), parse)
+    places = [place for _topic, place in limits.by_topic] + [limits.everywhere]
+    if any(isinstance(place, MessageId) and place == refused for place in places):
+        word = "latest" if refused == MessageId.latest else "earliest"
+        raise InvalidConfiguration(f"{name} {word} leaves nothing for a batch read")
+    return limits
+
+
+def _parsed(name: str, text: str, parse: Any) -> Limits:
+    if not text.startswith("{"):
+        return Limits(parse(name, text))
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise InvalidConfiguration(f"{name} is no JSON: {error}") from None
+    return Limits(
+        None, tuple((TopicName.parse(topic).full, parse(name, place)) for topic, place in found.items())
+    )
+
+
+def _offset(name: str, place: Any) -> MessageId:
+    """A place: ``earliest``, ``latest``, ``ledger:entry[:batch index]``, or bytes of a serialized id."""
+    if place in ("earliest", "latest"):
+        return MessageId.earliest if place == "earliest" else MessageId.latest
+    if isinstance(place, str):
+        match = _POSITION.fullmatch(place)
+        if match is not None:
+            ledger, entry, index = match.groups(default="-1")
+            return MessageId(-1, int(ledger), int(entry), int(index))
+    elif isinstance(place, list) and all(isinstance(byte, int) and -128 <= byte < 256 for byte in place):
+        try:
+            return MessageId.deserialize(bytes(byte & 0xFF for byte in place))
+        except ValueError as error:
+            raise InvalidConfiguration(f"{name}: {error}") from None
+    raise InvalidConfiguration(
+        f'{name}: {place!r} is no place; use earliest, latest, "ledger:entry:batchIndex" or a JSON object of '
+        "topics and places"
+    )
+
+
+def _time(name: str, place: Any) -> int:
+    """A time as ms since 1970, or as ISO 8601 (without a zone it is UTC)."""
+    if isinstance(place, int) and not isinstance(place, bool):
+        return place
+    try:
+        if place.lstrip("-").isdigit():
+            return int(place)
+        time = datetime.fromisoformat(place)
+    except (AttributeError, ValueError):
+        raise InvalidConfiguration(
+            f"{name}: {place!r} is no time; use ms since 1970, or ISO 8601 as in 2026-01-31T12:00:00Z"
+        ) from None
+    found = milliseconds(time if time.tzinfo else time.replace(tzinfo=UTC))
+    return 0 if found is None else found
+
+
+def _number(options: Mapping[str, str], name: str, default: str) -> int:
+    text = options.get(name, default)
+    if not text.isdigit():
+        raise InvalidConfiguration(f"option {name}: {text!r} is no number")
+    return int(text)
+
+
+def _size(text: str | None) -> int:
+    if text is None:
+        return DEFAULT_PARTITION_BYTES
+    match = _BYTES.fullmatch(text.strip())
+    size = int(match[1]) << _UNITS[match[2].lower()] if match else 0
+    if size <= 0:
+        raise InvalidConfiguration(f"option maxPartitionBytes: {text!r} is no size; write 67108864 or 64m")
+    return size
+
+
+def _switch(options: Mapping[str, str], name: str, default: str) -> bool:
+    text = options.get(name, default).lower()
+    if text not in ("true", "false"):
+        raise InvalidConfiguration(f"option {name}: {text!r} is neither true nor false")
+    return text == "true"
+
+
+def _warn(text: str) -> None:
+    import logging
+
+    logging.getLogger("embeddedpulsar.spark").warning("%s", text)

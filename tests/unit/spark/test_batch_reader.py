@@ -1,0 +1,118 @@
+"""The reader of a Spark batch without Spark: planned here, sent as a worker gets it, read there."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("pyarrow")
+
+import pyarrow as pa
+from pyspark.sql.datasource import GreaterThanOrEqual, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StringType, StructField, StructType
+
+from embeddedpulsar.arrow import ALL_COLUMNS, read_topic
+from embeddedpulsar.exceptions import InvalidConfiguration
+from embeddedpulsar.spark.data_loss import DataLossError
+from embeddedpulsar.spark.data_source import DefaultSource, PushdownDataSource
+from embeddedpulsar.spark.row_schema import requested_columns, struct_type
+from tests.support.log_files import write_topic
+
+
+def read(source: DefaultSource, schema: StructType | None = None) -> pa.Table:
+    """Everything a query would get, through pickle as between driver and workers."""
+    schema = schema or source.schema()
+    reader = source.reader(schema)
+    parts = [pickle.loads(pickle.dumps(part)) for part in reader.partitions()]
+    reader = pickle.loads(pickle.dumps(reader))
+    batches = [batch for part in parts for batch in reader.read(part)]
+    return pa.Table.from_batches(batches, schema=to_arrow_schema(schema, timezone="UTC"))
+
+
+def test_rows_are_those_of_the_table(tmp_path):
+    """A read by tasks has the rows and, to the letter, the types that Spark demands."""
+    write_topic(tmp_path, "t", [1, 1, 30, 1, 2, 5, 1])
+    source = DefaultSource({"path": str(tmp_path), "topic": "t", "minPartitions": "4"})
+    assert read(source).equals(read_topic(tmp_path, "t"))
+    for batch in source.reader(source.schema()).read(source.reader(source.schema()).partitions()[0]):
+        assert batch.schema.equals(to_arrow_schema(source.schema(), timezone="UTC"))
+
+
+def test_projection_by_option_and_by_schema(tmp_path):
+    """Columns come from the option or from the schema of the user, in that order."""
+    write_topic(tmp_path, "t", [3])
+    options = {"path": str(tmp_path), "topic": "t"}
+    assert read(DefaultSource(options | {"columns": "__key, value"})).column_names == ["__key", "value"]
+    assert read(DefaultSource(options), struct_type(("__sequenceId",))).column_names == ["__sequenceId"]
+
+
+def test_a_schema_with_another_type_is_refused():
+    """Casts belong into the query; unknown columns are named."""
+    with pytest.raises(InvalidConfiguration, match="column value is binary, not string"):
+        requested_columns(StructType([StructField("value", StringType())]))
+    with pytest.raises(InvalidConfiguration, match="no column 'x'"):
+        requested_columns(StructType([StructField("x", StringType())]))
+    assert requested_columns(struct_type(None)) == ALL_COLUMNS
+
+
+def test_nothing_to_read(tmp_path):
+    """Spark asks for a made-up partition where the plan is empty; it has no batches."""
+    write_topic(tmp_path, "t", [1])
+    source = DefaultSource({"path": str(tmp_path), "topic": "t", "startingOffsets": "7:1"})
+    reader = source.reader(source.schema())
+    assert reader.partitions() == []
+    assert list(reader.read(InputPartition(None))) == []
+
+
+def test_pushed_filters_narrow_the_plan_and_go_back(tmp_path):
+    """All filters are returned, and only entries that can match are planned."""
+    from datetime import UTC, datetime
+
+    write_topic(tmp_path, "t", [1] * 100, per_ledger=200)
+    source = PushdownDataSource({"path": str(tmp_path), "topic": "t"})
+    reader = source.reader(source.schema())
+    filters = [GreaterThanOrEqual(("__publishTime",), datetime.fromtimestamp(1000.098, UTC))]
+    assert list(reader.pushFilters(filters)) == filters
+    (part,) = pickle.loads(pickle.dumps(reader)).partitions()
+    assert [(piece.first_entry, piece.end_entry) for piece in part.value] == [(98, 100)]
+
+
+@pytest.mark.parametrize("fail", ["true", "false"])
+@pytest.mark.parametrize("kind", ["trimmed", "damaged"])
+def test_losses_after_planning(tmp_path, caplog, fail, kind):
+    """What is trimmed or damaged is an error with a stable code, or a gap and a warning."""
+    log = write_topic(tmp_path, "t", [2] * 10)
+    source = DefaultSource(
+        {"path": str(tmp_path), "topic": "t", "failOnDataLoss": fail, "columns": "__sequenceId"}
+    )
+    reader = source.reader(source.schema())
+    (part,) = reader.partitions()
+    if kind == "trimmed":
+        log.log_path(7).unlink()
+    else:
+        content = bytearray(log.log_path(7).read_bytes())
+        content[log.written[1][3] + 60] ^= 1
+        log.log_path(7).write_bytes(content)
+    if fail == "true":
+        with pytest.raises(DataLossError, match=r"\[EMBEDDEDPULSAR_DATA_LOSS\]"):
+            list(reader.read(part))
+    else:
+        assert sum(batch.num_rows for batch in reader.read(part)) == (10 if kind == "trimmed" else 18)
+        assert "EMBEDDEDPULSAR_DATA_LOSS" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("call", "feature"),
+    [
+        (lambda source: source.streamReader(source.schema()), "streaming reads"),
+        (lambda source: source.writer(source.schema(), False), "df.write"),
+        (lambda source: source.streamWriter(source.schema(), False), "df.writeStream"),
+    ],
+)
+def test_what_is_not_there_says_so(tmp_path, call, feature):
+    """Streaming and writing raise an error that names the feature and what to use instead."""
+    with pytest.raises(NotImplementedError, match=feature):
+        call(DefaultSource({"path": str(tmp_path), "topic": "t"}))

@@ -1,0 +1,162 @@
+"""Options of Spark reads: names, values, and what excludes what."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("pyarrow")
+
+from embeddedpulsar import InvalidTopicName, MessageId
+from embeddedpulsar.exceptions import InvalidConfiguration
+from embeddedpulsar.spark.options import Limits, ReadOptions, parse_options
+
+FULL = "persistent://public/default/"
+
+
+def parse(**options: str) -> ReadOptions:
+    """Options of a read of topic t, with these added."""
+    return parse_options({"path": "/data", "topic": "t"} | options)
+
+
+def test_defaults():
+    """A path and a topic are enough: everything, 64 MiB to a partition, losses are errors."""
+    assert parse() == ReadOptions("/data", (FULL + "t",), None, Limits(), Limits(), None, 0, 64 << 20, True)
+
+
+def test_names_are_not_case_sensitive_and_have_aliases():
+    """Spark's own habit, and the names that the connector for clusters has."""
+    given = {"SERVICE.URL": "/data", "TopicS": "a, b ,a", "STARTINGTIMESTAMP": "7", "FailOnDataLoss": "FALSE"}
+    options = parse_options(given)
+    assert (options.path, options.topics) == ("/data", (FULL + "a", FULL + "b"))
+    assert options.start == Limits(7)
+    assert not options.fail_on_data_loss
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"topic": "t"}, "option path is missing"),
+        ({"path": "/data"}, "exactly one of the options topic, topics and topicsPattern"),
+        ({"path": "/data", "topic": "t", "topics": "u"}, "exactly one"),
+        ({"path": "/data", "service.url": "/data", "topic": "t"}, "given twice"),
+        (
+            {"path": "/data", "topic": "t", "startingOffset": "earliest"},
+            "unknown option startingOffset; there are",
+        ),
+        (
+            {"path": "/data", "topic": "t", "maxBytesPerTrigger": "1"},
+            "maxBytesPerTrigger is for streaming reads",
+        ),
+        ({"path": "/data", "topicsPattern": "("}, "topicsPattern"),
+    ],
+)
+def test_what_is_refused(given, text):
+    """Missing, doubled, unknown and misplaced options are errors that say so."""
+    with pytest.raises(InvalidConfiguration, match=text):
+        parse_options(given)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"startingOffsets": "latest"}, "latest leaves nothing"),
+        ({"endingOffsets": "earliest"}, "earliest leaves nothing"),
+        ({"startingOffsets": "7:1", "startingTime": "5"}, "not both"),
+        ({"startingOffsets": "7"}, "is no place"),
+        ({"startingOffsets": "{not json"}, "is no JSON"),
+        ({"startingOffsets": '{"t": [300]}'}, "is no place"),
+        ({"startingOffsets": '{"t": [8]}'}, "message id"),
+        ({"startingTime": "yesterday"}, "is no time"),
+        ({"columns": "value,valu"}, "no column 'valu'"),
+        ({"minPartitions": "-1"}, "is no number"),
+        ({"maxPartitionBytes": "0"}, "is no size"),
+        ({"maxPartitionBytes": "many"}, "is no size"),
+        ({"failOnDataLoss": "yes"}, "neither true nor false"),
+    ],
+)
+def test_values_are_checked(options, text):
+    """A value that does not parse names the option."""
+    with pytest.raises(InvalidConfiguration, match=text):
+        parse(**options)
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("earliest", MessageId.earliest),
+        ("7:3", MessageId(-1, 7, 3)),
+        ("7:3:2", MessageId(-1, 7, 3, 2)),
+        ("7:3:-1", MessageId(-1, 7, 3)),
+    ],
+)
+def test_one_place_for_all_topics(text, place):
+    """A keyword or an id without a topic counts for every topic."""
+    assert parse(startingOffsets=text).start == Limits(place)
+
+
+def test_places_by_topic():
+    """JSON names topics; a place may be text, a keyword or the bytes of a serialized id (signed or not)."""
+    serialized = MessageId(-1, 300, 1).serialize()
+    signed = [byte - 256 if byte > 127 else byte for byte in serialized]
+    text = json.dumps({"t": "7:3", "u": "latest", "v": list(serialized), "w": signed})
+    assert parse(endingOffsets=text).end == Limits(
+        None,
+        (
+            (FULL + "t", MessageId(-1, 7, 3)),
+            (FULL + "u", MessageId.latest),
+            (FULL + "v", MessageId(-1, 300, 1)),
+            (FULL + "w", MessageId(-1, 300, 1)),
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [
+        ("1700000000000", 1_700_000_000_000),
+        ("-5", -5),
+        ("2026-01-31T12:00:00Z", 1_769_860_800_000),
+        ("2026-01-31T13:00:00+01:00", 1_769_860_800_000),
+        ("2026-01-31 12:00:00", 1_769_860_800_000),
+    ],
+)
+def test_times(text, ms):
+    """Milliseconds or ISO 8601; without a zone it is UTC."""
+    assert parse(startingTime=text).start == Limits(ms)
+    assert parse(endingTime=json.dumps({"t": ms})).end == Limits(None, ((FULL + "t", ms),))
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("1048576", 1 << 20), ("8m", 8 << 20), ("1 GiB", 1 << 30), ("2kb", 2048)]
+)
+def test_sizes(text, size):
+    """Bytes, or a unit of powers of 1024."""
+    assert parse(maxPartitionBytes=text).max_partition_bytes == size
+
+
+@pytest.mark.parametrize(
+    ("pattern", "full"),
+    [
+        ("orders-.*", "persistent://public/default/orders-.*"),
+        ("acme/sales/.*", "persistent://acme/sales/.*"),
+        ("non-persistent://a/b/c", "non-persistent://a/b/c"),
+    ],
+)
+def test_patterns_are_for_full_names(pattern, full):
+    """A short pattern is completed as a short topic name would be."""
+    assert parse_options({"path": "/data", "topicsPattern": pattern}).pattern == full
+
+
+def test_a_bad_topic_name_is_its_own_error():
+    """The rules for topic names are those of the clients."""
+    with pytest.raises(InvalidTopicName):
+        parse(topic="a/b")
+
+
+def test_options_of_clusters_are_ignored_with_a_warning(caplog):
+    """A job written for a cluster keeps its admin.url; the log says that it means nothing here."""
+    parse(**{"admin.url": "http://x", "pollTimeoutMs": "5"})
+    assert "admin.url has no meaning" in caplog.text
