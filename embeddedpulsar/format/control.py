@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.format.headers import BYTE_ORDER_MARK, FORMAT_VERSION, refuse
+from embeddedpulsar.format.headers import BYTE_ORDER_MARK, FORMAT_VERSION, is_header, refuse
 
 CONTROL_HEADER: Final = struct.Struct(
     "<"
@@ -121,15 +121,14 @@ def parse_control_header(buf: Buffer, kind: int | None = None) -> ControlHeader:
     """Check and decode the first 128 bytes of a ctl file; with `kind`, it must be of that kind.
 
     Raises:
-        CorruptionError: too short, damaged, never written, or of another kind.
-        ForeignFileError: not a ctl file.
+        CorruptionError: too short, damaged, never written, of another kind, or something else.
         UnsupportedFormatVersion: a newer release, or the other byte order, wrote it.
     """
     if len(buf) < CONTROL_HEADER_SIZE:
         raise CorruptionError(reason=f"control file of {len(buf)} bytes has no header", offset=0)
-    magic, version, mark, found, boot_id, device, inode, incarnation, crc = CONTROL_HEADER.unpack_from(buf, 0)
-    if magic != MAGIC or version != FORMAT_VERSION or mark != BYTE_ORDER_MARK or crc32(buf[:_COVERED]) != crc:
-        refuse(magic, MAGIC, version, mark, "control file")
+    _, _, _, found, boot_id, device, inode, incarnation, crc = CONTROL_HEADER.unpack_from(buf, 0)
+    if not is_header(buf[:_COVERED], MAGIC, crc):
+        refuse(buf[:_COVERED], MAGIC, crc, "control file")
     if kind is not None and found != kind:
         raise CorruptionError(reason=f"control file of kind {found} where kind {kind} belongs", offset=8)
     return ControlHeader(found, boot_id, device, inode, incarnation)

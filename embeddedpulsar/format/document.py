@@ -66,7 +66,7 @@ def decode_document(data: Buffer, kind: int) -> dict[str, Any]:
         raise CorruptionError(reason=f"a document of {len(data)} bytes", offset=0)
     magic, version, found, length, crc = DOCUMENT_HEADER.unpack_from(data, 0)
     intact = length == len(data) and crc == document_crc(data)
-    if magic != MAGIC and any(magic):
+    if magic != MAGIC and any(magic) and length != len(data):
         raise ForeignFileError(
             reason=f"this is no document: it starts with {magic!r}",
             remedy="put back the right file, or move this one away",

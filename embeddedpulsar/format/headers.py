@@ -1,16 +1,19 @@
-"""What the headers of all files share: marks, versions, and the three ways in which a file can be refused."""
+"""What the headers of all files share: marks, versions, and the ways in which a file is refused."""
 
 from __future__ import annotations
 
 import sys
 from typing import Final, NoReturn
+from zlib import crc32
 
-from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, UnsupportedFormatVersion
+from embeddedpulsar.exceptions import CorruptionError, UnsupportedFormatVersion
 
 BYTE_ORDER_MARK: Final = 0x0102
 """Written little-endian; read as 0x0201 where a file came from, or came to, a big-endian machine."""
 FORMAT_VERSION: Final = 1
 """Version of every binary file kind. Raised when an old reader would misread a new file."""
+
+Buffer = bytes | bytearray | memoryview
 
 
 def require_little_endian() -> None:
@@ -26,29 +29,48 @@ def require_little_endian() -> None:
         )
 
 
-def refuse(found: bytes, magic: bytes, version: int, mark: int, kind: str) -> NoReturn:
-    """Raise the error that fits a header that did not verify.
+def is_header(covered: Buffer, magic: bytes, crc: int) -> bool:
+    """Whether a header, up to its checksum, is intact, of this kind, version and byte order.
+
+    Magic, version and mark are the first 8 bytes of every header.
+    """
+    return (
+        covered[:4] == magic
+        and int.from_bytes(covered[4:6], "little") == FORMAT_VERSION
+        and int.from_bytes(covered[6:8], "little") == BYTE_ORDER_MARK
+        and crc32(covered) == crc
+    )
+
+
+def refuse(covered: Buffer, magic: bytes, crc: int, kind: str) -> NoReturn:
+    """Raise the error that fits a header for which `is_header` is false.
+
+    A version or byte order is believed only under a right checksum (which has its place in every version and
+    is stored in the order of its machine): everything else is damage, and there are ways to live with that.
 
     Args:
-        found: its first bytes, as many as `magic` has.
-        magic: what they should be.
-        version: the version it claims.
-        mark: the byte order mark it carries.
+        covered: the header up to its checksum.
+        magic: what its first bytes should be.
+        crc: the checksum stored behind it.
         kind: what the file should be, for the message.
     """
-    if found == magic and mark == 0x0201:
-        raise UnsupportedFormatVersion(
-            reason=f"this {kind} was written on a machine of the other byte order",
-            remedy="export it there",
-        )
-    if found == magic and mark == BYTE_ORDER_MARK and version > FORMAT_VERSION:
-        raise UnsupportedFormatVersion(
-            reason=f"this {kind} has format version {version}; this release reads up to {FORMAT_VERSION}",
-            remedy="upgrade embeddedpulsar",
-        )
-    if found != magic and any(found):
-        raise ForeignFileError(
-            reason=f"this is no {kind}: it starts with {bytes(found)!r} instead of {magic!r}",
-            remedy="put back the right file, or move this one away",
+    found = crc32(covered)
+    if covered[:4] == magic:
+        version = int.from_bytes(covered[4:6], "little")
+        if found == crc and version > FORMAT_VERSION:
+            raise UnsupportedFormatVersion(
+                reason=f"this {kind} has format version {version}; this release reads up to {FORMAT_VERSION}",
+                remedy="upgrade embeddedpulsar",
+            )
+        if found == int.from_bytes(crc.to_bytes(4, "little"), "big") and covered[6:8] == b"\x01\x02":
+            raise UnsupportedFormatVersion(
+                reason=f"this {kind} was written on a machine of the other byte order",
+                remedy="export it there",
+            )
+    elif any(covered[:4]):
+        raise CorruptionError(
+            reason=f"this is no {kind}, or a damaged one: it starts with {bytes(covered[:4])!r}",
+            offset=0,
+            remedy="put back the right file if this one is something else",
         )
     raise CorruptionError(reason=f"the header of this {kind} is damaged", offset=0)

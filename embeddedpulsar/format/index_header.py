@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.format.headers import BYTE_ORDER_MARK, FORMAT_VERSION, refuse
+from embeddedpulsar.format.headers import BYTE_ORDER_MARK, FORMAT_VERSION, is_header, refuse
 from embeddedpulsar.format.index_slot import SLOT_SIZE, SLOTS_OFFSET, slot_offset
 
 INDEX_HEADER: Final = struct.Struct(
@@ -78,20 +78,16 @@ def parse_index_header(buf: Buffer) -> IndexHeader:
     """Check and decode the header page.
 
     Raises:
-        CorruptionError, ForeignFileError, UnsupportedFormatVersion: it is not a header this release reads.
+        CorruptionError: damaged, cut short, or something else.
+        UnsupportedFormatVersion: a newer release, or the other byte order, wrote it.
     """
     if len(buf) < INDEX_HEADER_SIZE:
         raise CorruptionError(reason=f"index file of {len(buf)} bytes has no header page", offset=0)
-    magic, version, mark, ledger_id, per_block, capacity, created_ms, crc = INDEX_HEADER.unpack_from(buf, 0)
-    if (
-        magic != MAGIC
-        or version != FORMAT_VERSION
-        or mark != BYTE_ORDER_MARK
-        or crc32(buf[:_COVERED]) != crc
-        or per_block != SLOTS_PER_BLOCK
-        or not 1 <= capacity <= MAX_CAPACITY
-    ):
-        refuse(magic, MAGIC, version, mark, "index file")
+    _, _, _, ledger_id, per_block, capacity, created_ms, crc = INDEX_HEADER.unpack_from(buf, 0)
+    if not is_header(buf[:_COVERED], MAGIC, crc):
+        refuse(buf[:_COVERED], MAGIC, crc, "index file")
+    if per_block != SLOTS_PER_BLOCK or not 1 <= capacity <= MAX_CAPACITY:
+        raise CorruptionError(reason=f"an index of {capacity} slots in blocks of {per_block}", offset=16)
     return IndexHeader(ledger_id, capacity, created_ms, per_block)
 
 

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.format.headers import BYTE_ORDER_MARK, FORMAT_VERSION, refuse
+from embeddedpulsar.format.headers import BYTE_ORDER_MARK, FORMAT_VERSION, is_header, refuse
 
 JOURNAL_HEADER: Final = struct.Struct(
     "<"
@@ -89,18 +89,14 @@ def parse_journal_header(buf: Buffer) -> JournalHeader:
     """Check and decode the header of a journal.
 
     Raises:
-        CorruptionError, ForeignFileError, UnsupportedFormatVersion: it is not a header this release reads.
+        CorruptionError: damaged, cut short, or something else.
+        UnsupportedFormatVersion: a newer release, or the other byte order, wrote it.
     """
     if len(buf) < JOURNAL_HEADER_SIZE:
         raise CorruptionError(reason=f"journal of {len(buf)} bytes has no header", offset=0)
-    magic, version, mark, generation, seed, snapshot_crc, owner, crc = JOURNAL_HEADER.unpack_from(buf, 0)
-    if (
-        magic != MAGIC
-        or version != FORMAT_VERSION
-        or mark != BYTE_ORDER_MARK
-        or crc32(buf[:_HEADER_COVERED]) != crc
-    ):
-        refuse(magic, MAGIC, version, mark, "journal")
+    _, _, _, generation, seed, snapshot_crc, owner, crc = JOURNAL_HEADER.unpack_from(buf, 0)
+    if not is_header(buf[:_HEADER_COVERED], MAGIC, crc):
+        refuse(buf[:_HEADER_COVERED], MAGIC, crc, "journal")
     return JournalHeader(generation, seed, snapshot_crc, owner)
 
 

@@ -13,7 +13,7 @@ from zlib import crc32
 
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.checksum import CHECKSUM_CRC32
-from embeddedpulsar.format.headers import BYTE_ORDER_MARK, FORMAT_VERSION, refuse
+from embeddedpulsar.format.headers import BYTE_ORDER_MARK, FORMAT_VERSION, is_header, refuse
 
 SEGMENT_HEADER: Final = struct.Struct(
     "<"
@@ -45,6 +45,7 @@ COPY_OFFSETS: Final = (0, 512)
 MAX_LOG_SIZE: Final = 1 << 35
 """Offsets are stored as 32-bit numbers of 8-byte units."""
 _COVERED: Final = SEGMENT_HEADER.size - 4
+_CRC: Final = struct.Struct("<I")
 
 Buffer = bytes | bytearray | memoryview
 
@@ -92,7 +93,7 @@ def pack_segment_header(header: SegmentHeader) -> bytes:
         header.index_capacity,
         0,
     )[:_COVERED]
-    copy = (covered + struct.pack("<I", crc32(covered))).ljust(COPY_OFFSETS[1], b"\0")
+    copy = (covered + _CRC.pack(crc32(covered))).ljust(COPY_OFFSETS[1], b"\0")
     return (copy * 2).ljust(SEGMENT_HEADER_SIZE, b"\0")
 
 
@@ -100,8 +101,7 @@ def parse_segment_header(buf: Buffer) -> SegmentHeader:
     """Check and decode the header page; one intact copy is enough.
 
     Raises:
-        CorruptionError: neither copy is intact, or the file is too short.
-        ForeignFileError: this is not a segment.
+        CorruptionError: neither copy is intact, the file is too short, or it is something else.
         UnsupportedFormatVersion: a newer release, or the other byte order, wrote it.
     """
     if len(buf) < SEGMENT_HEADER_SIZE:
@@ -110,26 +110,23 @@ def parse_segment_header(buf: Buffer) -> SegmentHeader:
         header = _parse_copy(buf, offset)
         if header is not None:
             return header
+    # Neither is intact. A newer version says so in both; damage rarely looks the same twice.
+    damage = CorruptionError(reason="the header of this segment is damaged", offset=0)
     for offset in COPY_OFFSETS:
-        # A newer version is told apart from damage by its checksum, which stays where it is in any version.
-        magic, version, mark = struct.unpack_from("<4sHH", buf, offset)
-        if magic == MAGIC:
-            refuse(magic, MAGIC, version, mark, "segment")
-    refuse(bytes(buf[:4]), MAGIC, 0, 0, "segment")
+        covered = buf[offset : offset + _COVERED]
+        try:
+            refuse(covered, MAGIC, _CRC.unpack_from(buf, offset + _COVERED)[0], "segment")
+        except CorruptionError as e:
+            damage = e
+    raise damage
 
 
 def _parse_copy(buf: Buffer, offset: int) -> SegmentHeader | None:
     fields = SEGMENT_HEADER.unpack_from(buf, offset)
-    magic, version, mark, checksum_type, ledger_id, created_ms, base_ms, boot_id, store_id = fields[:9]
+    _, _, _, checksum_type, ledger_id, created_ms, base_ms, boot_id, store_id = fields[:9]
     incarnation, seed, prev_crc, prev_ledger, prev_end, prev_entry, prev_messages = fields[9:16]
     log_size, capacity, crc = fields[16:]
-    if (
-        magic != MAGIC
-        or version != FORMAT_VERSION
-        or mark != BYTE_ORDER_MARK
-        or checksum_type != CHECKSUM_CRC32
-        or crc32(buf[offset : offset + _COVERED]) != crc
-    ):
+    if not is_header(buf[offset : offset + _COVERED], MAGIC, crc) or checksum_type != CHECKSUM_CRC32:
         return None
     if log_size > MAX_LOG_SIZE or prev_end > MAX_LOG_SIZE or prev_end & 7:
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import sys
+import zlib
 
 import pytest
 from hypothesis import given
@@ -99,20 +100,24 @@ def test_random_bytes_are_no_header(kind: str, data: bytes):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_three_ways_to_be_refused(kind: str):
-    """A foreign file, a newer version, the other byte order: each its own error, each with a remedy."""
+    """Something else, a newer version, the other byte order; the last two only under a right checksum."""
     data, parse, _ = KINDS[kind]
-    with pytest.raises(ForeignFileError, match="put back the right file"):
+    with pytest.raises(CorruptionError, match="put back the right file"):
         parse(b"PK\x03\x04".ljust(4096, b"x"))
-    newer = bytearray(data)
+    size = {"segment": 132, "control": 56, "index": 32, "journal": 60}[kind]
+    newer, other, damaged = bytearray(data), bytearray(data), bytearray(data)
     for copy in (0, 512) if kind == "segment" else (0,):
-        struct.pack_into("<H", newer, copy + 4, 2)
+        damaged[copy + 4] = 2
+        newer[copy + 4] = 2
+        struct.pack_into("<I", newer, copy + size, zlib.crc32(newer[copy : copy + size]))
+        other[copy + 4 : copy + 8] = bytes([0, 1, 1, 2])
+        struct.pack_into(">I", other, copy + size, zlib.crc32(other[copy : copy + size]))
     with pytest.raises(UnsupportedFormatVersion, match="upgrade"):
         parse(newer)
-    other = bytearray(data)
-    for copy in (0, 512) if kind == "segment" else (0,):
-        other[copy + 4 : copy + 8] = bytes([0, 1, 1, 2])
     with pytest.raises(UnsupportedFormatVersion, match="byte order"):
         parse(other)
+    with pytest.raises(CorruptionError):
+        parse(damaged)
 
 
 def test_big_endian_machines_are_refused(monkeypatch: pytest.MonkeyPatch):
@@ -233,6 +238,8 @@ def test_documents_notice_damage():
         damaged[bit >> 3] ^= 1 << (bit & 7)
         with pytest.raises((CorruptionError, ForeignFileError)):
             document.decode_document(bytes(damaged), 2)
+    with pytest.raises(ForeignFileError, match="put back"):
+        document.decode_document(b"#!/usr/bin/env python3", 2)
     for wrong in (data[:-1], data + b"\0", b"", data[:15]):
         with pytest.raises(CorruptionError):
             document.decode_document(wrong, 2)
