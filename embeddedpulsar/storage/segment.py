@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Final, NamedTuple, cast
 
-from embeddedpulsar.exceptions import CorruptionError
+from embeddedpulsar.exceptions import CorruptionError, ForeignFileError
 from embeddedpulsar.format.frame import FrameHeader, last_frame_start, read_header
 from embeddedpulsar.format.index_slot import SLOT, SLOT_SIZE, SLOTS_OFFSET
 from embeddedpulsar.format.segment_header import (
@@ -77,9 +77,10 @@ class Segment:
         try:
             header = parse_segment_header(bytes(file.view[:SEGMENT_HEADER_SIZE]))
             _check_identity(header, ledger_id)
-        except CorruptionError as e:
+        except (CorruptionError, ForeignFileError) as e:
             file.close()
-            raise e.at(file.path) from None
+            # Under this name it can only be a segment, so what is not one is a damaged one.
+            raise CorruptionError(path=file.path, offset=e.offset, reason=e.reason, remedy=e.remedy) from None
         except BaseException:
             file.close()
             raise

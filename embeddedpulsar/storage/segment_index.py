@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, cast
 
-from embeddedpulsar.exceptions import CorruptionError
+from embeddedpulsar.exceptions import CorruptionError, ForeignFileError
 from embeddedpulsar.format.index_header import (
     BLOCK_CRC,
     BLOCK_SIZE,
@@ -65,9 +65,10 @@ class SegmentIndex:
                 raise CorruptionError(
                     reason=f"index of ledger {header.ledger_id} with {file.size} bytes", offset=0
                 )
-        except CorruptionError as e:
+        except (CorruptionError, ForeignFileError) as e:
             file.close()
-            raise e.at(file.path) from None
+            # Whatever it is, it is not this index, and this index can be derived.
+            raise CorruptionError(path=file.path, offset=e.offset, reason=e.reason) from None
         except BaseException:
             file.close()
             raise

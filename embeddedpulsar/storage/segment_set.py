@@ -10,6 +10,7 @@ from embeddedpulsar.exceptions import StorageError
 from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.format.segment_header import SegmentHeader
 from embeddedpulsar.platform import threads
+from embeddedpulsar.storage.chain_scan import scan_log
 from embeddedpulsar.storage.damage import MISSING_SEGMENT, SEGMENT_HEADER, DamageHook, DamageReport
 from embeddedpulsar.storage.filenames import ledgers_of, log_path
 from embeddedpulsar.storage.segment import read_segment_header
@@ -152,7 +153,7 @@ class SegmentSet:
             header = self._header(ledger_id, successor, trim)
             if header is None and ledger_id < self._words[TopicWord.TRIM]:
                 break  # trimmed meanwhile
-            found.append(_closed(ledger_id, header, successor))
+            found.append(self._closed(ledger_id, header, successor))
         return found, tail_base
 
     def _header(self, ledger_id: int, successor: SegmentHeader | None, trim: int) -> SegmentHeader | None:
@@ -176,17 +177,28 @@ class SegmentSet:
         at = bisect_right(ledgers, ledger_id - 1)
         return ledgers[at - 1] if at else 0
 
-
-def _closed(ledger_id: int, header: SegmentHeader | None, successor: SegmentHeader | None) -> ClosedLedger:
-    base = header.base_publish_ms if header else -1
-    if successor is None:
-        return ClosedLedger(ledger_id, 0, -1, 0, 0, 0, base)  # where it ends stood in the lost header
-    return ClosedLedger(
-        ledger_id,
-        successor.prev_end_offset,
-        successor.prev_last_entry_id,
-        successor.prev_last_crc,
-        successor.prev_messages,
-        0,
-        base,
-    )
+    def _closed(
+        self, ledger_id: int, header: SegmentHeader | None, successor: SegmentHeader | None
+    ) -> ClosedLedger:
+        base = header.base_publish_ms if header else -1
+        if successor is not None:
+            return ClosedLedger(
+                ledger_id,
+                successor.prev_end_offset,
+                successor.prev_last_entry_id,
+                successor.prev_last_crc,
+                successor.prev_messages,
+                0,
+                base,
+            )
+        if header is None:
+            return ClosedLedger(ledger_id, 0, -1, 0, 0, 0, base)
+        # The header that said where this ledger ends is lost: as after a reboot, its frames have to tell.
+        scan = scan_log(
+            log_path(self._directory, ledger_id),
+            chain_seed=header.chain_seed,
+            base_publish_ms=header.base_publish_ms,
+        )
+        return ClosedLedger(
+            ledger_id, scan.end_offset, scan.last_entry_id, scan.last_crc, scan.messages, 0, base
+        )

@@ -1,0 +1,264 @@
+"""Bytes that are not what was written: reported, stepped over, never cut, never given out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
+from embeddedpulsar.managed_ledger.position import Position
+from embeddedpulsar.storage import damage as kinds
+from embeddedpulsar.storage.damage import DamageReport
+from embeddedpulsar.storage.filenames import index_path, log_path
+from embeddedpulsar.storage.segment import Segment
+from embeddedpulsar.storage.segment_cache import SEGMENTS
+from tests.ledger_site import START, LedgerSite, drain, send, values
+
+BODY, HEADER, TRAILER, LENGTH = 60, 20, -4, 0
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[LedgerSite]:
+    """A place for ledgers."""
+    with LedgerSite(tmp_path) as made:
+        yield made
+
+
+def opened(site: LedgerSite, reports: list[DamageReport], **options: int) -> ManagedLedger:
+    """A ledger that collects what it reports."""
+    ledger = site.open(**options)
+    ledger.damage = reports.append
+    return ledger
+
+
+def offset_of(ledger: ManagedLedger, position: Position) -> int:
+    """Where an entry's frame begins."""
+    segment = Segment.open(ledger.directory, position.ledger_id)
+    return segment.index.slot(position.entry_id).offset
+
+
+def overwrite(path: str, offset: int, data: bytes) -> None:
+    """Change bytes of a file in place."""
+    with open(path, "r+b") as file:
+        file.seek(offset)
+        file.write(data)
+
+
+def flip(ledger: ManagedLedger, position: Position, within: int) -> None:
+    """Flip a byte of an entry's frame; counted from its end if negative."""
+    path = log_path(ledger.directory, position.ledger_id)
+    at = offset_of(ledger, position) if within >= 0 else offset_of(ledger, position.next())
+    content = Path(path).read_bytes()
+    overwrite(path, at + within, bytes([content[at + within] ^ 0x41]))
+
+
+@pytest.mark.parametrize("within", [BODY, HEADER, LENGTH])
+@pytest.mark.parametrize("victim", [0, 3, 5, 7, 11])
+def test_a_damaged_frame_is_skipped(site: LedgerSite, victim: int, within: int):
+    """Every other entry is read; the report names the file, the entry, the place; bytes stay."""
+    reports: list[DamageReport] = []
+    ledger = opened(site, reports, max_entries=6)
+    sent = [send(ledger, b"value %d" % n) for n in range(12)]
+    flip(ledger, sent[victim], within)
+    size = os.path.getsize(log_path(ledger.directory, sent[victim].ledger_id))
+    expected = [b"value %d" % n for n in range(12) if n != victim]
+    assert values(ledger) == expected
+    assert values(ledger) == expected  # told once, skipped every time
+    (report,) = reports
+    assert (report.ledger_id, report.first_entry, report.last_entry) == (*sent[victim], sent[victim].entry_id)
+    assert report.offset == offset_of(ledger, sent[victim]) and report.kind == kinds.HOLE
+    assert ledger.statistics().damage_here == 1
+    assert os.path.getsize(log_path(ledger.directory, sent[victim].ledger_id)) == size
+
+
+def test_a_damaged_trailer_harms_nobody(site: LedgerSite):
+    """Trailers are for finding the last frame; readers do not need them."""
+    reports: list[DamageReport] = []
+    ledger = opened(site, reports)
+    sent = [send(ledger, b"%d" % n) for n in range(4)]
+    flip(ledger, sent[1], TRAILER)
+    assert values(ledger) == [b"0", b"1", b"2", b"3"] and not reports
+
+
+def test_starting_at_a_damaged_entry(site: LedgerSite):
+    """A cursor placed on a damaged entry goes on with the next one; the index is not blamed."""
+    reports: list[DamageReport] = []
+    ledger = opened(site, reports)
+    sent = [send(ledger, b"%d" % n) for n in range(9)]
+    flip(ledger, sent[4], HEADER)
+    assert values(ledger, sent[4]) == [b"5", b"6", b"7", b"8"]
+    assert [report.kind for report in reports] == [kinds.HOLE]
+
+
+def test_a_run_of_zeros(site: LedgerSite):
+    """A stretch that never reached the disk costs the entries in it, no more."""
+    reports: list[DamageReport] = []
+    ledger = opened(site, reports)
+    sent = [send(ledger, b"x" * 500 + b"%d" % n) for n in range(100)]
+    start = offset_of(ledger, sent[40])
+    overwrite(log_path(ledger.directory, sent[0].ledger_id), start & -512, bytes(4096))
+    found = values(ledger)
+    assert 90 <= len(found) < 100
+    assert found == [b"x" * 500 + b"%d" % n for n in range(100) if b"x" * 500 + b"%d" % n in found]
+    lost = sum(report.last_entry - report.first_entry + 1 for report in reports)
+    assert lost == 100 - len(found) and len(reports) <= 3
+
+
+def test_damage_at_the_tail_starts_a_new_ledger(site: LedgerSite):
+    """Nothing is appended behind a damaged last frame; what came before and comes after is read."""
+    for within in (BODY, HEADER, LENGTH):
+        reports: list[DamageReport] = []
+        ledger = opened(site, reports)
+        other = opened(site, reports)
+        start = send(ledger, b"good")
+        last = send(ledger, b"bad")
+        flip(ledger, last, within)
+        position = send(other, b"after")
+        if within != BODY:  # the header tells the writer; a damaged body only matters to readers
+            assert position.ledger_id > last.ledger_id
+        assert values(other, start) == [b"good", b"after"]
+        assert reports
+        ledger.close()
+        other.close()
+
+
+def test_a_ghost_in_the_place_of_an_entry(site: LedgerSite):
+    """A frame that verifies but does not chain to the one before it was never acknowledged there."""
+    reports: list[DamageReport] = []
+    ledger = opened(site, reports)
+    first = send(ledger, b"first")
+    second = send(ledger, b"second")
+    send(ledger, b"third")
+    # The same frame as a writer would have built it behind another predecessor.
+    path = log_path(ledger.directory, first.ledger_id)
+    at = offset_of(ledger, second)
+    from embeddedpulsar.format.frame import HEADER_SIZE, read_header, seal
+
+    content = bytearray(Path(path).read_bytes())
+    old = read_header(content, at, len(content))
+    header, _ = seal(
+        old.length,
+        old.prev_crc ^ 1,
+        old.body_crc,
+        old.kind,
+        old.codec,
+        old.flags,
+        old.entry_id,
+        old.publish_time,
+        old.message_count,
+        old.metadata_length,
+    )
+    overwrite(path, at, header[:HEADER_SIZE])
+    assert values(ledger) == [b"first", b"third"]
+    assert "does not follow" in reports[0].reason
+
+
+@pytest.mark.parametrize("state", ["removed", "zeroed", "header", "shifted"])
+def test_a_damaged_index_is_derived_again(site: LedgerSite, state: str):
+    """An index is never needed: it is rebuilt from the frames, and appending goes on."""
+    reports: list[DamageReport] = []
+    ledger = opened(site, reports)
+    sent = [send(ledger, b"%d" % n) for n in range(30)]
+    ledger.close()
+    path = index_path(ledger.directory, sent[0].ledger_id)
+    content = Path(path).read_bytes()
+    if state == "removed":
+        os.unlink(path)
+    elif state == "zeroed":
+        overwrite(path, 4096, bytes(30 * 24))
+    elif state == "header":
+        overwrite(path, 0, b"nonsense")
+    else:
+        overwrite(path, 4096 + 24, content[4096 : 4096 + 29 * 24])
+    ledger = opened(site, reports)
+    assert values(ledger, sent[20]) == [b"%d" % n for n in range(20, 30)]
+    assert ledger.messages_after(sent[9]) == 20
+    assert kinds.INDEX in {report.kind for report in reports}
+    after = send(ledger, b"after")
+    assert values(ledger, sent[29]) == [b"29", b"after"]
+    assert values(ledger) == [b"%d" % n for n in range(30)] + [b"after"]
+    assert ledger.messages_after(sent[9]) == 21
+    assert after.ledger_id > sent[0].ledger_id  # others may still have the old index mapped
+    assert Path(path).read_bytes()[4096 : 4096 + 30 * 24] == content[4096 : 4096 + 30 * 24]
+
+
+@pytest.mark.parametrize("victim", ["log", "both"])
+def test_a_lost_segment(site: LedgerSite, victim: str):
+    """A missing file in the middle is reported with what was in it; the ledgers around it are read."""
+    reports: list[DamageReport] = []
+    ledger = opened(site, reports, max_entries=3)
+    sent = [send(ledger, b"%d" % n) for n in range(12)]
+    lost = sent[4].ledger_id
+    ledger.close()
+    os.unlink(log_path(ledger.directory, lost))
+    if victim == "both":
+        os.unlink(index_path(ledger.directory, lost))
+    ledger = opened(site, reports)
+    assert values(ledger) == [b"%d" % n for n in (0, 1, 2, 6, 7, 8, 9, 10, 11)]
+    assert values(ledger, sent[4]) == [b"%d" % n for n in range(6, 12)]
+    (report,) = reports
+    assert report.kind == kinds.MISSING_SEGMENT
+    assert (report.ledger_id, report.first_entry, report.last_entry) == (lost, 0, 2)
+    assert ledger.messages_after(sent[5]) == 6
+    assert ledger.find_by_publish_time(0) == sent[0]
+
+
+def test_a_segment_with_an_unreadable_header(site: LedgerSite):
+    """Both copies of a header gone: the ledger is skipped, its neighbours are found all the same."""
+    reports: list[DamageReport] = []
+    ledger = opened(site, reports, max_entries=3)
+    sent = [send(ledger, b"%d" % n) for n in range(12)]
+    ledger.close()
+    overwrite(log_path(ledger.directory, sent[4].ledger_id), 0, bytes(1024))
+    ledger = opened(site, reports)
+    assert values(ledger) == [b"%d" % n for n in (0, 1, 2, 6, 7, 8, 9, 10, 11)]
+    assert reports[0].kind == kinds.SEGMENT_HEADER
+    ledger.close()
+    overwrite(log_path(ledger.directory, sent[0].ledger_id), 0, b"broken first copy")
+    ledger = opened(site, [])
+    assert values(ledger)[:3] == [b"0", b"1", b"2"]  # the second copy is enough
+
+
+def test_a_tail_segment_that_is_gone(site: LedgerSite):
+    """Even then appending goes on, in a new ledger."""
+    reports: list[DamageReport] = []
+    ledger = opened(site, reports, max_entries=3)
+    sent = [send(ledger, b"%d" % n) for n in range(5)]
+    ledger.close()
+    for path in (
+        log_path(ledger.directory, sent[-1].ledger_id),
+        index_path(ledger.directory, sent[-1].ledger_id),
+    ):
+        os.unlink(path)
+    ledger = opened(site, reports)
+    assert send(ledger, b"new").ledger_id > sent[-1].ledger_id
+    assert values(ledger) == [b"0", b"1", b"2", b"new"]
+    assert reports
+
+
+def test_a_cut_file(site: LedgerSite):
+    """A closed segment that was made shorter loses its end, not the process that reads it."""
+    reports: list[DamageReport] = []
+    ledger = opened(site, reports, max_entries=6)
+    sent = [send(ledger, b"x" * 2000 + b"%d" % n) for n in range(12)]
+    at = offset_of(ledger, sent[3])
+    ledger.close()
+    SEGMENTS.forget(ledger.directory)
+    os.truncate(log_path(ledger.directory, sent[0].ledger_id), at + 10)
+    ledger = opened(site, reports)
+    found = [int(value[2000:]) for value in values(ledger)]
+    assert found == [0, 1, 2, 6, 7, 8, 9, 10, 11]
+    assert (reports[0].first_entry, reports[0].last_entry) == (3, 5)
+
+
+def test_damage_is_logged_when_nobody_asks(site: LedgerSite, caplog: pytest.LogCaptureFixture):
+    """Without a hook the package's logger tells."""
+    ledger = site.open()
+    position = send(ledger, b"x")
+    send(ledger, b"y")
+    flip(ledger, position, BODY)
+    assert [entry.value(0) for entry in drain(ledger.cursor(START, inclusive=True))] == [b"y"]
+    assert "hole, entries 0 to 0 of ledger" in caplog.text
