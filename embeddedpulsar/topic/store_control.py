@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Final
 
 from embeddedpulsar.exceptions import CorruptionError
@@ -70,7 +71,9 @@ class StoreControl:
         numbers = words[StoreWord.NEXT_CLIENT_NUMBER]
         if numbers:
             words[StoreWord.NEXT_CLIENT_NUMBER] = (numbers // _CLIENT_JUMP + 1) * _CLIENT_JUMP
+        # The file's name too: a file that a power loss takes would give the same ids again.
         self.flush()
+        disk.DISK.fsync_dir(os.path.dirname(self.path))
         header = ControlHeader(KIND_STORE, boot, self._file.device, self._file.inode, 0)
         self._file.view[:CONTROL_HEADER_SIZE] = pack_control_header(header)
         self.flush()
