@@ -65,7 +65,10 @@ class FifoDoorbell:
             uuid = os.urandom(16)
             path = lease.lease_path(clients_dir, uuid)
             os.mkfifo(path, _MODE)
-            reader = os.open(path, _READ_FLAGS)
+            try:
+                reader = os.open(path, _READ_FLAGS)
+            except FileNotFoundError:
+                continue  # a sweeper took it for an orphan between mkfifo and open
             if not stat.S_ISFIFO(os.fstat(reader).st_mode) or not lease.try_hold(reader, path):
                 os.close(reader)  # a sweeper took it for an orphan between mkfifo and flock
                 with contextlib.suppress(FileNotFoundError):

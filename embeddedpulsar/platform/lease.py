@@ -110,7 +110,10 @@ def remove_if_orphan(path: str) -> bool:
             return False
         if not is_same_file(fd, path):
             return False
-        os.unlink(path)
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            return False  # its creator, who could not lock it, was faster
         return True
     finally:
         os.close(fd)

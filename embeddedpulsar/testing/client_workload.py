@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Final
 
@@ -14,6 +15,7 @@ from embeddedpulsar.exceptions import Timeout
 from embeddedpulsar.message import Message
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.platform.clock import sleep
+from embeddedpulsar.storage.check import check_topic
 from embeddedpulsar.testing.storm_pages import ACKNOWLEDGED, ACKNOWLEDGED_UP_TO, ATTACHED, RECEIVED, Receipts
 from embeddedpulsar.testing.storm_payload import Mark, make_payload
 from embeddedpulsar.testing.storm_workload import Role, Stored, sizes
@@ -160,9 +162,12 @@ class ClientWorkload:
         client.close()
 
     def audit(self) -> list[str]:
-        from embeddedpulsar.testing.store_checks import check_store
-
-        return [str(problem) for problem in check_store(self._root)]
+        topics = f"{self._root}/topics"
+        return [
+            str(problem)
+            for name in sorted(os.listdir(topics))
+            for problem in check_topic(f"{topics}/{name}").problems
+        ]
 
 
 def _place(message_id: MessageId) -> tuple[int, int, int]:

@@ -30,6 +30,8 @@ from embeddedpulsar.testing.storm_workload import LedgerWorkload, Role, Workload
 _AIM_SHARE: Final = 0.5
 _AIM_TRIES: Final = 40
 _LONGEST_PAUSE_S: Final = 0.012
+_EARLY_SHARE: Final = 0.25
+_PATIENCE_S: Final = 0.5
 _MOST_UNREAD: Final = 20_000
 _STUCK_AFTER_S: Final = 60.0
 _DRAIN_TIMEOUT_S: Final = 300.0
@@ -48,6 +50,7 @@ class KillStorm:
         self._page = Page(f"{folder}/page")
         self._locks = LockFiles(folder)
         self._pids: dict[int, int] = {}
+        self._born_at: dict[int, int] = {}
         self._kills: Counter[str] = Counter()
         self._inside: Counter[str] = Counter()
         self._moved = (0, perf_counter())
@@ -64,7 +67,7 @@ class KillStorm:
                 if cycle % 50 == 0:
                     self._locks.refresh()
                 sleep(self._rng.uniform(0, _LONGEST_PAUSE_S))
-                self._kill(self._rng.choice(list(self._pids)))
+                self._kill(self._next_victim())
                 if self._has_stuck() or not self.report.is_clean:
                     break
             self._finish()
@@ -80,6 +83,7 @@ class KillStorm:
 
     def _start(self, member: int) -> None:
         life = self._page.next_life(member)
+        self._born_at[member] = self._page.progress(member)
         role = Role(member, life, self._page, self._diary(member), self._may_go_on)
         work = self._workload.produce if member in self._producers else self._workload.consume
         self._pids[member] = self._fork(lambda: work(role), self._name(member))
@@ -97,6 +101,17 @@ class KillStorm:
                 traceback.print_exc(file=file)
         finally:
             os._exit(status)
+
+    def _next_victim(self) -> int:
+        """Mostly one that has got to its work; starting up is only a part of life."""
+        members = list(self._pids)
+        member = self._rng.choice(members)
+        if self._rng.random() < _EARLY_SHARE:
+            return member
+        deadline = perf_counter() + _PATIENCE_S
+        while self._page.progress(member) == self._born_at[member] and perf_counter() < deadline:
+            sleep(0.001)
+        return member
 
     def _kill(self, member: int) -> None:
         pid = self._pids[member]
