@@ -30,7 +30,7 @@ class Acks(Contestant):
 
         prepare.fill(self._root, operations, 10)
         client = Client(self._root)
-        consumer = client.subscribe(
+        consumer: Any = client.subscribe(
             prepare.TOPIC, "acks", initial_position=InitialPosition.Earliest, receiver_queue_size=1000
         )
         ids: list[Any] = [consumer.receive(timeout_millis=10_000).message_id() for _ in range(operations)]

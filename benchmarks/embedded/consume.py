@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from benchmarks.actors import Pair, Receiver, Sender
 from benchmarks.contest import PROCESS
@@ -28,8 +29,8 @@ class EmbeddedSender(Sender):
         from embeddedpulsar import Client
 
         self._client = Client(root)
-        self._one = self._client.create_producer(TOPIC)
-        self._many = self._client.create_producer(
+        self._one: Any = self._client.create_producer(TOPIC)
+        self._many: Any = self._client.create_producer(
             TOPIC, batching_enabled=True, block_if_queue_full=True, max_pending_messages=10_000
         )
 
@@ -52,7 +53,7 @@ class EmbeddedReceiver(Receiver):
 
         self._timeout = Timeout
         self._client = Client(root)
-        self._consumer = self._client.subscribe(TOPIC, "bench")
+        self._consumer: Any = self._client.subscribe(TOPIC, "bench")
 
     def receive_one(self) -> bytes:
         message = self._consumer.receive()

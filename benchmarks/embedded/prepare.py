@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 TOPIC = "prepared"
 
@@ -13,7 +14,7 @@ def fill(root: Path, messages: int, size: int, batch: int = 1000) -> None:
     from embeddedpulsar import Client
 
     client = Client(root)
-    producer = client.create_producer(
+    producer: Any = client.create_producer(
         TOPIC, batching_enabled=batch > 1, batching_max_messages=max(2, batch), max_pending_messages=0
     )
     noise = os.urandom(size * 1000)

@@ -33,7 +33,7 @@ class ReadAll(Contestant):
         left = operations
         while left:
             count = min(left, self._messages)
-            reader = client.create_reader(prepare.TOPIC, MessageId.earliest)
+            reader: Any = client.create_reader(prepare.TOPIC, MessageId.earliest)
             seconds += _read(reader, count)
             reader.close()
             left -= count
@@ -70,7 +70,7 @@ class OpenLarge(Contestant):
 
         begun = time.perf_counter()
         client = Client(self._root)
-        reader = client.create_reader(prepare.TOPIC, MessageId.latest)
+        reader: Any = client.create_reader(prepare.TOPIC, MessageId.latest)
         more = reader.has_message_available()
         seconds = time.perf_counter() - begun
         assert not more

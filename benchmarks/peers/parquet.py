@@ -1,0 +1,71 @@
+"""The same payloads in an uncompressed Parquet file: what a finished, sorted-out file costs to read."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.contest import READ_ONLY, Contestant
+from benchmarks.peers.spark_session import session
+
+
+def write(path: Path, messages: int, size: int) -> None:
+    """Write `messages` random payloads of `size` bytes as column `value`."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    noise = os.urandom(size * 1000)
+    batch = pa.record_batch(
+        {"value": pa.array([noise[i * size : (i + 1) * size] for i in range(1000)], pa.binary())}
+    )
+    with pq.ParquetWriter(path, batch.schema, compression="none", use_dictionary=False) as writer:
+        for _ in range(messages // 1000):
+            writer.write_table(pa.Table.from_batches([batch] * 1))
+
+
+class ReadTable(Contestant):
+    """pyarrow.parquet.read_table."""
+
+    key = "parquet"
+    name = "Parquet, pyarrow.parquet.read_table"
+    survives = READ_ONLY
+
+    def __init__(self, messages: int, size: int) -> None:
+        super().__init__()
+        self._messages, self._size = messages, size
+
+    def start(self, place: Path) -> None:
+        self._path = place / "values.parquet"
+        write(self._path, self._messages, self._size)
+
+    def run(self, operations: int) -> float:
+        import pyarrow.compute as pc
+        import pyarrow.parquet as pq
+
+        begun = time.perf_counter()
+        total = pc.sum(pc.binary_length(pq.read_table(self._path).column("value"))).as_py()
+        seconds = time.perf_counter() - begun
+        assert total == operations * self._size
+        return seconds
+
+
+class SparkScan(ReadTable):
+    """spark.read.parquet, and the same sum."""
+
+    name = "Parquet, spark.read.parquet"
+
+    def start(self, place: Path) -> None:
+        self._spark: Any = session()
+        super().start(place)
+
+    def run(self, operations: int) -> float:
+        from pyspark.sql import functions
+
+        begun = time.perf_counter()
+        frame = self._spark.read.parquet(os.fspath(self._path))
+        ((total,),) = frame.select(functions.sum(functions.length("value"))).collect()
+        seconds = time.perf_counter() - begun
+        assert total == operations * self._size
+        return seconds
