@@ -32,9 +32,11 @@ class AckGroupingTracker:
     a byte is one atomic step; whoever sets the last one takes the batch out of `open`, which only one thread
     can.
 
-    Invariants: `done` is the same list for life; acknowledging appends to it without a lock and `flush` takes
-    from its front, after the subscription has them, so a failure loses none. Acknowledgements not written
-    when the process dies come back as redeliveries, as in Pulsar.
+    Invariants: everything collected belongs to one epoch of the subscription, which is written with it: if
+    the subscription was moved meanwhile, it is dropped there. `done` is the same list for life; acknowledging
+    appends to it without a lock and `flush` takes from its front, after the subscription has them, so a
+    failure loses none. Acknowledgements not written when the process dies come back as redeliveries, as in
+    Pulsar.
 
     Attributes:
         quick: whether `Consumer.acknowledge` may take its fast path.
@@ -45,6 +47,7 @@ class AckGroupingTracker:
         "_arm",
         "_attachment",
         "_cumulative",
+        "_epoch",
         "_group_time_s",
         "_index_acks",
         "_log",
@@ -72,6 +75,7 @@ class AckGroupingTracker:
         self.quick = not index_acks and group_time_ms > 0
         self.on_done: Callable[[Position], object] | None = None
         self._attachment = attachment
+        self._epoch = attachment.epoch
         self._group_time_s = group_time_ms / 1000
         self._index_acks = index_acks
         self._partial: dict[Position, bytearray] = {}
@@ -194,13 +198,13 @@ class AckGroupingTracker:
             pending = self._cumulative
             if pending is not None:
                 ledger, entry, index, size = pending
-                self._attachment.acknowledge_cumulative(ledger, entry, index, size)
+                self._attachment.acknowledge_cumulative(ledger, entry, index, size, epoch=self._epoch)
                 if self._cumulative is pending:
                     self._cumulative = None
             count = len(self.done)
             partial = {position: bytes(flags) for position, flags in self._partial.copy().items()}
             if count or partial:
-                self._attachment.acknowledge(self.done[:count], _bitsets(partial))
+                self._attachment.acknowledge(self.done[:count], _bitsets(partial), epoch=self._epoch)
                 del self.done[:count]
                 for position, flags in partial.items():
                     if bytes(self._partial.get(position, b"")) == flags:
@@ -209,9 +213,20 @@ class AckGroupingTracker:
             self.lock.release()
 
     def reset(self) -> None:
-        """Forget the batches that were delivered: they will be fetched anew."""
+        """The batches that were delivered will be fetched anew."""
         self.open.clear()
         self._partial.clear()
+
+    def begin_epoch(self) -> None:
+        """The subscription was moved: what was collected before is void."""
+        try:
+            self.lock.acquire()
+            self.reset()
+            del self.done[: len(self.done)]
+            self._cumulative = None
+            self._epoch = self._attachment.epoch
+        finally:
+            self.lock.release()
 
     def close(self) -> None:
         """Send every later acknowledgement to the slow path."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from embeddedpulsar.client.message_options import NO_OPTIONS, SEQUENCE_ID, make_content, transposed
-from embeddedpulsar.client.outgoing import Outgoing
+from embeddedpulsar.client.outgoing import Outgoing, SendCallback
 from embeddedpulsar.exceptions import MessageTooBig
 from embeddedpulsar.format.entry import ProducerPrefix, encode, encode_plain
 
@@ -194,7 +194,7 @@ def too_big(what: str, size: int, limit: int) -> MessageTooBig:
 
 
 def _if_any(callbacks: list[SendCallback | None]) -> list[SendCallback | None] | None:
-    """The callbacks, or None if there is none. (A callable may well be false: an empty list with a method.)"""
+    """The callbacks, or None if there is none. (A callable may be false: an empty list with a method.)"""
     return None if callbacks.count(None) == len(callbacks) else callbacks
 
 

@@ -69,16 +69,11 @@ class Client:
         concurrent_lookup_requests: accepted; topics are looked up in the directory.
         log_conf_file_path: accepted; it would configure the logging of a C++ library.
         stats_interval_in_seconds: accepted; nothing is printed.
-        use_tls: accepted, as are all ``tls_`` options; there is no connection.
-        tls_trust_certs_file_path: see ``use_tls``.
-        tls_allow_insecure_connection: see ``use_tls``.
-        tls_validate_hostname: see ``use_tls``.
+        use_tls: accepted, as are all options that begin with ``tls_``; there is no connection.
         logger: a ``logging.Logger``, `ConsoleLogger` or `FileLogger`; default is the logger
             ``embeddedpulsar``.
         connection_timeout_ms: accepted; there is no connection.
         listener_name: accepted; there are no advertised listeners.
-        tls_private_key_file_path: see ``use_tls``.
-        tls_certificate_file_path: see ``use_tls``.
         durability: what a finished send has survived, unless the producer says otherwise: ``process``, the
             death of every process; ``interval``, also a power failure, except for the last
             ``durability_interval_ms``; ``flush``, also a power failure.
@@ -124,8 +119,7 @@ class Client:
         durability_interval_ms: int = 1000,
         allow_network_fs: bool = False,
     ) -> None:
-        options = _given(locals(), "service_url", "durability", "durability_interval_ms", "allow_network_fs")
-        config = client_config(service_url, options, durability, durability_interval_ms, allow_network_fs)
+        config = client_config(_given(locals()))
         self._logger = logger
         self._core = ClientCore(config, ClientLog(logger))
 
@@ -177,11 +171,11 @@ class Client:
             chunking_enabled: not built.
             message_routing_mode: accepted: with one partition, round robin and single partition are the same.
             lazy_start_partitioned_producers: accepted; a topic has one partition.
-            properties: of the producer, str to str.
+            properties: checked; nothing shows them yet.
             batching_type: ``KeyBased`` makes one entry per key, which keeps Key_Shared consumers in order.
-            encryption_key: not built.
-            crypto_key_reader: not built.
-            access_mode: not built, but for ``Shared``.
+            encryption_key, crypto_key_reader: not built.
+            access_mode: ``Exclusive`` takes the topic alone or fails, ``WaitForExclusive`` waits for it,
+                without a time limit, ``ExclusiveWithFencing`` throws the others out.
             message_router: not built.
             durability: level of this producer instead of the client's. Not in ``pulsar-client``.
 
@@ -189,7 +183,8 @@ class Client:
             ValueError: a wrong type or value.
             NotImplementedError: an option whose feature is not built is set.
             InvalidTopicName, TopicNotFound: see there.
-            ProducerBusy: a producer of that name is connected.
+            ProducerBusy: a producer of that name is connected, or one that has the topic alone.
+            ProducerFenced: the topic is not to be had alone.
             AlreadyClosed: the client is closed.
         """
         config = producer_config(_given(locals()))
@@ -249,21 +244,16 @@ class Client:
                 either.
             negative_ack_redelivery_delay_ms: delay of `Consumer.negative_acknowledge`; at least 100 is used.
             is_read_compacted: not built.
-            properties: of the consumer, str to str.
+            properties: checked; nothing shows them yet.
             pattern_auto_discovery_period: not built.
             initial_position: where a new subscription starts: behind the last message, or at the first.
-            crypto_key_reader: not built.
-            replicate_subscription_state_enabled: not built.
-            max_pending_chunked_message: not built.
-            auto_ack_oldest_chunked_message_on_queue_full: not built.
+            crypto_key_reader, replicate_subscription_state_enabled, max_pending_chunked_message,
+                auto_ack_oldest_chunked_message_on_queue_full: not built.
             start_message_id_inclusive: `Consumer.seek` to an id delivers that message too.
             batch_receive_policy: limits of `Consumer.batch_receive`; default 10 MiB and 100 ms.
-            key_shared_policy: not built.
             batch_index_ack_enabled: acknowledge messages of a batch one by one, so that only the rest comes
                 again.
-            regex_subscription_mode: not built.
-            dead_letter_policy: not built.
-            crypto_failure_action: not built.
+            key_shared_policy, regex_subscription_mode, dead_letter_policy, crypto_failure_action: not built.
             ack_group_time_ms: how long acknowledgements are collected before they are written; 0 writes each
                 at once. Not in ``pulsar-client``.
 
@@ -342,7 +332,8 @@ class Client:
             AlreadyClosed: the client is closed.
 
         Example:
-            >>> client.get_topic_partitions("orders")
+            >>> with Client("memory://") as client:
+            ...     client.get_topic_partitions("orders")
             ['persistent://public/default/orders']
         """
         check_type(str, topic, "topic")
@@ -354,7 +345,7 @@ class Client:
         return ServiceInfo(self._core.config.url.text)
 
     def shutdown(self) -> None:
-        """Close the client at once if it is open; unlike `close`, this may be repeated."""
+        """Close the client if it is open; unlike `close`, this may be repeated."""
         if not self._core.is_closed:
             self.close()
 
@@ -394,8 +385,8 @@ class Client:
         return f"<Client {self._core.config.url.text}{' closed' if self._core.is_closed else ''}>"
 
 
-def _given(arguments: dict[str, Any], *without: str) -> dict[str, Any]:
-    return {name: value for name, value in arguments.items() if name not in ("self", *without)}
+def _given(arguments: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in arguments.items() if name != "self"}
 
 
 def _rebuild(url: str, logger: Any, rest: tuple[Any, ...]) -> Client:

@@ -31,22 +31,14 @@ class ClientConfig(NamedTuple):
     listener_threads: int = 1
 
 
-def client_config(
-    service_url: Any, options: dict[str, Any], durability: str, interval_ms: int, allow_network_fs: bool
-) -> ClientConfig:
-    """Check every argument of `Client` in the order ``pulsar-client`` does.
-
-    Args:
-        service_url: the first argument.
-        options: the arguments ``pulsar-client`` has too, by name.
-        durability: ours.
-        interval_ms: ours.
-        allow_network_fs: ours.
+def client_config(options: dict[str, Any]) -> ClientConfig:
+    """Check the arguments of `Client`, given by name, in the order ``pulsar-client`` does.
 
     Raises:
         ValueError: a wrong type or value.
         NotImplementedError: addresses of clusters.
     """
+    service_url = options["service_url"]
     if isinstance(service_url, AutoClusterFailover | ServiceInfoProvider):
         raise NotImplementedError(
             f"{type(service_url).__name__} switches between clusters; this client opens one directory: "
@@ -64,13 +56,17 @@ def client_config(
         check_type(bool, options[name], name)
     for name in _TEXTS:
         check_type_or_none(str, options[name], name)
+    durability, interval_ms = options["durability"], options["durability_interval_ms"]
     check_durability(durability)
     check_type(int, interval_ms, "durability_interval_ms")
     check_range(interval_ms, "durability_interval_ms", 1, _DAY_MS)
-    check_type(bool, allow_network_fs, "allow_network_fs")
-    threads = options["message_listener_threads"]
+    check_type(bool, options["allow_network_fs"], "allow_network_fs")
     return ClientConfig(
-        ServiceUrl.parse(service_url), durability, interval_ms, allow_network_fs, max(1, threads)
+        ServiceUrl.parse(service_url),
+        durability,
+        interval_ms,
+        options["allow_network_fs"],
+        max(1, options["message_listener_threads"]),
     )
 
 

@@ -32,12 +32,13 @@ class Consumer(Generic[T]):
     Used with ``with``, the consumer is closed at the end. As an iterator it receives until it is closed.
 
     Example:
-        >>> consumer = client.subscribe("orders", "billing", initial_position=InitialPosition.Earliest)
-        >>> _ = client.create_producer("orders").send(b"order 1")
-        >>> message = consumer.receive()
-        >>> message.data()
-        b'order 1'
-        >>> consumer.acknowledge(message)
+        >>> from embeddedpulsar import Client
+        >>> with Client("memory://") as client, client.subscribe("orders", "billing") as consumer:
+        ...     message_id = client.create_producer("orders").send(b"order 1")
+        ...     message = consumer.receive()
+        ...     consumer.acknowledge(message)
+        ...     message.data(), message.message_id() == message_id
+        (b'order 1', True)
     """
 
     def __init__(self, core: ConsumerCore) -> None:
@@ -80,7 +81,9 @@ class Consumer(Generic[T]):
             Interrupted: Ctrl-C; also a ``KeyboardInterrupt``.
 
         Example:
-            >>> client.subscribe("empty", "s").receive(timeout_millis=1)
+            >>> from embeddedpulsar import Client
+            >>> with Client("memory://") as client:
+            ...     client.subscribe("empty", "s").receive(timeout_millis=1)
             Traceback (most recent call last):
             embeddedpulsar.exceptions.Timeout: Pulsar error: TimeOut: no message within 1 ms
         """
@@ -146,24 +149,26 @@ class Consumer(Generic[T]):
             TypeError: neither a message nor an id.
 
         Example:
-            >>> consumer = client.subscribe("orders", "billing")
-            >>> consumer.acknowledge(MessageId(-1, 7, 0))
+            >>> from embeddedpulsar import Client
+            >>> with Client("memory://") as client, client.subscribe("orders", "billing") as consumer:
+            ...     message_id = client.create_producer("orders").send(b"order 1")
+            ...     consumer.acknowledge(message_id)
         """
         acks = self._acks
         if message.__class__ is Message and acks.quick:
             # Hot: 0.15 us. Every step is atomic; whoever takes the batch out of `open` acknowledges the
             # entry.
-            entry = message._entry  # type: ignore[union-attr]
+            entry = message._entry
             flags = entry.acked  # type: ignore[attr-defined]
             if flags is not None:
-                flags[message._index] = 1  # type: ignore[union-attr]
+                flags[message._index] = 1
                 if not flags[-1] or 0 in flags:
                     return
-                position = (entry.ledger_id, entry.entry_id)  # type: ignore[union-attr]
+                position = (entry.ledger_id, entry.entry_id)
                 if acks.open.pop(position, None) is None:
                     return
-            elif entry.count == 1:  # type: ignore[union-attr]
-                position = (entry.ledger_id, entry.entry_id)  # type: ignore[union-attr]
+            elif entry.count == 1:
+                position = (entry.ledger_id, entry.entry_id)
             else:
                 self._acknowledge_slowly(message)  # it came from a reader, which keeps no account
                 return
@@ -259,10 +264,12 @@ class Consumer(Generic[T]):
             AlreadyClosed: the consumer is closed.
 
         Example:
-            >>> consumer = client.subscribe("events", "s")
-            >>> ids = [client.create_producer("events").send(b"%d" % i) for i in range(3)]
-            >>> consumer.seek(ids[0])
-            >>> consumer.receive().data()
+            >>> from embeddedpulsar import Client
+            >>> with Client("memory://") as client, client.subscribe("events", "s") as consumer:
+            ...     producer = client.create_producer("events")
+            ...     ids = [producer.send(b"%d" % i) for i in range(3)]
+            ...     consumer.seek(ids[0])
+            ...     consumer.receive().data()
             b'1'
         """
         with interrupts.translated:

@@ -65,6 +65,7 @@ class ConsumerCore:
             self.take = self._take_tracked
             self.acks.quick = False
         self.acks.on_done = self._note_done
+        session.attachment.on_rewound = self._on_moved
         self.batches = BatchReceiver(
             self.delivery,
             self.take,
@@ -149,15 +150,20 @@ class ConsumerCore:
             self.delivery.check_open()
             if isinstance(target, int):
                 attachment.seek_time(target)
-                self._start_over()
+                self._on_moved()
             else:
                 position, inclusive, first = resolve(self.session.ledger, target, self.config.start_inclusive)
                 attachment.seek(position, inclusive)
-                self._start_over()
+                self._on_moved()
                 queue.start_within(position.ledger_id, position.entry_id, first)
         finally:
             queue.lock.release()
         self.session.client.wake()
+
+    def _on_moved(self) -> None:
+        """The subscription was moved, by this consumer or (told while it fetches) by somebody else."""
+        self.acks.begin_epoch()
+        self._start_over()
 
     def _start_over(self) -> None:
         self.queue.clear()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from embeddedpulsar.client.arguments import check_type
 from embeddedpulsar.client.message_options import DELIVER_AT, NULL_VALUE, Options, check_options
+from embeddedpulsar.client.publisher import JOURNAL
 from embeddedpulsar.exceptions import AlreadyClosed, PulsarException
 from embeddedpulsar.format.entry import encode_single
 from embeddedpulsar.message_id import MessageId, make
@@ -106,9 +107,11 @@ class Producer(Generic[T]):
             Interrupted: Ctrl-C; whether the message was stored is not known.
 
         Example:
-            >>> producer = client.create_producer("orders")
-            >>> producer.send(b"one", partition_key="customer-7", properties={"kind": "new"}) >
-            MessageId.earliest True
+            >>> from embeddedpulsar import Client
+            >>> with Client("memory://") as client:
+            ...     producer = client.create_producer("orders")
+            ...     producer.send(b"one", partition_key="customer-7", properties={"kind": "new"}).entry_id()
+            0
         """
         if (
             properties is None
@@ -123,16 +126,17 @@ class Producer(Generic[T]):
             and content.__class__ is bytes
         ):
             publisher = self._publisher
-            if len(content) <= publisher.single_max:  # type: ignore[arg-type]
+            if len(content) <= publisher.single_max:
                 lock = publisher.lock
                 try:
                     lock.acquire()
+                    if publisher.words[JOURNAL] != publisher.checked:
+                        publisher.check_connected()
                     # The id is taken first: after an interrupt it must not serve a second, different message.
                     following = publisher.next_sequence_id
                     publisher.next_sequence_id = following + 1
-                    ledger, entry, _ = publisher.append(
-                        encode_single(content, following, publisher.prefix),  # type: ignore[arg-type]
-                        publisher.durability,
+                    ledger, entry, _, _ = publisher.append_nowait(
+                        encode_single(content, following, publisher.prefix)
                     )
                     publisher.last_sequence_id = following
                 except KeyboardInterrupt as error:
@@ -188,11 +192,12 @@ class Producer(Generic[T]):
             AlreadyClosed: the producer is closed, and there is no callback to tell.
 
         Example:
-            >>> producer = client.create_producer("clicks", batching_enabled=True)
-            >>> for i in range(3):
-            ...     producer.send_async(b"%d" % i, lambda result, message_id: print(result,
-            message_id.batch_index()))
-            >>> producer.flush()
+            >>> from embeddedpulsar import Client
+            >>> with Client("memory://") as client:
+            ...     producer = client.create_producer("clicks", batching_enabled=True)
+            ...     for i in range(3):
+            ...         producer.send_async(b"%d" % i, lambda result, sent: print(result, sent.batch_index()))
+            ...     producer.flush()
             Result.Ok 0
             Result.Ok 1
             Result.Ok 2

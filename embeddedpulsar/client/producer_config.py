@@ -41,6 +41,7 @@ class ProducerConfig(NamedTuple):
     batching_max_delay_ms: int = 10
     key_based: bool = False
     properties: dict[str, str] | None = None
+    access_mode: ProducerAccessMode = ProducerAccessMode.Shared
     durability: str | None = None
 
 
@@ -69,6 +70,7 @@ def producer_config(options: dict[str, Any]) -> ProducerConfig:
         batching_max_delay_ms=options["batching_max_publish_delay_ms"],
         key_based=options["batching_type"] == BatchingType.KeyBased,
         properties=options["properties"],
+        access_mode=options["access_mode"],
         durability=options["durability"],
     )
 
@@ -122,8 +124,6 @@ def _refuse_unbuilt(options: dict[str, Any]) -> None:
     refuse_unbuilt(options["message_router"] is not None, "message_router", "partitioned topics")
     refuse_unbuilt(options["encryption_key"], "encryption_key", "end-to-end encryption")
     refuse_unbuilt(options["crypto_key_reader"], "crypto_key_reader", "end-to-end encryption")
-    mode = options["access_mode"]
-    refuse_unbuilt(mode != ProducerAccessMode.Shared, f"access_mode={mode.name}", "exclusive producers")
 
 
 _TYPES: tuple[tuple[str, type[Any]], ...] = (

@@ -53,10 +53,21 @@ class ProducerSession:
         """Register with the topic under ``name``, or under one the topic makes.
 
         Raises:
-            ProducerBusy: a producer of that name is connected.
+            ProducerBusy, ProducerFenced, TopicTerminated: see `Topic.attach_producer`.
         """
-        self._registration = self._topic.attach_producer(name)
+        self._registration = self._topic.attach_producer(
+            name, access_mode=self.config.access_mode, durability=self.durability
+        )
         return self._registration
+
+    def check_connected(self) -> None:
+        """Make sure that no other producer took the topic.
+
+        Raises:
+            ProducerFenced: one did.
+        """
+        if self._registration is not None:
+            self._topic.check_producer(self._registration)
 
     def detach(self) -> None:
         """Leave the topic."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar.client.batch_container import BatchContainer, BatchEncoder, Item, too_big
 from embeddedpulsar.client.completions import Completions
@@ -15,6 +15,7 @@ from embeddedpulsar.client.message_options import (
 )
 from embeddedpulsar.client.outgoing import Outgoing, PlainWaiter, SendCallback
 from embeddedpulsar.exceptions import AlreadyClosed, ProducerQueueIsFull, PulsarException
+from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.format.entry import ProducerPrefix, encode, encode_single
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform import fork, threads
@@ -22,6 +23,9 @@ from embeddedpulsar.platform import fork, threads
 if TYPE_CHECKING:
     from embeddedpulsar.client.producer_config import ProducerConfig
     from embeddedpulsar.client.producer_session import ProducerSession
+
+
+JOURNAL: Final = TopicWord.JOURNAL
 
 
 class Publisher:
@@ -38,6 +42,8 @@ class Publisher:
     After a fork the child's copy is empty and stale; its first use attaches a producer under a fresh name.
 
     Attributes:
+        words: of the topic; one of them changes when producers come or go.
+        checked: what that word was when this producer was last found connected.
         single_max: largest payload the fast path of an unbatched send may take; -1 to come to the slow path.
         completions: what follows an append.
     """
@@ -65,7 +71,9 @@ class Publisher:
             initial_sequence_id = registration.last_sequence_id
         self.name: str = registration.name
         self.prefix = ProducerPrefix(registration.name, registration.epoch)
-        self.append = session.ledger.append
+        self.append_nowait = session.ledger.append_nowait
+        self.words = session.ledger.words
+        self.checked = -1
         self.durability = session.durability
         self.next_sequence_id = initial_sequence_id + 1
         self.last_sequence_id = registration.last_sequence_id
@@ -73,12 +81,8 @@ class Publisher:
         self._last_position: Position | None = session.ledger.last_position()
         config = self.config
         self._encoder = BatchEncoder(self.prefix, config.compression, config.key_based, self.max_size)
-        if not (
-            config.batching
-            or config.compression
-            or self.completions.waits_for_disk
-            or not session.takes_bytes
-        ):
+        plain = session.takes_bytes and not config.batching and not config.compression
+        if plain and self.durability == "process":
             self.single_max = self.max_size - self.prefix.metadata_length - 16
         if self.completions.waits_for_disk or not config.batching or not config.batching_max_delay_ms:
             self.box.slow_only()
@@ -214,11 +218,13 @@ class Publisher:
         """Append one entry. Under the lock."""
         if out.error is None and out.encoded is not None:
             try:
+                if self.words[JOURNAL] != self.checked:
+                    self.check_connected()
                 out.attempted = True
                 if self.completions.waits_for_disk:
                     ledger, entry, _, out.end_word = self._session.ledger.append_nowait(out.encoded)
                 else:
-                    ledger, entry, _ = self.append(out.encoded, self.durability)
+                    ledger, entry, _ = self._session.ledger.append(out.encoded, self.durability)
             except Exception as error:  # noqa: BLE001 - told to whoever sent the messages
                 out.error = error
             else:
@@ -302,6 +308,12 @@ class Publisher:
             self._session.revive()
             self._attach(None, None)
             self._stale = False
+
+    def check_connected(self) -> None:
+        """Producers came or went since the last look: make sure that this one was not fenced out."""
+        word = self.words[JOURNAL]
+        self._session.check_connected()
+        self.checked = word
 
     def close(self) -> None:
         """Fail what waits with AlreadyClosed and leave the topic. What was published stays."""

@@ -42,10 +42,11 @@ class Reader(Generic[T]):
     topic.
 
     Example:
-        >>> producer = client.create_producer("log")
-        >>> ids = [producer.send(b"line %d" % i) for i in range(3)]
-        >>> with client.create_reader("log", ids[0]) as reader:
-        ...     [message.data() for message in reader]
+        >>> from embeddedpulsar import Client
+        >>> with Client("memory://") as client:
+        ...     producer = client.create_producer("log")
+        ...     ids = [producer.send(b"line %d" % i) for i in range(3)]
+        ...     [message.data() for message in client.create_reader("log", ids[0])]
         [b'line 1', b'line 2']
     """
 

@@ -9,6 +9,8 @@ from embeddedpulsar.client.client_log import ClientLog
 from embeddedpulsar.client.producer import Producer
 from embeddedpulsar.client.producer_config import ProducerConfig
 from embeddedpulsar.client.publisher import Publisher
+from embeddedpulsar.exceptions import ProducerFenced
+from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.format.entry import EncodedEntry, EntryView, decode
 from embeddedpulsar.format.frame import FrameHeader
 from embeddedpulsar.managed_ledger.position import Position
@@ -36,6 +38,7 @@ class FakeLedger:
         self.fail: BaseException | None = None
         self.fail_after_storing: BaseException | None = None
         self.synced = 0
+        self.words = {TopicWord.JOURNAL: 0}
 
     @property
     def tail(self) -> int:
@@ -53,7 +56,7 @@ class FakeLedger:
         return 7, len(self.views) - 1, len(self.views) + 999
 
     def append_nowait(self, e: EncodedEntry) -> tuple[int, int, int, int]:
-        return *self.append(e, "nowait"), self.tail
+        return *self.append(e, "process"), self.tail
 
     def wait_durable(self, end_word: int) -> None:
         failure, self.fail = self.fail, None
@@ -111,12 +114,17 @@ class FakeSession:
         self.log = ClientLog()
         self.names: list[str | None] = []
         self.detached = 0
+        self.fenced = False
         self.revived = 0
         self.abandoned: list[Publisher] = []
 
     def attach(self, name: str | None) -> Any:
         self.names.append(name)
         return SimpleNamespace(name=name or f"standalone-0-{len(self.names)}", epoch=0, last_sequence_id=-1)
+
+    def check_connected(self) -> None:
+        if self.fenced:
+            raise ProducerFenced("another has the topic")
 
     def detach(self) -> None:
         self.detached += 1

@@ -23,9 +23,10 @@ def defaults() -> dict[str, object]:
     return {p.name: p.default for p in parameters if p.name not in ("self", "service_url", "logger")}
 
 
-def config(url: object = "/srv/data", durability="process", interval_ms=1000, network=False, **options):
+def config(url: object = "/srv/data", **options):
     """The config for some options."""
-    return client_config(url, defaults() | options, durability, interval_ms, network)
+    ours = {"durability": "process", "durability_interval_ms": 1000, "allow_network_fs": False}
+    return client_config(defaults() | ours | {"service_url": url} | options)
 
 
 def test_defaults():
@@ -97,7 +98,12 @@ def test_durability_levels(durability):
 
 def test_wrong_values_of_our_own_options():
     """Options pulsar-client does not have are checked as well."""
-    for wrong in ({"durability": "disk"}, {"interval_ms": 0}, {"interval_ms": "x"}, {"network": 1}):
+    for wrong in (
+        {"durability": "disk"},
+        {"durability_interval_ms": 0},
+        {"durability_interval_ms": "x"},
+        {"allow_network_fs": 1},
+    ):
         with pytest.raises(ValueError, match="Argument"):
             config(**wrong)
 

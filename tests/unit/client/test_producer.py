@@ -10,6 +10,7 @@ import pytest
 from embeddedpulsar import exceptions
 from embeddedpulsar.client.producer import Producer
 from embeddedpulsar.enums import Result
+from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.schema import StringSchema
 from tests.unit.client.fakes import FakeSession, make_producer
@@ -222,7 +223,7 @@ def test_the_delay_timer_stores_what_waits():
 
 
 def test_the_timer_spares_a_young_batch():
-    """A batch begun after a flush does not go out with the timer of the one before, nor later than its delay."""
+    """A batch begun after a flush does not go out with the timer before it, nor later than its delay."""
     producer, session, ledger = make_producer(batching=True, batching_max_messages=2)
     producer.send_async(b"a", None)
     session.clock.advance(0.008)
@@ -415,10 +416,9 @@ def test_an_interrupted_batch_of_several_entries_goes_on_where_it_stopped():
             ledger.fail_after_storing = KeyboardInterrupt()
         return original(e, durability)
 
-    ledger.append = producer._publisher.append = interrupt_second
+    ledger.append = interrupt_second
     with pytest.raises(exceptions.Interrupted):
         producer.flush()
-    producer._publisher.append = original
     producer.flush()
     assert ledger.values() == [[b"a"], [b"b"], [b"c"]]
 
@@ -431,6 +431,22 @@ def test_an_interrupted_send_uses_its_sequence_id_up():
         producer.send(b"a")
     producer.send(b"b")
     assert ledger.views[0].first_sequence_id == 1
+
+
+def test_a_fenced_producer_cannot_send():
+    """When producers came or went, a producer looks whether it still has its place; if not, sends fail."""
+    producer, session, ledger = make_producer()
+    producer.send(b"a")
+    session.fenced = True
+    producer.send(b"b")  # nothing says that anything changed
+    ledger.words[TopicWord.JOURNAL] = 1
+    calls = Calls()
+    with pytest.raises(exceptions.ProducerFenced):
+        producer.send(b"c")
+    producer.send_async(b"c", calls)
+    producer.flush()
+    assert [result for result, _ in calls] == [Result.ProducerFenced]
+    assert ledger.values() == [[b"a"], [b"b"]]
 
 
 # -- life ---------------------------------
@@ -477,9 +493,14 @@ def test_with_flushes_unless_an_exception_leaves_it():
         producer.send_async(b"a", None)
     assert ledger.values() == [[b"a"]]
     producer, _, ledger = make_producer(batching=True)
-    with pytest.raises(KeyError), producer:
-        producer.send_async(b"a", None)
-        raise KeyError
+
+    def leave_by_an_exception() -> None:
+        with producer:
+            producer.send_async(b"a", None)
+            producer.send(5)
+
+    with pytest.raises(TypeError):
+        leave_by_an_exception()
     assert ledger.values() == []
     assert not producer.is_connected()
 

@@ -98,8 +98,6 @@ def test_batching_excludes_chunking(theirs):
         ({"message_router": lambda message, count: 0}, "partitioned topics"),
         ({"encryption_key": "k"}, "encryption"),
         ({"crypto_key_reader": embeddedpulsar.CryptoKeyReader("a", "b")}, "encryption"),
-        ({"access_mode": ProducerAccessMode.Exclusive}, "exclusive producers"),
-        ({"access_mode": ProducerAccessMode.WaitForExclusive}, "exclusive producers"),
     ],
 )
 def test_features_to_come_are_named(options, feature):
@@ -133,12 +131,14 @@ def test_values_arrive():
         batching_enabled=True,
         batching_type=BatchingType.KeyBased,
         properties={"a": "b"},
+        access_mode=ProducerAccessMode.Exclusive,
         durability="flush",
     )
     assert (made.name, made.initial_sequence_id, made.compression) == ("p", 7, 2)
     assert made.batching
     assert made.key_based
     assert (made.properties, made.durability) == ({"a": "b"}, "flush")
+    assert made.access_mode is ProducerAccessMode.Exclusive
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""What Pulsar promises, promise by promise."""

@@ -1,0 +1,75 @@
+"""A client on a store of its own, and short words for what the tests do all the time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from embeddedpulsar import Client, Consumer, InitialPosition, Producer, Timeout
+
+
+@pytest.fixture
+def store_path(tmp_path: Path) -> Path:
+    """The directory of the store."""
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def client(store_path: Path) -> Iterator[Client]:
+    """A client that is closed at the end, unless the test did so."""
+    made = Client(store_path)
+    yield made
+    made.shutdown()
+
+
+class Topic:
+    """One topic, as a test uses it."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.name = "topic"
+
+    def producer(self, **options: Any) -> Producer[Any]:
+        """A producer with some options."""
+        return self.client.create_producer(self.name, **options)
+
+    def consumer(self, **options: Any) -> Consumer[Any]:
+        """A consumer of subscription ``sub`` from the earliest message."""
+        options.setdefault("initial_position", InitialPosition.Earliest)
+        return self.client.subscribe(self.name, "sub", **options)
+
+    def publish(self, count: int, **options: Any) -> list[Any]:
+        """Send ``hello-0``, ``hello-1`` and so on, and return their ids."""
+        with self.producer(**options) as producer:
+            return [producer.send(b"hello-%d" % i) for i in range(count)]
+
+    def publish_batch(self, count: int, **options: Any) -> None:
+        """Send ``hello-0``, ``hello-1`` and so on in one batch."""
+        options.setdefault("batching_max_publish_delay_ms", 60_000)
+        with self.producer(batching_enabled=True, **options) as producer:
+            for i in range(count):
+                producer.send_async(b"hello-%d" % i, None)
+
+
+@pytest.fixture
+def topic(client: Client) -> Topic:
+    """A topic of the client."""
+    return Topic(client)
+
+
+def numbers(messages: list[Any]) -> list[int]:
+    """The numbers of messages that `Topic.publish` sent."""
+    return [int(message.data().removeprefix(b"hello-")) for message in messages]
+
+
+def receive_all(consumer: Any, wait_ms: int = 20) -> list[Any]:
+    """Every message that is there, without acknowledging."""
+    messages = []
+    while True:
+        try:
+            messages.append(consumer.receive(wait_ms))
+        except Timeout:
+            return messages

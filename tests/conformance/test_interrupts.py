@@ -1,0 +1,146 @@
+"""Ctrl-C ends every blocking call within 250 ms; other signals are handled when they come."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from embeddedpulsar import ConsumerBatchReceivePolicy, Interrupted, MessageId
+from tests.conformance.conftest import numbers
+
+DELAY_S = 0.1
+MOST_S = 0.25
+
+
+@contextmanager
+def alarm(handler: Callable[..., object]) -> Iterator[None]:
+    """Have ``handler`` called as a signal handler after `DELAY_S`."""
+    before = signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, DELAY_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def seconds_until_interrupted(block: Callable[[], object]) -> float:
+    """Press Ctrl-C in a blocking call; how long it then took to raise Interrupted."""
+    with alarm(signal.default_int_handler):
+        begun = time.monotonic()
+        with pytest.raises(Interrupted):
+            block()
+        return time.monotonic() - begun - DELAY_S
+
+
+@pytest.mark.parametrize("timeout", [None, 60_000])
+def test_receive(topic, timeout):
+    """receive() raises Interrupted, which is a KeyboardInterrupt, and the consumer works on."""
+    consumer = topic.consumer()
+    assert seconds_until_interrupted(lambda: consumer.receive(timeout)) < MOST_S
+    assert issubclass(Interrupted, KeyboardInterrupt)
+    topic.publish(1)
+    assert numbers([consumer.receive(1000)]) == [0]
+
+
+def test_batch_receive_loses_nothing(topic):
+    """What batch_receive had collected is delivered by the next call."""
+    topic.publish(3)
+    policy = ConsumerBatchReceivePolicy(10, -1, 60_000)
+    consumer = topic.consumer(batch_receive_policy=policy)
+    assert seconds_until_interrupted(consumer.batch_receive) < MOST_S
+    assert numbers([consumer.receive(1000) for _ in range(3)]) == [0, 1, 2]
+
+
+def test_read_next(topic):
+    """read_next() of a reader raises Interrupted."""
+    reader = topic.client.create_reader("topic", MessageId.earliest)
+    assert seconds_until_interrupted(reader.read_next) < MOST_S
+
+
+def test_iteration(topic):
+    """A loop over a consumer is interrupted as receive() is."""
+    consumer = topic.consumer()
+    assert seconds_until_interrupted(lambda: next(iter(consumer))) < MOST_S
+
+
+def test_flush_waiting_for_callbacks(topic):
+    """flush() waits for callbacks, and Ctrl-C ends that wait."""
+    release = threading.Event()
+    producer = topic.producer(batching_enabled=True)
+    producer.send_async(b"x", lambda result, message_id: release.wait(60))
+    assert seconds_until_interrupted(producer.flush) < MOST_S
+    release.set()
+    producer.flush()
+
+
+def test_waiting_for_the_lock_of_a_topic(topic):
+    """A send that waits for another thread or process inside the topic's lock is interrupted."""
+    producer = topic.producer()
+    producer.send(b"x")
+    lock = topic.client._core.store.topic("topic").ledger.lock
+    held, release = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        try:
+            lock.acquire()
+            held.set()
+            release.wait(60)
+        finally:
+            lock.release()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait(10)
+    assert seconds_until_interrupted(lambda: producer.send(b"x")) < MOST_S
+    release.set()
+    thread.join()
+    producer.send(b"y")
+
+
+def test_other_signals_are_handled_at_once(topic):
+    """A handler that does not raise runs when its signal comes, and the wait goes on."""
+    consumer = topic.consumer()
+    handled = []
+
+    def handle(*_: object) -> None:
+        handled.append(time.monotonic())
+        threading.Thread(target=topic.publish, args=(1,)).start()
+
+    begun = time.monotonic()
+    with alarm(handle):
+        assert numbers([consumer.receive(10_000)]) == [0]
+    assert handled[0] - begun - DELAY_S < MOST_S
+
+
+def test_interrupted_sends_lose_nothing_that_was_taken(topic, monkeypatch):
+    """A storm of Ctrl-C during send_async: every message whose call returned is stored, once, in order."""
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)  # for those that hit a finalizer
+    producer = topic.producer(batching_enabled=True, batching_max_messages=10)
+    returned, interrupted = [], 0
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.0007, 0.0007)
+    try:
+        for number in range(20_000):
+            try:
+                producer.send_async(b"%d" % number, None)
+                returned.append(number)
+            except KeyboardInterrupt:
+                interrupted += 1
+    except KeyboardInterrupt:
+        interrupted += 1  # between the calls
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    producer.flush()
+    reader = topic.client.create_reader("topic", MessageId.earliest)
+    stored = [int(message.data()) for message in reader]
+    assert stored == sorted(set(stored))
+    assert set(returned) <= set(stored)
+    assert interrupted

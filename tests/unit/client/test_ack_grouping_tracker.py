@@ -1,0 +1,283 @@
+"""Acknowledgements are collected, and written in groups."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from embeddedpulsar.client.ack_grouping_tracker import GROUP_SIZE, AckGroupingTracker
+from embeddedpulsar.client.client_log import ClientLog
+from embeddedpulsar.exceptions import LockTimeout
+from embeddedpulsar.format.entry import ProducerPrefix, encode_plain
+from embeddedpulsar.platform.clock import ManualClock
+from embeddedpulsar.platform.scheduler import ManualScheduler
+from tests.unit.client.fakes import view_of
+
+
+class Attachment:
+    """Remembers what is written, and fails on demand."""
+
+    def __init__(self) -> None:
+        self.written: list[Any] = []
+        self.fail: Exception | None = None
+        self.epoch = 1
+        self.epochs: list[int | None] = []
+
+    def acknowledge(self, entries: Any, partial: Any, *, epoch: int | None = None) -> None:
+        self.epochs.append(epoch)
+        self._write("some", list(entries), dict(partial))
+
+    def acknowledge_cumulative(
+        self, ledger: int, entry: int, index: int, size: int, *, epoch: int | None = None
+    ) -> None:
+        self.epochs.append(epoch)
+        self._write("all", (ledger, entry), index, size)
+
+    def _write(self, *what: Any) -> None:
+        failure, self.fail = self.fail, None
+        if failure is not None:
+            raise failure
+        self.written.append(what)
+
+
+@pytest.fixture
+def attachment() -> Attachment:
+    return Attachment()
+
+
+@pytest.fixture
+def scheduler() -> ManualScheduler:
+    return ManualScheduler(ManualClock())
+
+
+@pytest.fixture
+def make(attachment, scheduler):
+    """Make a tracker for the attachment."""
+
+    def make_tracker(group_time_ms: int = 100, index_acks: bool = False) -> AckGroupingTracker:
+        return AckGroupingTracker(attachment, group_time_ms, index_acks, scheduler.call_later, ClientLog())
+
+    return make_tracker
+
+
+def batch(tracker: AckGroupingTracker, entry: int, count: int, skip: int | None = None):
+    """Deliver a batch."""
+    view = view_of(encode_plain([b"x"] * count, 0, ProducerPrefix("p")), 7, entry)
+    view.skip = skip
+    tracker.track(view)
+    return view
+
+
+def run(scheduler: ManualScheduler, seconds: float) -> None:
+    """Let time pass."""
+    scheduler._clock.advance(seconds)  # type: ignore[attr-defined]
+    scheduler.run_due()
+
+
+def test_a_group_is_written_after_its_time(make, attachment, scheduler):
+    """Nothing is written at once; after 100 ms everything collected is written together."""
+    tracker = make()
+    tracker.acknowledge(7, 0, -1, 0)
+    tracker.acknowledge(7, 1, -1, 0)
+    run(scheduler, 0.099)
+    assert attachment.written == []
+    run(scheduler, 0.001)
+    assert attachment.written == [("some", [(7, 0), (7, 1)], {})]
+    assert scheduler.pending == 0
+
+
+def test_a_full_group_is_written_at_once(make, attachment):
+    """At 1,000 entries nobody waits for the timer."""
+    tracker = make()
+    for entry in range(GROUP_SIZE):
+        tracker.acknowledge(7, entry, -1, 0)
+    assert len(attachment.written[0][1]) == GROUP_SIZE
+
+
+def test_group_time_0_writes_each(make, attachment):
+    """Without a group time every acknowledgement is written before the call returns."""
+    tracker = make(0)
+    assert not tracker.quick
+    tracker.acknowledge(7, 0, -1, 0)
+    assert attachment.written == [("some", [(7, 0)], {})]
+
+
+def test_a_batch_is_acknowledged_when_all_its_messages_are(make, attachment):
+    """Single messages of a batch stay local until the last one."""
+    tracker = make()
+    batch(tracker, 0, 3)
+    for index in (2, 0):
+        tracker.acknowledge(7, 0, index, 3)
+    tracker.flush()
+    assert attachment.written == []
+    tracker.acknowledge(7, 0, 1, 3)
+    tracker.acknowledge(7, 0, 1, 3)  # again
+    tracker.flush()
+    assert attachment.written == [("some", [(7, 0)], {})]
+    assert tracker.open == {}
+
+
+def test_messages_acknowledged_before_count(make, attachment):
+    """In a batch that came back, what the subscription knows to be acknowledged need not be again."""
+    tracker = make()
+    batch(tracker, 0, 3, skip=0b101)
+    tracker.acknowledge(7, 0, 1, 3)
+    tracker.flush()
+    assert attachment.written == [("some", [(7, 0)], {})]
+
+
+def test_batch_index_acknowledgement(make, attachment):
+    """With it, each message of a batch is written, then the entry."""
+    tracker = make(index_acks=True)
+    batch(tracker, 0, 3)
+    tracker.acknowledge(7, 0, 0, 3)
+    tracker.flush()
+    tracker.acknowledge(7, 0, 2, 3)
+    tracker.flush()
+    tracker.flush()
+    tracker.acknowledge(7, 0, 1, 3)
+    tracker.flush()
+    assert attachment.written == [
+        ("some", [], {(7, 0): (0b001, 3)}),
+        ("some", [], {(7, 0): (0b101, 3)}),
+        ("some", [(7, 0)], {}),
+    ]
+
+
+@pytest.mark.parametrize("index_acks", [False, True])
+def test_an_id_of_a_batch_that_was_not_delivered_here(make, attachment, index_acks):
+    """A deserialized id counts only with batch index acknowledgement; otherwise its batch never completes."""
+    tracker = make(index_acks=index_acks)
+    tracker.acknowledge(7, 0, 1, 3)
+    tracker.acknowledge(7, 1, 1, 0)  # the size of this batch is not known
+    tracker.flush()
+    assert attachment.written == ([("some", [], {(7, 0): (0b010, 3)})] if index_acks else [])
+
+
+def test_a_batch_of_one_is_an_entry(make, attachment):
+    """The only message of a batch acknowledges the entry, whether or not it was delivered here."""
+    tracker = make()
+    view = batch(tracker, 0, 1)
+    assert view.acked is None
+    tracker.acknowledge(7, 0, 0, 1)
+    tracker.flush()
+    assert attachment.written == [("some", [(7, 0)], {})]
+
+
+def test_ids_of_nothing_are_ignored(make, attachment):
+    """earliest and latest acknowledge nothing."""
+    tracker = make()
+    largest = 2**63 - 1
+    tracker.acknowledge(-1, -1, -1, 0)
+    tracker.acknowledge(largest, largest, -1, 0)
+    tracker.acknowledge_cumulative(-1, -1, -1, 0)
+    tracker.acknowledge_cumulative(largest, largest, -1, 0)
+    tracker.flush()
+    assert attachment.written == []
+
+
+def test_cumulative_acknowledgement(make, attachment):
+    """The highest cumulative position is written, once, before single ones."""
+    tracker = make()
+    tracker.acknowledge_cumulative(7, 3, -1, 0)
+    tracker.acknowledge_cumulative(7, 1, -1, 0)
+    tracker.acknowledge(7, 9, -1, 0)
+    tracker.flush()
+    assert attachment.written == [("all", (7, 3), -1, 0), ("some", [(7, 9)], {})]
+
+
+def test_cumulative_in_the_middle_of_a_batch(make, attachment):
+    """Without batch index acknowledgement it covers what is before the batch, and the rest completes it."""
+    tracker = make()
+    batch(tracker, 4, 3)
+    batch(tracker, 5, 3)
+    tracker.acknowledge_cumulative(7, 5, 1, 3)
+    tracker.flush()
+    assert attachment.written == [("all", (7, 4), -1, 0)]
+    assert list(tracker.open) == [(7, 5)]
+    tracker.acknowledge(7, 5, 2, 3)
+    tracker.flush()
+    assert attachment.written[1:] == [("some", [(7, 5)], {})]
+
+
+def test_cumulative_in_the_middle_of_the_first_batch(make, attachment):
+    """Before the first entry of a ledger stands entry -1."""
+    tracker = make()
+    batch(tracker, 0, 3)
+    tracker.acknowledge_cumulative(7, 0, 0, 3)
+    tracker.flush()
+    assert attachment.written == [("all", (7, -1), -1, 0)]
+
+
+def test_cumulative_at_the_end_of_a_batch(make, attachment):
+    """The last message of a batch covers the batch."""
+    tracker = make()
+    batch(tracker, 5, 3)
+    tracker.acknowledge_cumulative(7, 5, 2, 3)
+    tracker.flush()
+    assert attachment.written == [("all", (7, 5), -1, 0)]
+    assert tracker.open == {}
+
+
+def test_cumulative_with_batch_index_acknowledgement(make, attachment):
+    """With it, the middle of a batch is written as such."""
+    tracker = make(index_acks=True)
+    batch(tracker, 5, 3)
+    tracker.acknowledge_cumulative(7, 5, 1, 3)
+    tracker.flush()
+    assert attachment.written == [("all", (7, 5), 1, 3)]
+
+
+def test_a_failure_loses_nothing(make, attachment, scheduler, caplog):
+    """What could not be written stays collected, is logged, and is tried again."""
+    tracker = make()
+    tracker.acknowledge(7, 0, -1, 0)
+    attachment.fail = LockTimeout("held")
+    with caplog.at_level(logging.WARNING, "embeddedpulsar"):
+        run(scheduler, 0.1)
+    assert "held" in caplog.text
+    tracker.acknowledge(7, 1, -1, 0)
+    run(scheduler, 1.0)
+    assert attachment.written == [("some", [(7, 0), (7, 1)], {})]
+
+
+def test_who_flushes_sees_the_failure(make, attachment):
+    """A flush on demand raises, and keeps what it could not write."""
+    tracker = make()
+    tracker.acknowledge_cumulative(7, 3, -1, 0)
+    attachment.fail = LockTimeout("held")
+    with pytest.raises(LockTimeout):
+        tracker.flush()
+    tracker.flush()
+    assert attachment.written == [("all", (7, 3), -1, 0)]
+
+
+def test_completed_entries_are_announced(make):
+    """Other trackers learn of every entry that is done."""
+    tracker = make()
+    done: list[tuple[int, int]] = []
+    tracker.on_done = done.append
+    batch(tracker, 0, 2)
+    tracker.acknowledge_cumulative(7, 1, -1, 0)
+    tracker.acknowledge(7, 5, -1, 0)
+    assert done == [(7, 0), (7, 5)]
+
+
+def test_what_was_collected_before_a_move_is_void(make, attachment):
+    """Acknowledgements are written with the epoch they were collected in; a move drops those before it."""
+    tracker = make()
+    tracker.acknowledge(7, 0, -1, 0)
+    tracker.flush()
+    tracker.acknowledge(7, 1, -1, 0)
+    tracker.acknowledge_cumulative(7, 1, -1, 0)
+    batch(tracker, 2, 3)
+    attachment.epoch = 2
+    tracker.begin_epoch()
+    tracker.flush()
+    tracker.acknowledge(7, 5, -1, 0)
+    tracker.flush()
+    assert attachment.written == [("some", [(7, 0)], {}), ("some", [(7, 5)], {})]
+    assert attachment.epochs == [1, 2]
+    assert tracker.open == {}
