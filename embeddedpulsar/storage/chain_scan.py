@@ -1,7 +1,8 @@
 """Reading a segment's frames one after another without believing anything but the frames.
 
-Used where the tail word and the index cannot be trusted: recovery and the auditor. The index of the ledger is
-derived on the way.
+Used where the tail word and the index cannot be trusted: recovery, the auditor, readers that met damage. The
+index of the ledger is derived on the way. The one that is there is only asked, behind damage, which of the
+frames found are where they were written (frame_runs.py).
 """
 
 from __future__ import annotations
@@ -21,11 +22,14 @@ from embeddedpulsar.format.frame import (
     read_header,
     verify_trailer,
 )
-from embeddedpulsar.format.index_slot import pack_slot
+from embeddedpulsar.format.index_slot import SLOT, SLOT_SIZE, SLOTS_OFFSET, pack_slot
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.platform import disk
+from embeddedpulsar.storage.filenames import index_path, parse_ledger
+from embeddedpulsar.storage.frame_runs import Run, best_runs
 
 _WINDOW: Final = 1 << 20
+_ANY_ENTRY: Final = 1 << 62
 
 
 class Hole(NamedTuple):
@@ -105,7 +109,7 @@ class LogWindow:
 
 
 class Scanner:
-    """One pass over one log. Accepts a frame if it continues the chain, or plausibly follows a hole."""
+    """One pass over one log. Accepts a frame if it continues the chain, or belongs behind a hole."""
 
     def __init__(self, log: LogWindow, end: int, chain_seed: int, base_publish_ms: int) -> None:
         self.log = log
@@ -121,16 +125,16 @@ class Scanner:
         self.holes: list[Hole] = []
         self.stop_reason = ""
         self.bad_trailers: list[tuple[int, int]] = []
+        self.last_known = _ANY_ENTRY
 
     def run(self) -> None:
         """Accept all that can be accepted."""
-        while self.pos < self.end:
+        reason = self.take_chain()
+        for run in self._runs_behind() if self.pos < self.end else ():
+            self.record_hole(self.pos, run.start, run.first - 1, reason)
+            self.pos, self.crc = run.start, self._read(run.start)[0].prev_crc
             reason = self.take_chain()
-            if self.pos >= self.end:
-                break
-            self.stop_reason = reason
-            if not self._cross_hole(reason):
-                break
+        self.stop_reason = reason
 
     def result(self) -> ChainScan:
         """What was found so far."""
@@ -205,25 +209,53 @@ class Scanner:
         except CorruptionError:
             self.bad_trailers.append((pos + header.length - TRAILER_SIZE, header.length))
 
-    def _cross_hole(self, reason: str) -> bool:
-        """Find the frame behind the damage, record the hole and accept the frame; False if there is none."""
-        start = self.pos
-        found = self._next_plausible(start + self._distance(start))
-        if found is None:
-            return False
-        pos, header, key_hash = found
-        self.record_hole(start, pos, header.entry_id - 1, reason)
-        self._accept(pos, header, key_hash)
-        return True
+    def _runs_behind(self) -> list[Run]:
+        """The runs of frames behind the damage at `pos` that belong to this log."""
+        here = Run(0, self.pos, 0, self.entry_id, 0, self.publish_ms)
+        slots = _index_slots(self.log.path)
+        found: list[Run] = []
+        pos = self.pos + self._distance(self.pos, self.crc, self.entry_id)
+        while (pos := self._next_header(pos)) >= 0:
+            run, crc = self._run_at(pos, slots)
+            if run is None:
+                pos += 8
+                continue
+            if run.last <= self.last_known:
+                found.append(run)
+            pos = run.end
+            if run.indexed:  # where it was written: the header behind it tells how far the damage goes
+                pos += self._distance(pos, crc, run.last, 0)
+        return best_runs(here, found)
 
-    def _distance(self, pos: int) -> int:
+    def _run_at(self, pos: int, slots: bytes) -> tuple[Run | None, int]:
+        """The longest run of frames from `pos` on, if there is a whole one, and its last checksum."""
+        start, first, last, ms, indexed = pos, -1, -1, 0, 0
+        first_ms, crc = 0, 0
+        while pos < self.end:
+            try:
+                header, _ = self._read(pos)
+            except CorruptionError:
+                break
+            place = _place(slots, header)
+            if place not in (0, pos):
+                break  # this very frame was written elsewhere
+            if first < 0:
+                first, first_ms = header.entry_id, header.publish_time
+            elif header.prev_crc != crc or header.entry_id != last + 1 or header.publish_time < ms:
+                break
+            last, ms, crc = header.entry_id, header.publish_time, header.crc
+            indexed += place == pos
+            pos += header.length
+        return (Run(start, pos, first, last, first_ms, ms, indexed) if first >= 0 else None), crc
+
+    def _distance(self, pos: int, crc: int, entry_id: int, least: int = 8) -> int:
         """How far to step from a damaged frame: over all of it if its header is intact, never into it."""
         try:
             buf, at = self._frame_at(pos)
             header = read_header(buf, at, min(at + self.end - pos, len(buf)))
         except CorruptionError:
-            return 8
-        return header.length if header.prev_crc == self.crc and header.entry_id == self.entry_id + 1 else 8
+            return least
+        return header.length if header.prev_crc == crc and header.entry_id == entry_id + 1 else least
 
     def record_hole(self, offset: int, end_offset: int, last_entry_id: int, reason: str) -> None:
         """Note the lost entries, with empty slots that keep the index sorted."""
@@ -233,41 +265,6 @@ class Scanner:
         self.slots += empty * (last_entry_id - self.entry_id)
         self.entry_id = last_entry_id
         self.holes.append(Hole(offset, end_offset, first, last_entry_id, reason))
-
-    def _next_plausible(self, pos: int) -> tuple[int, FrameHeader, int] | None:
-        """The next frame that can follow what was accepted so far.
-
-        Payloads may hold copies of frames, so a valid header is not enough: the entry id must fit into the
-        gap, time must not run backwards, the body must verify, and what follows must continue its chain.
-        """
-        while True:
-            start = pos
-            pos = self._next_header(pos)
-            if pos < 0 or pos < start:
-                return None
-            try:
-                header, key_hash = self._read(pos)
-            except CorruptionError:
-                pos += 8
-                continue
-            lost = header.entry_id - self.entry_id - 1
-            if (
-                1 <= lost <= (pos - self.pos) // MIN_FRAME_SIZE
-                and header.publish_time >= self.publish_ms
-                and self._is_continued(pos, header)
-            ):
-                return pos, header, key_hash
-            pos += 8
-
-    def _is_continued(self, pos: int, header: FrameHeader) -> bool:
-        """Whether the frame behind, if a header is there at all, names this one as the one before."""
-        pos += header.length
-        try:
-            buf, at = self._frame_at(pos)
-            behind = read_header(buf, at, min(at + self.end - pos, len(buf)))
-        except CorruptionError:
-            return True
-        return behind.prev_crc == header.crc and behind.entry_id == header.entry_id + 1
 
     def _next_header(self, pos: int) -> int:
         """The next offset at or behind `pos` with a frame header; -1 for none."""
@@ -280,9 +277,7 @@ class Scanner:
             found = next_frame(buf, at, min(len(buf), at + self.end - pos), at + self.end - pos)
             if found >= 0:
                 return pos + found - at
-            pos += (
-                len(buf) - at - HEADER_SIZE + 8
-            )  # headers across the end of the window are seen by the next
+            pos += len(buf) - at - HEADER_SIZE + 8  # headers across the end are seen by the next window
         return -1
 
 
@@ -316,6 +311,8 @@ def scan_log(
         scanner = Scanner(log, log.size if end is None else end, chain_seed, base_publish_ms)
         scanner.pos = start
         scanner.entry_id = first_entry_id - 1
+        if end is not None and last_entry_id >= 0:
+            scanner.last_known = last_entry_id
         if is_chain_only:
             scanner.take_chain()
         else:
@@ -325,3 +322,26 @@ def scan_log(
         return scanner.result()
     finally:
         log.close()
+
+
+def _index_slots(log: str) -> bytes:
+    """The slots of the index beside a log, as they are; empty if there is none."""
+    directory, name = os.path.split(log)
+    ledger = parse_ledger(name)
+    try:
+        fd = disk.DISK.open_file(index_path(directory, ledger or 0), os.O_RDONLY)
+    except OSError:
+        return b""
+    try:
+        return disk.DISK.pread(fd, os.fstat(fd).st_size, 0)[SLOTS_OFFSET:]
+    finally:
+        os.close(fd)
+
+
+def _place(slots: bytes, header: FrameHeader) -> int:
+    """Where the index says this very frame lies; 0 if it does not know it."""
+    at = header.entry_id * SLOT_SIZE
+    if at + SLOT_SIZE > len(slots):
+        return 0
+    slot = SLOT.unpack_from(slots, at)
+    return int(slot[0]) << 3 if slot[6] == header.crc else 0

@@ -32,6 +32,9 @@ _AIM_TRIES: Final = 40
 _LONGEST_PAUSE_S: Final = 0.012
 _EARLY_SHARE: Final = 0.25
 _PATIENCE_S: Final = 0.5
+_STOP_SHARE: Final = 0.1
+_LONGEST_STOP_S: Final = 0.05
+_PREPARING: Final = "preparing the store"
 _MOST_UNREAD: Final = 20_000
 _STUCK_AFTER_S: Final = 60.0
 _DRAIN_TIMEOUT_S: Final = 300.0
@@ -53,6 +56,7 @@ class KillStorm:
         self._born_at: dict[int, int] = {}
         self._kills: Counter[str] = Counter()
         self._inside: Counter[str] = Counter()
+        self._stops = 0
         self._moved = (0, perf_counter())
         self.report = StormReport("kill storm")
 
@@ -60,13 +64,17 @@ class KillStorm:
         """Kill ``cycles`` times, let the survivors finish, and judge."""
         start = perf_counter()
         try:
-            self._wait_for(self._fork(self._workload.prepare, "prepare"), "preparing the store")
+            self._wait_for(self._fork(self._workload.prepare, _PREPARING), _PREPARING)
+            if not self.report.is_clean:
+                return self.report
             for member in (*self._producers, *self._consumers):
                 self._start(member)
             for cycle in range(cycles):
                 if cycle % 50 == 0:
                     self._locks.refresh()
                 sleep(self._rng.uniform(0, _LONGEST_PAUSE_S))
+                if self._rng.random() < _STOP_SHARE:
+                    self._stop_for_a_while(self._next_victim())
                 self._kill(self._next_victim())
                 if self._has_stuck() or not self.report.is_clean:
                     break
@@ -75,7 +83,8 @@ class KillStorm:
             for pid in self._pids.values():
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
-        self.report.figures["kills"] = f"{self._kills.total()} in {perf_counter() - start:.1f} s"
+        took = perf_counter() - start
+        self.report.figures["kills"] = f"{self._kills.total()}, and {self._stops} stops, in {took:.1f} s"
         self._judge()
         return self.report
 
@@ -112,6 +121,14 @@ class KillStorm:
         while self._page.progress(member) == self._born_at[member] and perf_counter() < deadline:
             sleep(0.001)
         return member
+
+    def _stop_for_a_while(self, member: int) -> None:
+        """SIGSTOP, wherever it is; the others have to wait for its locks, and must not take them."""
+        pid = self._pids[member]
+        os.kill(pid, signal.SIGSTOP)
+        self._stops += 1
+        sleep(self._rng.uniform(0, _LONGEST_STOP_S))
+        os.kill(pid, signal.SIGCONT)
 
     def _kill(self, member: int) -> None:
         pid = self._pids[member]
