@@ -57,6 +57,7 @@ class Topic:
         self._clock = clock
         self._lock = threads.RLock()  # guards _subscriptions and _is_durable
         self._subscriptions: dict[str, Subscription] = {}
+        self._durability = options.durability
         self._is_durable = options.durability != PROCESS
         self._producers = Producers(
             directory,
@@ -203,29 +204,53 @@ class Topic:
         subscription.create(initial)
         return subscription
 
+    def subscriptions(self) -> list[str]:
+        """Names of the subscriptions, sorted. Opens those this process has not opened, and closes them
+        again."""
+        self._check_open()
+        found = []
+        for name in self._subscription_directories():
+            directory = os.path.join(filenames.subscriptions_path(self.directory), name)
+            opened = self._open_subscription(directory, "")
+            if opened.exists():
+                found.append(opened.name)
+            opened.close()
+        return sorted(found)
+
+    def _subscription_directories(self) -> list[str]:
+        try:
+            return os.listdir(filenames.subscriptions_path(self.directory))
+        except FileNotFoundError:
+            return []
+
     def _opened(self, name: str) -> Subscription:
         try:
             self._lock.acquire()
             subscription = self._subscriptions.get(name)
             if subscription is None:
-                # Imported on first use: most processes that publish have no subscription.
-                from embeddedpulsar.subscription.subscription import Subscription
-
-                subscription = self._subscriptions[name] = Subscription.open(
-                    self._subscription_directory(name),
-                    name,
-                    managed_ledger=self.ledger,
-                    mailbox=self._session.mailbox,
-                    peers=self._session.peers,
-                    clock=self._clock,
-                    settings=self._session.settings,
+                directory = os.path.join(
+                    filenames.subscriptions_path(self.directory), subscription_directory_name(name)
                 )
+                subscription = self._subscriptions[name] = self._open_subscription(directory, name)
             return subscription
         finally:
             self._lock.release()
 
-    def _subscription_directory(self, name: str) -> str:
-        return os.path.join(filenames.subscriptions_path(self.directory), subscription_directory_name(name))
+    def _open_subscription(self, directory: str, name: str) -> Subscription:
+        # Imported on first use: most processes that publish have no subscription.
+        from embeddedpulsar.subscription.subscription import Subscription
+
+        return Subscription.open(
+            directory,
+            name,
+            managed_ledger=self.ledger,
+            mailbox=self._session.mailbox,
+            peers=self._session.peers,
+            clock=self._clock,
+            settings=self._session.settings,
+            scheduler=self._session.scheduler,
+            durability=self._durability,
+        )
 
     # -- the end -----------------------------------------------------------------------------------
 

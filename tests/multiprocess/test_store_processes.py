@@ -1,0 +1,167 @@
+"""One store, several real processes: creation races, kills, producers' names, forks."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+from embeddedpulsar.enums import ProducerAccessMode
+from embeddedpulsar.format.entry import ProducerPrefix, encode_single
+from embeddedpulsar.topic.store import Store
+from tests.multiprocess.children import Child, say
+
+PREFIX = ProducerPrefix("p", 0)
+
+
+def make_topics(root: str, count: str) -> None:
+    """Child: on a line of input, open the store and make topics; say what it found."""
+    input()
+    store = Store.open(root)
+    found = []
+    for number in range(int(count)):
+        topic = store.topic(f"t{number}")
+        ledger_id = topic.ledger.append(encode_single(b"x", 0, PREFIX))[0]
+        found.append(f"{topic.incarnation}:{ledger_id}")
+    say(store.store_id.hex(), store.client_number, *found)
+    store.release()
+
+
+def test_processes_that_make_one_store_at_once_agree(tmp_path: Path):
+    """Four processes race to create directory, store and topics: one identity, one incarnation per topic."""
+    root = tmp_path / "store"
+    children = [Child(make_topics, root, 10) for _ in range(4)]
+    try:
+        for child in children:
+            child.tell("go")
+        answers = [child.read().split() for child in children]
+        assert len({answer[0] for answer in answers}) == 1
+        assert sorted(answer[1] for answer in answers) == ["0", "1", "2", "3"]
+        for topic in range(10):
+            assert len({answer[2 + topic].partition(":")[0] for answer in answers}) == 1
+        assert all(child.join() == 0 for child in children)
+    finally:
+        for child in children:
+            child.__exit__(None, None, None)
+    store = Store.open(root)
+    assert len(store.topic_names()) == 10
+    for name in store.topic_names():
+        ledger = store.topic(name).ledger
+        assert ledger.messages_after(ledger.first_position()._replace(entry_id=-1)) == 4
+    assert os.listdir(root / "clients") == [store.mailbox.uuid.hex()]
+    assert os.listdir(root / "staging") == []
+    store.release()
+
+
+def produce_until_killed(root: str, name: str, mode: str) -> None:
+    """Child: register a producer, say so, and stay."""
+    store = Store.open(root)
+    registration = store.topic("orders").attach_producer(name, access_mode=ProducerAccessMode(int(mode)))
+    say(registration.name, registration.epoch)
+    while True:
+        store.mailbox.wait(store.mailbox.generation, None)
+
+
+def test_the_name_of_a_killed_producer_is_free_at_once(tmp_path: Path):
+    """No time-out has to pass: the lease went with the process."""
+    store = Store.open(tmp_path / "store")
+    topic = store.topic("orders")
+    with Child(produce_until_killed, store.root, "bob", 0) as child:
+        assert child.read() == "bob 0"
+        assert topic.producers() == ["bob"]
+        child.kill()
+        child.join()
+        before = time.monotonic()
+        assert topic.attach_producer("bob").name == "bob"
+        assert time.monotonic() - before < 1
+    assert store.peers.sweep() == 1
+    store.release()
+
+
+def test_a_waiting_producer_gets_the_topic_when_the_holder_is_killed(tmp_path: Path):
+    """WaitForExclusive over the death of the exclusive producer: some milliseconds."""
+    store = Store.open(tmp_path / "store")
+    topic = store.topic("orders")
+    exclusive, waiting = ProducerAccessMode.Exclusive.value, ProducerAccessMode.WaitForExclusive.value
+    with Child(produce_until_killed, store.root, "holder", exclusive) as holder:
+        assert holder.read() == "holder 1"
+        waiter = Child(produce_until_killed, store.root, "waiter", waiting)
+        while not topic._producers._replica.table.waiting:
+            time.sleep(0.01)
+            topic.producers()
+        holder.kill()
+        killed = time.monotonic()
+        assert waiter.read() == "waiter 2"
+        assert time.monotonic() - killed < 2
+        waiter.__exit__(None, None, None)
+    store.release()
+
+
+def fork_workers(root: str, workers: str, messages: str) -> None:
+    """Child: open a store and a producer, fork workers that publish through what they inherited."""
+    store = Store.open(root)
+    topic = store.topic("orders")
+    topic.attach_producer()
+    topic.ledger.append(encode_single(b"parent", 0, PREFIX))
+    pids = []
+    for worker in range(int(workers)):
+        pid = os.fork()
+        if pid:
+            pids.append(pid)
+            continue
+        status = 1
+        try:
+            mine = store.topic("orders")
+            name = mine.attach_producer().name
+            for number in range(int(messages)):
+                mine.ledger.append(encode_single(f"{worker}-{number}-{name}".encode(), number, PREFIX))
+                if number % 50 == 49:
+                    mine.ledger.roll()
+            store.release()
+            status = 0
+        finally:
+            os._exit(status)
+    for number in range(int(messages)):
+        topic.ledger.append(encode_single(f"parent-{number}-".encode(), number, PREFIX))
+    statuses = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
+    say(*statuses)
+    store.release()
+
+
+def test_forked_workers_and_their_parent_share_a_topic(tmp_path: Path):
+    """Prefork servers: every child has its own lease, producer name and ledger ids; nothing is lost or
+    doubled."""
+    root = tmp_path / "store"
+    with Child(fork_workers, root, 3, 200) as child:
+        assert child.read() == "0 0 0"
+        assert child.join() == 0
+    store = Store.open(root)
+    ledger = store.topic("orders").ledger
+    cursor = ledger.cursor(ledger.first_position(), inclusive=True)
+    payloads: list[bytes] = []
+    while views := cursor.read(1000, 1000, 1 << 30):
+        payloads += [view.payload for view in views]
+    assert len(payloads) == len(set(payloads)) == 1 + 4 * 200
+    for worker in (b"0", b"1", b"2", b"parent"):
+        numbers = [int(p.split(b"-")[1]) for p in payloads if p.startswith(worker + b"-")]
+        assert numbers == list(range(200)), "each one's messages in order"
+    assert len({p.split(b"-", 2)[2] for p in payloads if b"-" in p}) == 4
+    assert os.listdir(root / "clients") == [store.mailbox.uuid.hex()]
+    store.release()
+
+
+def test_killed_processes_leave_nothing_that_stays(tmp_path: Path):
+    """Doorbells of killed processes are swept by whoever opens the store next."""
+    root = tmp_path / "store"
+    Store.open(root).release()
+    for _ in range(2):
+        with Child(produce_until_killed, root, "", 0) as child:
+            child.read()
+            child.process.send_signal(signal.SIGKILL)
+            child.join()
+    assert len(os.listdir(root / "clients")) == 1, "the second one swept the first one's"
+    store = Store.open(root)
+    assert os.listdir(root / "clients") == [store.mailbox.uuid.hex()]
+    assert store.topic("orders").producers() == []
+    store.release()
