@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from embeddedpulsar.client.arguments import check_type, check_type_or_none, refuse_unbuilt
 from embeddedpulsar.client.client_config import client_config
@@ -19,6 +19,7 @@ from embeddedpulsar.client.producer_config import producer_config
 from embeddedpulsar.client.producer_session import ProducerSession
 from embeddedpulsar.client.publisher import Publisher
 from embeddedpulsar.client.reader import Reader
+from embeddedpulsar.client.value_type import T
 from embeddedpulsar.enums import (
     BatchingType,
     CompressionType,
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
         ConsumerKeySharedPolicy,
     )
 
-T = TypeVar("T")
 _BYTES: Schema[Any] = BytesSchema()
 
 
@@ -64,11 +64,9 @@ class Client:
             a cluster use `connect`.
         authentication: accepted, not used: the permissions of the directory (0700) decide who may open it.
         operation_timeout_seconds: accepted; no operation here waits for a broker. Locks time out after 30 s.
-        io_threads: accepted; there are none.
+        io_threads: accepted, as are concurrent_lookup_requests, log_conf_file_path and
+            stats_interval_in_seconds: they configure a network client, and the log of a C++ library.
         message_listener_threads: threads that call message listeners.
-        concurrent_lookup_requests: accepted; topics are looked up in the directory.
-        log_conf_file_path: accepted; it would configure the logging of a C++ library.
-        stats_interval_in_seconds: accepted; nothing is printed.
         use_tls: accepted, as are all options that begin with ``tls_``; there is no connection.
         logger: a ``logging.Logger``, `ConsoleLogger` or `FileLogger`; default is the logger
             ``embeddedpulsar``.
@@ -87,6 +85,7 @@ class Client:
         StorageError: the directory cannot be a store; the kinds say why.
 
     Example:
+        >>> from embeddedpulsar import MessageId
         >>> client = Client("memory://")
         >>> with client.create_producer("greetings") as producer:
         ...     message_id = producer.send(b"hello")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic
 
 from embeddedpulsar.client.ack_grouping_tracker import GROUP_SIZE
 from embeddedpulsar.client.arguments import check_type
 from embeddedpulsar.client.consumer_session import last_message_id
+from embeddedpulsar.client.value_type import T
 from embeddedpulsar.exceptions import AlreadyClosed, InvalidConfiguration
 from embeddedpulsar.message import Message
 from embeddedpulsar.message_id import MessageId
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from embeddedpulsar.client.consumer_core import ConsumerCore
-
-T = TypeVar("T")
 
 
 class Consumer(Generic[T]):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic
 
 from embeddedpulsar.client.arguments import check_type
 from embeddedpulsar.client.message_options import DELIVER_AT, NULL_VALUE, Options, check_options
 from embeddedpulsar.client.publisher import JOURNAL
+from embeddedpulsar.client.value_type import T
 from embeddedpulsar.exceptions import AlreadyClosed, PulsarException
 from embeddedpulsar.format.entry import encode_single
 from embeddedpulsar.message_id import MessageId, make
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.outgoing import SendCallback
     from embeddedpulsar.client.producer_session import ProducerSession
     from embeddedpulsar.client.publisher import Publisher
-
-T = TypeVar("T")
 
 
 class Producer(Generic[T]):

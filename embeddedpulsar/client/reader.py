@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic
 
 from embeddedpulsar.client.arguments import check_type
 from embeddedpulsar.client.consumer import checked_seek_target
@@ -11,6 +11,7 @@ from embeddedpulsar.client.consumer_session import MessageOrigin, last_or_start,
 from embeddedpulsar.client.delivery import Delivery
 from embeddedpulsar.client.listener import ListenerTarget
 from embeddedpulsar.client.receiver_queue import ReceiverQueue
+from embeddedpulsar.client.value_type import T
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.message_id import make
 from embeddedpulsar.platform import fork, interrupts
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from embeddedpulsar.message import Message
     from embeddedpulsar.message_id import MessageId
 
-T = TypeVar("T")
 _MANY = 1 << 30
 
 

@@ -1,0 +1,31 @@
+"""What the examples print."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.docs.test_docs import run
+from tests.source_tree import ROOT
+
+RESULTS = {
+    "01_quickstart.py": ["table-7 Ada soup", "table-7 Ada pasta", "and then tea"],
+    "02_shared_between_processes.py": ["3 processes, 2000 messages, in order: True"],
+    "03_reader_seek.py": [
+        "all: one two three four",
+        "behind two: three four",
+        "since 1970: one two three four",
+        "anything new? False",
+        "from three: three four",
+    ],
+}
+
+
+@pytest.mark.parametrize("name", sorted(RESULTS))
+def test_an_example_prints_its_result(name: str, tmp_path: Path):
+    """An example runs alone in an empty folder, prints what it promises, and is short."""
+    done = run(ROOT / "examples" / name, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == RESULTS[name]
+    assert len((ROOT / "examples" / name).read_text("utf-8").splitlines()) <= 60
