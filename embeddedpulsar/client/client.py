@@ -75,7 +75,7 @@ class Client:
         durability: what a finished send has survived, unless the producer says otherwise: ``process``, the
             death of every process; ``interval``, also a power failure, except for the last
             ``durability_interval_ms``; ``flush``, also a power failure.
-        durability_interval_ms: see ``durability``.
+        durability_interval_ms: see ``durability``; the first client of a process on a store decides.
         allow_network_fs: open a store on a network file system, where two machines would not see each other's
             locks: only if no other machine ever opens it.
 

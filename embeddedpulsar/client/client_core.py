@@ -47,6 +47,7 @@ class ClientCore:
         self.store = Store.open(
             config.url.root or "memory://",
             durability=config.durability,
+            interval_ms=config.durability_interval_ms,
             allow_network_fs=config.allow_network_fs,
         )
         self.scheduler = Scheduler(self.store.clock)

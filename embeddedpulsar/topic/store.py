@@ -58,6 +58,7 @@ class Store:
         self.clock = clock
         self.is_memory = is_memory
         self._requested_options = options
+        self._interval_ms = 1000
         self._references = 0
         self._generation = fork.GENERATION
         self._lock = threads.RLock()  # guards _topics and _session
@@ -71,6 +72,7 @@ class Store:
         root: str | os.PathLike[str],
         *,
         durability: str = PROCESS,
+        interval_ms: int = 1000,
         allow_network_fs: bool = False,
         clock: Clock | None = None,
         options: LedgerOptions | None = None,
@@ -80,6 +82,7 @@ class Store:
         Args:
             root: a directory, or ``memory://`` for a private store that is removed when it is closed.
             durability: "process", "interval" or "flush" (see `LedgerOptions`).
+            interval_ms: time between syncs at level "interval"; that of the first `open` in this process.
             allow_network_fs: accept a network file system. Only one machine may ever open such a store.
             clock: for tests.
             options: sizes of segments and the like; by default from ``broker.conf``. For tests and tuning.
@@ -110,6 +113,7 @@ class Store:
                 store._references += 1
                 return store
             store = cls(path, durability, clock or SystemClock(), options, is_memory=is_memory)
+            store._interval_ms = interval_ms
             store._begin(lease)
             store._references = 1
             return store
@@ -313,6 +317,7 @@ class Store:
             max_age_ms=settings.managedLedgerMaxLedgerRolloverTimeMinutes * 60_000,
             max_message_size=settings.maxMessageSize,
             durability=self.durability,
+            interval_ms=self._interval_ms,
         )
 
     # -- fork --------------------------------------------------------------------------------------

@@ -129,3 +129,9 @@ def test_levels_of_durability(topic, durability):
         batches.send(b"3")
     assert [message.data() for message in receive_all(consumer)] == [b"0", b"1", b"2", b"3"]
     assert results == [Result.Ok, Result.Ok]
+
+
+def test_the_interval_reaches_the_log(store_path):
+    """durability_interval_ms is the time between flushes of every topic of the store."""
+    with Client(store_path, durability="interval", durability_interval_ms=25) as client:
+        assert client._core.open_topic("topic").ledger.options.interval_ms == 25
