@@ -27,8 +27,10 @@ from embeddedpulsar.testing.storm_report import StormReport
 from embeddedpulsar.testing.storm_verdict import ConsumerVerdict, LogVerdict
 from embeddedpulsar.testing.storm_workload import LedgerWorkload, Role, Workload
 
-_AIM_SHARE: Final = 0.5
-_AIM_TRIES: Final = 40
+_AIM_SHARE: Final = 0.6
+_AIM_TRIES: Final = 60
+_ENOUGH_KILLS: Final = 500
+_ENOUGH_INSIDE: Final = 0.25
 _LONGEST_PAUSE_S: Final = 0.012
 _EARLY_SHARE: Final = 0.25
 _PATIENCE_S: Final = 0.5
@@ -202,6 +204,8 @@ class KillStorm:
         kills = self._kills.total()
         inside = self._inside.pop("any", 0)
         figures["by process"] = dict(sorted(self._kills.items()))
+        if kills >= _ENOUGH_KILLS and inside < _ENOUGH_INSIDE * kills:
+            problems.append(f"only {inside} of {kills} kills were inside a lock: the storm was too weak")
         figures["inside a lock"] = f"{inside} ({inside / max(1, kills):.0%}): {dict(self._inside)}"
         stored = {member: self._page.stored(member) for member in self._producers}
         log = LogVerdict(self._workload.read_log(), stored)
