@@ -1,0 +1,77 @@
+"""The same question to Spark: it reads the segments the topic lies in, and the topic stays open to all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+SCHEMA = "row INT, carrier STRING, dep_delay INT"
+GET_JAVA = (
+    "Spark needs Java 17 or later and there is none on the PATH. Debian, Ubuntu: sudo apt-get install "
+    "openjdk-17-jre-headless; macOS: brew install openjdk@17; others: https://adoptium.net"
+)
+
+
+class SparkMissing(Exception):
+    """Spark cannot run here; the text says what to install."""
+
+
+def means(store: Path, topic: str, log: Path) -> tuple[dict[str, float], int]:
+    """Mean departure delay of each carrier, and the number of messages; what Java prints goes to `log`.
+
+    Raises:
+        SparkMissing: there is no Java, or no PySpark.
+    """
+    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+        raise SparkMissing(GET_JAVA)
+    try:
+        from pyspark.sql import SparkSession, functions
+    except ImportError:
+        raise SparkMissing('PySpark is not installed: pip install "embeddedpulsar[spark]"') from None
+    import embeddedpulsar.spark
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # the workers need the packages of this interpreter
+    with _stderr_into(log), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+        spark = builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
+        try:
+            embeddedpulsar.spark.register(spark)
+            messages = (
+                spark.read.format("embeddedpulsar")
+                .option("path", os.fspath(store))
+                .option("topic", topic)
+                .option("columns", "value")
+                .load()
+            )
+            flights = messages.select(
+                functions.from_json(messages.value.cast("string"), SCHEMA).alias("flight")
+            ).select("flight.*")
+            rows = flights.groupBy("carrier").agg(
+                functions.avg("dep_delay").alias("delay"), functions.count("*").alias("flights")
+            )
+            found = rows.collect()
+        finally:
+            spark.stop()
+    return {row["carrier"]: row["delay"] for row in found}, sum(row["flights"] for row in found)
+
+
+@contextlib.contextmanager
+def _stderr_into(path: Path) -> Iterator[None]:
+    """Send what this process and its children write to stderr into a file."""
+    sys.stderr.flush()
+    saved = os.dup(2)
+    target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    os.dup2(target, 2)
+    os.close(target)
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(saved, 2)
+        os.close(saved)
