@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from embeddedpulsar.exceptions import AlreadyClosed, CorruptionError, StorageError
+from embeddedpulsar.exceptions import AlreadyClosed, CorruptionError
 from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.format.entry import EntryView
 from embeddedpulsar.managed_ledger.position import Position
@@ -115,13 +115,12 @@ class EntryCursor:
             chain = self._view.chain()
             if not chain.tail_ledger:
                 return None
-            ledger_id = chain.at_or_after(wanted.ledger_id)
-            if not ledger_id:  # behind the tail: a power loss took what was there
-                ledger_id = chain.tail_ledger
-                self._pending = wanted = Position(ledger_id, self._view.extent(ledger_id)[0] + 1)
-            elif ledger_id != wanted.ledger_id:  # trimmed, or not of this topic
-                self._pending = wanted = Position(ledger_id, 0)
+            ledger_id = chain.at_or_after(wanted.ledger_id) or chain.tail_ledger
             try:
+                if ledger_id < wanted.ledger_id:  # behind the tail: a power loss took what was there
+                    self._pending = wanted = Position(ledger_id, self._view.extent(ledger_id)[0] + 1)
+                elif ledger_id != wanted.ledger_id:  # trimmed, or not of this topic
+                    self._pending = wanted = Position(ledger_id, 0)
                 self._reader = reader = self._reader_at(wanted)
             except FileNotFoundError:
                 if not self._view.is_trimmed(ledger_id):  # lost; the chain reported it
@@ -130,10 +129,10 @@ class EntryCursor:
                         return None
                     self._pending = Position(following, 0)
                 continue
-            except StorageError:
+            except CorruptionError:
                 following = chain.after(ledger_id)
-                if not following:
-                    raise
+                if not following:  # the tail's own segment, reported: reading goes on behind it
+                    return None
                 self._pending = Position(following, 0)
                 continue
             self._limit = 0

@@ -12,7 +12,8 @@ has, so it is derived again, from the frames:
 4. Flush what was accepted, logs, indexes and names, before anyone is served from it: a message that was
    seen once must survive the next power loss too.
 5. Store the words, the tail last, and demand that the next append starts a new ledger: cursors may have
-   been behind the cut, so its ids are not given out again.
+   been behind the cut, so its ids are not given out again. Nothing is taken over from the old words (a
+   terminated topic is terminated again by its journal).
 6. Adopt the control file for this boot and inode. Until here everything can be repeated from step 1.
 """
 
@@ -30,7 +31,7 @@ from embeddedpulsar.format.control import (
     tail_word,
 )
 from embeddedpulsar.format.frame import pack_trailer
-from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET, SegmentHeader
+from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.platform import disk, failpoints
 from embeddedpulsar.storage import damage
 from embeddedpulsar.storage.chain_scan import ChainScan, scan_log
@@ -40,12 +41,10 @@ from embeddedpulsar.storage.index_repair import index_fits, write_index
 from embeddedpulsar.storage.segment_chain import Link, SegmentChain, walk_segments
 from embeddedpulsar.storage.topic_control import (
     ATTENTION,
-    DELETED,
     DIRTY_SINCE_MS,
     MUST_ROLL,
     POISON_FROM,
     POISON_TO,
-    TERMINATED,
     TOUCHED,
     TopicControl,
 )
@@ -85,7 +84,6 @@ class _Believed(NamedTuple):
     tail: int
     synced: int
     trim: int
-    state: int
     recoveries: int
 
 
@@ -170,20 +168,19 @@ def _is_fresh(control: TopicControl, boot_id: bytes) -> bool:
 
 
 def _believed(control: TopicControl, boot_id: bytes) -> _Believed:
-    """The trim point only rises, and every value of the synced word was true when it was stored.
+    """Every value the synced word ever had was true, so on the same inode it is a lower bound.
 
-    So whatever value of them survived is a lower bound; the synced word not in a copy, whose log may be older
-    than its ctl. The old tail is used for reports alone.
+    Not so in a copy, whose log may be older than its ctl. Tail and trim point are used for reports alone:
+    words have no checksum, and a wrong trim point would give away ledgers that are there.
     """
     if control.header is None:
-        return _Believed(0, 0, 0, 0, 0)
+        return _Believed(0, 0, 0, 0)
     words = control.words
     same = _is_same_file(control)
     return _Believed(
         words[TopicWord.TAIL],
         words[TopicWord.SYNCED] if same else 0,
         words[TopicWord.TRIM],
-        words[TopicWord.STATE] & (TERMINATED | DELETED),
         words[TopicWord.RECOVERIES],
     )
 
@@ -337,14 +334,12 @@ def _store_words(
 ) -> None:
     words = control.words
     closed = chain.links[:-1]
-    headers: list[SegmentHeader] = [link.header for link in chain.links]
-    trim = believed.trim if believed.trim <= tail.ledger_id else 0
     for index, value in (
         (TopicWord.EPOCH, words[TopicWord.EPOCH] + 1 & _MASK),
         (TopicWord.ALLOCATED, tail.end_offset),
         (TopicWord.INDEX_ALLOCATED, 0),
         (TOUCHED, tail.end_offset),
-        (TopicWord.TRIM, max(trim, headers[0].ledger_id if headers else 0)),
+        (TopicWord.TRIM, tail.first_ledger_id),
         (TopicWord.TOTAL_MESSAGES, sum(max(link.messages, 0) for link in closed)),
         (TopicWord.TOTAL_BYTES, sum(max(link.end_offset - FIRST_FRAME_OFFSET, 0) for link in closed)),
         (TopicWord.TOTAL_ENTRIES, sum(link.last_entry_id + 1 for link in closed)),
@@ -353,7 +348,7 @@ def _store_words(
         (DIRTY_SINCE_MS, 0),
         (POISON_FROM, 0),
         (POISON_TO, 0),
-        (TopicWord.STATE, believed.state | (MUST_ROLL if tail.ledger_id else 0)),
+        (TopicWord.STATE, MUST_ROLL if tail.ledger_id else 0),
         (TopicWord.SYNCED, tail_word(tail.ledger_id, tail.end_offset)),
         (TopicWord.TAIL, tail_word(tail.ledger_id, tail.end_offset)),
         (TopicWord.OWNER, ATTENTION),

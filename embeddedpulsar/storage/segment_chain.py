@@ -104,7 +104,7 @@ def _link_before(
             header.prev_messages,
         )
     older = [ledger for ledger in headers if ledger < previous]
-    if previous and (older or previous >= trim > 0):
+    if previous >= trim > 0 or (previous and older and not trim):
         path = log_path(directory, previous)
         if not any(report.ledger_id == previous for report in damaged):
             damaged.append(

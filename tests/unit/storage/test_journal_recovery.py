@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import zlib
 from pathlib import Path
 
 import pytest
@@ -298,6 +299,7 @@ def test_a_newer_format_is_refused_and_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "journal.1"
     data = bytearray(path.read_bytes())
     data[4:6] = (99).to_bytes(2, "little")
+    data[60:64] = zlib.crc32(data[:60]).to_bytes(4, "little")  # else it is damage, not a version
     path.write_bytes(data)
     journal, _ = open_journal(tmp_path, control_words())
     with pytest.raises(UnsupportedFormatVersion):
