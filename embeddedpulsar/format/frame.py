@@ -68,8 +68,8 @@ FLAG_CHUNK: Final = 1 << 18
 FLAG_TXN: Final = 1 << 19
 FLAG_DELAYED: Final = 1 << 20
 
-_SEALED: Final = struct.Struct("<IIHBBIQQIHH")  # bytes [8,48): what `crc` covers
-_FRONT: Final = struct.Struct("<II")  # bytes [0,8)
+COVERED: Final = struct.Struct("<IIHBBIQQIHH")  # bytes [8,48): what `crc` covers
+FRONT: Final = struct.Struct("<II")  # bytes [0,8)
 
 _AROUND: Final = HEADER_SIZE + TRAILER_SIZE
 _MAGIC_BYTES: Final = MAGIC.to_bytes(2, "little")
@@ -117,8 +117,8 @@ def seal(
     count: int,
     metadata_length: int,
     # Bound as defaults: this runs under the topic lock, once per entry.
-    _pack_sealed: Any = _SEALED.pack,
-    _pack_front: Any = _FRONT.pack,
+    _pack_sealed: Any = COVERED.pack,
+    _pack_front: Any = FRONT.pack,
 ) -> tuple[bytes, int]:
     """Build the 48 header bytes and return them with their `crc`, the next frame's `prev_crc`."""
     covered = _pack_sealed(

@@ -8,12 +8,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from typing import Final
+from zlib import crc32
 
 from embeddedpulsar.exceptions import AlreadyClosed, StorageFullError
 from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.format.entry import EncodedEntry
-from embeddedpulsar.format.frame import HEADER_SIZE, KIND_ENTRY, TRAILER, TRAILER_SIZE, seal
-from embeddedpulsar.format.index_slot import SLOT_SIZE, SLOTS_OFFSET, pack_slot
+from embeddedpulsar.format.frame import COVERED, FRONT, HEADER_SIZE, KIND_ENTRY, MAGIC, TRAILER, TRAILER_SIZE
+from embeddedpulsar.format.index_slot import MAX_COUNT, SLOT, SLOT_SIZE, SLOTS_OFFSET
 from embeddedpulsar.platform import disk, failpoints
 from embeddedpulsar.storage.append_point import BY_MAP, AppendPoint, State
 from embeddedpulsar.storage.waiter_slots import WaiterSlots
@@ -35,6 +36,9 @@ _WAITERS: Final = TopicWord.WAITERS
 _LAST_PUBLISH_MS: Final = TopicWord.LAST_PUBLISH_MS
 _FRAMING: Final = HEADER_SIZE + TRAILER_SIZE
 pack_trailer: Final = TRAILER.pack
+_pack_front: Final = FRONT.pack
+_pack_covered: Final = COVERED.pack
+_pack_slot: Final = SLOT.pack
 
 
 class SegmentWriter(AppendPoint):
@@ -77,7 +81,8 @@ class SegmentWriter(AppendPoint):
             wall = self._wall_ms()
             if wall > now:
                 words[_LAST_PUBLISH_MS] = now = wall
-            length = entry.size + _FRAMING
+            parts, size, body_crc, count, metadata_length, codec, flags, key_hash = entry
+            length = size + _FRAMING
             entry_id += 1
             end = start + length
             if end > self._end_stop or entry_id >= self._entry_stop or now >= self._time_stop:
@@ -86,30 +91,30 @@ class SegmentWriter(AppendPoint):
                 end = start + length
             # All that has to be called is called before step 2: from the check there to the commit no signal
             # handler (or finalizer) of this thread can come between, as Python runs them after calls.
-            flags = entry.flags
-            count = entry.count
-            header, crc = seal(
-                length,
-                crc,
-                entry.body_crc,
-                KIND_ENTRY,
-                entry.codec,
-                flags,
-                entry_id,
-                now,
-                count,
-                entry.metadata_length,
+            # `seal` and `pack_slot`, without their calls.
+            covered = _pack_covered(
+                crc, body_crc, MAGIC, KIND_ENTRY, codec, flags, entry_id, now, count, metadata_length, 0
             )
+            crc = crc32(covered, length)
+            front = _pack_front(length, crc)
             frame = None
             if length <= BY_MAP:
-                frame = b"".join((header, *entry.parts, pack_trailer(0, length)))
+                frame = b"".join((front, covered, *parts, pack_trailer(0, length)))
             else:
-                self._write_large(state, start, [header, *entry.parts, pack_trailer(0, length)])
+                self._write_large(state, start, [front, covered, *parts, pack_trailer(0, length)])
             messages += count
-            slot = pack_slot(start, now - self._base_ms, messages, entry.key_hash, flags, count, crc)
+            slot = _pack_slot(
+                start >> 3,
+                now - self._base_ms,
+                messages,
+                key_hash,
+                flags >> 16,
+                count if count < MAX_COUNT else MAX_COUNT,
+                crc,
+            )
             slot_start = SLOTS_OFFSET + SLOT_SIZE * entry_id
             if active:
-                self._write_part(start, header, entry.parts)
+                self._write_part(start, front + covered, parts)
             if self._state is not state:
                 return self.append(entry)  # a signal handler of this thread appended meanwhile
             # 2. The frame, above the tail. A crash leaves garbage that the next append overwrites.
