@@ -129,8 +129,11 @@ class FifoDoorbell:
             self._lock.release()
 
     def watch(self, uuid: bytes) -> bool:
-        """Report the death of ``uuid`` from `wait`. False when it is dead already (then nothing will be
-        reported)."""
+        """Report the death of ``uuid`` in `dead`. False when it is dead already; then nothing is reported.
+
+        Raises:
+            OSError: it cannot be watched (EMFILE); that says nothing about its life.
+        """
         try:
             self._lock.acquire()
             if uuid in self._descriptors:

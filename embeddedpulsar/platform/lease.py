@@ -20,6 +20,7 @@ from typing import Final
 
 HEX_LENGTH: Final = 32
 _PROBE_FLAGS: Final = os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
+_GONE: Final = (errno.ENOENT, errno.ENXIO)  # closed in good order; a FIFO that nobody reads
 _SWEEP_FLAGS: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
@@ -29,13 +30,17 @@ def lease_path(clients_dir: str, uuid: bytes) -> str:
 
 
 def open_for_writing(path: str) -> int:
-    """Open the lease of another process to ring or probe it; -1 when its owner is gone."""
+    """Open the lease of another process to ring or watch it; -1 when its owner is gone.
+
+    Raises:
+        OSError: it cannot be opened (EACCES, EMFILE, a symbolic link): that says nothing about its owner.
+    """
     try:
         fd = os.open(path, _PROBE_FLAGS)
-    except OSError:
-        # ENOENT: closed in good order. ENXIO: a FIFO nobody reads. EACCES, ELOOP, EMFILE: not ours to
-        # judge, and callers treat an unreachable peer as gone only after `is_free`.
-        return -1
+    except OSError as e:
+        if e.errno in _GONE:
+            return -1
+        raise
     if not is_lease_mode(os.fstat(fd).st_mode):
         os.close(fd)
         return -1
@@ -63,12 +68,9 @@ def is_held(path: str) -> bool:
     Raises:
         OSError: the file cannot be examined (EACCES, EMFILE ...): neither answer would be honest.
     """
-    try:
-        fd = os.open(path, _PROBE_FLAGS)
-    except OSError as e:
-        if isinstance(e, FileNotFoundError) or e.errno == errno.ENXIO:
-            return False
-        raise
+    fd = open_for_writing(path)
+    if fd < 0:
+        return False
     try:
         return not is_free(fd)
     finally:

@@ -255,13 +255,17 @@ class Mailbox:
 
         Returns:
             False when it is gone already; the callback still runs, from the next wait.
+
+        Raises:
+            OSError: it cannot be watched (EMFILE); that says nothing about its life.
         """
         if self._closed:
             raise exceptions.AlreadyClosed(self._why_closed())
         try:
             self._lock.acquire()
+            is_alive = self._doorbell.watch(uuid)
             self._watchers.setdefault(uuid, []).append(callback)
-            if self._doorbell.watch(uuid):
+            if is_alive:
                 return True
         finally:
             self._lock.release()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import stat
@@ -40,7 +41,7 @@ class Peers:
         change.
 
         Returns:
-            False when it is gone: whoever chose it must wake another.
+            False when it is gone, or cannot be reached: whoever chose it must wake another.
         """
         if uuid == self._mailbox.uuid:
             self._mailbox.ring_self()
@@ -63,12 +64,15 @@ class Peers:
             self._lock.release()
 
     def _open(self, uuid: bytes) -> tuple[int, bool] | None:
-        fd = lease.open_for_writing(lease.lease_path(self._clients_dir, uuid))
-        if fd < 0:
-            return None
         while len(self._bells) >= _OPEN_BELLS_MAX:
             _, (oldest, _) = self._bells.popitem(last=False)
             os.close(oldest)
+        try:
+            fd = lease.open_for_writing(lease.lease_path(self._clients_dir, uuid))
+        except OSError:
+            return None  # out of descriptors, perhaps; if it lives, it looks for itself before long
+        if fd < 0:
+            return None
         bell = self._bells[uuid] = (fd, stat.S_ISFIFO(os.fstat(fd).st_mode))
         return bell
 
@@ -86,8 +90,12 @@ class Peers:
         """Remove the doorbells of dead processes; returns how many. Any process may do it at any time."""
         removed = 0
         for name in os.listdir(self._clients_dir):
-            if len(name) == lease.HEX_LENGTH and name != self._mailbox.uuid.hex():
-                removed += lease.remove_if_orphan(f"{self._clients_dir}/{name}")
+            if len(name) != lease.HEX_LENGTH or name == self._mailbox.uuid.hex():
+                continue
+            path = f"{self._clients_dir}/{name}"
+            with contextlib.suppress(OSError):
+                # Asked from the writing side first: a second reader could hide the death of a living owner.
+                removed += not lease.is_held(path) and lease.remove_if_orphan(path)
         return removed
 
     def close(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import Final
 
@@ -39,8 +40,8 @@ class Store:
     itself.
     Invariants: at most one open instance per (device, inode) and process. Whatever the instance opened is
     closed by the last `release`: no descriptor, thread or FIFO stays.
-    Who may call: any thread. Lock order: the registry's, then `_lock`, then the file locks below (catalog
-    lock; never a topic's or a subscription's while holding `_lock`, except inside `ManagedLedger.open`).
+    Who may call: any thread. Lock order: `_lock`, then the registry's, then the file locks of
+    docs/concurrency.md.
 
     Attributes:
         root: absolute path of the directory.
@@ -143,18 +144,22 @@ class Store:
             if session is None:
                 return  # in a forked child that never used it
             REGISTRY.stores.pop(session.lease.key, None)
-            # 1. Topics: dirty ledgers are synced, consumers were detached by their owners before.
-            for topic in topics.values():
-                topic.close()
-            # 2. Doorbell, catalog, words and locks.
-            session.close()
-            # 3. The directory itself, last: it is what others take for "still in use".
-            if self.is_memory:
-                memory_root.remove_if_last(self.root, session.lease)
-            else:
-                session.lease.close()
+            with contextlib.ExitStack() as closing:  # runs from the last to the first, whatever fails
+                # 3. The directory itself, last: it is what others take for "still in use".
+                closing.callback(self._give_up, session.lease)
+                # 2. Doorbell, catalog, words and locks.
+                closing.callback(session.close)
+                # 1. Topics: dirty ledgers are synced. Consumers were detached by their owners before.
+                for topic in topics.values():
+                    closing.callback(topic.close)
         finally:
             REGISTRY.lock.release()
+
+    def _give_up(self, lease: DirectoryLease) -> None:
+        if self.is_memory:
+            memory_root.remove_if_last(self.root, lease)
+        else:
+            lease.close()
 
     # -- topics ------------------------------------------------------------------------------------
 

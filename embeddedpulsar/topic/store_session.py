@@ -98,16 +98,18 @@ class StoreSession:
                 self.catalog = Catalog(path, catalog_lock)
                 self.directories = TopicDirectories(self.root, self.catalog)
                 return
+            report: list[str] = []
             try:
                 catalog_lock.acquire()
-                self._heal(path, catalog_lock, boot, clock)
+                self._heal(path, catalog_lock, boot, clock, report)
             finally:
                 catalog_lock.release()
+            _log_warnings(self.root, report)
         except BaseException:
             catalog_lock.close()
             raise
 
-    def _heal(self, path: str, catalog_lock: FileLock, boot: bytes, clock: Clock) -> None:
+    def _heal(self, path: str, catalog_lock: FileLock, boot: bytes, clock: Clock, report: list[str]) -> None:
         """The first opening in a boot (or of a copy): look after what a power loss may have left.
 
         Under the catalog lock; two processes may come here one after the other, the second finds nothing to
@@ -115,9 +117,9 @@ class StoreSession:
         """
         for name in root_layout.DIRECTORIES:
             filesystem.make_directories(root_layout.in_root(self.root, name))
-        self.catalog = _open_or_replace_catalog(path, catalog_lock)
+        self.catalog = _open_or_replace_catalog(path, catalog_lock, report)
         self.directories = TopicDirectories(self.root, self.catalog)
-        report = self.directories.heal(clock.wall_ms())
+        report += self.directories.heal(clock.wall_ms())
         if failpoints.ACTIVE:
             failpoints.hit("store:healed")
         try:
@@ -130,8 +132,6 @@ class StoreSession:
                 self.control.adopt(boot, lowest if lowest == 1 else lowest + _ROOM_FOR_UNSEEN_IDS)
         finally:
             self.lock.release()
-        if report:
-            _log_warnings(self.root, report)
 
     def _take_number(self) -> None:
         try:
@@ -157,13 +157,14 @@ class StoreSession:
     def close(self) -> None:
         """Close everything but the lease on the root, doorbell first: from then on peers see this process
         gone."""
-        self.scheduler.close()
-        self.mailbox.close()
-        self.peers.close()
-        self.catalog.close()
-        self.catalog.lock.close()
-        self.control.close()
-        self.lock.close()
+        with contextlib.ExitStack() as closing:  # runs from the last to the first, whatever fails
+            closing.callback(self.lock.close)
+            closing.callback(self.control.close)
+            closing.callback(self.catalog.lock.close)
+            closing.callback(self.catalog.close)
+            closing.callback(self.peers.close)
+            closing.callback(self.mailbox.close)
+            closing.callback(self.scheduler.close)
 
     def abandon(self) -> None:
         """Give up the inherited hold on the root in a forked child.
@@ -216,7 +217,7 @@ def _create(root: str, lock: FileLock, clock: Clock) -> store_meta.StoreMeta:
         lock.release()
 
 
-def _open_or_replace_catalog(path: str, lock: FileLock) -> Catalog:
+def _open_or_replace_catalog(path: str, lock: FileLock, report: list[str]) -> Catalog:
     """The catalog; a new one if a power loss took it. The old bytes are kept, the topics are added by
     `heal`."""
     try:
@@ -224,13 +225,15 @@ def _open_or_replace_catalog(path: str, lock: FileLock) -> Catalog:
     except (FileNotFoundError, CorruptionError, ForeignFileError) as e:
         if os.path.exists(path):
             disk.DISK.replace(path, f"{path}.damaged.tmp")
-        _log_warnings(path, [f"{e}; made anew from the topics' own descriptions"])
+        report.append(f"{e}; made anew from the topics' own descriptions")
     Catalog.create(path)
     return Catalog(path, lock)
 
 
 def _log_warnings(where: str, warnings: list[str]) -> None:
-    import logging
+    if not warnings:
+        return
+    import logging  # 5 ms, and seldom needed
 
     for warning in warnings:
         logging.getLogger("embeddedpulsar").warning("%s: %s", where, warning)

@@ -184,3 +184,27 @@ def test_a_newcomer_whose_fifo_is_just_being_probed_makes_another(
     assert os.listdir(tmp_path) == [box.uuid.hex()]
     os.close(held[0])
     box.close()
+
+
+def test_running_out_of_descriptors_declares_nobody_dead(
+    tmp_path: Path, peers: Peers, box: Mailbox, monkeypatch: pytest.MonkeyPatch
+):
+    """EMFILE while ringing: somebody else is woken; while probing or watching: an error, not a death."""
+    other = Mailbox.create(tmp_path)
+    told: list[bytes] = []
+
+    def refuse(*_: object, **__: object) -> int:
+        raise OSError(24, "too many open files")
+
+    monkeypatch.setattr(os, "open", refuse)
+    assert not peers.ring(other.uuid)
+    with pytest.raises(OSError):
+        peers.is_alive(other.uuid)
+    with pytest.raises(OSError):
+        box.watch(other.uuid, told.append)
+    assert peers.sweep() == 0
+    monkeypatch.undo()
+    assert peers.ring(other.uuid) and peers.is_alive(other.uuid)
+    box.wait(box.generation, 0)
+    assert told == []
+    other.close()

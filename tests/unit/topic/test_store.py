@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import logging
 import os
@@ -19,13 +20,15 @@ from embeddedpulsar.exceptions import (
     InvalidTopicName,
     NetworkFilesystemError,
     OperationNotSupported,
+    StorageError,
     TopicNotFound,
     UnsupportedFormatVersion,
 )
 from embeddedpulsar.format.document import KIND_STORE_META, encode_document
 from embeddedpulsar.format.entry import ProducerPrefix, encode_single
 from embeddedpulsar.managed_ledger.options import LedgerOptions
-from embeddedpulsar.platform import clock, filesystem
+from embeddedpulsar.platform import clock, disk, filesystem
+from embeddedpulsar.platform.faulty_disk import FaultyDisk
 from embeddedpulsar.topic.store import Store
 from embeddedpulsar.topic.store_registry import REGISTRY, open_store_count
 
@@ -435,3 +438,36 @@ def test_repr_says_the_state(store: Store):
     assert "open topics=1" in repr(store)
     store.release()
     assert "closed" in repr(store)
+
+
+def test_making_a_topic_at_level_process_flushes_nothing(root: Path):
+    """Only its first ledger does, for the block of ids."""
+    store = Store.open(root)
+    store.topic("before").ledger.append(encode_single(b"x", 0, PREFIX))
+    counting, flushes = disk.Disk(), []
+    counting.fsync = counting.fdatasync = lambda fd, path: flushes.append(path)  # type: ignore[method-assign]
+    counting.fsync_dir = flushes.append  # type: ignore[method-assign]
+    with disk.use(counting):
+        topic = store.topic("orders")
+        topic.attach_producer()
+        topic.ledger.append(encode_single(b"x", 0, PREFIX))
+        assert flushes == []
+        topic.ensure_durable()
+        assert len(flushes) == 4
+        topic.ensure_durable()
+        assert len(flushes) == 4
+    store.release()
+
+
+def test_closing_goes_on_when_a_topic_cannot_be_closed_in_order(root: Path):
+    """A flush that fails at the end comes out as an error; everything else is closed all the same."""
+    before = descriptors()
+    store = Store.open(root, durability="interval")
+    publish(store, "orders", b"x")
+    publish(store, "other", b"x")
+    faulty = FaultyDisk()
+    faulty.fail(call="fdatasync", nth=1, errno=errno.EIO)
+    with disk.use(faulty), pytest.raises(StorageError):
+        store.release()
+    assert store.closed and open_store_count() == 0
+    assert descriptors() == before and os.listdir(root / "clients") == []
