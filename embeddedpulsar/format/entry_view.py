@@ -192,9 +192,13 @@ class EntryView:
 
 
 class _Columns:
-    """The columns of an entry that has more than payloads; located on first use, then kept."""
+    """The columns of an entry that has more than payloads; located and decoded on first use, then kept.
 
-    __slots__ = ("base", "buf", "count", "flags", "slices")
+    Kept, because every message of a batch asks for its own key: decoding anew each time would make a batch cost
+    the square of its size.
+    """
+
+    __slots__ = ("_decoded", "base", "buf", "count", "flags", "slices")
 
     def __init__(self, buf: bytes, base: int, flags: int, count: int) -> None:
         self.buf = buf
@@ -202,6 +206,7 @@ class _Columns:
         self.flags = flags
         self.count = count
         self.slices: ColumnSlices | None = None
+        self._decoded: dict[Slice, Any] = {}
 
     def located(self) -> ColumnSlices:
         slices = self.slices
@@ -210,18 +215,26 @@ class _Columns:
         return slices
 
     def fixed(self, at: Slice | None) -> list[int] | None:
-        return None if at is None else read_fixed(self.buf, at)
+        if at is None:
+            return None
+        numbers: list[int] | None = self._decoded.get(at)
+        if numbers is None:
+            numbers = self._decoded[at] = read_fixed(self.buf, at)
+        return numbers
 
     def texts(
         self, offsets: Slice | None, data: Slice | None, absent: Slice | None
     ) -> list[str | None] | None:
         if offsets is None or data is None:
             return None
-        texts: list[str | None] = list(read_texts(self.buf, offsets, data))
-        if absent is not None:
-            for i in range(self.count):
-                if read_bit(self.buf, absent, i):
-                    texts[i] = None
+        texts: list[str | None] | None = self._decoded.get(offsets)
+        if texts is None:
+            texts = list(read_texts(self.buf, offsets, data))
+            if absent is not None:
+                for i in range(self.count):
+                    if read_bit(self.buf, absent, i):
+                        texts[i] = None
+            self._decoded[offsets] = texts
         return texts
 
     def item(self, offsets: Slice | None, data: Slice | None, i: int) -> bytes:
