@@ -246,5 +246,5 @@ def test_signals_end_a_wait_within_a_quarter_second(tmp_path: Path, number: int,
         before = time.monotonic()
         child.process.send_signal(number)
         assert child.join() == status
-        assert time.monotonic() - before < 0.25 + 0.5, "a quarter of a second, and the interpreter's own end"
+        assert time.monotonic() - before < 0.25 + 1, "a quarter of a second, and the interpreter's own end"
         assert os.listdir(tmp_path) == []

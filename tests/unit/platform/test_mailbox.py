@@ -22,6 +22,7 @@ from embeddedpulsar.platform.peers import Peers
 from embeddedpulsar.platform.poller import PollPoller
 from embeddedpulsar.platform.polling_doorbell import PollingDoorbell
 
+PROMPT_S = 0.05 + 0.25 + 0.2  # when the alarm goes off, a quarter of a second, and a loaded machine
 KINDS = ("fifo", "fifo without epoll", "polling")
 
 
@@ -156,7 +157,7 @@ def test_a_signal_handler_that_raises_ends_the_wait_of_the_leader(mailbox: Mailb
     before = time.monotonic()
     with pytest.raises(KeyboardInterrupt), alarm(0.05):
         wait_for_ever(mailbox)
-    assert time.monotonic() - before < 0.3
+    assert time.monotonic() - before < PROMPT_S
     assert not mailbox._is_led() and not mailbox._followers
     mailbox.ring_self()
     assert mailbox.wait(seen, 5) != seen
@@ -175,7 +176,7 @@ def test_a_signal_handler_that_raises_ends_the_wait_of_a_follower(mailbox: Mailb
     before = time.monotonic()
     with pytest.raises(KeyboardInterrupt), alarm(0.05):
         wait_for_ever(mailbox)
-    assert time.monotonic() - before < 0.3
+    assert time.monotonic() - before < PROMPT_S
     stop.append(True)
     wait_until(mailbox._is_led)
     mailbox.ring_self()
