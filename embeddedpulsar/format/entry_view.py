@@ -194,8 +194,8 @@ class EntryView:
 class _Columns:
     """The columns of an entry that has more than payloads; located and decoded on first use, then kept.
 
-    Kept, because every message of a batch asks for its own key: decoding anew each time would make a batch cost
-    the square of its size.
+    Kept, because every message of a batch asks for its own key: decoding anew each time would make a batch
+    cost the square of its size.
     """
 
     __slots__ = ("_decoded", "base", "buf", "count", "flags", "slices")
