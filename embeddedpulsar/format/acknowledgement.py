@@ -100,7 +100,14 @@ def group_entries(entries: Iterable[tuple[int, int]]) -> tuple[AckGroup, ...]:
 
 
 def group_batches(partial: Mapping[tuple[int, int], tuple[int, int]]) -> tuple[AckBatch, ...]:
-    """Batches for ``{(ledger, entry): (bit set of acknowledged indexes, batch size)}``, ascending."""
+    """Batches for ``{(ledger, entry): (bit set of acknowledged indexes, batch size)}``, ascending.
+
+    Raises:
+        ValueError: an entry id, size or index no batch can have.
+    """
+    for (_, entry_id), (indexes, size) in partial.items():
+        if not (0 <= entry_id <= MAX_ENTRY_ID and 0 < size <= MAX_BATCH_SIZE and 0 <= indexes < 1 << size):
+            raise ValueError(f"no batch of {size} messages in entry {entry_id} has the indexes {indexes:b}")
     return tuple(
         AckBatch(ledger_id, entry_id, size, indexes)
         for (ledger_id, entry_id), (indexes, size) in sorted(partial.items())
@@ -108,12 +115,15 @@ def group_batches(partial: Mapping[tuple[int, int], tuple[int, int]]) -> tuple[A
 
 
 def _group(ledger_id: int, entries: list[int]) -> AckGroup:
-    first, last = min(entries), max(entries)
+    first, last = entries[0], entries[-1]
+    is_run = last - first + 1 == len(entries) and entries == list(range(first, last + 1))
+    if not is_run:
+        first, last = min(entries), max(entries)
     if first < 0 or last > MAX_ENTRY_ID:
         raise ValueError(f"no ledger has entry {first if first < 0 else last}")
-    span = last - first + 1
-    if span == len(entries) and entries == list(range(first, last + 1)):
+    if is_run:
         return AckGroup(ledger_id, first, last, FORM_RANGE, b"")
+    span = last - first + 1
     if span > 32 * len(entries):
         return AckGroup(ledger_id, first, last, FORM_LIST, struct.pack(f"<{len(entries)}I", *entries))
     digits = bytearray(b"0") * span  # the bitmap in binary digits: a third of the cost of setting bits

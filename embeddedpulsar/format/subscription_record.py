@@ -37,7 +37,7 @@ CREATE_HEADER: Final = struct.Struct(
 )
 ATTACH_HEADER: Final = struct.Struct(
     "<"
-    "Q"  # 0  consumer_id, unique for the life of the subscription
+    "Q"  # 0  consumer_id: the epoch it attaches with, and so unique
     "Q"  # 8  attached_ms, time of attachment
     "16s"  # 16 client_uuid: the lease that proves the consumer alive
     "i"  # 32 priority_level, 0 is best

@@ -19,7 +19,7 @@ class AckBitmaps:
 
     >>> acks = AckBitmaps(Position(4, -1))
     >>> acks.learn_ledgers([(4, 2), (9, OPEN)])
-    >>> acks.ledger(4).add_list([0, 1])
+    >>> acks.ledger(4).add_range(0, 1)
     >>> acks.settle()
     >>> acks.mark_delete
     Position(ledger_id=9, entry_id=-1)

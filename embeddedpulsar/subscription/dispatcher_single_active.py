@@ -14,8 +14,8 @@ class ExclusiveDispatcher:
     def refusal(self, consumers: ConsumerRegistry, newcomer: str) -> str:
         for holder in consumers.all():
             return (
-                f"an exclusive consumer cannot attach as {newcomer!r}: consumer {holder.name!r} is attached; "
-                "close it, or subscribe as Shared or Failover"
+                f"Exclusive consumer is already connected: {holder.name!r} holds the subscription that "
+                f"{newcomer!r} wants; close it, or subscribe as Shared or Failover"
             )
         return ""
 

@@ -29,7 +29,7 @@ class LedgerAcks:
     one more bit on top that marks the size of the batch.
 
     >>> acks = LedgerAcks(entries=10)
-    >>> acks.add_range(0, 3), acks.add_list([9, 6])
+    >>> acks.add_range(0, 3), acks.add_list(6, 9, [9, 6])
     (None, None)
     >>> acks.floor, acks.next_unacked(6), list(acks.runs())
     (4, 7, [(6, 6), (9, 9)])
@@ -69,20 +69,20 @@ class LedgerAcks:
         if window:
             self._merge(first, first + window.bit_length() - 1, window)
 
-    def add_list(self, entries: Sequence[int]) -> None:
-        """Acknowledge entries that lie far apart. At least one; in any order."""
-        if 0 <= self.entries <= max(entries):
+    def add_list(self, first: int, last: int, entries: Sequence[int]) -> None:
+        """Acknowledge entries that lie far apart, all within ``first..last``, in any order."""
+        if 0 <= self.entries <= last:
             limit = self.entries
             entries = [entry for entry in entries if entry < limit]
             if not entries:
                 return
-        last = max(entries)
+            last = max(entries)
         self._reserve(last)
         bits, bit = self.bits, _BIT
         for entry in entries:
             bits[entry >> 3] |= bit[entry & 7]
         self.top = max(self.top, last + 1)
-        self._settle(min(entries), last)
+        self._settle(first, last)
 
     def add_indexes(self, entry: int, size: int, indexes: int) -> None:
         """Acknowledge batch indexes (a bit set) of an entry that holds ``size`` messages."""

@@ -29,7 +29,6 @@ def encode_snapshot(state: SubscriptionState) -> bytes:
             "exists": state.exists,
             "name": state.name,
             "epoch": state.epoch,
-            "next_consumer_id": state.next_consumer_id,
             "commands": state.commands,
             "digest": state.digest,
             "stale": state.stale,
@@ -51,7 +50,6 @@ def decode_snapshot(data: bytes) -> SubscriptionState:
         state.exists = bool(fields["exists"])
         state.name = str(fields["name"])
         state.epoch = int(fields["epoch"])
-        state.next_consumer_id = int(fields["next_consumer_id"])
         state.commands = int(fields["commands"])
         state.digest = int(fields["digest"])
         state.stale = int(fields["stale"])

@@ -53,7 +53,6 @@ class SubscriptionState:
         "epoch",
         "exists",
         "name",
-        "next_consumer_id",
         "stale",
     )
 
@@ -61,7 +60,6 @@ class SubscriptionState:
         self.exists = False
         self.name = ""
         self.epoch = 0
-        self.next_consumer_id = 1
         self.acks = AckBitmaps(BEFORE_FIRST)
         self.consumers = ConsumerRegistry()
         self.commands = 0
@@ -104,7 +102,6 @@ class SubscriptionState:
 
     def _attach(self, command: record.Attach) -> int:
         self.epoch += 1
-        self.next_consumer_id = max(self.next_consumer_id, command.consumer_id + 1)
         self.consumers.add(
             Consumer(
                 command.consumer_id,
@@ -142,7 +139,7 @@ class SubscriptionState:
             elif group.form == FORM_BITMAP:
                 ledger.add_bits(group.first, group.data)
             else:
-                ledger.add_list(group.entries())
+                ledger.add_list(group.first, group.last, group.entries())
         for ledger_id, entry_id, size, indexes in command.batches:
             ledger = acks.ledger(ledger_id)
             if ledger is not None:

@@ -1,0 +1,148 @@
+"""The mapped control words of one subscription: `<subscription>/ctl` (docs/format/control.md)."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from embeddedpulsar.exceptions import CorruptionError
+from embeddedpulsar.format.control import (
+    CONTROL_HEADER_SIZE,
+    CONTROL_SIZE,
+    KIND_SUBSCRIPTION,
+    UUID_SIZE,
+    UUID_SLOTS,
+    UUID_TABLE_OFFSET,
+    ControlHeader,
+    SubscriptionWord,
+    pack_control_header,
+    parse_control_header,
+)
+from embeddedpulsar.managed_ledger.position import Position
+from embeddedpulsar.platform import disk
+from embeddedpulsar.platform.mapped_file import MappedFile
+from embeddedpulsar.storage.filenames import control_path, under_construction
+
+_SIGN: Final = 1 << 63
+_MODULUS: Final = 1 << 64
+
+
+class SubscriptionControl:
+    """The words of a subscription and the identity of the file they are in.
+
+    Role: what others see of the subscription without its lock: whether it exists, where it stands, and that
+    something happened. Everything here is derived from the journal, but for the journal word itself, which is
+    the commit, and the waiters.
+    Durable: nothing. The words are believed only in the boot, and on the inode, they were written in.
+    Who may call: any thread reads; writing needs the subscription's lock.
+    """
+
+    __slots__ = ("_file", "header", "path", "view", "words")
+
+    def __init__(self, file: MappedFile) -> None:
+        self._file: Final = file
+        self.path: Final = file.path
+        self.view: Final = file.view
+        self.words: Final = file.words
+        self.header = self._parse()
+
+    @classmethod
+    def open(cls, directory: str) -> SubscriptionControl:
+        """Map the ctl of a subscription.
+
+        Raises:
+            FileNotFoundError: there is none.
+            CorruptionError: it is too short to be one.
+            UnsupportedFormatVersion: written by a newer release, or in the other byte order.
+        """
+        file = MappedFile.open(control_path(directory), writable=True, size=CONTROL_SIZE)
+        try:
+            return cls(file)
+        except BaseException:
+            file.close()
+            raise
+
+    @classmethod
+    def create(cls, directory: str) -> SubscriptionControl:
+        """Make the ctl of a subscription that has none, or replace one that was cut. Under the lock.
+
+        It is not trusted until `adopt`. The file gets its name when it is complete.
+        """
+        path = control_path(directory)
+        building = under_construction(path)
+        if os.path.lexists(building):  # of a process that died here
+            disk.DISK.unlink(building)
+        MappedFile.open(building, writable=True, size=CONTROL_SIZE, create=True).close()
+        disk.DISK.replace(building, path)
+        return cls.open(directory)
+
+    def _parse(self) -> ControlHeader | None:
+        try:
+            return parse_control_header(bytes(self.view[:CONTROL_HEADER_SIZE]), KIND_SUBSCRIPTION)
+        except CorruptionError:
+            return None  # not trusted; recovery writes it anew
+
+    def is_trusted(self, boot: bytes) -> bool:
+        """Whether the words were written in this boot, into this very file (it may have been copied)."""
+        header = self.header
+        return (
+            header is not None
+            and header.boot_id == boot
+            and (header.device, header.inode) == (self._file.device, self._file.inode)
+        )
+
+    def reload(self) -> None:
+        """Read the header again: another process may have recovered the words meanwhile."""
+        self.header = self._parse()
+
+    def forget(self) -> None:
+        """Clear what only living processes know: who waits, and their slots. First step of a recovery."""
+        words = self.words
+        words[SubscriptionWord.WAITERS] = 0
+        first = UUID_TABLE_OFFSET // 8
+        for word in range(first, first + UUID_SLOTS * UUID_SIZE // 8):
+            words[word] = 0
+
+    def adopt(self, boot: bytes) -> None:
+        """Declare the words true from now on. Last step of a recovery, under the lock."""
+        header = ControlHeader(KIND_SUBSCRIPTION, boot, self._file.device, self._file.inode, 0)
+        self.view[:CONTROL_HEADER_SIZE] = pack_control_header(header)
+        self.header = self._parse()
+
+    def announce(self) -> None:
+        """What consumers read ahead may be void, and waiters have to look: no later than the commit."""
+        words = self.words
+        words[SubscriptionWord.EPOCH] = (words[SubscriptionWord.EPOCH] + 1) % _MODULUS
+        words[SubscriptionWord.VERSION] = (words[SubscriptionWord.VERSION] + 1) % _MODULUS
+
+    def publish(self, mark_delete: Position, consumers: int, epoch: int) -> None:
+        """Show where the subscription stands."""
+        ledger_id, entry_id = mark_delete
+        words = self.words
+        if words[SubscriptionWord.MARK_DELETE_LEDGER] != ledger_id:
+            # A reader between two stores sees a position that is behind the truth, never ahead of it.
+            words[SubscriptionWord.MARK_DELETE_ENTRY] = _MODULUS - 1
+            words[SubscriptionWord.MARK_DELETE_LEDGER] = ledger_id
+        words[SubscriptionWord.MARK_DELETE_ENTRY] = entry_id % _MODULUS
+        words[SubscriptionWord.CONSUMERS] = consumers
+        if words[SubscriptionWord.EPOCH] < epoch:
+            words[SubscriptionWord.EPOCH] = epoch
+
+    @property
+    def mark_delete(self) -> Position:
+        """The mark-delete position, or one a moment older. Lock-free."""
+        words = self.words
+        while True:
+            ledger_id = words[SubscriptionWord.MARK_DELETE_LEDGER]
+            entry_id = words[SubscriptionWord.MARK_DELETE_ENTRY]
+            if words[SubscriptionWord.MARK_DELETE_LEDGER] == ledger_id:
+                return Position(ledger_id, entry_id - _MODULUS if entry_id & _SIGN else entry_id)
+
+    @property
+    def closed(self) -> bool:
+        """Whether the words are gone."""
+        return self._file.closed
+
+    def close(self) -> None:
+        """Unmap. Idempotent."""
+        self._file.close()

@@ -1,0 +1,371 @@
+"""The state of a subscription, shared by all processes: one lock, one journal, one replica each."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+from embeddedpulsar.exceptions import AlreadyClosed, CorruptionError, NotAllowedError, StorageError
+from embeddedpulsar.format import subscription_record as record
+from embeddedpulsar.format.acknowledgement import Ack
+from embeddedpulsar.format.control import KIND_SUBSCRIPTION, UUID_TABLE_OFFSET, SubscriptionWord
+from embeddedpulsar.managed_ledger.options import FLUSH, INTERVAL, PROCESS
+from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
+from embeddedpulsar.platform import clock as boot_clock
+from embeddedpulsar.platform import failpoints, fork
+from embeddedpulsar.platform.clock import Clock
+from embeddedpulsar.platform.file_lock import FileLock
+from embeddedpulsar.platform.peers import Peers
+from embeddedpulsar.platform.scheduler import SchedulerLike, Timer
+from embeddedpulsar.storage.filenames import lock_path
+from embeddedpulsar.storage.journal import COMPACT_BYTES, Journal
+from embeddedpulsar.storage.waiter_slots import WaiterSlots
+from embeddedpulsar.subscription.control import SubscriptionControl
+from embeddedpulsar.subscription.replica import SubscriptionReplica
+from embeddedpulsar.subscription.snapshot import checkpoint_of
+from embeddedpulsar.subscription.state import MEMBERS, REWOUND, SubscriptionState
+
+CHECKPOINT_EVERY: Final = 1000
+"""Commands between checkpoints, by which replicas notice that they disagree."""
+_QUIET: Final = frozenset((Ack, record.AckCumulative, record.Ledgers, record.Clamp, record.Checkpoint))
+"""Commands that void nothing a consumer has read ahead."""
+
+R = TypeVar("R")
+
+failpoints.declare("subscription:announced", "subscription:published", "subscription:unlocked")
+
+
+class SharedState:
+    """One process's hold on the replicated state of one subscription.
+
+    Role: everything that changes a subscription is a `transact`: lock, catch up, decide on the state,
+    commit commands, publish, unlock, and only then wake others, flush, and report damage. Nobody else
+    touches lock, journal or control words. Invariants: a decision is made on a replica that has applied
+    everything committed; the control words are those of the replica whenever the lock is free, or the
+    next holder makes them so. Commands that void what consumers read ahead raise EPOCH before they are
+    committed. Durable: as `durability` says, when `transact` returns. Who may call: any thread, but not a
+    signal handler that interrupted a call to the same subscription. In a forked child it is closed.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        control: SubscriptionControl,
+        lock: FileLock,
+        *,
+        name: str,
+        peers: Peers,
+        clock: Clock,
+        scheduler: SchedulerLike,
+        durability: str = PROCESS,
+        interval_s: float = 1.0,
+        lock_timeout_s: float = 30.0,
+        compact_bytes: int = COMPACT_BYTES,
+        report: Callable[[StorageError], object],
+    ) -> None:
+        self.directory: Final = directory
+        self.control: Final = control
+        self.waiters: Final = WaiterSlots(
+            control.words, control.view, SubscriptionWord.WAITERS, UUID_TABLE_OFFSET, peers
+        )
+        self.divergences = 0
+        """How often this replica disagreed with another and was built anew. Only a bug raises it."""
+        self._name: Final = name
+        self._lock: Final = lock
+        self._peers: Final = peers
+        self._clock: Final = clock
+        self._scheduler: Final = scheduler
+        self._durability: Final = durability
+        self._interval_s: Final = interval_s
+        self._timeout_s: Final = lock_timeout_s
+        self._report: Final = report
+        self._fork_generation: Final = fork.GENERATION
+        self._replica: Final = SubscriptionReplica()
+        self._to_ring: deque[bytes] = deque()
+        self._sync_timer: Timer | None = None
+        self._journal: Final = Journal(
+            directory,
+            words=control.words,
+            word=SubscriptionWord.JOURNAL,
+            owner_kind=KIND_SUBSCRIPTION,
+            replica=self._replica,
+            compact_bytes=compact_bytes,
+        )
+
+    @classmethod
+    def open(
+        cls,
+        directory: str,
+        *,
+        name: str,
+        log_end: Callable[[], Position | None],
+        peers: Peers,
+        clock: Clock,
+        scheduler: SchedulerLike,
+        report: Callable[[StorageError], object],
+        durability: str = PROCESS,
+        interval_s: float = 1.0,
+        lock_timeout_s: float = 30.0,
+        compact_bytes: int = COMPACT_BYTES,
+    ) -> SharedState:
+        """Map the control words, making or recovering them as needed. The directory must exist.
+
+        Args:
+            directory: the subscription's.
+            name: the subscription's, to start anew with when nothing else is left; empty if not known.
+            log_end: the last position of the topic; a recovery forgets acknowledgements beyond it.
+            peers: to wake others.
+            clock: stamps commands.
+            scheduler: runs the flushes of level "interval".
+            report: told of what could not be read, outside the lock.
+            durability: "process", "interval" or "flush".
+            interval_s: seconds between flushes at level "interval".
+            lock_timeout_s: how long to wait for the lock.
+            compact_bytes: see `Journal`.
+
+        Raises:
+            StorageError: the files are of a newer release, or cannot be written.
+            LockTimeout: another process stayed in the lock.
+        """
+        lock = FileLock(lock_path(directory))
+        with contextlib.ExitStack() as stack:
+            stack.callback(lock.close)
+            control = _map_control(directory, lock, lock_timeout_s)
+            stack.callback(control.close)
+            shared = cls(
+                directory,
+                control,
+                lock,
+                name=name,
+                peers=peers,
+                clock=clock,
+                scheduler=scheduler,
+                durability=durability,
+                interval_s=interval_s,
+                lock_timeout_s=lock_timeout_s,
+                compact_bytes=compact_bytes,
+                report=report,
+            )
+            if not control.is_trusted(boot_clock.boot_id()):
+                shared._recover(log_end() or BEFORE_FIRST)
+            stack.pop_all()
+        return shared
+
+    @property
+    def exists(self) -> bool:
+        """Whether the subscription exists. Reads one word."""
+        try:
+            return self._journal.exists
+        except ValueError:
+            raise self._closed() from None
+
+    @property
+    def state(self) -> SubscriptionState:
+        """The replica as it was when last caught up. Inside `transact` it is the truth."""
+        return self._replica.state
+
+    # -- transactions ------------------------------------------------------------------------------
+
+    def transact(self, body: Callable[[SubscriptionState], R]) -> R:
+        """Run ``body`` on the caught-up state, under the lock; what it changes it passes to `commit`.
+
+        ``body`` must not block, log, or call back into the subscription.
+
+        Raises:
+            AlreadyClosed: closed, or made by the parent of this forked process.
+            NotAllowedError: called from a signal handler inside another call to this subscription.
+            LockTimeout: another process stayed in the lock.
+            StorageError: the journal cannot be read or written; nothing of the last `commit` was committed.
+        """
+        self._check_usable()
+        try:
+            try:
+                self._lock.acquire(self._timeout_s)
+                self._catch_up()
+                result = body(self._replica.state)
+            finally:
+                self._lock.release()
+        except ValueError:
+            if self.control.closed:
+                raise self._closed() from None
+            raise
+        finally:
+            self._act()
+        if self._durability == FLUSH:
+            self._journal.sync()
+        return result
+
+    def _check_usable(self) -> None:
+        if self._fork_generation != fork.GENERATION:
+            raise self._closed()
+        if self._lock.held:
+            raise NotAllowedError(
+                f"the subscription in {self.directory} was called from a signal handler (or finalizer) that "
+                "interrupted another call to it; let the handler set a flag instead"
+            )
+
+    def commit(self, commands: Sequence[record.Command]) -> int:
+        """Commit commands, apply them and publish the outcome; returns their effects. Inside `transact`."""
+        replica = self._replica
+        replica.take_effects()
+        before = replica.state.commands
+        records = [record.encode(command) for command in commands]
+        announce = None
+        for command in commands:
+            if type(command) not in _QUIET:
+                announce = self._announce
+        self._journal.append(
+            records, self._clock.wall_ms(), announce=announce, apply=lambda: self._apply(commands)
+        )
+        effects = replica.take_effects()
+        self._publish(effects)
+        self._note_dirty()
+        if before // CHECKPOINT_EVERY != replica.state.commands // CHECKPOINT_EVERY:
+            self.commit([checkpoint_of(replica.state)])
+        return effects
+
+    def create(self, command: record.Create) -> None:
+        """Bring the subscription into being. Inside `transact`, on a state that does not exist."""
+        self._announce()
+        self._journal.create(
+            [record.encode(command)], self._clock.wall_ms(), durable=self._durability != PROCESS
+        )
+        self._publish(self._replica.take_effects())
+
+    def remove(self) -> None:
+        """End the subscription; its files go. Inside `transact`."""
+        self._announce()
+        self._journal.remove(self._clock.wall_ms())
+        self._publish(REWOUND | MEMBERS)
+
+    def _apply(self, commands: Sequence[record.Command]) -> None:
+        for command in commands:
+            self._replica.apply(command)
+
+    def _announce(self) -> None:
+        self.control.announce()
+        if failpoints.ACTIVE:
+            failpoints.hit("subscription:announced")
+
+    def _catch_up(self) -> None:
+        if not self._journal.catch_up():
+            return
+        replica = self._replica
+        if replica.has_diverged:
+            # Whoever is right, all must be alike: the files decide.
+            self.divergences += 1
+            self._journal.discard()
+            self._journal.catch_up()
+            replica.has_diverged = False
+        if not replica.state.exists and self._journal.exists:
+            self._start_anew()
+        self._publish(replica.take_effects())  # whoever committed may have died before he did
+
+    def _recover(self, log_end: Position) -> None:
+        """Believe the files, not the words: after a reboot, in a copied store, when the ctl is damaged."""
+        try:
+            self._lock.acquire(self._timeout_s)
+            self.control.reload()
+            if self.control.is_trusted(boot_clock.boot_id()):
+                return  # another process was faster
+            self.control.forget()
+            self._journal.recover(self._clock.wall_ms())
+            state = self._replica.state
+            if not state.exists and (self._journal.exists or self._journal.damage):
+                self._start_anew()
+            elif state.exists and state.acks.last_touched() > log_end:
+                self.commit([record.Clamp(*log_end)])
+            self.control.announce()
+            self._publish(REWOUND)
+            self.control.adopt(boot_clock.boot_id())
+        finally:
+            self._lock.release()
+            self._act()
+
+    def _start_anew(self) -> None:
+        """Nothing leads to the state any more: begin at the earliest position, so that nothing is lost."""
+        if not self._name:
+            return  # whoever opens it by its name will
+        self._journal.damage.append(
+            CorruptionError(
+                path=self.directory,
+                reason=f"the acknowledgements of subscription {self._name!r} are lost",
+                remedy="everything that is stored is delivered again",
+            )
+        )
+        epoch = self.control.words[SubscriptionWord.EPOCH] + 1
+        self.create(record.Create(self._name, epoch, *BEFORE_FIRST))
+
+    def _publish(self, effects: int) -> None:
+        state = self._replica.state
+        self.control.publish(state.mark_delete, len(state.consumers), state.epoch)
+        if effects & (REWOUND | MEMBERS):
+            self._to_ring.extend(self.waiters.take())
+        if failpoints.ACTIVE:
+            failpoints.hit("subscription:published")
+
+    # -- after the lock ----------------------------------------------------------------------------
+
+    def _act(self) -> None:
+        """What was decided under the lock and is done without it."""
+        if self._to_ring:
+            if failpoints.ACTIVE:
+                failpoints.hit("subscription:unlocked")
+            with contextlib.suppress(IndexError):
+                while True:
+                    self._peers.ring(self._to_ring.popleft())
+        while self._journal.damage:
+            self._report(self._journal.damage.pop(0))
+
+    def _note_dirty(self) -> None:
+        if self._durability == INTERVAL and self._sync_timer is None:
+            self._sync_timer = self._scheduler.call_later(self._interval_s, self._sync_in_time)
+
+    def _sync_in_time(self) -> None:
+        self._sync_timer = None  # first: what is committed from here on asks again
+        self._journal.sync()
+
+    def sync(self) -> None:
+        """Make everything committed so far survive a power loss.
+
+        Raises:
+            OSError: the flush failed; what the disk has is unknown, and nothing was lost in memory.
+        """
+        self._journal.sync()
+
+    def close(self) -> None:
+        """Flush what level "interval" still owes, and give files and map back. Idempotent."""
+        if self.control.closed:
+            return
+        timer, self._sync_timer = self._sync_timer, None
+        try:
+            if timer is not None:
+                timer.cancel()
+                self._journal.sync()
+        finally:
+            self._journal.close()
+            self.control.close()
+            self._lock.close()
+
+    def _closed(self) -> AlreadyClosed:
+        if self._fork_generation != fork.GENERATION:
+            return AlreadyClosed(
+                f"the subscription in {self.directory} belongs to the parent of this forked process; "
+                "subscribe in the child"
+            )
+        return AlreadyClosed(f"the subscription in {self.directory} is closed")
+
+
+def _map_control(directory: str, lock: FileLock, timeout_s: float) -> SubscriptionControl:
+    with contextlib.suppress(FileNotFoundError, CorruptionError):
+        return SubscriptionControl.open(directory)
+    try:
+        lock.acquire(timeout_s)
+        try:
+            return SubscriptionControl.open(directory)  # another process was faster
+        except (FileNotFoundError, CorruptionError):
+            return SubscriptionControl.create(directory)
+    finally:
+        lock.release()

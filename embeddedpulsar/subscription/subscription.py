@@ -1,0 +1,382 @@
+"""A subscription: who consumes a topic together, and how far they have come."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from typing import Final
+
+from embeddedpulsar.enums import ConsumerType
+from embeddedpulsar.exceptions import (
+    BrokerMetadataError,
+    ConsumerBusy,
+    CorruptionError,
+    StorageError,
+    SubscriptionNotFound,
+)
+from embeddedpulsar.format import subscription_record as record
+from embeddedpulsar.format.control import SubscriptionWord
+from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
+from embeddedpulsar.managed_ledger.options import PROCESS
+from embeddedpulsar.managed_ledger.position import Position
+from embeddedpulsar.platform import disk
+from embeddedpulsar.platform.clock import Clock
+from embeddedpulsar.platform.mailbox import Mailbox
+from embeddedpulsar.platform.peers import Peers
+from embeddedpulsar.platform.scheduler import Scheduler, SchedulerLike
+from embeddedpulsar.settings import BrokerSettings
+from embeddedpulsar.subscription.attachment import Attachment
+from embeddedpulsar.subscription.backlog import acknowledged_in, messages_left
+from embeddedpulsar.subscription.consumer_registry import Consumer
+from embeddedpulsar.subscription.dispatcher import dispatcher_for
+from embeddedpulsar.subscription.log_facts import ledgers_of, news_for, seek_commands
+from embeddedpulsar.subscription.shared_state import SharedState
+from embeddedpulsar.subscription.state import SubscriptionState
+from embeddedpulsar.subscription.statistics import SubscriptionStatistics, statistics_of
+
+DamageReporter = Callable[[StorageError], object]
+
+
+class Subscription:
+    """One subscription of one topic, as this process has it.
+
+    Role: the face of everything in this package; topics hand these out. Opening one that does not exist makes
+    no file: `create` does.
+    Durable: what a method changed is, when it returns, at the level given to `open`.
+    Who may call: any thread. In a forked child it is closed.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        name: str,
+        *,
+        managed_ledger: ManagedLedger,
+        mailbox: Mailbox,
+        peers: Peers,
+        clock: Clock,
+        settings: BrokerSettings,
+        scheduler: SchedulerLike,
+        durability: str,
+        damage: DamageReporter | None,
+    ) -> None:
+        self.directory: Final = directory
+        self.name = name
+        self._log: Final = managed_ledger
+        self._mailbox: Final = mailbox
+        self._peers: Final = peers
+        self._clock: Final = clock
+        self._settings: Final = settings
+        self._scheduler: Final = scheduler
+        self._durability: Final = durability
+        self._damage: Final = damage
+        self._shared: SharedState | None = None
+        self._own_scheduler: SchedulerLike | None = None
+
+    @classmethod
+    def open(
+        cls,
+        directory: str,
+        name: str = "",
+        *,
+        managed_ledger: ManagedLedger,
+        mailbox: Mailbox,
+        peers: Peers,
+        clock: Clock,
+        settings: BrokerSettings,
+        scheduler: SchedulerLike | None = None,
+        durability: str | None = None,
+        damage: DamageReporter | None = None,
+    ) -> Subscription:
+        """Open a subscription, recovering it if its control words are of another boot or damaged.
+
+        Args:
+            directory: of the subscription; need not exist.
+            name: of the subscription; empty to take the one that is stored there.
+            managed_ledger: the topic's log.
+            mailbox, peers: how this process waits, and wakes others.
+            clock: stamps commands.
+            settings: limits.
+            scheduler: runs the flushes of level "interval"; one of its own if None.
+            durability: "process", "interval" or "flush", for acknowledgements and everything else; default
+                that of the log.
+            damage: told of what cannot be read, outside all locks; logged if None.
+
+        Raises:
+            CorruptionError: the directory belongs to a subscription of another name.
+            StorageError: the files are of a newer release, or cannot be written.
+            LockTimeout: another process stayed in the subscription's lock.
+        """
+        subscription = cls(
+            directory,
+            name,
+            managed_ledger=managed_ledger,
+            mailbox=mailbox,
+            peers=peers,
+            clock=clock,
+            settings=settings,
+            scheduler=scheduler or Scheduler(clock),
+            durability=durability or managed_ledger.options.durability,
+            damage=damage,
+        )
+        if scheduler is None:
+            subscription._own_scheduler = subscription._scheduler
+        try:
+            subscription.exists()
+        except BaseException:
+            subscription.close()
+            raise
+        return subscription
+
+    def _open_state(self) -> SharedState:
+        shared = self._shared = SharedState.open(
+            self.directory,
+            name=self.name,
+            log_end=self._log.last_position,
+            peers=self._peers,
+            clock=self._clock,
+            scheduler=self._scheduler,
+            report=self._damage or _log_damage,
+            durability=self._durability,
+            interval_s=self._log.options.interval_ms / 1000,
+            lock_timeout_s=self._log.options.lock_timeout_s,
+        )
+        stored = shared.transact(_name_of)
+        if stored and self.name not in ("", stored):
+            raise CorruptionError(
+                path=self.directory,
+                reason=f"this directory belongs to subscription {stored!r}, not {self.name!r}",
+                remedy="use another name for the new subscription",
+            )
+        self.name = self.name or stored
+        return shared
+
+    # -- existence ---------------------------------------------------------------------------------
+
+    def exists(self) -> bool:
+        """Whether there is such a subscription. Reads one word once its directory was seen."""
+        shared = self._shared
+        if shared is None and os.path.isdir(self.directory):
+            shared = self._open_state()
+        return shared is not None and shared.exists
+
+    def create(self, initial: Position) -> bool:
+        """Make the subscription unless it exists, in whatever process.
+
+        Args:
+            initial: its mark-delete position: entries after it are delivered. `BEFORE_FIRST` for all entries
+                there are, `ManagedLedger.last_position` for none of them.
+
+        Returns:
+            Whether this call made it.
+        """
+        shared = self._shared or self._make_directory()
+
+        def body(state: SubscriptionState) -> bool:
+            if state.exists:
+                return False
+            epoch = shared.control.words[SubscriptionWord.EPOCH] + 1
+            shared.create(record.Create(self.name, epoch, *initial))
+            return True
+
+        made = shared.transact(body)
+        if made and self._durability != PROCESS:
+            disk.DISK.fsync_dir(os.path.dirname(self.directory))
+        return made
+
+    def _make_directory(self) -> SharedState:
+        above = os.path.dirname(self.directory)
+        for path in (above, self.directory):
+            with contextlib.suppress(FileExistsError):
+                disk.DISK.mkdir(path)
+        if self._durability != PROCESS:
+            disk.DISK.fsync_dir(os.path.dirname(above))
+        return self._open_state()
+
+    def delete(self, force: bool = False) -> None:
+        """Remove the subscription; its acknowledgements are gone when this returns, at every durability
+        level.
+
+        Args:
+            force: whether or not consumers are attached; theirs then fail with AlreadyClosed.
+
+        Raises:
+            BrokerMetadataError: consumers are attached (living ones; the dead are detached first).
+        """
+        shared = self._existing()
+
+        def body(state: SubscriptionState) -> None:
+            if not state.exists:
+                return
+            self._detach_dead(shared, state)
+            attached = state.consumers.all()
+            if attached and not force:
+                raise BrokerMetadataError(
+                    f"the subscription {self.name!r} has consumers: {_names(attached)}; close them first"
+                )
+            shared.remove()
+
+        shared.transact(body)
+
+    def unsubscribe(self, attachment: Attachment) -> None:
+        """Remove the subscription in the name of its only consumer.
+
+        Raises:
+            BrokerMetadataError: other consumers are attached as well.
+        """
+        shared = self._existing()
+
+        def body(state: SubscriptionState) -> None:
+            self._detach_dead(shared, state)
+            others = [one for one in state.consumers.all() if one.consumer_id != attachment.consumer_id]
+            if others:
+                raise BrokerMetadataError(
+                    f"unsubscribe() is for the only consumer of a subscription; {_names(others)} of "
+                    f"{self.name!r} must be closed first"
+                )
+            if state.exists:
+                shared.remove()
+
+        shared.transact(body)
+
+    def _existing(self) -> SharedState:
+        shared = self._shared
+        if shared is None:
+            if not os.path.isdir(self.directory):
+                raise SubscriptionNotFound(
+                    f"there is no subscription {self.name!r}; create it by subscribing"
+                )
+            shared = self._open_state()
+        return shared
+
+    # -- consumers ---------------------------------------------------------------------------------
+
+    def attach(
+        self,
+        consumer_name: str,
+        consumer_type: ConsumerType = ConsumerType.Exclusive,
+        client_uuid: bytes | None = None,
+        priority: int = 0,
+    ) -> Attachment:
+        """Attach a consumer. Consumers of processes that died are detached first.
+
+        Args:
+            consumer_name: for statistics, and to order consumers by.
+            consumer_type: must be that of the consumers attached already.
+            client_uuid: the lease of the consumer's process; default this process's own.
+            priority: priority level, 0 being the best.
+
+        Raises:
+            SubscriptionNotFound: there is no such subscription.
+            ConsumerBusy: the consumers that are attached do not admit this one.
+            OperationNotSupported: this release has no subscriptions of that type.
+        """
+        shared = self._existing()
+        uuid = self._mailbox.uuid if client_uuid is None else client_uuid
+        dispatcher = dispatcher_for(consumer_type)
+        facts = ledgers_of(self._log)
+
+        def body(state: SubscriptionState) -> Attachment:
+            if not state.exists:
+                raise SubscriptionNotFound(f"there is no subscription {self.name!r}; it was deleted")
+            self._detach_dead(shared, state)
+            consumers = state.consumers
+            most = self._settings.maxConsumersPerSubscription
+            if consumers.consumer_type not in (None, consumer_type):
+                raise ConsumerBusy("Subscription is of different type")
+            if most and len(consumers) >= most:
+                raise ConsumerBusy(f"the subscription has {most} consumers (maxConsumersPerSubscription)")
+            refusal = dispatcher.refusal(consumers, consumer_name)
+            if refusal:
+                raise ConsumerBusy(refusal)
+            consumer_id = state.epoch + 1  # no earlier consumer has it, not even one of a deleted namesake
+            join = record.Attach(
+                consumer_id, consumer_name, consumer_type, priority, uuid, self._clock.wall_ms()
+            )
+            shared.commit([join, *news_for(state, facts)])
+            consumer = consumers.get(consumer_id)
+            if consumer is None:
+                raise SubscriptionNotFound(f"there is no subscription {self.name!r}; it was deleted")
+            return Attachment(self._log, shared, self._mailbox.uuid, consumer, state)
+
+        return shared.transact(body)
+
+    def _detach_dead(self, shared: SharedState, state: SubscriptionState) -> None:
+        """Journal the departure of consumers whose process is gone. Inside a transaction."""
+        dead = [
+            record.Detach(consumer.consumer_id, record.DETACH_DEAD)
+            for consumer in state.consumers.all()
+            if not self._peers.is_alive(consumer.client_uuid)
+        ]
+        if dead:
+            shared.commit(dead)
+
+    def detach_dead(self) -> None:
+        """Detach the consumers of processes that died. Whoever learns of a death may call it."""
+        shared = self._existing()
+        shared.transact(lambda state: self._detach_dead(shared, state))
+
+    def consumers(self) -> list[Consumer]:
+        """The attached consumers, the longest attached first."""
+        return self._existing().transact(lambda state: state.consumers.all())
+
+    # -- position ----------------------------------------------------------------------------------
+
+    @property
+    def mark_delete(self) -> Position:
+        """Everything up to and including this position is acknowledged.
+
+        Lock-free, and never ahead of the truth: ledgers before it may be trimmed.
+        """
+        return self._existing().control.mark_delete
+
+    def seek(self, position: Position, inclusive: bool) -> None:
+        """Put all consumers at ``position``, or behind it; see `Attachment.seek`. Needs no consumer."""
+        shared = self._existing()
+        commands = seek_commands(self._log, position, inclusive)
+        shared.transact(lambda state: shared.commit(commands) if state.exists else None)
+
+    def backlog(self) -> int:
+        """Messages that are stored and not acknowledged, exactly."""
+        return messages_left(self._log, self._existing().transact(acknowledged_in))
+
+    def statistics(self) -> SubscriptionStatistics:
+        """A snapshot of the subscription."""
+        shared = self._existing()
+        statistics = shared.transact(lambda state: statistics_of(state, shared.divergences))
+        return statistics._replace(backlog=self.backlog())
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def sync(self) -> None:
+        """Make everything this subscription was told so far survive a power loss."""
+        self._existing().sync()
+
+    def close(self) -> None:
+        """Give files and maps back; at level "interval", flush first. Idempotent; consumers end too."""
+        shared, self._shared = self._shared, None
+        try:
+            if shared is not None:
+                shared.close()
+        finally:
+            if self._own_scheduler is not None:
+                self._own_scheduler.close()
+
+    def __repr__(self) -> str:
+        state = "not open" if self._shared is None else "exists" if self.exists() else "does not exist"
+        return f"<Subscription {self.name!r} {state}>"
+
+
+def _name_of(state: SubscriptionState) -> str:
+    return state.name if state.exists else ""
+
+
+def _names(consumers: list[Consumer]) -> str:
+    return ", ".join(repr(consumer.name) for consumer in consumers)
+
+
+def _log_damage(error: StorageError) -> None:
+    import logging  # 5 ms, and only where something is broken
+
+    logging.getLogger("embeddedpulsar").error("%s", error)
