@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 
+import pytest
+
 from embeddedpulsar.enums import ProducerAccessMode
 from embeddedpulsar.format.entry import ProducerPrefix, encode_single
+from embeddedpulsar.platform import failpoints
 from embeddedpulsar.topic.store import Store
 from tests.multiprocess.children import Child, say
 
@@ -164,4 +168,92 @@ def test_killed_processes_leave_nothing_that_stays(tmp_path: Path):
     store = Store.open(root)
     assert os.listdir(root / "clients") == [store.mailbox.uuid.hex()]
     assert store.topic("orders").producers() == []
+    store.release()
+
+
+def fork_amid_threads(root: str, forks: str) -> None:
+    """Child: threads wait, publish, register and make topics; forks go on meanwhile, each of which works
+    too."""
+    store = Store.open(root)
+    stop = threading.Event()
+
+    def waiting() -> None:
+        while not stop.is_set():
+            store.mailbox.wait(store.mailbox.generation, 0.05)
+
+    def publishing() -> None:
+        ledger = store.topic("busy").ledger
+        while not stop.is_set():
+            ledger.append(encode_single(b"x", 0, PREFIX))
+
+    def registering() -> None:
+        topic = store.topic("busy")
+        while not stop.is_set():
+            topic.detach_producer(topic.attach_producer("parent"))
+
+    def making() -> None:
+        for number in range(10_000):
+            if stop.is_set():
+                return
+            store.topic(f"t{number}")
+
+    threads = [threading.Thread(target=body) for body in (waiting, waiting, publishing, registering, making)]
+    for thread in threads:
+        thread.start()
+    statuses = []
+    for number in range(int(forks)):
+        time.sleep(0.002 * (number % 7))
+        pid = os.fork()
+        if pid == 0:
+            signal.alarm(30)  # a deadlock ends as a signal
+            status = 1
+            try:
+                topic = store.topic("busy")
+                topic.ledger.append(encode_single(b"child", 0, PREFIX))
+                topic.detach_producer(topic.attach_producer(f"child-{number}"))
+                store.topic(f"of-child-{number}")
+                store.mailbox.wait(store.mailbox.generation, 0.001)
+                store.release()
+                status = 0
+            finally:
+                os._exit(status)
+        statuses.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+    stop.set()
+    for thread in threads:
+        thread.join()
+    say(sum(status == 0 for status in statuses), *[status for status in statuses if status])
+    store.release()
+
+
+def test_forking_amid_busy_threads_deadlocks_nobody(tmp_path: Path):
+    """Whatever the other threads of the parent hold at that moment, the child works, and so does the
+    parent."""
+    root = tmp_path / "store"
+    with Child(fork_amid_threads, root, 25) as child:
+        assert child.read() == "25"
+        assert child.join() == 0
+    store = Store.open(root)
+    assert sum(name.startswith("persistent://public/default/of-child") for name in store.topic_names()) == 25
+    assert os.listdir(root / "clients") == [store.mailbox.uuid.hex()]
+    store.release()
+
+
+@pytest.mark.parametrize("step", ["file_created", "created", "body_done", "word_stored"])
+def test_a_producer_that_dies_while_it_registers_blocks_nobody(tmp_path: Path, step: str):
+    """SIGKILL at every step of the journal: the name is free, the log of the topic goes on."""
+    store = Store.open(tmp_path / "store")
+    topic = store.topic("orders")
+    if step not in ("file_created", "created"):
+        topic.detach_producer(topic.attach_producer())  # so that there is a journal
+    pid = os.fork()
+    if pid == 0:
+        try:
+            failpoints.set(f"journal:{step}", "kill")
+            store.topic("orders").attach_producer("bob")
+        finally:
+            os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
+    assert topic.producers() == []
+    assert topic.attach_producer("bob").name == "bob"
+    topic.ledger.append(encode_single(b"x", 0, PREFIX))
     store.release()
