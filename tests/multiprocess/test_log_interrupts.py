@@ -121,8 +121,8 @@ def interrupted_writer(root: str) -> None:
     """Append until SIGINT, then say what happened."""
     with LedgerSite(root) as site:
         ledger = site.open()
-        say("ready")
         try:
+            say("ready")
             while True:
                 send(ledger, b"x" * 100)
         except KeyboardInterrupt:
