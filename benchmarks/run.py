@@ -14,6 +14,7 @@ import argparse
 import datetime
 import importlib
 import json
+import platform
 import sys
 import tempfile
 from pathlib import Path
@@ -58,6 +59,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--smoke", action="store_true", help="about one second per workload; figures mean nothing"
     )
+    parser.add_argument("--save", action="store_true", help="keep the figures in benchmarks/results")
     parser.add_argument("--strict", action="store_true", help="exit with 1 when a budget is missed")
     asked = parser.parse_args(arguments)
     unknown = [name for name in asked.workloads if name not in WORKLOADS]
@@ -77,14 +79,16 @@ def main(arguments: list[str] | None = None) -> int:
             sys.stdout.flush()
             results.append(report.as_json(name, table))
             missed += sum(verdict.got is not None and not verdict.met for verdict in table.verdicts)
-    if asked.json:
+    if asked.json or asked.save:
         facts = {
             "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "host": host.describe(place),
             "settings": {"seconds": settings.seconds, "rounds": settings.rounds, "smoke": settings.smoke},
             "tables": results,
         }
-        Path(asked.json).write_text(json.dumps(facts, indent=1) + "\n")
+        name = f"{facts['date'][:10]}-{platform.node()}.json"
+        kept = Path(asked.json or Path(__file__).parent / "results" / name)
+        kept.write_text(json.dumps(facts, indent=1) + "\n")
     return 1 if missed and asked.strict else 0
 
 

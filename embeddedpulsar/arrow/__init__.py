@@ -73,8 +73,11 @@ def read_topic(
         NotImplementedError: an entry is encrypted, chunked or part of a transaction.
 
     Example:
-        >>> from embeddedpulsar.testing.temporary import temporary_store  # doctest: +SKIP
-        >>> table = read_topic("./data", "orders", columns=["value", "__publishTime"])  # doctest: +SKIP
+        >>> import embeddedpulsar
+        >>> with embeddedpulsar.Client("./data") as client:
+        ...     _ = client.create_producer("orders").send(b"one tea", partition_key="table-7")
+        >>> read_topic("./data", "orders", ["value", "__key"]).to_pylist()
+        [{'value': b'one tea', '__key': b'table-7'}]
     """
     names, ranges = _planned(path, topic, columns, start, end, start_time, end_time)
     from embeddedpulsar.arrow.record_batches import table
@@ -105,6 +108,14 @@ def scan_topic(
 
     Returns:
         A ``pyarrow.RecordBatchReader``, to be iterated or handed on.
+
+    Example:
+        >>> import embeddedpulsar
+        >>> with embeddedpulsar.Client("./data") as client:
+        ...     producer = client.create_producer("beeps")
+        ...     _ = [producer.send(b"beep") for _ in range(3)]
+        >>> sum(batch.num_rows for batch in scan_topic("./data", "beeps", ["value"]))
+        3
     """
     names, ranges = _planned(path, topic, columns, start, end, start_time, end_time)
     on_damage = _damage_handler(fail_on_data_loss)

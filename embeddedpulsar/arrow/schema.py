@@ -18,6 +18,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, Final
 
 from embeddedpulsar.exceptions import InvalidConfiguration
@@ -94,6 +95,11 @@ def arrow_schema(columns: Sequence[str] | None = None) -> Any:
         >>> arrow_schema(["value", "__partition"]).names
         ['value', '__partition']
     """
+    return _schema(check_columns(columns))
+
+
+@cache
+def _schema(columns: tuple[str, ...]) -> Any:
     pa = require_pyarrow()
     time = pa.timestamp("us", "UTC")
     types = {
@@ -109,4 +115,4 @@ def arrow_schema(columns: Sequence[str] | None = None) -> Any:
         SEQUENCE_ID: pa.int64(),
         PRODUCER_NAME: pa.string(),
     }
-    return pa.schema([(name, types[name]) for name in check_columns(columns)])
+    return pa.schema([(name, types[name]) for name in columns])

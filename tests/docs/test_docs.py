@@ -22,7 +22,8 @@ OPT_OUT = re.compile(r"<!-- not run: .{8,} -->")
 LINK = re.compile(r"\]\((?!https?://|#|mailto:)([^)#]+)(?:#[^)]*)?\)")
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-EXAMPLES = sorted(path for path in (ROOT / "examples").rglob("*.py") if not path.name.startswith("_"))
+# A folder in examples/ is a program of several files with a test of its own.
+EXAMPLES = sorted(path for path in (ROOT / "examples").glob("*.py") if not path.name.startswith("_"))
 
 # Example -> why it is not run here.
 EXAMPLES_NOT_RUN: dict[str, str] = {}

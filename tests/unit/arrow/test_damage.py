@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from zlib import crc32
 
 import pytest
 
@@ -10,7 +11,7 @@ pytest.importorskip("pyarrow")
 
 from embeddedpulsar.arrow import read_topic
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.format.entry import ProducerPrefix, encode_plain
+from embeddedpulsar.format.entry import EntryContent, ProducerPrefix, encode, encode_plain
 from embeddedpulsar.format.frame import read_header
 from tests.support.log_files import LogFiles
 
@@ -106,3 +107,23 @@ def test_a_shortened_file_is_refused_before_it_is_touched(log):
     log.log_path(7).write_bytes(content[: log.written[3][3]])
     with pytest.raises(CorruptionError, match=r"were committed|was cut"):
         values(log, fail_on_data_loss=False)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("keyed", [False, True])
+@pytest.mark.parametrize(("slot", "number"), [(0, 4), (-1, 1 << 30), (-1, -8), (1, 1 << 20)])
+def test_sane_checksums_around_wild_offsets(tmp_path, count, keyed, slot, number):
+    """Offsets that lead out of the entry, under a right checksum, are refused; nothing outside is read."""
+    entry = encode(EntryContent([b"abcd"] * count, keys=["k"] * count if keyed else None), PRODUCER)
+    body = bytearray(b"".join(entry.parts))
+    offsets = [entry.metadata_length + 4 * i for i in range(count + 1)]
+    body[offsets[slot] : offsets[slot] + 4] = number.to_bytes(4, "little", signed=True)
+    entry = entry._replace(parts=[bytes(body)], body_crc=crc32(body))
+    log = LogFiles(tmp_path)
+    log.append(entry, 1_000_000)
+    log.finish()
+    if count == 1 and slot == 0:
+        return  # the first offset of a single value is not looked at: it says nothing
+    with pytest.raises(CorruptionError) as caught:
+        values(log, fail_on_data_loss=False)
+    assert str(log.log_path(7)) in str(caught.value)
