@@ -36,7 +36,7 @@ from embeddedpulsar.storage.filenames import control_path, index_path, ledgers_o
 from embeddedpulsar.testing.damages import Damage, damage_file
 from embeddedpulsar.testing.ledger_files import LedgerIds, open_ledger, pretend_reboot
 from embeddedpulsar.testing.log_model import Payloads, Place, Seen
-from embeddedpulsar.testing.power_loss import read_all
+from embeddedpulsar.testing.log_workload import read_all
 
 KINDS: Final = ("segment", "index", "control")
 _PREFIX: Final = ProducerPrefix("storm")
