@@ -59,7 +59,7 @@ def test_level_flush_makes_names_durable_once(site: LedgerSite, faulty: FaultyDi
 
 
 def test_every_segment_between_is_flushed(site: LedgerSite, faulty: FaultyDisk):
-    """A roll between two flushes leaves nothing behind: entries of the old segment are flushed with the new."""
+    """A roll between two flushes leaves nothing behind: the old segment is flushed with the new one."""
     ledger = site.open(max_entries=2)
     send(ledger, b"0", "flush")
     for n in range(4):

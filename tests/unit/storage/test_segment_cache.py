@@ -1,0 +1,119 @@
+"""The budget of mapped segments."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from embeddedpulsar.storage import segment_cache
+from embeddedpulsar.storage.segment import Segment
+from embeddedpulsar.storage.segment_cache import SegmentCache
+from tests.ledger_site import START, LedgerSite, drain, send, values
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[LedgerSite]:
+    """A place for ledgers."""
+    with LedgerSite(tmp_path) as made:
+        yield made
+
+
+def descriptors() -> int:
+    """How many files this process has open."""
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_the_least_recently_used_goes_first(site: LedgerSite):
+    """Over budget the oldest use is forgotten; what somebody still holds stays usable."""
+    ledger = site.open(max_entries=1)
+    sent = [send(ledger, b"%d" % n) for n in range(4)]
+    cache = SegmentCache(2)
+    ids = [position.ledger_id for position in sent]
+    first = cache.get(site.directory, ids[0])
+    cache.get(site.directory, ids[1])
+    assert cache.get(site.directory, ids[0]) is first
+    cache.get(site.directory, ids[2])
+    assert len(cache) == 2
+    assert cache.get(site.directory, ids[0]) is first
+    cache.get(site.directory, ids[3])
+    cache.get(site.directory, ids[2])
+    assert first.data[:4] == b"EPSG"
+
+
+def test_a_writable_mapping_replaces_a_read_only_one(site: LedgerSite):
+    """A reader may have mapped the tail's segment before the writer needs it."""
+    ledger = site.open()
+    position = send(ledger, b"x")
+    cache = SegmentCache(2)
+    reading = cache.get(site.directory, position.ledger_id)
+    writing = cache.get(site.directory, position.ledger_id, writable=True)
+    assert not reading.writable and writing.writable
+    assert cache.get(site.directory, position.ledger_id) is writing
+
+
+def test_reading_many_segments_keeps_few_open(site: LedgerSite, monkeypatch: pytest.MonkeyPatch):
+    """A topic of a hundred segments is read within the budget of descriptors."""
+    monkeypatch.setattr(segment_cache.SEGMENTS, "_capacity", 4)
+    ledger = site.open(max_entries=1, max_open_segments=1)
+    for n in range(100):
+        send(ledger, b"%d" % n)
+    before = descriptors()
+    cursor = ledger.cursor(START, inclusive=True)
+    most = 0
+    for n in range(100):
+        assert cursor.read(1, 1, 1)[0].value(0) == b"%d" % n
+        most = max(most, descriptors())
+    assert most - before < 20
+
+
+def test_idle_writers_let_go(site: LedgerSite, monkeypatch: pytest.MonkeyPatch):
+    """With more topics than budget, a topic nobody writes to keeps no segment; writing opens it again."""
+    monkeypatch.setattr(segment_cache.SEGMENTS, "_capacity", 2)
+    ledgers = []
+    for n in range(6):
+        site.directory = str(site.root / f"topic-{n}")
+        os.makedirs(site.directory)
+        ledgers.append(site.open(max_open_segments=1))
+    for ledger in ledgers:
+        send(ledger, b"first")
+    assert sum(ledger._writer._segment is not None for ledger in ledgers) <= 2
+    for ledger in ledgers:
+        send(ledger, b"second")
+        assert values(ledger) == [b"first", b"second"]
+        assert ledger.statistics().recoveries == 0
+
+
+def test_forgetting(site: LedgerSite):
+    """A closed or trimmed topic leaves nothing behind; segments close with their last reference."""
+    ledger = site.open(max_entries=1)
+    sent = [send(ledger, b"%d" % n) for n in range(3)]
+    cache = SegmentCache()
+    for position in sent:
+        cache.get(site.directory, position.ledger_id)
+    cache.forget_below(site.directory, sent[1].ledger_id)
+    assert len(cache) == 2
+    cache.forget(site.directory, sent[1].ledger_id)
+    assert len(cache) == 1
+    cache.forget(site.directory)
+    assert len(cache) == 0
+    before = descriptors()
+    segment = Segment.open(site.directory, sent[0].ledger_id)
+    assert descriptors() > before and segment.index.capacity
+    del segment
+    assert descriptors() == before
+
+
+def test_closing_a_ledger_gives_everything_back(site: LedgerSite):
+    """No descriptor and no map is left, cursors notwithstanding."""
+    before = descriptors()
+    ledger = site.open(max_entries=2)
+    for n in range(9):
+        send(ledger, b"%d" % n, "flush")
+    cursor = ledger.cursor(START, inclusive=True)
+    drain(cursor)
+    ledger.close()
+    del cursor
+    assert descriptors() == before
