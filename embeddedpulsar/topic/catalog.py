@@ -86,7 +86,8 @@ class Catalog:
         found = list(self._topics.values())
         if namespace is None:
             return found
-        return [entry for entry in found if f"://{namespace}/" in entry.name]
+        prefix = f"{namespace}/"
+        return [entry for entry in found if entry.name.partition("://")[2].startswith(prefix)]
 
     def namespaces(self) -> list[str]:
         """All namespaces, the built-in ones first."""

@@ -57,8 +57,11 @@ def test_what_one_appends_the_others_see(catalog: Opener):
     assert other.find(entry(0).name) == entry(0)
     assert other.topics() == [entry(0), entry(1, "acme/sales")]
     assert other.topics("acme/sales") == [entry(1, "acme/sales")]
+    one.append_topic(entry(2)._replace(name="persistent://a/b/odd://acme/sales/x"), 8, durable=False)
+    assert len(other.topics("acme/sales")) == 1 and len(other.topics()) == 3
+    one.append_topic_deleted(other.topics()[-1], 8, durable=False)
     assert other.has_namespace("acme/sales") and not other.has_namespace("acme/other")
-    assert other.version == version + 3
+    assert other.version == version + 5
     other.append_topic_deleted(entry(0), 8, durable=False)
     assert one.find(entry(0).name) is None and one.topics() == other.topics()
     assert catalog().topics() == one.topics()
