@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar.client.receiver_queue import is_skipped
-from embeddedpulsar.exceptions import PulsarException
+from embeddedpulsar.exceptions import AlreadyClosed, PulsarException
 from embeddedpulsar.platform import threads
 
 if TYPE_CHECKING:
@@ -183,6 +183,8 @@ class AckGroupingTracker:
         self.armed = False  # first: whoever acknowledges from here on arms again
         try:
             self.flush()
+        except AlreadyClosed:
+            return  # the consumer is gone, and what it acknowledged since with it
         except PulsarException as error:
             self._log.warning("Acknowledgements could not be written, and will be tried again: %s", error)
             self.arm(_RETRY_S)

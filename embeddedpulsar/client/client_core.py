@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from embeddedpulsar.client.callbacks import CallbackThread
 from embeddedpulsar.client.listener import ListenerThreads
 from embeddedpulsar.exceptions import AlreadyClosed, PulsarException
-from embeddedpulsar.platform import threads
+from embeddedpulsar.platform import fork, threads
 from embeddedpulsar.platform.scheduler import Scheduler
 from embeddedpulsar.topic.store import Store
 
@@ -54,6 +54,8 @@ class ClientCore:
         self.callbacks = CallbackThread(log)
         self.listeners = ListenerThreads(config.listener_threads, lambda: self.store.mailbox, log)
 
+        fork.register(self)
+
     def open_topic(self, name: str) -> Topic:
         """The topic of that name, made if need be and allowed."""
         self.check_open()
@@ -95,6 +97,10 @@ class ClientCore:
             if not publisher.is_closed:
                 publisher.flush_all()
         self.callbacks.wait_done()
+
+    def after_fork_in_child(self) -> None:
+        """Another thread may have been closing the client in the parent."""
+        self._lock = threads.RLock()
 
     def close(self) -> None:
         """Close what was made here, then the threads, then the hold on the store."""

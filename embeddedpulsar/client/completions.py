@@ -82,7 +82,7 @@ class Completions:
                     self._note_failure(error)
         self._durable += out.count
         if was_awaited:
-            out.call_back(self._session.log)
+            out.call_back(self._session.partition, self._session.log)
             self._told += out.count
 
     def _note_failure(self, error: BaseException) -> None:
@@ -97,6 +97,11 @@ class Completions:
     def wait(self) -> None:
         """Wait until everything handed over is finished; in the callback thread itself, do not wait."""
         self._callbacks.wait_done()
+
+    @property
+    def can_tell(self) -> bool:
+        """Whether there is still a thread to call back on."""
+        return self._callbacks.is_open
 
     @property
     def can_wait(self) -> bool:

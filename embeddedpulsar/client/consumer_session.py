@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from embeddedpulsar.enums import InitialPosition
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.message_id import MessageId, make
+from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.client_core import ClientCore
@@ -23,10 +24,10 @@ class MessageOrigin:
 
     __slots__ = ("partition", "schema", "topic_name")
 
-    def __init__(self, topic_name: str, schema: Any, partition: int) -> None:
+    def __init__(self, topic_name: str, schema: Any) -> None:
         self.topic_name = topic_name
         self.schema = schema
-        self.partition = partition
+        self.partition = TopicName.parse(topic_name).partition
 
 
 class ConsumerSession:
@@ -45,7 +46,7 @@ class ConsumerSession:
         self.ledger: ManagedLedger = topic.ledger
         self.monotonic = store.clock.monotonic
         self.call_later = core.scheduler.call_later
-        self.origin = MessageOrigin(topic.name, config.schema, -1)
+        self.origin = MessageOrigin(topic.name, config.schema)
         initial = last_or_start(self.ledger)
         if config.initial_position == InitialPosition.Earliest:
             initial = BEFORE_FIRST

@@ -69,10 +69,18 @@ class Delivery:
                 try:
                     return take()
                 except IndexError:
-                    if not queue.fill():
+                    if not self._fill():
                         return None
         finally:
             queue.lock.release()
+
+    def _fill(self) -> bool:
+        try:
+            return self._queue.fill()
+        except AlreadyClosed as error:
+            # Somebody detached the consumer, or deleted its subscription: from now on it is closed.
+            self.closed_text = self.closed_text or str(error)
+            raise
 
     def close(self, text: str) -> None:
         """Let every later call fail with ``text``."""

@@ -46,7 +46,10 @@ class ListenerTarget:
         for count in range(most):
             if self.is_paused or self._delivery.closed_text:
                 return count > 0
-            message = self._delivery.poll(self._take)
+            try:
+                message = self._delivery.poll(self._take)
+            except AlreadyClosed:
+                return count > 0
             if message is None:
                 return count > 0
             try:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 Position = tuple[int, int]
+RETRY_S: Final = 1.0
 
 
 class NegativeAcksTracker:
@@ -66,8 +68,14 @@ class NegativeAcksTracker:
         if due:
             for position in due:
                 self._due.pop(position, None)
-            if self._redeliver(sorted(due)):
-                self._due.clear()
+            try:
+                if self._redeliver(sorted(due)):
+                    self._due.clear()
+            except Exception:
+                for position in due:
+                    self._due.setdefault(position, now + RETRY_S)
+                self._arm(RETRY_S)
+                raise  # to the log
         waiting = list(self._due.values())
         if waiting and not self._armed:
             self._arm(max(min(waiting) - now, 0.0))

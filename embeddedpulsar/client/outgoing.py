@@ -82,7 +82,7 @@ class Outgoing:
         state = repr(self.error) if self.error else f"{self.ledger}:{self.entry}"
         return f"<Outgoing {self.count} messages from {self.first}, {state}>"
 
-    def call_back(self, log: ClientLog) -> None:
+    def call_back(self, partition: int, log: ClientLog) -> None:
         """Tell everybody who asked, in the order of the messages. An exception of theirs is logged."""
         callbacks, self.callbacks = self.callbacks, None
         if callbacks is None:
@@ -94,6 +94,7 @@ class Outgoing:
             if callback is None:
                 continue
             try:
-                callback(result, make(ledger, entry, index if batched else -1, -1, size if batched else 0))
+                place = index if batched else -1
+                callback(result, make(ledger, entry, place, partition, size if batched else 0))
             except BaseException:
                 log.exception("A send callback failed: %r", callback)

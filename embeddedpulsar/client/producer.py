@@ -8,12 +8,13 @@ from embeddedpulsar.client.arguments import check_type
 from embeddedpulsar.client.message_options import DELIVER_AT, NULL_VALUE, Options, check_options
 from embeddedpulsar.client.publisher import JOURNAL
 from embeddedpulsar.client.value_type import T
-from embeddedpulsar.exceptions import AlreadyClosed, PulsarException
+from embeddedpulsar.exceptions import AlreadyClosed, Interrupted, PulsarException
 from embeddedpulsar.format.entry import encode_single
 from embeddedpulsar.message_id import MessageId, make
 from embeddedpulsar.platform import interrupts
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import timedelta
     from types import TracebackType
 
@@ -39,7 +40,9 @@ class Producer(Generic[T]):
         self._publisher = publisher
         self._box = publisher.box
         self._session = session
+        self._partition = session.partition
         # The class of values that need no encoding; with a schema, a class that no value has.
+        self._encode: Callable[[T], bytes] = session.schema.encode
         self._raw: type[Any] = bytes if session.takes_bytes else Producer
 
     def topic(self) -> str:
@@ -142,8 +145,8 @@ class Producer(Generic[T]):
                     raise _interrupted() from error
                 finally:
                     lock.release()
-                return make(ledger, entry, -1, -1, 0)
-        value = self._encoded(content)
+                return make(ledger, entry, -1, self._partition, 0)
+        value: Any = content if content.__class__ is self._raw else self._encoded(content)
         options = check_options(
             content is None,
             properties,
@@ -188,7 +191,7 @@ class Producer(Generic[T]):
         Raises:
             TypeError: the schema does not take ``content``.
             ValueError: an option has a wrong type or value. Everything else goes to the callback.
-            AlreadyClosed: the producer is closed, and there is no callback to tell.
+            AlreadyClosed: the producer is closed and there is no callback to tell, or the client is closed.
 
         Example:
             >>> from embeddedpulsar import Client
@@ -232,7 +235,7 @@ class Producer(Generic[T]):
                     return
             self._enqueue(self._encoded(content), callback, NULL_VALUE if content is None else None)
             return
-        value = self._encoded(content)
+        value: Any = content if content.__class__ is self._raw else self._encoded(content)
         options = check_options(
             content is None,
             properties,
@@ -306,8 +309,9 @@ class Producer(Generic[T]):
     def _encoded(self, content: T | None) -> bytes:
         if content is None:
             return b""
-        data = self._session.schema.encode(content)
-        check_type(bytes, data, "data")
+        data = self._encode(content)
+        if data.__class__ is not bytes:
+            check_type(bytes, data, "data")
         return data
 
     def _send_slowly(self, value: bytes, options: Options | None) -> MessageId:
@@ -324,7 +328,7 @@ class Producer(Generic[T]):
             raise out.error
         if out.end_word:
             self._session.ledger.wait_durable(out.end_word)
-        return make(out.ledger, out.entry, index, -1, out.count if index >= 0 else 0)
+        return make(out.ledger, out.entry, index, self._partition, out.count if index >= 0 else 0)
 
     def _enqueue(self, value: bytes, callback: SendCallback | None, options: Options | None) -> None:
         """As the fast path of `send_async`, for whatever does not take that."""
@@ -360,12 +364,11 @@ class Producer(Generic[T]):
                 publisher.publish_one(value, options, callback)
                 publisher.after_send()
         except PulsarException as error:
-            if callback is None or isinstance(error, KeyboardInterrupt):
+            can_tell = callback is not None and publisher.completions.can_tell
+            if callback is None or not can_tell or isinstance(error, KeyboardInterrupt):
                 raise
             publisher.fail_later(callback, error)
 
 
-def _interrupted() -> PulsarException:
-    from embeddedpulsar.exceptions import Interrupted
-
+def _interrupted() -> Interrupted:
     return Interrupted("send() was interrupted; whether the message was stored is not known")

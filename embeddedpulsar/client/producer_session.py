@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.schema import BytesSchema
+from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,6 +35,7 @@ class ProducerSession:
         self._registration: ProducerRegistration | None = None
         self.config = config
         self.topic_name = self._topic.name
+        self.partition = TopicName.parse(self.topic_name).partition
         self.schema = config.schema
         self.takes_bytes = type(config.schema) is BytesSchema
         self.durability: str = config.durability or core.config.durability

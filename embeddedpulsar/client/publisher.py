@@ -191,6 +191,14 @@ class Publisher:
 
     def _flush_batches(self, least: int) -> None:
         """Publish batches while ``least`` messages wait. Under the lock."""
+        try:
+            self._publish_batches(least)
+        except BaseException:
+            if self.box.items and not self.box.armed and not self.is_closed:
+                self.arm()  # interrupted: what is left goes with the timer, if nothing comes first
+            raise
+
+    def _publish_batches(self, least: int) -> None:
         box = self.box
         items = box.items
         while len(items) >= least and items:
@@ -330,6 +338,8 @@ class Publisher:
             self.lock.release()
         if not self._stale:
             self._session.detach()
+        for item in self.box.close():  # what other threads appended while we closed
+            self._fail(item, error)
 
     def _fail(self, item: Any, error: PulsarException) -> None:
         if item.__class__ is list:

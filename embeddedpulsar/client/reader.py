@@ -61,7 +61,7 @@ class Reader(Generic[T]):
         position, inclusive, first = resolve(topic.ledger, config.start, config.start_inclusive)
         self._cursor = topic.ledger.cursor(position, inclusive=inclusive)
         self._queue = ReceiverQueue(
-            self._fetch, config.receiver_queue_size, MessageOrigin(topic.name, config.schema, -1)
+            self._fetch, config.receiver_queue_size, MessageOrigin(topic.name, config.schema)
         )
         self._queue.start_within(position.ledger_id, position.entry_id, first)
         self._delivery = Delivery(self._queue, topic.ledger, core.store.clock.monotonic)

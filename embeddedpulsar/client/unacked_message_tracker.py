@@ -74,7 +74,12 @@ class UnackedMessageTracker:
         self._buckets = [*buckets[1:], {}]
         for position in list(overdue):
             self._where.pop(position, None)
-        if overdue and self._redeliver(sorted(overdue)):
-            self.clear()
+        try:
+            if overdue and self._redeliver(sorted(overdue)):
+                self.clear()
+        except Exception:
+            for position in list(overdue):
+                self.add(position)
+            raise  # to the log; the next time round it is tried again
         if self._where and not self._armed:
             self._arm()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from embeddedpulsar import Client, ConsumerBusy, InitialPosition, Timeout
+from embeddedpulsar import AlreadyClosed, Client, ConsumerBusy, InitialPosition, Timeout
+from embeddedpulsar.managed_ledger.position import Position
 from tests.conformance.conftest import numbers, receive_all
 
 
@@ -140,3 +141,34 @@ def test_names(topic):
     assert "\n" not in repr(consumer)
     consumer.close()
     assert topic.consumer(consumer_name="me").consumer_name() == "me"
+
+
+def test_a_consumer_whose_subscription_is_deleted_is_closed(topic):
+    """When somebody else deletes the subscription, the consumer is closed and says so."""
+    consumer = topic.consumer()
+    topic.client._core.open_topic("topic").subscription("sub").delete(force=True)
+    with pytest.raises(AlreadyClosed):
+        consumer.receive(1000)
+    assert not consumer.is_connected()
+
+
+def test_another_process_moves_the_subscription(topic):
+    """When the subscription is moved by somebody else, the consumer goes on there; late acks are void."""
+    topic.publish(5)
+    consumer = topic.consumer()
+    messages = receive_all(consumer)
+    consumer.acknowledge(messages[4])
+    subscription = topic.client._core.open_topic("topic").subscription("sub")
+    second = messages[1].message_id()
+    subscription.seek(Position(second.ledger_id(), second.entry_id()), inclusive=False)
+    assert numbers(receive_all(consumer)) == [2, 3, 4]
+
+
+def test_partition_topics_show_their_partition(client):
+    """Messages of a topic that is a partition by its name carry its index, sent and received."""
+    consumer = client.subscribe("orders-partition-3", "sub")
+    with client.create_producer("orders-partition-3") as producer:
+        sent = [producer.send(b"a"), producer.send(b"b", partition_key="k")]
+    received = [message.message_id() for message in receive_all(consumer)]
+    assert received == sent
+    assert {message_id.partition() for message_id in sent} == {3}

@@ -76,6 +76,7 @@ class InlineCallbacks:
     """A callback thread that runs jobs when asked: by `run`, or by whoever waits for them."""
 
     is_current = False
+    is_open = True
 
     def __init__(self) -> None:
         self.jobs: list[Any] = []
@@ -112,6 +113,7 @@ class FakeSession:
         self.call_later = self.scheduler.call_later
         self.callbacks = InlineCallbacks()
         self.log = ClientLog()
+        self.partition = -1
         self.names: list[str | None] = []
         self.detached = 0
         self.fenced = False

@@ -6,6 +6,7 @@ import pytest
 
 from embeddedpulsar.client.negative_acks_tracker import NegativeAcksTracker
 from embeddedpulsar.client.unacked_message_tracker import UnackedMessageTracker
+from embeddedpulsar.exceptions import LockTimeout
 from embeddedpulsar.platform.clock import ManualClock
 from embeddedpulsar.platform.scheduler import ManualScheduler
 
@@ -18,8 +19,12 @@ class World:
         self.scheduler = ManualScheduler(self.clock)
         self.asked: list[list[tuple[int, int]]] = []
         self.everything = False
+        self.fail: Exception | None = None
 
     def redeliver(self, positions: list[tuple[int, int]]) -> bool:
+        failure, self.fail = self.fail, None
+        if failure is not None:
+            raise failure
         self.asked.append(positions)
         return self.everything
 
@@ -126,3 +131,23 @@ def test_ack_timeout_of_everything(world):
         world.pass_time(1)
     assert world.asked == [[(7, 0)]]
     tracker.clear()
+
+
+def test_a_failed_redelivery_is_tried_again(world, nacks):
+    """What could not be asked for is not forgotten, and the failure goes to the log."""
+    tracker = UnackedMessageTracker(10_000, world.redeliver, world.scheduler.call_later)
+    nacks.add((7, 0))
+    world.fail = LockTimeout("held")
+    with pytest.raises(LockTimeout):
+        world.pass_time(1)
+    world.pass_time(1)
+    assert world.asked == [[(7, 0)]]
+    tracker.add((7, 1))
+    for _ in range(10):
+        world.pass_time(1)
+    world.fail = LockTimeout("held")
+    with pytest.raises(LockTimeout):
+        world.pass_time(1)
+    for _ in range(12):
+        world.pass_time(1)
+    assert world.asked[1:] == [[(7, 1)]]
