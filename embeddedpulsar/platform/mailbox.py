@@ -141,12 +141,13 @@ class Mailbox:
 
     def _lead(self, gate: object, seen: int, deadline: float | None) -> bool:
         """Sleep on the doorbell for everyone; False at once when another thread does already."""
-        before = self._leader
+        before = None
         try:
             if not self._leadership.acquire(blocking=False):
                 return False
             self._followers.pop(gate, None)
-            self._leader = gate
+            # Ours now: what stands there is nobody, or the wait that a signal handler of this thread is inside.
+            before, self._leader = self._leader, gate
             while self.generation == seen and not self._closed:
                 self._look(_nap(deadline))
                 if _is_past(deadline):
@@ -157,7 +158,7 @@ class Mailbox:
             raise
         finally:
             if self._leader is gate:
-                self._leader = before  # None, or the outer wait when a signal handler waits inside one
+                self._leader = before
             self._leadership.release()
 
     def _look(self, timeout_s: float | None) -> bool:

@@ -506,3 +506,24 @@ def test_repr_says_the_state(mailbox: Mailbox):
     assert "open" in repr(mailbox)
     mailbox.close()
     assert "closed" in repr(mailbox)
+
+
+def test_a_leader_that_leaves_while_another_begins_is_not_remembered(mailbox: Mailbox):
+    """The one that begins must not put back, when it ends, what it saw before the leadership was its own."""
+    leadership = mailbox._leadership
+
+    class HandOver:
+        """The leadership, given up by another thread at the very moment somebody asks for it."""
+
+        release = leadership.release
+
+        @staticmethod
+        def acquire(blocking: bool) -> bool:
+            mailbox._leader = None
+            return leadership.acquire(blocking=blocking)
+
+    mailbox._leadership = HandOver()  # type: ignore[assignment]
+    mailbox._leader = "the thread that is about to leave"
+    mailbox.wait(mailbox.generation, 0.001)
+    assert not mailbox._is_led()
+    mailbox._leadership = leadership
