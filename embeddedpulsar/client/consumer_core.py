@@ -52,7 +52,7 @@ class ConsumerCore:
         self.queue = ReceiverQueue(
             session.attachment.read, config.receiver_queue_size, session.origin, self.acks.track
         )
-        self.delivery = Delivery(self.queue, session.ledger, session.monotonic)
+        self.delivery = Delivery(self.queue, session.ledger, session.mailbox, session.monotonic)
         self.nacks = NegativeAcksTracker(
             config.nack_delay_ms, self._redeliver_due, session.call_later, session.monotonic
         )

@@ -44,6 +44,7 @@ class ConsumerSession:
         self.topic_name = topic.name
         self.consumer_name = config.name or os.urandom(5).hex()
         self.ledger: ManagedLedger = topic.ledger
+        self.mailbox = store.mailbox
         self.monotonic = store.clock.monotonic
         self.call_later = core.scheduler.call_later
         self.origin = MessageOrigin(topic.name, config.schema)

@@ -11,26 +11,39 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.receiver_queue import ReceiverQueue
     from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
     from embeddedpulsar.message import Message
+    from embeddedpulsar.platform.mailbox import Mailbox
 
-# A wake-up may be lost with the process that should have sent it; then this is how long it takes.
+# A wake-up may be lost with the process that should have sent it, and whoever moves a subscription wakes
+# nobody: then this is how long it takes.
 _BACK_STOP_S: Final = 0.1
+_IDLE_AFTER_S: Final = 1.0
+_IDLE_BACK_STOP_S: Final = 0.5
+
+
+def back_stop(idle_s: float) -> float:
+    """How long to sleep at most, after so long without a message."""
+    return _BACK_STOP_S if idle_s < _IDLE_AFTER_S else _IDLE_BACK_STOP_S
 
 
 class Delivery:
     """Blocks until the queue has a message.
 
-    Role: the slow path of every receive. It reads the tail first, then fills the queue, then waits for a tail
-    that differs, so an append between the steps is never slept through.
+    Role: the slow path of every receive. It reads the doorbell's generation first and the tail second, then
+    fills the queue, then asks to be rung at the next append, then sleeps: so an append between any two steps
+    is never slept through.
 
-    Any number of threads may wait. `close` wakes them within 100 ms; so does Ctrl-C at once, and a signal
-    handler runs when its signal arrives.
+    Any number of threads may wait. `close` wakes them at once if its caller rings; so does Ctrl-C, and a
+    signal handler runs when its signal arrives.
     """
 
-    __slots__ = ("_ledger", "_monotonic", "_queue", "closed_text")
+    __slots__ = ("_ledger", "_mailbox", "_monotonic", "_queue", "closed_text")
 
-    def __init__(self, queue: ReceiverQueue, ledger: ManagedLedger, monotonic: Callable[[], float]) -> None:
+    def __init__(
+        self, queue: ReceiverQueue, ledger: ManagedLedger, mailbox: Mailbox, monotonic: Callable[[], float]
+    ) -> None:
         self._queue = queue
         self._ledger = ledger
+        self._mailbox = mailbox
         self._monotonic = monotonic
         self.closed_text = ""
 
@@ -46,18 +59,23 @@ class Delivery:
             Timeout: there was none within ``timeout_ms``.
             AlreadyClosed: the consumer or reader is closed, or was closed meanwhile.
         """
-        deadline = None if timeout_ms is None else self._monotonic() + timeout_ms / 1000
+        begun = self._monotonic()
+        deadline = None if timeout_ms is None else begun + timeout_ms / 1000
         while True:
+            generation = self._mailbox.generation
             tail = self._ledger.tail
             message = self.poll(take)
             if message is not None:
                 return message
-            left = _BACK_STOP_S
+            now = self._monotonic()
+            nap = back_stop(now - begun)
             if deadline is not None:
-                left = min(left, deadline - self._monotonic())
-                if left <= 0:
+                if now >= deadline:
                     raise Timeout(f"no message within {timeout_ms} ms")
-            self._ledger.wait(tail, left)
+                nap = min(nap, deadline - now)
+            # Where appends come fast, the first of these spins a little before it gives up.
+            if not self._ledger.wait(tail, 0):
+                self._mailbox.wait(generation, nap)
 
     def poll(self, take: Callable[[], Message[Any]]) -> Message[Any] | None:
         """Take a message if there is one, fetching as needed; None if there is none."""

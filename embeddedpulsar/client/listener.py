@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from embeddedpulsar.client.delivery import back_stop
 from embeddedpulsar.exceptions import AlreadyClosed
 from embeddedpulsar.platform import fork, threads
+from embeddedpulsar.platform.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.client_log import ClientLog
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.platform.mailbox import Mailbox
 
 _IN_A_ROW: Final = 100
-_BACK_STOP_S: Final = 0.1
+monotonic = SYSTEM_CLOCK.monotonic
 
 
 class ListenerTarget:
@@ -122,16 +124,18 @@ class ListenerThreads:
         self._reset()
 
     def _run(self, group: list[ListenerTarget]) -> None:
+        active_at = monotonic()
         while not self._closed:
             try:
-                self._turn(group)
+                if self._turn(group, monotonic() - active_at):
+                    active_at = monotonic()
             except AlreadyClosed:
                 return  # the store is closed, and everything on it
             except Exception:  # noqa: BLE001 - the thread serves others too
                 self._log.exception("A listener thread failed, and goes on")
 
-    def _turn(self, group: list[ListenerTarget]) -> None:
-        """One turn for every consumer, or one nap."""
+    def _turn(self, group: list[ListenerTarget], idle_s: float) -> bool:
+        """One turn for every consumer, or one nap; whether there was anything to do."""
         mailbox = self._mailbox()
         seen = mailbox.generation
         tails: list[tuple[Any, int]] = []
@@ -141,8 +145,9 @@ class ListenerThreads:
             tails.append((ledger, ledger.tail))
             had_any |= target.run(_IN_A_ROW)
         if had_any or self._closed:
-            return
+            return True
         for ledger, tail in tails:
             if not ledger.arm(tail):
-                return
-        mailbox.wait(seen, _BACK_STOP_S)
+                return True
+        mailbox.wait(seen, back_stop(idle_s))
+        return False
