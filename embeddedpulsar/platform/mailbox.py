@@ -146,7 +146,8 @@ class Mailbox:
             if not self._leadership.acquire(blocking=False):
                 return False
             self._followers.pop(gate, None)
-            # Ours now: what stands there is nobody, or the wait that a signal handler of this thread is inside.
+            # Ours now: what stands there is nobody, or the wait that a signal handler of this thread is
+            # inside.
             before, self._leader = self._leader, gate
             while self.generation == seen and not self._closed:
                 self._look(_nap(deadline))
