@@ -13,8 +13,8 @@ from statistics import median
 
 from benchmarks.contest import Budget, Contest, Contestant, Settings, Unavailable
 
-# Below this a round measures timer and scheduler, not the work.
-SHORTEST_CALIBRATION_SECONDS = 0.02
+# Calibration ends when a run takes this part of a round: shorter ones measure what every run costs once.
+CALIBRATED_SHARE = 0.25
 
 
 @dataclass
@@ -102,7 +102,7 @@ def _play(
 def _calibrate(contest: Contest, contestant: Contestant, share: float) -> int:
     """How many operations fill about `share` seconds, found by growing runs (which also warm up)."""
     operations = contest.step
-    enough = min(SHORTEST_CALIBRATION_SECONDS, share / 4)
+    enough = share * CALIBRATED_SHARE
     while True:
         seconds = max(contestant.run(operations), 1e-9)
         if seconds >= enough or operations >= contest.most:

@@ -18,6 +18,7 @@ import platform
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 if __package__ in (None, ""):
     # Run as a file: the repository comes first on the path; this folder goes, so its modules have one name.
@@ -80,7 +81,7 @@ def main(arguments: list[str] | None = None) -> int:
             results.append(report.as_json(name, table))
             missed += sum(verdict.got is not None and not verdict.met for verdict in table.verdicts)
     if asked.json or asked.save:
-        facts = {
+        facts: dict[str, Any] = {
             "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "host": host.describe(place),
             "settings": {"seconds": settings.seconds, "rounds": settings.rounds, "smoke": settings.smoke},

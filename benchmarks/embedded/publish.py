@@ -37,6 +37,8 @@ class _Publisher(Contestant):
 
         self._client = Client(self._root, **self.client_options())
         self._producer = self._client.create_producer(TOPIC, **self.producer_options())
+        # The first message makes the segment, as the tables and maps of the peers were made before.
+        self._producer.send(self.payload)
 
     def client_options(self) -> dict[str, Any]:
         return {}
