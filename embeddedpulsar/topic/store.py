@@ -61,7 +61,6 @@ class Store:
         self._requested_options = options
         self._interval_ms = 1000
         self._references = 0
-        self._generation = fork.GENERATION
         self._lock = threads.RLock()  # guards _topics and _session
         self._topics: dict[str, Topic] = {}
         self._session: StoreSession | None = None
