@@ -309,7 +309,8 @@ def decode(
     else:
         view.payload = bytes(payload)
         view._metadata = bytes(metadata)
-    view._lazy = _Columns(columns, start, flags, count) if flags & COLUMN_FLAGS else None  # type: ignore[arg-type]
+    has_columns = flags & COLUMN_FLAGS
+    view._lazy = _Columns(columns, start, flags, count) if has_columns else None  # type: ignore[arg-type]
     return view
 
 

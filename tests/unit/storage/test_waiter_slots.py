@@ -26,7 +26,8 @@ def table() -> tuple[WaiterSlots, memoryview, Census]:
     """Slots over a fresh ctl."""
     view, census = memoryview(bytearray(CONTROL_SIZE)), Census()
     words = view.cast("Q")
-    return WaiterSlots(words, view, TopicWord.WAITERS, UUID_TABLE_OFFSET, census), words, census  # type: ignore[arg-type]
+    slots = WaiterSlots(words, view, TopicWord.WAITERS, UUID_TABLE_OFFSET, census)  # type: ignore[arg-type]
+    return slots, words, census
 
 
 def test_whoever_armed_is_taken_once():
@@ -53,7 +54,8 @@ def test_a_process_keeps_its_slot():
         1,
     ]
     view = memoryview(bytearray(words.cast("B"))).cast("B")
-    copy = WaiterSlots(view.cast("Q"), view, TopicWord.WAITERS, UUID_TABLE_OFFSET, census)  # type: ignore[arg-type]
+    words = view.cast("Q")
+    copy = WaiterSlots(words, view, TopicWord.WAITERS, UUID_TABLE_OFFSET, census)  # type: ignore[arg-type]
     assert copy.claim(second) == 1
     assert view[UUID_TABLE_OFFSET + 16 : UUID_TABLE_OFFSET + 32] == second
 
