@@ -23,7 +23,7 @@ class CallbackThread:
     the first job and sleeps when there is none.
 
     Waking a thread costs more than most jobs, and each time the two threads fight for the interpreter. So
-    when it was woken often in a short time, the thread looks by itself every half millisecond as long as it
+    when it was woken often in a short time, the thread looks by itself every millisecond as long as it
     finds several jobs each time; a lone caller who waits for each callback is served by wake-ups.
 
     Thread-safe. `put` is an append and, when the thread sleeps, one wake-up; it takes no lock, so it may be
@@ -44,6 +44,7 @@ class CallbackThread:
         self._start = threads.RLock()
         self._closed = False
         self._looks_by_itself = False
+        self._poor_looks = 0
         self._woken = 0
         self._counted_from = 0.0
         self._not_again_before = 0.0
@@ -125,7 +126,8 @@ class CallbackThread:
     def _sleep(self) -> None:
         if self._looks_by_itself:
             self._wake.acquire(timeout=_LOOK_S)
-            if len(self._jobs) >= _SEVERAL:
+            self._poor_looks = 0 if len(self._jobs) >= _SEVERAL else self._poor_looks + 1
+            if self._poor_looks < _TOO_POOR:
                 return
             self._looks_by_itself = False
             self._not_again_before = monotonic() + _PATIENCE_S
@@ -145,15 +147,17 @@ class CallbackThread:
             now = monotonic()
             is_often = now - self._counted_from < _SHORT_S
             self._looks_by_itself = is_often and now >= self._not_again_before
+            self._poor_looks = 0
             self._woken = 0
             self._counted_from = now
 
 
-_LOOK_S = 0.0005
+_LOOK_S = 0.001
 _SEVERAL = 4
+_TOO_POOR = 3
 _MANY = 16  # wake-ups within so short a time are often
 _SHORT_S = 0.005
-_PATIENCE_S = 0.25
+_PATIENCE_S = 0.2
 _LONGEST_NAP_S = 1.0
 _LONGEST_GOODBYE_S = 5.0
 

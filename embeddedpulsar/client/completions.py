@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from embeddedpulsar.client.outgoing import Outgoing, PlainWaiter
+from embeddedpulsar.client.outgoing import Outgoing, PlainWaiter, SendCallback
+from embeddedpulsar.enums import Result
+from embeddedpulsar.message_id import make
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.producer_session import ProducerSession
@@ -58,7 +60,7 @@ class Completions:
         callbacks = out.callbacks
         if callbacks is None:
             if out.error is not None:
-                self._note_failure(out.error)
+                self.note_failure(out.error)
             if not self.waits_for_disk:
                 return
         else:
@@ -71,6 +73,19 @@ class Completions:
         was_awaited = callbacks is not None
         self._callbacks.put(lambda: self._finish(out, was_awaited))
 
+    def hand_over_one(self, callback: SendCallback, ledger: int, entry: int) -> None:
+        """Have the callback of one unbatched message called, which is stored. Under the publisher's lock."""
+        self._handed += 1
+        self._callbacks.put(lambda: self._tell(callback, ledger, entry))
+
+    def _tell(self, callback: SendCallback, ledger: int, entry: int) -> None:
+        """In the callback thread."""
+        try:
+            callback(Result.Ok, make(ledger, entry, -1, self._session.partition, 0))
+        except BaseException:
+            self._session.log.exception("A send callback failed: %r", callback)
+        self._told += 1
+
     def _finish(self, out: Outgoing, was_awaited: bool) -> None:
         """In the callback thread."""
         if out.end_word and out.error is None:
@@ -79,13 +94,14 @@ class Completions:
             except Exception as error:  # noqa: BLE001 - told to whoever sent the messages
                 out.error = error
                 if not was_awaited:
-                    self._note_failure(error)
+                    self.note_failure(error)
         self._durable += out.count
         if was_awaited:
             out.call_back(self._session.partition, self._session.log)
             self._told += out.count
 
-    def _note_failure(self, error: BaseException) -> None:
+    def note_failure(self, error: BaseException) -> None:
+        """Keep a failure nobody was told about for the next flush."""
         if self.error is None:
             self.error = error
 

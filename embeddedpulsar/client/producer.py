@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from embeddedpulsar.client.arguments import check_type
 from embeddedpulsar.client.message_options import DELIVER_AT, NULL_VALUE, Options, check_options
-from embeddedpulsar.client.publisher import JOURNAL
+from embeddedpulsar.client.publisher import JOURNAL, interrupted
 from embeddedpulsar.client.value_type import T
-from embeddedpulsar.exceptions import AlreadyClosed, Interrupted, PulsarException
+from embeddedpulsar.exceptions import AlreadyClosed, PulsarException
 from embeddedpulsar.format.entry import encode_single
 from embeddedpulsar.message_id import MessageId, make
 from embeddedpulsar.platform import interrupts
@@ -142,7 +142,7 @@ class Producer(Generic[T]):
                     )
                     publisher.last_sequence_id = following
                 except KeyboardInterrupt as error:
-                    raise _interrupted() from error
+                    raise interrupted() from error
                 finally:
                     lock.release()
                 return make(ledger, entry, -1, self._partition, 0)
@@ -232,6 +232,9 @@ class Producer(Generic[T]):
                             self._publisher.arm()
                     else:
                         self._flush_full()
+                    return
+                if len(content) <= self._publisher.single_max:  # type: ignore[arg-type]
+                    self._publish_plain(content, callback)  # type: ignore[arg-type]
                     return
             self._enqueue(self._encoded(content), callback, NULL_VALUE if content is None else None)
             return
@@ -330,6 +333,26 @@ class Producer(Generic[T]):
             self._session.ledger.wait_durable(out.end_word)
         return make(out.ledger, out.entry, index, self._partition, out.count if index >= 0 else 0)
 
+    def _publish_plain(self, content: bytes, callback: SendCallback | None) -> None:
+        publisher = self._publisher
+        try:
+            publisher.publish_plain(content, callback)
+        except Exception as error:  # noqa: BLE001 - told to whoever asked
+            self._tell_later(callback, error)
+        publisher.completions.catch_up()
+
+    def _tell_later(self, callback: SendCallback | None, error: Exception) -> None:
+        """Give an error to the callback, in its turn, or to the next flush; what ends all to the caller."""
+        completions = self._publisher.completions
+        if isinstance(error, KeyboardInterrupt) or not completions.can_tell:
+            raise error
+        if callback is not None:
+            self._publisher.fail_later(callback, error)
+        elif isinstance(error, AlreadyClosed):
+            raise error
+        else:
+            completions.note_failure(error)
+
     def _enqueue(self, value: bytes, callback: SendCallback | None, options: Options | None) -> None:
         """As the fast path of `send_async`, for whatever does not take that."""
         box = self._box
@@ -364,11 +387,4 @@ class Producer(Generic[T]):
                 publisher.publish_one(value, options, callback)
                 publisher.after_send()
         except PulsarException as error:
-            can_tell = callback is not None and publisher.completions.can_tell
-            if callback is None or not can_tell or isinstance(error, KeyboardInterrupt):
-                raise
-            publisher.fail_later(callback, error)
-
-
-def _interrupted() -> Interrupted:
-    return Interrupted("send() was interrupted; whether the message was stored is not known")
+            self._tell_later(callback, error)

@@ -14,7 +14,7 @@ from embeddedpulsar.client.message_options import (
     transposed,
 )
 from embeddedpulsar.client.outgoing import Outgoing, PlainWaiter, SendCallback
-from embeddedpulsar.exceptions import AlreadyClosed, ProducerQueueIsFull, PulsarException
+from embeddedpulsar.exceptions import AlreadyClosed, Interrupted, ProducerQueueIsFull, PulsarException
 from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.format.entry import ProducerPrefix, encode, encode_single
 from embeddedpulsar.managed_ledger.position import Position
@@ -88,6 +88,30 @@ class Publisher:
             self.box.slow_only()
 
     # -- one message at a time ---------------------------------------------------------------------------
+
+    def publish_plain(self, value: bytes, callback: SendCallback | None) -> tuple[int, int]:
+        """Append one unbatched message that has nothing but a payload, and return its ledger and entry.
+
+        For payloads up to `single_max` only; errors are raised. `Producer.send` has the same lines, as a call
+        costs it 0.1 us.
+        """
+        lock = self.lock
+        try:
+            lock.acquire()
+            if self.words[JOURNAL] != self.checked:
+                self.check_connected()
+            # The id is taken first: after an interrupt it must not serve a second, different message.
+            following = self.next_sequence_id
+            self.next_sequence_id = following + 1
+            ledger, entry, _, _ = self.append_nowait(encode_single(value, following, self.prefix))
+            self.last_sequence_id = following
+            if callback is not None:
+                self.completions.hand_over_one(callback, ledger, entry)
+        except KeyboardInterrupt as error:
+            raise interrupted() from error
+        finally:
+            lock.release()
+        return ledger, entry
 
     def publish_one(
         self,
@@ -365,3 +389,8 @@ class Publisher:
         self.box.share = self.single_max = -1
         self.completions.reset()
         self._stale = not self.is_closed
+
+
+def interrupted() -> Interrupted:
+    """What a sender gets when Ctrl-C hit the append."""
+    return Interrupted("the send was interrupted; whether the message was stored is not known")
