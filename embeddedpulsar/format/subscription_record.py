@@ -82,6 +82,7 @@ CHECKPOINT_BODY: Final = struct.Struct(
     "I"  # 12 checksum of the whole state after them
 )
 MAX_NAME_BYTES: Final = 4096
+LAST_CONSUMER_TYPE: Final = 3
 
 Buffer = bytes | bytearray | memoryview
 
@@ -203,6 +204,7 @@ def _encode_attach(command: Attach) -> tuple[int, bytes]:
 def _decode_attach(payload: Buffer) -> Attach:
     consumer_id, attached_ms, uuid, priority, length, consumer_type = _unpack(ATTACH_HEADER, payload)
     name = _read_name(payload, ATTACH_HEADER.size, length)
+    require(consumer_type <= LAST_CONSUMER_TYPE, f"consumer type {consumer_type}")
     return Attach(consumer_id, name, consumer_type, priority, uuid, attached_ms)
 
 

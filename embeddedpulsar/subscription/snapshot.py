@@ -4,9 +4,10 @@ replicas."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 from zlib import crc32
 
+from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.acknowledgement import MAX_BATCH_SIZE, MAX_ENTRY_ID
 from embeddedpulsar.format.document import KIND_SUBSCRIPTION_SNAPSHOT, decode_document, encode_document
@@ -15,6 +16,8 @@ from embeddedpulsar.subscription.ack_bitmaps import AckBitmaps
 from embeddedpulsar.subscription.consumer_registry import Consumer
 from embeddedpulsar.subscription.ledger_acks import OPEN, LedgerAcks
 from embeddedpulsar.subscription.state import SubscriptionState
+
+T = TypeVar("T")
 
 
 def encode_snapshot(state: SubscriptionState) -> bytes:
@@ -47,18 +50,24 @@ def decode_snapshot(data: bytes) -> SubscriptionState:
     fields = decode_document(data, KIND_SUBSCRIPTION_SNAPSHOT)
     state = SubscriptionState()
     try:
-        state.exists = bool(fields["exists"])
-        state.name = str(fields["name"])
-        state.epoch = int(fields["epoch"])
-        state.commands = int(fields["commands"])
-        state.digest = int(fields["digest"])
-        state.stale = int(fields["stale"])
+        state.exists = _typed(bool, fields["exists"])
+        state.name = _typed(str, fields["name"])
+        state.epoch = _typed(int, fields["epoch"])
+        state.commands = _typed(int, fields["commands"])
+        state.digest = _typed(int, fields["digest"])
+        state.stale = _typed(int, fields["stale"])
         for consumer in fields["consumers"]:
             state.consumers.add(_consumer(*consumer))
         state.acks = AckBitmaps.of([_unpack_ledger(*ledger) for ledger in fields["ledgers"]])
     except (KeyError, TypeError, ValueError, IndexError, OverflowError) as e:
         raise CorruptionError(reason=f"the snapshot lacks or distorts {e or type(e).__name__}") from e
     return state
+
+
+def _typed(kind: type[T], value: object) -> T:
+    if type(value) is not kind:
+        raise TypeError(f"{value!r} where {kind.__name__} belongs")
+    return value
 
 
 def checkpoint_of(state: SubscriptionState) -> Checkpoint:
@@ -91,6 +100,10 @@ def _unpack_ledger(
 def _consumer(
     consumer_id: int, name: str, consumer_type: int, priority: int, uuid: bytes, attached_ms: int, epoch: int
 ) -> Consumer:
-    if len(uuid) != 16:
+    if len(_typed(bytes, uuid)) != 16:
         raise ValueError(f"the uuid of consumer {name!r}")
+    _typed(str, name)
+    ConsumerType(consumer_type)
+    for number in (consumer_id, consumer_type, priority, attached_ms, epoch):
+        _typed(int, number)
     return Consumer(consumer_id, name, consumer_type, priority, uuid, attached_ms, epoch)

@@ -26,6 +26,7 @@ from embeddedpulsar.platform.mailbox import Mailbox
 from embeddedpulsar.platform.peers import Peers
 from embeddedpulsar.platform.scheduler import Scheduler, SchedulerLike
 from embeddedpulsar.settings import BrokerSettings
+from embeddedpulsar.storage.journal import COMPACT_BYTES
 from embeddedpulsar.subscription.attachment import Attachment
 from embeddedpulsar.subscription.backlog import acknowledged_in, messages_left
 from embeddedpulsar.subscription.consumer_registry import Consumer
@@ -59,6 +60,7 @@ class Subscription:
         settings: BrokerSettings,
         scheduler: SchedulerLike,
         durability: str,
+        compact_bytes: int,
         damage: DamageReporter | None,
     ) -> None:
         self.directory: Final = directory
@@ -70,6 +72,7 @@ class Subscription:
         self._settings: Final = settings
         self._scheduler: Final = scheduler
         self._durability: Final = durability
+        self._compact_bytes: Final = compact_bytes
         self._damage: Final = damage
         self._shared: SharedState | None = None
         self._own_scheduler: SchedulerLike | None = None
@@ -87,6 +90,7 @@ class Subscription:
         settings: BrokerSettings,
         scheduler: SchedulerLike | None = None,
         durability: str | None = None,
+        compact_bytes: int = COMPACT_BYTES,
         damage: DamageReporter | None = None,
     ) -> Subscription:
         """Open a subscription, recovering it if its control words are of another boot or damaged.
@@ -101,6 +105,7 @@ class Subscription:
             scheduler: runs the flushes of level "interval"; one of its own if None.
             durability: "process", "interval" or "flush", for acknowledgements and everything else; default
                 that of the log.
+            compact_bytes: length at which a journal is replaced by a snapshot; for tests and tuning.
             damage: told of what cannot be read, outside all locks; logged if None.
 
         Raises:
@@ -118,6 +123,7 @@ class Subscription:
             settings=settings,
             scheduler=scheduler or Scheduler(clock),
             durability=durability or managed_ledger.options.durability,
+            compact_bytes=compact_bytes,
             damage=damage,
         )
         if scheduler is None:
@@ -141,6 +147,7 @@ class Subscription:
             durability=self._durability,
             interval_s=self._log.options.interval_ms / 1000,
             lock_timeout_s=self._log.options.lock_timeout_s,
+            compact_bytes=self._compact_bytes,
         )
         stored = shared.transact(_name_of)
         if stored and self.name not in ("", stored):

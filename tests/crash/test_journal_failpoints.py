@@ -1,0 +1,142 @@
+"""A process is killed at every step of the journal; whatever it was told is done stays done."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
+from embeddedpulsar.platform import failpoints
+from tests.subscription_site import SubscriptionSite, positions, read_all
+
+POINTS = [name for name in failpoints.names() if name.split(":")[0] in ("journal", "compact", "subscription")]
+OF_REMOVAL = ("journal:end_stored", "journal:word_cleared", "journal:older_unlinked", "journal:unlinked")
+OF_CREATION = ("journal:file_created", "journal:created")
+ENTRIES = 60
+
+Report = Callable[[str], object]
+
+
+def small_site(root: Path) -> SubscriptionSite:
+    """Ten entries to a ledger, and small files, which are copied often here."""
+    return SubscriptionSite(root, max_entries=10, segment_size=16 << 10)
+
+
+def consume(root: Path, report: Report) -> None:
+    """What the victim does: attach, acknowledge in random order with compactions, come back, unsubscribe."""
+    with small_site(root) as site:
+        report("try create")
+        subscription = site.subscription(compact_bytes=500)
+        report("create")
+        consumer = subscription.attach("c")
+        sent = positions(read_all(consumer))
+        order = random.Random(5).sample(range(ENTRIES), ENTRIES)
+        for number in range(0, ENTRIES, 3):
+            if number % 15 == 0:
+                assert consumer.arm(consumer.version)  # somebody waits, and is woken
+                consumer.detach()
+                consumer = subscription.attach("c")
+            group = order[number : number + 3]
+            report(f"try {' '.join(map(str, group))}")
+            assert consumer.acknowledge([sent[n] for n in group])
+            report(f"ack {' '.join(map(str, group))}")
+        report("try remove")
+        subscription.unsubscribe(consumer)
+        report("remove")
+        subscription.create(BEFORE_FIRST)
+
+
+def die_at(root: Path, point: str, nth: int) -> list[str] | None:
+    """Run the victim in a child that is killed at the nth hit of a failpoint; None if it gets through."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            os.close(reader)
+            failpoints.set(point, "kill", nth=nth)
+            consume(root, lambda line: os.write(writer, line.encode() + b"\n"))
+            status = 0
+        finally:
+            os._exit(status)
+    os.close(writer)
+    with os.fdopen(reader) as lines:
+        told = lines.read().splitlines()
+    status = os.waitpid(pid, 0)[1]
+    if os.WIFSIGNALED(status):
+        assert os.WTERMSIG(status) == signal.SIGKILL
+        return told
+    assert status == 0, told
+    return None
+
+
+def numbers(told: list[str], word: str) -> set[int]:
+    groups = [line.split()[1:] for line in told if line.startswith(f"{word} ")]
+    return {int(number) for group in groups for number in group if number.isdecimal()}
+
+
+def check_what_is_left(root: Path, told: list[str]) -> None:
+    """The survivor finds everything that was reported, nothing that was not tried, and can go on."""
+    with small_site(root) as site:
+        subscription = site.subscription(initial=None, compact_bytes=500)
+        if "create" in told and "try remove" not in told:
+            assert subscription.exists()
+        subscription.create(BEFORE_FIRST)
+        consumer = subscription.attach("survivor")
+        sent = site_positions(site)
+        left = positions(read_all(consumer))
+        acknowledged = {n for n, position in enumerate(sent) if position not in left}
+        assert acknowledged <= numbers(told, "try")
+        if "remove" in told:
+            assert not acknowledged
+        elif "try remove" not in told:
+            assert acknowledged >= numbers(told, "ack")
+        assert left == sorted(left)
+        for start in range(0, len(left), 4):
+            assert consumer.acknowledge(left[start : start + 4])
+        assert subscription.mark_delete >= sent[-1]
+        assert consumer.backlog() == 0
+        assert subscription.statistics().divergences == 0
+        assert site.damage == []
+
+
+def site_positions(site: SubscriptionSite) -> list[Position]:
+    cursor = site.log.cursor(BEFORE_FIRST, inclusive=False)
+    found: list[Position] = []
+    while views := cursor.read(1000, 1000, 1 << 30):
+        found += positions(views)
+    return found
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_killed_at(tmp_path: Path, point: str) -> None:
+    """The survivor in the same boot, and one that has only a copy of the files, as after a reboot."""
+    source = tmp_path / "source"
+    source.mkdir()
+    with small_site(source) as site:
+        site.publish(ENTRIES)
+    deaths = 0
+    for nth in (1, 2, 3, 5, 8):
+        root = tmp_path / str(nth)
+        shutil.copytree(source, root)
+        told = die_at(root, point, nth)
+        if told is None:
+            break
+        deaths += 1
+        copy = tmp_path / f"{nth}-copy"
+        shutil.copytree(root, copy, ignore=shutil.ignore_patterns("clients"))
+        check_what_is_left(copy, told)
+        check_what_is_left(root, told)
+    assert deaths >= (1 if point in OF_REMOVAL else 2)
+
+
+def test_every_point_is_known() -> None:
+    """Whoever adds a step to the journal adds its death here: points are taken from the registry."""
+    assert len(POINTS) == 18
+    assert {*OF_REMOVAL, *OF_CREATION} < set(POINTS)
