@@ -83,7 +83,6 @@ class ManagedLedger:
         self._timeout_s: Final = options.lock_timeout_s
         self._view: Final = LogView(directory, control, lock, self._timeout_s, damage.report)
         waiters = WaiterSlots(control.words, control.view, TopicWord.WAITERS, UUID_TABLE_OFFSET, peers)
-        self._waits = TailWait(control.words, lock, waiters, mailbox, self._timeout_s, clock)
         self._writer: Final = SegmentWriter(
             control,
             lock,
@@ -105,6 +104,8 @@ class ManagedLedger:
             wall_ms=clock.wall_ms,
             schedule=scheduler.call_later,
         )
+        on_idle = self._commit.help_if_overdue
+        self._waits = TailWait(control.words, lock, waiters, mailbox, self._timeout_s, on_idle)
         self.append_nowait: Callable[[EncodedEntry], tuple[int, int, int, int]] = self._writer.append
         """Append without waiting for durability: (ledger, entry, publish ms, end word for `wait_durable`)."""
         fork.register(self)

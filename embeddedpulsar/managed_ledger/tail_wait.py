@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from embeddedpulsar.exceptions import AlreadyClosed
 from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.platform import clock as clocks
-from embeddedpulsar.platform.clock import Clock
+from embeddedpulsar.platform.clock import SYSTEM_CLOCK
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.platform.mailbox import Mailbox
 from embeddedpulsar.storage.waiter_slots import OTHERS, OTHERS_POLL_S, WaiterSlots
@@ -40,14 +41,14 @@ class TailWait:
         waiters: WaiterSlots,
         mailbox: Mailbox,
         lock_timeout_s: float,
-        clock: Clock,
+        on_idle: Callable[[], None],
     ) -> None:
         self._words: Final = words
         self._lock: Final = lock
         self._waiters = waiters
         self._mailbox = mailbox
         self._timeout_s: Final = lock_timeout_s
-        self._clock: Final = clock
+        self._on_idle: Final = on_idle
         self._slot = OTHERS
         self._moved_at = -1.0
 
@@ -79,7 +80,7 @@ class TailWait:
 
     def wait(self, seen_tail: int, timeout_s: float | None) -> bool:
         """Sleep until the tail is not `seen_tail`; False after the timeout."""
-        monotonic = self._clock.monotonic
+        monotonic = SYSTEM_CLOCK.monotonic  # sleeping takes real time, whatever clock stamps entries
         began = monotonic()
         deadline = None if timeout_s is None else began + timeout_s
         if began - self._moved_at < _BUSY_S and self._spin(seen_tail):
@@ -98,7 +99,8 @@ class TailWait:
                 if now >= deadline:
                     return False
                 nap = min(nap, deadline - now)
-            self._mailbox.wait(generation, nap)
+            if self._mailbox.wait(generation, nap) == generation:
+                self._on_idle()
 
     def _spin(self, seen_tail: int) -> bool:
         words, until = self._words, clocks.perf_counter() + _SPIN_S

@@ -51,6 +51,7 @@ class Segment:
         "header",
         "ledger_id",
         "path",
+        "view",
         "writable",
     )
 
@@ -64,6 +65,8 @@ class Segment:
         self.ledger_id: Final = header.ledger_id
         self.data: Final = cast("bytearray", file.view.obj)
         """The map itself: its slices are bytes. Access after `close` raises ValueError."""
+        self.view: Final = file.view
+        """The same as a memoryview, whose slices copy nothing."""
 
     @classmethod
     def open(cls, directory: str, ledger_id: int, *, writable: bool = False) -> Segment:

@@ -16,14 +16,16 @@ from embeddedpulsar.format.frame import (
     read_header,
 )
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
-from embeddedpulsar.platform import disk
 from embeddedpulsar.storage.segment import Segment
 
 WINDOW: Final = 16 << 10
 _SMALL: Final = WINDOW // 4
-"""Frames up to here are cut out of a copy of the map; larger ones are copied one by one."""
-_BY_PREAD: Final = 64 << 10
-"""Bodies above go by pread: a copy from a cold map would hold the interpreter lock for every page fault."""
+"""Frames up to here are cut out of one copy of a stretch of the map.
+
+Larger ones are not copied before they are decoded: checksum first (it lets other threads run above 5 KB, and
+takes the page faults of a cold file meanwhile), then one copy of the payload. pread would take a fresh buffer
+of that size instead, whose page faults alone cost four times as much (docs/decisions).
+"""
 UNKNOWN_CRC: Final = -1
 
 
@@ -65,10 +67,12 @@ class SegmentReader:
         pos, entry_id, crc, length = self.pos, self.entry_id, self.crc, self._length
         window, base = self._window, self._base
         end = base + len(window)
-        data, ledger_id = self.segment.data, self.segment.ledger_id
+        segment = self.segment
+        data, view, ledger_id = segment.data, segment.view, segment.ledger_id
         try:
             while pos < limit and max_entries > 0 and max_messages > 0 and max_bytes > 0:
-                header = None
+                header: FrameHeader | None = None
+                body: bytes | memoryview = b""
                 if length <= _SMALL:  # the frame before is a good guess at the length of this one
                     if not base <= pos < end or (pos + length > end and end < limit):
                         window = bytes(data[pos : min(limit, pos + WINDOW)])
@@ -83,7 +87,7 @@ class SegmentReader:
                 if header is None:
                     header = read_header(data, pos, min(limit, len(data)))
                     length = header[0]
-                    body = self._large_body(pos, length)
+                    body = view[pos + HEADER_SIZE : pos + length - TRAILER_SIZE]
                 _, own_crc, prev_crc, body_crc, _, kind, _, _, found, _, count, _, _ = header
                 if crc32(body) != body_crc or found != entry_id or prev_crc != crc != UNKNOWN_CRC:
                     raise self._mismatch(pos, header, body, entry_id)
@@ -103,16 +107,9 @@ class SegmentReader:
             self.pos, self.entry_id, self.crc, self._length = pos, entry_id, crc, length
             self._window, self._base = window, base
 
-    def _large_body(self, pos: int, length: int) -> bytes:
-        start, size = pos + HEADER_SIZE, length - HEADER_SIZE - TRAILER_SIZE
-        if size <= _BY_PREAD:
-            return bytes(self.segment.data[start : start + size])
-        body = disk.DISK.pread(self.segment.fd, size, start)
-        if len(body) != size:
-            raise CorruptionError(reason=f"the file ends inside entry {self.entry_id}", offset=pos)
-        return body
-
-    def _mismatch(self, pos: int, header: FrameHeader, body: bytes, entry_id: int) -> CorruptionError:
+    def _mismatch(
+        self, pos: int, header: FrameHeader, body: bytes | memoryview, entry_id: int
+    ) -> CorruptionError:
         if crc32(body) != header.body_crc:
             reason = f"body checksum mismatch in entry {header.entry_id} ({header.length} bytes)"
         elif header.entry_id != entry_id:
@@ -130,13 +127,15 @@ class SegmentReader:
         self.forget_window()
         data = self.segment.data
         header = read_header(data, self.pos, min(limit, len(data)))
-        body = self._large_body(self.pos, header.length)
+        body = self.segment.view[self.pos + HEADER_SIZE : self.pos + header.length - TRAILER_SIZE]
         if (
             crc32(body) != header.body_crc
             or header.entry_id != self.entry_id
             or header.prev_crc != self.crc != UNKNOWN_CRC
         ):
             raise self._mismatch(self.pos, header, body, self.entry_id)
+        if header.kind == KIND_ENTRY:
+            decode(header, body, self.segment.ledger_id)
 
     def forget_window(self) -> None:
         """Look at the file again: the bytes copied last did not verify."""

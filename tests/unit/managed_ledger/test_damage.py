@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
+from embeddedpulsar.format.entry import encode_single
+from embeddedpulsar.format.frame import HEADER_SIZE, read_header, seal
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.storage import damage as kinds
@@ -15,7 +18,7 @@ from embeddedpulsar.storage.damage import DamageReport
 from embeddedpulsar.storage.filenames import index_path, log_path
 from embeddedpulsar.storage.segment import Segment
 from embeddedpulsar.storage.segment_cache import SEGMENTS
-from tests.ledger_site import START, LedgerSite, drain, send, values
+from tests.ledger_site import PREFIX, START, LedgerSite, drain, send, values
 
 BODY, HEADER, TRAILER, LENGTH = 60, 20, -4, 0
 
@@ -135,8 +138,6 @@ def test_a_ghost_in_the_place_of_an_entry(site: LedgerSite):
     # The same frame as a writer would have built it behind another predecessor.
     path = log_path(ledger.directory, first.ledger_id)
     at = offset_of(ledger, second)
-    from embeddedpulsar.format.frame import HEADER_SIZE, read_header, seal
-
     content = bytearray(Path(path).read_bytes())
     old = read_header(content, at, len(content))
     header, _ = seal(
@@ -154,6 +155,20 @@ def test_a_ghost_in_the_place_of_an_entry(site: LedgerSite):
     overwrite(path, at, header[:HEADER_SIZE])
     assert values(ledger) == [b"first", b"third"]
     assert "does not follow" in reports[0].reason
+
+
+def test_an_entry_whose_body_makes_no_sense(site: LedgerSite):
+    """Right checksums over a body of the wrong shape, as some program might write it: skipped."""
+    reports: list[DamageReport] = []
+    ledger = opened(site, reports)
+    send(ledger, b"first")
+    good = encode_single(b"second", 0, PREFIX)
+    part = bytearray(b"".join(good.parts))
+    part[good.metadata_length + 4 : good.metadata_length + 8] = (1 << 30).to_bytes(4, "little")
+    ledger.append(good._replace(parts=[bytes(part)], body_crc=crc32(part)))
+    send(ledger, b"third")
+    assert values(ledger) == [b"first", b"third"]
+    assert [report.first_entry for report in reports] == [1]
 
 
 @pytest.mark.parametrize("state", ["removed", "zeroed", "header", "shifted"])

@@ -161,6 +161,25 @@ def test_a_dead_process_is_covered_by_the_next(tmp_path: Path):
         assert other.statistics().is_synced and other.sync_if_due() is False
 
 
+def test_a_waiting_process_takes_over(tmp_path: Path):
+    """Whoever waits for entries notices an overdue flush and does it, by its timer; so does an opener."""
+    clock = ManualClock()
+    with LedgerSite(tmp_path, clock=clock) as site:
+        ledger = site.open(durability="interval", scheduler=ManualScheduler(clock))
+        send(ledger, b"x")
+        timers = ManualScheduler(clock)
+        other = site.open(scheduler=timers)
+        clock.advance(1.5)
+        assert other.wait(other.tail, 0.15) is False and timers.pending == 0
+        clock.advance(1)
+        assert other.wait(other.tail, 0.15) is False and timers.pending == 1
+        opener = ManualScheduler(clock)
+        site.open(scheduler=opener)
+        assert opener.pending == 1
+        timers.run_due()
+        assert other.statistics().is_synced
+
+
 @pytest.mark.parametrize("point", ["sync:before", "sync:after"])
 def test_an_interrupted_flush_claims_nothing(site: LedgerSite, point: str):
     """An interrupt in the middle leaves the lock free and the synced word true."""
