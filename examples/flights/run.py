@@ -108,14 +108,15 @@ class Demo:
 
     def spark(self, expected: dict[str, float]) -> dict[str, float] | None:
         """The means by Spark, compared with those from the CSV; None where it cannot run."""
-        log = self._directory / "spark.log"
+        try:
+            spark_means.check()
+        except spark_means.SparkMissing as missing:
+            self._display.say(f"Spark is left out: {missing}")
+            return None
         self._display.say("Spark reads the topic (it takes some seconds to start) ...")
         begun = time.monotonic()
-        try:
-            means, messages = spark_means.means(self._directory / "store", TOPIC, log)
-        except spark_means.SparkMissing as missing:
-            self._display.say(f"left out: {missing}")
-            return None
+        log = self._directory / "spark.log"
+        means, messages = spark_means.means(self._directory / "store", TOPIC, log)
         self._display.say(f"Spark has read {messages:,} messages after {time.monotonic() - begun:.1f} s")
         self.check(messages == self.flights, f"Spark counts {messages:,} flights")
         self.check(same(means, expected), f"the {len(means)} means of Spark are those of the CSV")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import shutil
 import sys
@@ -21,18 +22,18 @@ class SparkMissing(Exception):
     """Spark cannot run here; the text says what to install."""
 
 
-def means(store: Path, topic: str, log: Path) -> tuple[dict[str, float], int]:
-    """Mean departure delay of each carrier, and the number of messages; what Java prints goes to `log`.
-
-    Raises:
-        SparkMissing: there is no Java, or no PySpark.
-    """
+def check() -> None:
+    """Raise SparkMissing unless there are Java and PySpark."""
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         raise SparkMissing(GET_JAVA)
-    try:
-        from pyspark.sql import SparkSession, functions
-    except ImportError:
-        raise SparkMissing('PySpark is not installed: pip install "embeddedpulsar[spark]"') from None
+    if importlib.util.find_spec("pyspark") is None:
+        raise SparkMissing('PySpark is not installed: pip install "embeddedpulsar[spark]"')
+
+
+def means(store: Path, topic: str, log: Path) -> tuple[dict[str, float], int]:
+    """Mean departure delay of each carrier, and the number of messages; what Java prints goes to `log`."""
+    from pyspark.sql import SparkSession, functions
+
     import embeddedpulsar.spark
 
     os.environ["PYSPARK_PYTHON"] = sys.executable  # the workers need the packages of this interpreter
