@@ -168,7 +168,7 @@ def _is_fresh(control: TopicControl, boot_id: bytes) -> bool:
 
 
 def _believed(control: TopicControl, boot_id: bytes) -> _Believed:
-    """Every value the synced word ever had was true, so on the same inode it is a lower bound.
+    """The synced word never ran ahead of the disk, so on the same inode it is a lower bound.
 
     Not so in a copy, whose log may be older than its ctl. Tail and trim point are used for reports alone:
     words have no checksum, and a wrong trim point would give away ledgers that are there.
@@ -177,9 +177,12 @@ def _believed(control: TopicControl, boot_id: bytes) -> _Believed:
         return _Believed(0, 0, 0, 0)
     words = control.words
     same = _is_same_file(control)
+    synced = words[TopicWord.SYNCED]
+    if words[POISON_TO]:  # a flush failed: what lies between was lost, whatever later flushes say
+        synced = min(synced, words[POISON_FROM])
     return _Believed(
         words[TopicWord.TAIL],
-        words[TopicWord.SYNCED] if same else 0,
+        synced if same else 0,
         words[TopicWord.TRIM],
         words[TopicWord.RECOVERIES],
     )

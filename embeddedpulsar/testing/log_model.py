@@ -25,7 +25,8 @@ class LogModel:
     * durable: committed, and a flush that covers it succeeded: it survives a power loss;
     * poisoned: committed, and a flush that covers it failed: it may be lost, whatever later flushes say;
     * pending: `append` raised and nothing was appended since: it may be there, once, at the end;
-    * buried: `append` raised, and later entries took its place: it must never be seen;
+    * buried: `append` raised, and later entries took its place: it must never be seen, unless it is
+      excused: the flush that was to make sure of that failed;
     * lost: committed, and not there after a recovery: it must not come back.
     """
 
@@ -35,6 +36,8 @@ class LogModel:
         self.poisoned: set[Place] = set()
         self.pending: list[Payloads] = []
         self.buried: set[Payloads] = set()
+        self.excused: set[Payloads] = set()
+        self._just_buried: set[Payloads] = set()
         self.lost: set[Place] = set()
         self.trimmed_below = 0
         self.highest: Place = (0, -1)
@@ -47,6 +50,7 @@ class LogModel:
         other.poisoned = set(self.poisoned)
         other.pending = list(self.pending)
         other.buried = set(self.buried)
+        other.excused = set(self.excused)
         other.lost = set(self.lost)
         other.trimmed_below = self.trimmed_below
         other.highest = self.highest
@@ -64,7 +68,8 @@ class LogModel:
         self.durable.update(place for place in self.committed if place not in self.poisoned)
 
     def poison(self) -> None:
-        """A flush failed."""
+        """A flush failed: also the one that was to clear a ghost for good, if it was that one."""
+        self.excused |= self._just_buried | set(self.pending)
         self.poisoned.update(place for place in self.committed if place not in self.durable)
 
     def settle(self, seen: Iterable[Seen]) -> None:
@@ -73,7 +78,8 @@ class LogModel:
             if entry.payloads in self.pending and entry.place not in self.committed:
                 self.pending.remove(entry.payloads)
                 self.commit(entry.place, entry.payloads)
-        self.buried.update(self.pending)
+        self._just_buried = set(self.pending)
+        self.buried |= self._just_buried
         self.pending.clear()
 
     def violations(self, seen: list[Seen]) -> list[str]:
@@ -91,6 +97,8 @@ class LogModel:
             expected = self.committed.get(place)
             if place in self.lost:
                 found.append(f"entry {place} was lost and came back")
+            elif payloads in self.excused and place not in self.committed:
+                continue
             elif payloads in self.buried:
                 found.append(f"entry {place} is a ghost: its append failed and others came after it")
             elif expected is not None:

@@ -34,6 +34,8 @@ _SUBJECTS: Final = ("append", "roll", "sync", "trim", "recover")
 POINTS: Final = tuple(name for name in failpoints.names() if name.partition(":")[0] in _SUBJECTS)
 _WORST: Final = ("append:body_done", "append:index_done", "roll:header_written", "roll:synced")
 """Where a death leaves something that looks fine."""
+_WHERE: Final = {"append": 0.0, "roll": 0.85, "sync": 0.77, "trim": 0.89}
+"""What to do to get to a failpoint (see `Workload._act`)."""
 _RECOVERY: Final = tuple(name for name in POINTS if name.startswith("recover:"))
 _PREFIX: Final = ProducerPrefix("storm")
 _READ: Final = (1000, 100_000, 1 << 30)
@@ -116,13 +118,15 @@ class Workload:
 
     def _step(self) -> None:
         rng = self.rng
-        self.clock.advance(rng.choice((0.0, 0.001, 0.2, 5.0)))
+        self.clock.advance(rng.choice((0.0, 0.001, 0.2, 1.0)))
         ledger = rng.choice(self._ledgers)
         action = rng.random()
         trouble = rng.random()
         if trouble < 0.12:
             point = rng.choice(POINTS) if rng.random() < 0.4 else rng.choice(_WORST)
-            failpoints.set(point, "raise", nth=rng.randrange(1, 3))
+            failpoints.set(point, "raise", nth=rng.choice((1, 1, 2)))
+            if rng.random() < 0.5:
+                action = _WHERE.get(point.partition(":")[0], action)
         elif trouble < 0.2:
             point = rng.choice(POINTS)
             failpoints.set(point, lambda: self._capture(f"inside, at {point}"), nth=rng.randrange(1, 3))
@@ -149,7 +153,7 @@ class Workload:
     def _act(self, ledger: ManagedLedger, action: float) -> None:
         if action < 0.76:
             self._append(ledger)
-        elif action < (0.84 if self._flushes else 0.77):
+        elif action < (0.84 if self._flushes else 0.775):
             self._sync(ledger)
         elif action < 0.88:
             ledger.roll()
