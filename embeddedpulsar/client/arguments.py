@@ -40,8 +40,14 @@ def check_range(value: int, name: str, low: int, high: int) -> None:
         raise ValueError(f"Argument {name} must be between {low} and {high}, not {value}")
 
 
-def refuse_unbuilt(is_set: object, argument: str, feature: str) -> None:
+def refuse_unbuilt(is_set: object, argument: str, feature: str, remedy: str = "") -> None:
     """Refuse an option that asks for a feature which is not built: ignoring it would be worse.
+
+    Args:
+        is_set: whether the option asks for it.
+        argument: the option.
+        feature: what is not built.
+        remedy: what to do instead; default is to leave the option alone.
 
     >>> refuse_unbuilt(True, "chunking_enabled", "chunking of large messages")
     Traceback (most recent call last):
@@ -49,5 +55,6 @@ def refuse_unbuilt(is_set: object, argument: str, feature: str) -> None:
     """
     if is_set:
         raise NotImplementedError(
-            f"{argument} needs {feature}, which is not built yet; leave {argument} at its default"
+            f"{argument} needs {feature}, which is not built yet; "
+            + (remedy or f"leave {argument} at its default")
         )

@@ -7,16 +7,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from embeddedpulsar.client.message_options import NO_OPTIONS, SEQUENCE_ID, make_content, transposed
-from embeddedpulsar.client.outgoing import Outgoing, SendCallback
-from embeddedpulsar.exceptions import MessageTooBig
-from embeddedpulsar.format.entry import ProducerPrefix, encode, encode_plain
-
 Item = tuple[Any, ...]
 """(payload, callback), or (payload, callback, *options)."""
-_VALUE, _CALLBACK = 0, 1
-_FIRST_OPTION = 2
-_KEYS = slice(_FIRST_OPTION + 1, _FIRST_OPTION + 3)
+VALUE, CALLBACK = 0, 1
+FIRST_OPTION = 2
 _CLOSED: Final = -1
 
 
@@ -102,116 +96,3 @@ def payload_of(item: Any) -> bytes:
     if item.__class__ is tuple:
         return item[0]  # type: ignore[no-any-return]
     return b"" if item.__class__ is list else item
-
-
-class BatchEncoder:
-    """Turns items into entries: assigns the automatic sequence ids and groups by key where that is asked for.
-
-    Stateless but for its options; used under the producer's lock. Encoding fails for nothing that the checks
-    of a send let through, except size, which is noted in the entry concerned.
-    """
-
-    __slots__ = ("_codec", "_key_based", "_max_size", "_prefix")
-
-    def __init__(self, prefix: ProducerPrefix, codec: int, key_based: bool, max_size: int) -> None:
-        self._prefix = prefix
-        self._codec = codec
-        self._key_based = key_based
-        self._max_size = max_size
-
-    def encode(self, items: list[Any], mixed: bool, first: int) -> tuple[list[Outgoing], int]:
-        """Encode one batch: one entry, or with key-based batching one per key, by first sequence id.
-
-        Args:
-            items: payloads, and tuples if ``mixed``.
-            mixed: whether to look for tuples; a wrong False is noticed.
-            first: the next automatic sequence id.
-
-        Returns:
-            The entries, and the automatic id that follows.
-        """
-        if not mixed and not self._codec:
-            try:
-                encoded = encode_plain(items, first, self._prefix)
-            except TypeError:
-                return self.encode(items, True, first)  # a tuple came in while the hint was being reset
-            following = first + len(items)
-            return [self._checked(Outgoing(encoded, len(items), first, following - 1, None, True))], following
-        whole = [item if item.__class__ is tuple else (item, None) for item in items]
-        if self._codec or max(map(len, whole)) > _FIRST_OPTION:
-            rows = [
-                item if len(item) > _FIRST_OPTION else (item[_VALUE], item[_CALLBACK], *NO_OPTIONS)
-                for item in whole
-            ]
-            return self._encode_rich(rows, first)
-        values, callbacks = transposed(whole)
-        following = first + len(values)
-        out = Outgoing(
-            encode_plain(values, first, self._prefix),
-            len(values),
-            first,
-            following - 1,
-            _if_any(callbacks),
-            True,
-        )
-        return [self._checked(out)], following
-
-    def _encode_rich(self, rows: list[Item], first: int) -> tuple[list[Outgoing], int]:
-        columns = transposed(rows)
-        ids, following = _assign(columns[_FIRST_OPTION + SEQUENCE_ID], first)
-        if not self._key_based:
-            return [self._encode_columns(columns, ids)], following
-        groups: dict[str, list[int]] = {}
-        for i, (key, ordering_key) in enumerate(zip(*columns[_KEYS], strict=True)):
-            groups.setdefault(ordering_key or key or "", []).append(i)
-        outgoing = [
-            self._encode_columns(
-                [[column[i] for i in members] for column in columns], [ids[i] for i in members]
-            )
-            for members in groups.values()
-        ]
-        return outgoing, following
-
-    def _encode_columns(self, columns: list[list[Any]], ids: list[int]) -> Outgoing:
-        values, callbacks = columns[:_FIRST_OPTION]
-        content = make_content(values, columns[_FIRST_OPTION:], ids, True)
-        encoded = encode(content, self._prefix, self._codec)
-        return self._checked(Outgoing(encoded, len(values), ids[0], ids[-1], _if_any(callbacks), True))
-
-    def _checked(self, outgoing: Outgoing) -> Outgoing:
-        encoded = outgoing.encoded
-        if encoded is not None and encoded.size > self._max_size:
-            outgoing.error = too_big("batch", encoded.size, self._max_size)
-        return outgoing
-
-
-def too_big(what: str, size: int, limit: int) -> MessageTooBig:
-    """The error for a message or batch beyond ``maxMessageSize``."""
-    return MessageTooBig(
-        f"the {what} has {size} bytes with its metadata and maxMessageSize is {limit}; "
-        "send less at once, or raise maxMessageSize in broker.conf"
-    )
-
-
-def _if_any(callbacks: list[SendCallback | None]) -> list[SendCallback | None] | None:
-    """The callbacks, or None if there is none. (A callable may be false: an empty list with a method.)"""
-    return None if callbacks.count(None) == len(callbacks) else callbacks
-
-
-def _assign(explicit: list[int], following: int) -> tuple[list[int], int]:
-    """Sequence ids in the order of sending; an explicit one does not advance the automatic ones.
-
-    >>> _assign([0, 9, 0], 3)
-    ([3, 9, 4], 5)
-    """
-    if not any(explicit):
-        after = following + len(explicit)
-        return list(range(following, after)), after
-    ids = []
-    for one in explicit:
-        if one:
-            ids.append(one)
-        else:
-            ids.append(following)
-            following += 1
-    return ids, following

@@ -131,10 +131,16 @@ def _check_consumer_values(options: dict[str, Any]) -> None:
 
 def _refuse_unbuilt(options: dict[str, Any]) -> None:
     topic = options["topic"]
-    refuse_unbuilt(isinstance(topic, list), "a list of topics", "consumers of several topics")
-    refuse_unbuilt(not isinstance(topic, str | list), "a pattern as topic", "pattern subscriptions")
+    one = "subscribe to one topic by its name"
+    refuse_unbuilt(isinstance(topic, list), "a list of topics", "consumers of several topics", one)
+    refuse_unbuilt(not isinstance(topic, str | list), "a pattern as topic", "pattern subscriptions", one)
     kind = options["consumer_type"]
-    refuse_unbuilt(kind != ConsumerType.Exclusive, f"consumer_type={kind.name}", f"{kind.name} subscriptions")
+    refuse_unbuilt(
+        kind != ConsumerType.Exclusive,
+        f"consumer_type={kind.name}",
+        f"{kind.name} subscriptions",
+        "subscribe with ConsumerType.Exclusive",
+    )
     refuse_unbuilt(options["is_read_compacted"], "is_read_compacted", "topic compaction")
     refuse_unbuilt(options["crypto_key_reader"], "crypto_key_reader", "end-to-end encryption")
     refuse_unbuilt(

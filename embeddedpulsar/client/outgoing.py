@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from embeddedpulsar.enums import Result
-from embeddedpulsar.exceptions import result_of
+from embeddedpulsar.exceptions import Interrupted, result_of
 from embeddedpulsar.message_id import MessageId, make
 
 if TYPE_CHECKING:
@@ -98,3 +98,8 @@ class Outgoing:
                 callback(result, make(ledger, entry, place, partition, size if batched else 0))
             except BaseException:
                 log.exception("A send callback failed: %r", callback)
+
+
+def interrupted() -> Interrupted:
+    """What a sender gets when Ctrl-C hit the append."""
+    return Interrupted("the send was interrupted; whether the message was stored is not known")

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from embeddedpulsar.client.arguments import check_type
 from embeddedpulsar.client.message_options import DELIVER_AT, NULL_VALUE, Options, check_options
-from embeddedpulsar.client.publisher import JOURNAL, interrupted
+from embeddedpulsar.client.outgoing import interrupted
+from embeddedpulsar.client.publisher import JOURNAL
 from embeddedpulsar.client.value_type import T
 from embeddedpulsar.exceptions import AlreadyClosed, PulsarException
 from embeddedpulsar.format.entry import encode_single
@@ -141,10 +142,12 @@ class Producer(Generic[T]):
                         encode_single(content, following, publisher.prefix)
                     )
                     publisher.last_sequence_id = following
-                except KeyboardInterrupt as error:
-                    raise interrupted() from error
-                finally:
+                    publisher.unlock()
+                except BaseException as error:
                     lock.release()
+                    if isinstance(error, KeyboardInterrupt):
+                        raise interrupted() from error
+                    raise
                 return make(ledger, entry, -1, self._partition, 0)
         value: Any = content if content.__class__ is self._raw else self._encoded(content)
         options = check_options(

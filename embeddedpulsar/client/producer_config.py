@@ -120,6 +120,7 @@ def _refuse_unbuilt(options: dict[str, Any]) -> None:
         options["message_routing_mode"] == PartitionsRoutingMode.CustomPartition,
         "message_routing_mode=CustomPartition",
         "partitioned topics",
+        "leave message_routing_mode at its default",
     )
     refuse_unbuilt(options["message_router"] is not None, "message_router", "partitioned topics")
     refuse_unbuilt(options["encryption_key"], "encryption_key", "end-to-end encryption")

@@ -175,7 +175,8 @@ class Reader(Generic[T]):
             if queue.messages:
                 start = queue.messages[0].message_id()
             else:
-                start = make(*self._cursor.position, -1, -1, 0)
+                ledger, entry = self._cursor.position
+                start = make(ledger, entry, queue.first_within(ledger, entry) or -1, -1, 0)
             last = last_or_start(self._ledger)
             end = make(last.ledger_id, last.entry_id + 1, -1, -1, 0)
             table = arrow.read_topic(

@@ -54,6 +54,11 @@ class ReceiverQueue:
         """Begin with message ``index`` of that entry, if it is the first one fetched. Call under the lock."""
         self._start = (ledger, entry, index) if index > 0 else None
 
+    def first_within(self, ledger: int, entry: int) -> int:
+        """Which message of that entry is the first one wanted; 0 for all. Call under the lock."""
+        start = self._start
+        return start[2] if start is not None and start[:2] == (ledger, entry) else 0
+
     def fill(self) -> bool:
         """Fetch the next messages, and return whether there are any. Call under the lock."""
         messages = self.messages

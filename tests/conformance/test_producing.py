@@ -135,3 +135,10 @@ def test_the_interval_reaches_the_log(store_path):
     """durability_interval_ms is the time between flushes of every topic of the store."""
     with Client(store_path, durability="interval", durability_interval_ms=25) as client:
         assert client._core.open_topic("topic").ledger.options.interval_ms == 25
+
+
+def test_a_name_that_is_too_long_takes_no_place(topic):
+    """A name beyond 1,024 bytes is refused, and leaves no producer behind."""
+    with pytest.raises(ValueError, match="1024 bytes"):
+        topic.producer(producer_name="x" * 2000)
+    assert topic.producer(access_mode=ProducerAccessMode.Exclusive).is_connected()

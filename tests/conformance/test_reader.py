@@ -136,3 +136,17 @@ def test_to_arrow(topic):
     assert reader.to_arrow().num_rows == 0
     topic.publish(1)
     assert numbers([reader.read_next(1000)]) == [0]
+
+
+def test_to_arrow_from_within_a_batch(topic):
+    """A reader that starts, or was moved, within a batch gives the rest of that batch as columns."""
+    pytest.importorskip("pyarrow")
+    topic.publish_batch(5)
+    ids = [message.message_id() for message in topic.client.create_reader("topic", MessageId.earliest)]
+    reader = topic.client.create_reader("topic", ids[2])
+    assert [bytes(value) for value in reader.to_arrow(["value"])["value"].to_pylist()] == [
+        b"hello-3",
+        b"hello-4",
+    ]
+    reader.seek(ids[0])
+    assert reader.to_arrow().num_rows == 4
