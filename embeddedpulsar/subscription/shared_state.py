@@ -154,6 +154,11 @@ class SharedState:
         return shared
 
     @property
+    def is_foreign(self) -> bool:
+        """Whether this was made by the parent of this forked process."""
+        return self._fork_generation != fork.GENERATION
+
+    @property
     def exists(self) -> bool:
         """Whether the subscription exists. Reads one word."""
         try:
@@ -198,7 +203,7 @@ class SharedState:
         return result
 
     def _check_usable(self) -> None:
-        if self._fork_generation != fork.GENERATION:
+        if self.is_foreign:
             raise self._closed()
         if self._lock.held:
             raise NotAllowedError(
@@ -350,7 +355,7 @@ class SharedState:
             self._lock.close()
 
     def _closed(self) -> AlreadyClosed:
-        if self._fork_generation != fork.GENERATION:
+        if self.is_foreign:
             return AlreadyClosed(
                 f"the subscription in {self.directory} belongs to the parent of this forked process; "
                 "subscribe in the child"

@@ -10,7 +10,6 @@ from typing import Final
 from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.exceptions import (
     BrokerMetadataError,
-    ConsumerBusy,
     CorruptionError,
     StorageError,
     SubscriptionNotFound,
@@ -32,6 +31,12 @@ from embeddedpulsar.subscription.backlog import acknowledged_in, messages_left
 from embeddedpulsar.subscription.consumer_registry import Consumer
 from embeddedpulsar.subscription.dispatcher import dispatcher_for
 from embeddedpulsar.subscription.log_facts import ledgers_of, news_for, seek_commands
+from embeddedpulsar.subscription.membership import (
+    check_admission,
+    departures_of,
+    departures_of_dead,
+    names_of,
+)
 from embeddedpulsar.subscription.shared_state import SharedState
 from embeddedpulsar.subscription.state import SubscriptionState
 from embeddedpulsar.subscription.statistics import SubscriptionStatistics, statistics_of
@@ -75,6 +80,7 @@ class Subscription:
         self._compact_bytes: Final = compact_bytes
         self._damage: Final = damage
         self._shared: SharedState | None = None
+        self._attached: set[int] = set()  # consumers attached through this object, and some that have left
         self._own_scheduler: SchedulerLike | None = None
 
     @classmethod
@@ -217,10 +223,10 @@ class Subscription:
             if not state.exists:
                 return
             self._detach_dead(shared, state)
-            attached = state.consumers.all()
-            if attached and not force:
+            if len(state.consumers) and not force:
                 raise BrokerMetadataError(
-                    f"the subscription {self.name!r} has consumers: {_names(attached)}; close them first"
+                    f"the subscription {self.name!r} has consumers: {names_of(state.consumers)}; "
+                    "close them first"
                 )
             shared.remove()
 
@@ -236,10 +242,10 @@ class Subscription:
 
         def body(state: SubscriptionState) -> None:
             self._detach_dead(shared, state)
-            others = [one for one in state.consumers.all() if one.consumer_id != attachment.consumer_id]
+            others = names_of(state.consumers, but=attachment.consumer_id)
             if others:
                 raise BrokerMetadataError(
-                    f"unsubscribe() is for the only consumer of a subscription; {_names(others)} of "
+                    f"unsubscribe() is for the only consumer of a subscription; {others} of "
                     f"{self.name!r} must be closed first"
                 )
             if state.exists:
@@ -290,18 +296,13 @@ class Subscription:
             self._detach_dead(shared, state)
             consumers = state.consumers
             most = self._settings.maxConsumersPerSubscription
-            if consumers.consumer_type not in (None, consumer_type):
-                raise ConsumerBusy("Subscription is of different type")
-            if most and len(consumers) >= most:
-                raise ConsumerBusy(f"the subscription has {most} consumers (maxConsumersPerSubscription)")
-            refusal = dispatcher.refusal(consumers, consumer_name)
-            if refusal:
-                raise ConsumerBusy(refusal)
+            check_admission(consumers, consumer_name, consumer_type, dispatcher, most)
             consumer_id = state.epoch + 1  # no earlier consumer has it, not even one of a deleted namesake
             join = record.Attach(
                 consumer_id, consumer_name, consumer_type, priority, uuid, self._clock.wall_ms()
             )
             shared.commit([join, *news_for(state, facts)])
+            self._attached = {one.consumer_id for one in consumers.all()} & self._attached | {consumer_id}
             consumer = consumers.get(consumer_id)
             if consumer is None:
                 raise SubscriptionNotFound(f"there is no subscription {self.name!r}; it was deleted")
@@ -311,13 +312,18 @@ class Subscription:
 
     def _detach_dead(self, shared: SharedState, state: SubscriptionState) -> None:
         """Journal the departure of consumers whose process is gone. Inside a transaction."""
-        dead = [
-            record.Detach(consumer.consumer_id, record.DETACH_DEAD)
-            for consumer in state.consumers.all()
-            if not self._peers.is_alive(consumer.client_uuid)
-        ]
+        dead = departures_of_dead(state.consumers, self._peers.is_alive)
         if dead:
             shared.commit(dead)
+
+    def _detach_all(self, shared: SharedState) -> None:
+        def body(state: SubscriptionState) -> None:
+            leaving = departures_of(state.consumers, self._attached)
+            if leaving:
+                shared.commit(leaving)
+
+        shared.transact(body)
+        self._attached.clear()
 
     def detach_dead(self) -> None:
         """Detach the consumers of processes that died. Whoever learns of a death may call it."""
@@ -361,11 +367,16 @@ class Subscription:
         self._existing().sync()
 
     def close(self) -> None:
-        """Give files and maps back; at level "interval", flush first. Idempotent; consumers end too."""
+        """Detach the consumers attached through this object and give files and maps back. Idempotent.
+
+        At level "interval" what is owed is flushed first.
+        """
         shared, self._shared = self._shared, None
         try:
             if shared is not None:
-                shared.close()
+                with contextlib.closing(shared):
+                    if self._attached and not shared.is_foreign:
+                        self._detach_all(shared)
         finally:
             if self._own_scheduler is not None:
                 self._own_scheduler.close()
@@ -377,10 +388,6 @@ class Subscription:
 
 def _name_of(state: SubscriptionState) -> str:
     return state.name if state.exists else ""
-
-
-def _names(consumers: list[Consumer]) -> str:
-    return ", ".join(repr(consumer.name) for consumer in consumers)
 
 
 def _log_damage(error: StorageError) -> None:
