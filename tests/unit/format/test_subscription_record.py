@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -152,3 +155,13 @@ def test_a_bitmap_must_end_where_it_says():
     with pytest.raises(CorruptionError, match="bitmap"):
         decode_ack(payload)
     assert record.decode(ACK, encode_ack(Ack(1, 1, (), ()))) == Ack(1, 1, (), ())
+
+
+def test_the_example_in_the_documentation(project_root: Path):
+    """docs/format/subscription.md shows what the encoder writes."""
+    page = (project_root / "docs" / "format" / "subscription.md").read_text("utf-8")
+    shown = page.partition("<!-- example: acknowledgement -->")[2]
+    lines = re.findall(r"^[0-9a-f]{4}  ((?:[0-9a-f]{2} ?)+)", shown, re.MULTILINE)
+    entries = [(7, 0), (7, 1), (7, 2), (9, 1), (9, 3)]
+    ack = Ack(3, 4, group_entries(entries), group_batches({(9, 4): (0b101, 3)}))
+    assert bytes.fromhex("".join(lines)) == encode_ack(ack)
