@@ -22,6 +22,29 @@ _ABSENT: dict[str, str] = {
     "subscriptionExpirationTimeMinutes": "expiry of subscriptions",
     "allowAutoTopicCreationType": "partitioned topics",
     "defaultNumPartitions": "partitioned topics",
+    "keepAliveIntervalSeconds": "the detaching of silent consumers",
+    "acknowledgmentAtBatchIndexLevelEnabled": "a switch for acknowledgements of batch indexes",
+    "maxUnackedMessagesPerConsumer": "Shared subscriptions",
+    "maxUnackedMessagesPerSubscription": "Shared subscriptions",
+    "dispatcherMaxRoundRobinBatchSize": "Shared subscriptions",
+    "subscriptionKeySharedUseConsistentHashing": "Key_Shared subscriptions",
+    "subscriptionKeySharedConsistentHashingReplicaPoints": "Key_Shared subscriptions",
+    "subscriptionKeySharedUseClassicPersistentImplementation": "Key_Shared subscriptions",
+    "activeConsumerFailoverConsistentHashing": "Failover subscriptions",
+    "activeConsumerFailoverDelayTimeMillis": "Failover subscriptions",
+    "delayedDeliveryEnabled": "delayed delivery",
+    "delayedDeliveryTickTimeMillis": "delayed delivery",
+    "isDelayedDeliveryDeliverAtTimeStrict": "delayed delivery",
+}
+
+# The numbers that make sense, where that is not every number.
+_RANGES: dict[str, tuple[int, int]] = {
+    "maxMessageSize": (1, 1 << 30),
+    "managedLedgerMaxSizePerLedgerMbytes": (1, 1 << 30),
+    "managedLedgerMaxEntriesPerLedger": (1, 1 << 31),
+    "managedLedgerMaxLedgerRolloverTimeMinutes": (1, 1 << 31),
+    "maxConsumersPerSubscription": (0, 1 << 31),
+    "maxProducersPerTopic": (0, 1 << 31),
 }
 
 
@@ -136,11 +159,17 @@ def _read(line: int, name: str, value: str, default: object) -> int | bool | str
         raise InvalidConfiguration(f"broker.conf line {line}: {name} is true or false, not {value!r}")
     if isinstance(default, int):
         try:
-            return int(value)
+            number = int(value)
         except ValueError:
             raise InvalidConfiguration(
                 f"broker.conf line {line}: {name} is a number, not {value!r}"
             ) from None
+        low, high = _RANGES.get(name, (number, number))
+        if not low <= number <= high:
+            raise InvalidConfiguration(
+                f"broker.conf line {line}: {name} is a number from {low} to {high}, not {number}"
+            )
+        return number
     return value
 
 

@@ -321,9 +321,7 @@ class Client:
         check_type(str, topic, "topic")
         check_type_or_none(str, subscription_name, "subscription_name")
         check_type(Schema, schema, "schema")
-        return refuse_unbuilt(
-            True, "create_table_view()", "table views", "keep a dict up to date with a Reader"
-        )
+        return refuse_unbuilt(True, "create_table_view()", "table views", "fill a dict from a Reader")
 
     def get_topic_partitions(self, topic: str) -> list[str]:
         """Return the names of the partitions of a topic: here, its full name alone. Creates nothing.

@@ -9,7 +9,6 @@ from typing import Final
 from embeddedpulsar.exceptions import (
     AlreadyClosed,
     InvalidTopicName,
-    OperationNotSupported,
     TopicNotFound,
 )
 from embeddedpulsar.format.catalog_record import TopicEntry
@@ -172,12 +171,12 @@ class Store:
         Raises:
             InvalidTopicName: the text is not a topic name.
             TopicNotFound: no such topic or namespace, and it may not be made.
-            OperationNotSupported: a non-persistent topic.
+            NotImplementedError: a non-persistent topic.
         """
         parsed = TopicName.parse(name)
         if not parsed.is_persistent:
-            raise OperationNotSupported(
-                f"{parsed.full}: non-persistent topics are not built; use persistent://"
+            raise NotImplementedError(
+                f"{parsed.full} needs non-persistent topics, which are not built yet; use persistent://"
             )
         full = parsed.full
         try:
@@ -223,7 +222,7 @@ class Store:
         """Make a topic whatever ``allowAutoTopicCreation`` says, and open it; opens the one that is there.
 
         Raises:
-            InvalidTopicName, OperationNotSupported: see `topic`.
+            InvalidTopicName, NotImplementedError: see `topic`.
             TopicNotFound: the namespace does not exist.
         """
         parsed = TopicName.parse(name)

@@ -13,6 +13,7 @@ from embeddedpulsar.topic import root_layout
 STORE_FORMAT: Final = 1
 """Version of the layout of the directory as a whole. Raised when an old release would misread a new store."""
 _ID_SIZE: Final = 16
+_RESTORE: Final = "restore store.meta from a copy of the store"
 
 
 class StoreMeta(NamedTuple):
@@ -41,7 +42,9 @@ def read(root: str) -> StoreMeta | None:
     try:
         fields = decode_document(data, KIND_STORE_META)
         return _from_fields(fields)
-    except (CorruptionError, ForeignFileError, UnsupportedFormatVersion) as e:
+    except CorruptionError as e:
+        raise CorruptionError(path=path, reason=e.reason, offset=e.offset, remedy=_RESTORE) from None
+    except (ForeignFileError, UnsupportedFormatVersion) as e:
         raise e.at(path) from None
 
 
@@ -58,7 +61,7 @@ def _from_fields(fields: dict[str, object]) -> StoreMeta:
         or len(store_id) != _ID_SIZE
         or not isinstance(created_ms, int)
     ):
-        raise CorruptionError(reason="fields are missing", remedy="restore store.meta from a copy")
+        raise CorruptionError(reason="fields are missing")
     return StoreMeta(store_id, created_ms, version)
 
 
@@ -78,7 +81,7 @@ def _check_absent(root: str) -> None:
         raise CorruptionError(
             path=root_layout.in_root(root, root_layout.META),
             reason="it is missing, though the store has topics",
-            remedy="restore store.meta from a copy of the store",
+            remedy=_RESTORE,
         )
 
 

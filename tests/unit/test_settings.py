@@ -54,6 +54,9 @@ def test_unknown_names_are_collected():
         ("=5", "write name=value"),
         ("maxMessageSize=big", "a number, not 'big'"),
         ("allowAutoTopicCreation=maybe", "true or false, not 'maybe'"),
+        ("maxMessageSize=-5", "maxMessageSize is a number from 1 to 1073741824, not -5"),
+        ("maxMessageSize=99999999999", "maxMessageSize is a number from 1"),
+        ("managedLedgerMaxSizePerLedgerMbytes=0", "managedLedgerMaxSizePerLedgerMbytes is a number from 1"),
     ],
 )
 def test_bad_lines_are_named(line: str, complaint: str):
@@ -68,7 +71,7 @@ def test_absent_features_are_refused_by_name(name: str):
     """Switching on what is not built fails and names setting, feature and remedy."""
     default = BrokerSettings._field_defaults[name]
     BrokerSettings.parse(f"{name}={str(default).lower()}").check_supported()
-    other = {bool: "true", int: "77", str: "partitioned"}[type(default)]
+    other = {bool: str(not default).lower(), int: "77", str: "partitioned"}[type(default)]
     with pytest.raises(InvalidConfiguration, match=f"{name} needs {_ABSENT[name]}") as caught:
         BrokerSettings.parse(f"{name}={other}").check_supported()
     assert f"set it to {str(default).lower()}" in str(caught.value)

@@ -45,5 +45,5 @@ def test_an_unbuilt_option_is_never_ignored():
     refuse_unbuilt(False, "chunking_enabled", "chunking")
     with pytest.raises(NotImplementedError, match="chunking_enabled needs chunking, which is not built yet"):
         refuse_unbuilt(True, "chunking_enabled", "chunking")
-    with pytest.raises(NotImplementedError, match="a pattern needs patterns, .*; use a name$"):
+    with pytest.raises(NotImplementedError, match=r"a pattern needs patterns, .*; use a name$"):
         refuse_unbuilt(True, "a pattern", "patterns", "use a name")

@@ -19,7 +19,6 @@ from embeddedpulsar.exceptions import (
     InvalidConfiguration,
     InvalidTopicName,
     NetworkFilesystemError,
-    OperationNotSupported,
     StorageError,
     TopicNotFound,
     UnsupportedFormatVersion,
@@ -203,7 +202,7 @@ def test_topics_are_made_listed_and_looked_up(store: Store):
             store.create_namespace(wrong)
     with pytest.raises(InvalidTopicName):
         store.topic("a/b")
-    with pytest.raises(OperationNotSupported):
+    with pytest.raises(NotImplementedError, match="non-persistent topics"):
         store.topic("non-persistent://public/default/x")
 
 
