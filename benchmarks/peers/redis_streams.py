@@ -35,8 +35,9 @@ class _OverRedis(Contestant):
         self.redis = connect(self._server.port)
 
     def stop(self) -> None:
-        if self._server is not None:
+        if hasattr(self, "redis"):
             self.redis.close()
+        if self._server is not None:
             self._server.stop()
 
 
