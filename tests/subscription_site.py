@@ -31,6 +31,7 @@ class SubscriptionSite(LedgerSite):
         settings: BrokerSettings | None = None,
         **options: Any,
     ) -> None:
+        os.makedirs(root, exist_ok=True)
         super().__init__(root, clock=clock)
         self.settings = settings or BrokerSettings()
         self.log: ManagedLedger = self.open(**options)

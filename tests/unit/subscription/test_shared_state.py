@@ -1,0 +1,284 @@
+"""The replicated state over its files: recovery, durability, divergence, interruption."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from embeddedpulsar.exceptions import NotAllowedError, StorageFullError
+from embeddedpulsar.format import subscription_record as record
+from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
+from embeddedpulsar.platform import clock, disk, failpoints
+from embeddedpulsar.platform.clock import ManualClock
+from embeddedpulsar.platform.faulty_disk import FaultyDisk
+from embeddedpulsar.platform.scheduler import ManualScheduler
+from embeddedpulsar.subscription import shared_state
+from tests.subscription_site import SubscriptionSite, positions, read_all
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[SubscriptionSite]:
+    with SubscriptionSite(tmp_path / "a", max_entries=10, segment_size=16 << 10) as made:
+        yield made
+
+
+def half_acknowledged(site: SubscriptionSite) -> tuple[list[Position], list[Position]]:
+    """A subscription of 25 messages of which some are acknowledged, closed; all positions, and those left."""
+    sent = site.publish(25)
+    subscription = site.subscription()
+    consumer = subscription.attach("c")
+    read_all(consumer)
+    consumer.acknowledge([*sent[:4], sent[7], sent[21]])
+    subscription.close()
+    return sent, [*sent[4:7], *sent[8:21], *sent[22:]]
+
+
+def test_a_reboot_finds_the_state_in_the_journal(site: SubscriptionSite, monkeypatch: pytest.MonkeyPatch):
+    """Another boot id: no word is believed, and nothing acknowledged comes back."""
+    _, left = half_acknowledged(site)
+    words = os.path.join(site.directory_of(), "ctl")
+    monkeypatch.setattr(clock, "boot_id", lambda: b"another boot id!")
+    with open(words, "r+b") as file:
+        file.seek(128)
+        file.write(os.urandom(8000))
+    subscription = site.subscription(initial=None)
+    assert subscription.exists()
+    assert positions(read_all(subscription.attach("c"))) == left
+    assert site.damage == []
+
+
+def test_a_copied_store_is_a_store_of_its_own(site: SubscriptionSite, tmp_path: Path):
+    """Another inode: recovered from its files, and independent of the original from then on."""
+    sent, left = half_acknowledged(site)
+    shutil.copytree(tmp_path / "a", tmp_path / "b", ignore=shutil.ignore_patterns("clients"))
+    with SubscriptionSite(tmp_path / "b", max_entries=10, segment_size=16 << 10) as copy:
+        subscription = copy.subscription(initial=None)
+        consumer = subscription.attach("c")
+        assert positions(read_all(consumer)) == left
+        consumer.acknowledge(sent)
+        assert consumer.backlog() == 0
+    assert positions(read_all(site.subscription(initial=None).attach("c"))) == left
+
+
+@pytest.mark.parametrize("damage", ["header", "cut", "gone"])
+def test_a_damaged_ctl_is_made_anew(site: SubscriptionSite, damage: str):
+    """The words are derived; nothing but the journal counts."""
+    _, left = half_acknowledged(site)
+    path = Path(site.directory_of(), "ctl")
+    if damage == "header":
+        path.write_bytes(b"EPCT" + b"\xff" * 100 + path.read_bytes()[104:])
+    elif damage == "cut":
+        path.unlink()
+        path.write_bytes(b"EPCT")
+    else:
+        path.unlink()
+    subscription = site.subscription(initial=None)
+    assert positions(read_all(subscription.attach("c"))) == left
+
+
+def test_a_live_consumer_survives_a_recovery_beside_it(
+    site: SubscriptionSite, monkeypatch: pytest.MonkeyPatch
+):
+    """Somebody repairs the ctl while a consumer is attached: it looks again, and goes on."""
+    sent = site.publish(12)
+    subscription = site.subscription()
+    consumer = subscription.attach("c")
+    assert positions(consumer.read(5, 1 << 20)) == sent[:5]
+    consumer.acknowledge(sent[:2])
+    words = subscription._existing().control.view
+    words[8:16] = b"\xff" * 8
+    again = site.subscription(initial=None)
+    assert again.mark_delete == sent[1]
+    assert positions(read_all(consumer)) == sent[5:]
+    assert consumer.acknowledge(sent)
+    assert again.mark_delete >= sent[-1]
+
+
+def test_nothing_left_to_read_starts_at_the_earliest_position(site: SubscriptionSite):
+    """Loudly: messages come twice rather than not at all."""
+    sent, _ = half_acknowledged(site)
+    directory = Path(site.directory_of())
+    journal = directory / "journal.1"
+    journal.write_bytes(b"\xa5" * len(journal.read_bytes()))
+    (directory / "ctl").unlink()
+    subscription = site.subscription(initial=None)
+    assert positions(read_all(subscription.attach("c"))) == sent
+    assert any("acknowledgements of subscription 's' are lost" in str(error) for error in site.damage)
+
+
+def test_a_damaged_journal_within_a_boot_loses_only_what_it_hit(site: SubscriptionSite):
+    """The commands behind the damage count; what was hit is delivered again; it is reported once."""
+    sent = site.publish(9)
+    subscription = site.subscription()
+    consumer = subscription.attach("c")
+    read_all(consumer)
+    for position in sent:
+        consumer.acknowledge([position])
+    consumer.detach()
+    subscription.close()
+    journal = Path(site.directory_of(), "journal.1")
+    data = bytearray(journal.read_bytes())
+    at = data.index(record.encode(record.Create("s", 1, 0, -1))[1][:16]) + 400
+    data[at] ^= 1
+    journal.write_bytes(data)
+    again = site.subscription(initial=None)
+    left = positions(read_all(again.attach("c")))
+    assert len(left) == 1
+    assert len(site.damage) == 1
+    assert positions(read_all(site.subscription("s").attach("d"))) == left if not again.consumers() else True
+
+
+def test_level_flush_flushes_before_it_returns(site: SubscriptionSite):
+    """Every acknowledgement, once; nothing when there is nothing new."""
+    sent = site.publish(3)
+    subscription = site.subscription(durability="flush")
+    consumer = subscription.attach("c")
+    counting = FaultyDisk()
+    with disk.use(counting):
+        consumer.acknowledge(sent[:1])
+        consumer.acknowledge(sent[1:2])
+        consumer.backlog()
+    assert [call for call, _ in counting.log].count("fdatasync") == 2
+
+
+def test_level_process_flushes_nothing(site: SubscriptionSite):
+    """Creating and using a subscription waits for no disk."""
+    sent = site.publish(3)
+    counting = FaultyDisk()
+    with disk.use(counting):
+        consumer = site.subscription().attach("c")
+        consumer.acknowledge(sent)
+    assert not {"fsync", "fdatasync", "fsync_dir"} & {call for call, _ in counting.log}
+
+
+def test_level_interval_flushes_in_time_and_on_close(tmp_path: Path):
+    """One flush per interval however much was acknowledged; none is left out at the end."""
+    manual = ManualClock()
+    scheduler = ManualScheduler(manual)
+    counting = FaultyDisk()
+    with SubscriptionSite(tmp_path, clock=manual) as site, disk.use(counting):
+        sent = site.publish(4)
+        subscription = site.subscription(durability="interval", scheduler=scheduler)
+        consumer = subscription.attach("c")
+        scheduler.run_due()
+
+        def flushes() -> int:
+            return [call for call, _ in counting.log].count("fdatasync")
+
+        before = flushes()
+        consumer.acknowledge(sent[:1])
+        consumer.acknowledge(sent[1:2])
+        assert scheduler.run_due() == 0
+        manual.advance(1.0)
+        assert scheduler.run_due() == 1
+        assert flushes() == before + 1
+        consumer.acknowledge(sent[2:])
+        consumer.detach()
+        subscription.close()
+        assert flushes() == before + 2
+
+
+def test_a_full_disk_acknowledges_nothing_and_stays_usable(site: SubscriptionSite):
+    """The error says so; when there is room again the same acknowledgement goes through."""
+    sent = site.publish(3)
+    subscription = site.subscription()
+    consumer = subscription.attach("c")
+    full = FaultyDisk()
+    full.fail("pwrite_all", errno=28)
+    with disk.use(full), pytest.raises(StorageFullError):
+        consumer.acknowledge(sent)
+    assert subscription.mark_delete < sent[0]
+    assert consumer.acknowledge(sent)
+    assert subscription.mark_delete == sent[-1]
+
+
+def test_replicas_that_disagree_are_built_anew_and_counted(
+    site: SubscriptionSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A checkpoint finds out; afterwards the replica is what the files say."""
+    monkeypatch.setattr(shared_state, "CHECKPOINT_EVERY", 20)
+    sent = site.publish(60)
+    subscription = site.subscription()
+    consumer = subscription.attach("c")
+    with SubscriptionSite(tmp_path / "a", max_entries=10) as watcher:
+        watching = watcher.subscription(initial=None)
+        state = watching._existing().state
+        state.epoch += 7
+        for position in sent:
+            consumer.acknowledge([position])
+        told = watching.statistics()
+        assert told.divergences == 1
+        assert told == subscription.statistics()._replace(divergences=1)
+        for position in site.publish(40):
+            consumer.acknowledge([position])
+        assert watching.statistics() == subscription.statistics()._replace(divergences=1)
+    assert subscription.statistics().divergences == 0
+
+
+def test_a_signal_handler_is_refused_in_the_middle_of_a_call(site: SubscriptionSite):
+    """It would decide on a state that is half changed; the interrupted call is not harmed."""
+    sent = site.publish(4)
+    subscription = site.subscription()
+    consumer = subscription.attach("c")
+    refused: list[str] = []
+
+    def handler(*_: object) -> None:
+        try:
+            consumer.acknowledge(sent[3:])
+        except NotAllowedError as error:
+            refused.append(str(error))
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    failpoints.set("journal:body_done", lambda: os.kill(os.getpid(), signal.SIGUSR1))
+    try:
+        assert consumer.acknowledge(sent[:1])
+    finally:
+        failpoints.clear()
+        signal.signal(signal.SIGUSR1, before)
+    assert len(refused) == 1
+    assert "signal handler" in refused[0]
+    assert consumer.acknowledge(sent[1:])
+    assert consumer.backlog() == 0
+
+
+@pytest.mark.parametrize("point", ["journal:body_done", "journal:word_stored", "subscription:announced"])
+def test_an_interrupt_leaves_no_lock_and_no_doubt(site: SubscriptionSite, tmp_path: Path, point: str):
+    """Ctrl-C in the middle: either it happened or it did not, here and in every other process."""
+    sent = site.publish(6)
+    subscription = site.subscription()
+    consumer = subscription.attach("c")
+    read_all(consumer)
+    consumer.acknowledge(sent[:2])
+    failpoints.set(point, "raise:KeyboardInterrupt")
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            consumer.seek(sent[4], inclusive=True)
+    finally:
+        failpoints.clear()
+    with SubscriptionSite(tmp_path / "a", max_entries=10) as other:
+        theirs = other.subscription(initial=None)
+        assert theirs.statistics() == subscription.statistics()
+        happened = theirs.mark_delete == sent[3]
+        assert happened == (point == "journal:word_stored")
+    assert positions(read_all(consumer)) == (sent[4:] if happened else [])
+    assert consumer.acknowledge(sent)
+    assert consumer.backlog() == 0
+
+
+def test_the_damage_of_others_is_reported_outside_the_lock(site: SubscriptionSite):
+    """Whoever is told may use the subscription."""
+    half_acknowledged(site)
+    journal = Path(site.directory_of(), "journal.1")
+    data = bytearray(journal.read_bytes())
+    data[61] ^= 1
+    journal.write_bytes(data)
+    seen: list[Position] = []
+    subscription = site.subscription(initial=None)
+    assert len(site.damage) == 1
+    seen.append(subscription.mark_delete)
+    assert subscription.create(BEFORE_FIRST) is False
