@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from embeddedpulsar.exceptions import CorruptionError, StorageError
+from embeddedpulsar.exceptions import CorruptionError, StorageError, UnsupportedFormatVersion
 from embeddedpulsar.format.segment_header import SegmentHeader
 from embeddedpulsar.storage import damage
 from embeddedpulsar.storage.damage import DamageReport
@@ -71,12 +71,14 @@ def _read_headers(directory: str, ledgers: list[int]) -> tuple[dict[int, Segment
     headers: dict[int, SegmentHeader] = {}
     damaged: list[DamageReport] = []
     for ledger in ledgers:
+        path = log_path(directory, ledger)
         try:
             headers[ledger] = read_segment_header(directory, ledger)
         except FileNotFoundError:
             continue  # trimmed since the directory was listed
+        except UnsupportedFormatVersion as e:
+            raise e.at(path) from None
         except StorageError as e:
-            path = log_path(directory, ledger)
             damaged.append(DamageReport(path, ledger, -1, -1, 0, 0, e.reason, damage.SEGMENT_HEADER))
     return headers, damaged
 

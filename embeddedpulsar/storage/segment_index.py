@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, cast
 
-from embeddedpulsar.exceptions import CorruptionError, ForeignFileError
+from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, UnsupportedFormatVersion
 from embeddedpulsar.format.index_header import (
     BLOCK_CRC,
     BLOCK_SIZE,
@@ -69,6 +69,9 @@ class SegmentIndex:
             file.close()
             # Whatever it is, it is not this index, and this index can be derived.
             raise CorruptionError(path=file.path, offset=e.offset, reason=e.reason) from None
+        except UnsupportedFormatVersion as e:
+            file.close()
+            raise e.at(file.path) from None
         except BaseException:
             file.close()
             raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from embeddedpulsar.exceptions import CorruptionError, StorageError
+from embeddedpulsar.exceptions import CorruptionError, StorageError, UnsupportedFormatVersion
 from embeddedpulsar.format.control import (
     CONTROL_HEADER_SIZE,
     CONTROL_SIZE,
@@ -102,6 +102,8 @@ class TopicControl:
             return parse_control_header(bytes(self.view[:CONTROL_HEADER_SIZE]), KIND_TOPIC)
         except CorruptionError:
             return None  # not trusted; recovery makes it anew
+        except UnsupportedFormatVersion as e:
+            raise e.at(self.path) from None
 
     @staticmethod
     def _store_header(file: MappedFile, incarnation: int, boot: bytes) -> None:

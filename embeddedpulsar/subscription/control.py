@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from embeddedpulsar.exceptions import CorruptionError
+from embeddedpulsar.exceptions import CorruptionError, UnsupportedFormatVersion
 from embeddedpulsar.format.control import (
     CONTROL_HEADER_SIZE,
     CONTROL_SIZE,
@@ -81,6 +81,8 @@ class SubscriptionControl:
             return parse_control_header(bytes(self.view[:CONTROL_HEADER_SIZE]), KIND_SUBSCRIPTION)
         except CorruptionError:
             return None  # not trusted; recovery writes it anew
+        except UnsupportedFormatVersion as e:
+            raise e.at(self._file.path) from None
 
     def is_trusted(self, boot: bytes) -> bool:
         """Whether the words were written in this boot, into this very file (it may have been copied)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from embeddedpulsar.exceptions import CorruptionError
+from embeddedpulsar.exceptions import CorruptionError, UnsupportedFormatVersion
 from embeddedpulsar.format.control import (
     CONTROL_HEADER_SIZE,
     CONTROL_SIZE,
@@ -49,6 +49,8 @@ class StoreControl:
             return parse_control_header(bytes(self._file.view[:CONTROL_HEADER_SIZE]), KIND_STORE)
         except CorruptionError:
             return None
+        except UnsupportedFormatVersion as e:
+            raise e.at(self.path) from None
 
     def is_current(self, boot: bytes) -> bool:
         """Whether this boot has already looked after the store, in this very file (not a copy of it)."""
