@@ -1,46 +1,83 @@
-"""The storms: long tests that kill, corrupt and starve a store, run by hand or by `make storm`.
+"""Storms from the command line.
 
-``python -m embeddedpulsar.testing.storms kill --cycles 1000``. Each storm is a module of its own with a
-function ``run(arguments) -> StormReport``; it parses its own options. The exit status is 0 when nothing was
-wrong.
+    python -m embeddedpulsar.testing.storms power-loss --images 10000
+    python -m embeddedpulsar.testing.storms corruption --cases 2000
+
+Prints what was tried and every violation with the seed that repeats it; the exit status is 1 if there is one.
 """
 
 from __future__ import annotations
 
-import importlib
+import argparse
 import sys
+import tempfile
 from collections.abc import Sequence
 from typing import Final
 
-from embeddedpulsar.testing.storm_report import StormReport
+from embeddedpulsar.testing import corruption, power_loss
 
-STORMS: Final = {
-    "kill": "embeddedpulsar.testing.kill_storm",
-}
-
-
-def run(name: str, arguments: Sequence[str]) -> StormReport:
-    """Run the storm ``name`` with its options, and return what it found.
-
-    Raises:
-        KeyError: there is no such storm.
-    """
-    report: StormReport = importlib.import_module(STORMS[name]).run(list(arguments))
-    return report
+_SHOWN: Final = 50
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line: the name of a storm, then its options."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    if not words or words[0] not in STORMS:
-        print(
-            f"usage: python -m embeddedpulsar.testing.storms {{{','.join(STORMS)}}} [options]",
-            file=sys.stderr,
-        )
-        return 2
-    report = run(words[0], words[1:])
-    print(report)
-    return 0 if report.is_clean else 1
+    """Run the storm that the command line names; 0 if nothing was found."""
+    options = _parser().parse_args(arguments)
+    with tempfile.TemporaryDirectory(prefix="storm-", dir=options.workspace) as workspace:
+        if options.storm == "power-loss":
+            return _power_loss(options, workspace)
+        return _corruption(options, workspace)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m embeddedpulsar.testing.storms", description=__doc__)
+    parser.add_argument("--seed", type=int, default=1, help="the first seed (default 1)")
+    parser.add_argument("--workspace", help="where to work; a tmpfs such as /dev/shm is fastest")
+    parser.add_argument("--quiet", action="store_true", help="no progress")
+    storms = parser.add_subparsers(dest="storm", required=True)
+    power = storms.add_parser("power-loss", help="disks that a power loss may leave")
+    power.add_argument("--images", type=int, default=10_000, help="how many (default 10000)")
+    power.add_argument("--steps", type=int, default=50, help="operations per script (default 50)")
+    damage = storms.add_parser("corruption", help="files damaged in every way")
+    damage.add_argument("--cases", type=int, default=2_000, help="per kind of file (default 2000)")
+    return parser
+
+
+def _power_loss(options: argparse.Namespace, workspace: str) -> int:
+    found = power_loss.storm(
+        options.images,
+        options.seed,
+        workspace,
+        steps=options.steps,
+        progress=None if options.quiet else _show_progress,
+    )
+    print(
+        f"{found.images} images, {found.entries_judged} entries judged, {found.entries_lost} lost that were "
+        f"not flushed, {found.chains} second and third crashes"
+    )
+    return _show(found.violations)
+
+
+def _corruption(options: argparse.Namespace, workspace: str) -> int:
+    found = corruption.storm(
+        options.cases, options.seed, workspace, progress=None if options.quiet else _show_progress
+    )
+    print(
+        f"{found.cases} cases of {', '.join(corruption.KINDS)}; {found.entries} entries read, "
+        f"{found.lost} lost because their bytes were hit"
+    )
+    return _show(found.violations)
+
+
+def _show_progress(done: int, violations: int) -> None:
+    if sys.stderr.isatty():
+        print(f"\r{done} done, {violations} violations ", end="", file=sys.stderr, flush=True)
+
+
+def _show(violations: list[str]) -> int:
+    for line in violations[:_SHOWN]:
+        print(line)
+    print(f"{len(violations)} violations")
+    return 1 if violations else 0
 
 
 if __name__ == "__main__":

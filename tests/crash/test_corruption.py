@@ -1,0 +1,45 @@
+"""Corruption: what was not hit is still there, what was hit is skipped and never made up.
+
+The long version is `python -m embeddedpulsar.testing.storms corruption --cases 2000`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from embeddedpulsar.storage import segment_reader
+from embeddedpulsar.testing.corruption import storm
+
+
+def test_every_kind_of_file_in_every_way(workspace: Path):
+    """A hundred damages of each kind of file, half of them met by a recovery, half by readers."""
+    found = storm(100, 1, str(workspace))
+    assert not found.violations
+    assert found.entries > 0.95 * found.cases * 150
+    assert found.lost > 100, "the damage is too kind"
+
+
+@pytest.mark.slow
+def test_two_thousand_of_every_kind(workspace: Path):
+    """The release figure."""
+    assert not storm(2_000, 100, str(workspace)).violations
+
+
+def test_the_storm_has_teeth(workspace: Path, monkeypatch: pytest.MonkeyPatch):
+    """A reader that does not compare body checksums hands out payloads nobody sent."""
+    monkeypatch.setattr(segment_reader, "crc32", lambda body: _Anything())
+    assert any("holds" in line for line in storm(40, 1, str(workspace)).violations)
+
+
+class _Anything(int):
+    """A checksum that always fits."""
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __ne__(self, other: object) -> bool:
+        return False
+
+    __hash__ = int.__hash__
