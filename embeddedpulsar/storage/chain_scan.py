@@ -277,7 +277,8 @@ class Scanner:
             found = next_frame(buf, at, min(len(buf), at + self.end - pos), at + self.end - pos)
             if found >= 0:
                 return pos + found - at
-            pos += len(buf) - at - HEADER_SIZE + 8  # headers across the end are seen by the next window
+            # Headers across the end of this window are seen by the next.
+            pos = (pos + len(buf) - at - HEADER_SIZE + 8) & ~7
         return -1
 
 
