@@ -30,6 +30,8 @@ class Contestant:
     key = ""
     name = ""
     survives = PROCESS
+    most: int | None = None
+    """Operations of a round at most, for a peer that would take minutes for what the contest fixes."""
 
     def __init__(self) -> None:
         self.notes: dict[str, float] = {}

@@ -86,7 +86,8 @@ def _play(
     share = settings.seconds / (len(ready) * (settings.rounds + 1))
     for contestant in ready:
         say(f"{contest.title}: warming up {contestant.name}")
-        rows[contestant.key].operations = contest.fixed or _calibrate(contest, contestant, share)
+        operations = contest.fixed or _calibrate(contest, contestant, share)
+        rows[contestant.key].operations = min(operations, contestant.most or operations)
     for turn in range(settings.rounds):
         # The order turns with the rounds: whoever runs after the disk-heavy one is not always the same.
         offset = turn % len(ready)

@@ -80,7 +80,8 @@ class RandomAcks(_OverRedis):
     """XACK of a group's pending messages one by one in random order, in pipelines of 1000."""
 
     key = "redis"
-    name = "Redis Streams XACK, random order, pipelined"
+    name = "Redis Streams XACK, random order, pipelined, of 100,000"
+    most = 100_000
 
     def run(self, operations: int) -> float:
         self.redis.delete(STREAM)

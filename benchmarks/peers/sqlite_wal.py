@@ -113,7 +113,8 @@ class RandomDeletes(Insert):
     """Acknowledge one by one in random order: a DELETE by id, a thousand to a transaction."""
 
     key = "sqlite"
-    name = f"sqlite3 DELETE, random order, {BATCH} per transaction"
+    name = f"sqlite3 DELETE, random order, {BATCH} per transaction, of 100,000"
+    most = 100_000
 
     def run(self, operations: int) -> float:
         connection = self.connection
