@@ -7,7 +7,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+# The one warning this hides is about editable installs of packages that lie in folders of another name.
+PIP := PYTHONWARNINGS=ignore $(BIN)/python -m pip --disable-pip-version-check install --quiet
 SOURCES := embeddedpulsar tests examples benchmarks
 
 # Stamps say what is installed: of the package itself, and of what the targets need besides.
