@@ -59,8 +59,7 @@ class Delivery:
             Timeout: there was none within ``timeout_ms``.
             AlreadyClosed: the consumer or reader is closed, or was closed meanwhile.
         """
-        begun = self._monotonic()
-        deadline = None if timeout_ms is None else begun + timeout_ms / 1000
+        begun = -1.0
         while True:
             generation = self._mailbox.generation
             tail = self._ledger.tail
@@ -68,11 +67,14 @@ class Delivery:
             if message is not None:
                 return message
             now = self._monotonic()
+            if begun < 0:
+                begun = now
             nap = back_stop(now - begun)
-            if deadline is not None:
-                if now >= deadline:
+            if timeout_ms is not None:
+                left = begun + timeout_ms / 1000 - now
+                if left <= 0:
                     raise Timeout(f"no message within {timeout_ms} ms")
-                nap = min(nap, deadline - now)
+                nap = min(nap, left)
             # Where appends come fast, the first of these spins a little before it gives up.
             if not self._ledger.wait(tail, 0):
                 self._mailbox.wait(generation, nap)
@@ -83,22 +85,20 @@ class Delivery:
         try:
             queue.lock.acquire()
             while True:
-                self.check_open()
+                if self.closed_text:
+                    self.check_open()
+                if not queue.messages and not queue.fill():
+                    return None
                 try:
                     return take()
                 except IndexError:
-                    if not self._fill():
-                        return None
-        finally:
-            queue.lock.release()
-
-    def _fill(self) -> bool:
-        try:
-            return self._queue.fill()
+                    continue  # another thread was faster
         except AlreadyClosed as error:
-            # Somebody detached the consumer, or deleted its subscription: from now on it is closed.
+            # Closed here; or somebody else detached the consumer, or deleted its subscription.
             self.closed_text = self.closed_text or str(error)
             raise
+        finally:
+            queue.lock.release()
 
     def close(self, text: str) -> None:
         """Let every later call fail with ``text``."""

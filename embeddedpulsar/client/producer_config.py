@@ -94,6 +94,8 @@ def _check_types(options: dict[str, Any]) -> None:
 def _check_values(options: dict[str, Any]) -> None:
     if options["durability"] is not None:
         check_durability(options["durability"])
+    if len((options["producer_name"] or "").encode()) > LONGEST_NAME:
+        raise ValueError(f"Argument producer_name must have at most {LONGEST_NAME} bytes")
     check_range(options["send_timeout_millis"], "send_timeout_millis", 0, INT32_MAX)
     if options["max_pending_messages"] < 0:
         raise ValueError("maxPendingMessages needs to be >= 0")
