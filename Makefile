@@ -1,4 +1,4 @@
-# make test    format, lint, types and tests      make demo    an hour of air traffic through one topic
+# make test    format, lint, types and tests      make demo    a year of flights through one topic
 # make storm   kill storms and long properties    make bench   side by side with its peers
 # make format  rewrite the files in our style     make clean   remove .venv and caches
 #

@@ -12,6 +12,9 @@ from embeddedpulsar.schema import Schema
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
+DEFAULT_SEND_TIMEOUT_MS = 30_000
+LONGEST_NAME = 4096
+"""Bytes of a producer's name, which every entry repeats."""
 
 
 class ProducerConfig(NamedTuple):
@@ -31,7 +34,7 @@ class ProducerConfig(NamedTuple):
     schema: Schema[Any]
     name: str | None = None
     initial_sequence_id: int | None = None
-    send_timeout_ms: int = 30000
+    send_timeout_ms: int = DEFAULT_SEND_TIMEOUT_MS
     compression: int = 0
     max_pending_messages: int = 1000
     block_if_queue_full: bool = False

@@ -150,6 +150,7 @@ def test_values_arrive():
         {"batching_max_allowed_size_in_bytes": -1},
         {"properties": {"a": 1}},
         {"properties": {1: "a"}},
+        {"producer_name": "ö" * 2049},
     ],
 )
 def test_values_without_sense_are_refused(options):
