@@ -158,7 +158,7 @@ class Client:
             schema: encodes what is sent; default takes ``bytes``.
             initial_sequence_id: the first automatic sequence id is one more. None and 0: what the store
                 remembers.
-            send_timeout_millis: accepted; a send waits for locks only, and those time out after 30 s.
+            send_timeout_millis: longest wait for a topic that others have locked; 0 for no limit.
             compression_type: of whole entries. ``ZSTD`` and ``SNAPPY`` need the extra ``compression``.
             max_pending_messages: most messages that may wait for the disk or in a batch; 0 for no limit.
             max_pending_messages_across_partitions: accepted; a topic has one partition.

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 from embeddedpulsar.client.batch_container import BatchContainer, Item
 from embeddedpulsar.client.completions import Completions
 from embeddedpulsar.client.entry_encoder import EntryEncoder
+from embeddedpulsar.client.log_writer import LogWriter
 from embeddedpulsar.client.message_options import SEQUENCE_ID, Options
 from embeddedpulsar.client.outgoing import Outgoing, PlainWaiter, SendCallback, interrupted
+from embeddedpulsar.client.producer_config import DEFAULT_SEND_TIMEOUT_MS
 from embeddedpulsar.exceptions import AlreadyClosed, ProducerQueueIsFull, PulsarException
 from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.format.entry import ProducerPrefix, encode_single
-from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform import fork, threads
 
 if TYPE_CHECKING:
@@ -83,10 +84,11 @@ class Publisher:
         first = initial_sequence_id if initial_sequence_id is not None else self.last_sequence_id
         self.next_sequence_id = first + 1
         self.max_size = session.max_message_size
-        self._last_position: Position | None = session.ledger.last_position()
+        self._log = LogWriter(session, registration.name)
         config = self.config
         self._encoder = EntryEncoder(self.prefix, config.compression, config.key_based, self.max_size)
         plain = session.takes_bytes and not config.batching and not config.compression
+        plain = plain and config.send_timeout_ms == DEFAULT_SEND_TIMEOUT_MS
         if plain and self.durability == "process":
             self.single_max = self.max_size - self.prefix.metadata_length - 16
         if self.completions.waits_for_disk or not config.batching or not config.batching_max_delay_ms:
@@ -233,43 +235,24 @@ class Publisher:
     def _publish_all(self, entries: list[Outgoing]) -> None:
         while entries:
             out = entries[0]
-            if out.entry >= 0:  # an interrupt came after it was stored and noted, before it left the list
-                self._note_stored(out, out.ledger, out.entry)
-            elif not (out.attempted and self._was_stored(out)):
+            if self._log.was_stored(out):
+                self.last_sequence_id = out.last
+            else:
                 self._append(out)
             self.completions.hand_over(out)
             del entries[0]
 
     def _append(self, out: Outgoing) -> None:
         """Append one entry. Under the lock."""
-        if out.error is None and out.encoded is not None:
-            try:
-                if self.words[JOURNAL] != self.checked:
-                    self.check_connected()
-                out.attempted = True
-                if self.completions.waits_for_disk:
-                    ledger, entry, _, out.end_word = self._session.ledger.append_nowait(out.encoded)
-                else:
-                    ledger, entry, _ = self._session.ledger.append(out.encoded, self.durability)
-            except Exception as error:  # noqa: BLE001 - told to whoever sent the messages
-                out.error = error
-            else:
-                self._note_stored(out, ledger, entry)
-
-    def _note_stored(self, out: Outgoing, ledger: int, entry: int) -> None:
-        out.ledger = ledger
-        out.entry = entry
-        self._last_position = Position(ledger, entry)
-        self.last_sequence_id = out.last
-
-    def _was_stored(self, out: Outgoing) -> bool:
-        """Find out what became of an append that was interrupted."""
-        found = self._session.find_entry(self._last_position, self.name, out.first)
-        if found is None:
-            return False
-        self._note_stored(out, found.ledger_id, found.entry_id)
-        out.end_word = self._session.ledger.tail if self.completions.waits_for_disk else 0
-        return True
+        if out.error is not None:
+            return
+        try:
+            if self.words[JOURNAL] != self.checked:
+                self.check_connected()
+            self._log.append(out)
+            self.last_sequence_id = out.last
+        except Exception as error:  # noqa: BLE001 - told to whoever sent the messages
+            out.error = error
 
     # -- limits and time ---------------------------------------------------------------------------------
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import threading
+import time
+
 import pytest
 
 from embeddedpulsar import (
     Client,
+    MessageId,
     MessageTooBig,
     ProducerAccessMode,
     ProducerBusy,
     ProducerFenced,
     Result,
     StringSchema,
+    Timeout,
 )
 from tests.conformance.conftest import receive_all
 
@@ -142,3 +147,32 @@ def test_a_name_that_is_too_long_takes_no_place(topic):
     with pytest.raises(ValueError, match="1024 bytes"):
         topic.producer(producer_name="x" * 2000)
     assert topic.producer(access_mode=ProducerAccessMode.Exclusive).is_connected()
+
+
+def test_send_timeout(topic):
+    """A send that waits longer than send_timeout_millis for a locked topic fails with Timeout."""
+    producer = topic.producer(send_timeout_millis=100)
+    producer.send(b"before")
+    lock = topic.client._core.open_topic("topic").ledger.lock
+    held, release = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        try:
+            lock.acquire()
+            held.set()
+            release.wait(60)
+        finally:
+            lock.release()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait(10)
+    begun = time.monotonic()
+    with pytest.raises(Timeout):
+        producer.send(b"never")
+    assert 0.1 <= time.monotonic() - begun < 5
+    release.set()
+    thread.join()
+    producer.send(b"after")
+    reader = topic.client.create_reader("topic", MessageId.earliest)
+    assert [message.data() for message in reader] == [b"before", b"after"]

@@ -9,7 +9,7 @@ from embeddedpulsar.client.client_log import ClientLog
 from embeddedpulsar.client.producer import Producer
 from embeddedpulsar.client.producer_config import ProducerConfig
 from embeddedpulsar.client.publisher import Publisher
-from embeddedpulsar.exceptions import ProducerFenced
+from embeddedpulsar.exceptions import LockTimeout, ProducerFenced
 from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.format.entry import EncodedEntry, EntryView, decode
 from embeddedpulsar.format.frame import FrameHeader
@@ -29,6 +29,22 @@ def view_of(encoded: EncodedEntry, ledger: int, entry: int, publish_ms: int = 1)
     return decode(header, body, ledger)
 
 
+class FakeLock:
+    """A lock that remembers how long its callers were ready to wait."""
+
+    def __init__(self) -> None:
+        self.waits: list[float] = []
+        self.released = 0
+
+    def acquire(self, timeout_s: float) -> None:
+        self.waits.append(timeout_s)
+        if timeout_s < 0.01:
+            raise LockTimeout("held by another")
+
+    def release(self) -> None:
+        self.released += 1
+
+
 class FakeLedger:
     """A managed ledger that keeps what is appended, and fails on demand."""
 
@@ -39,6 +55,7 @@ class FakeLedger:
         self.fail_after_storing: BaseException | None = None
         self.synced = 0
         self.words = {TopicWord.JOURNAL: 0}
+        self.lock = FakeLock()
 
     @property
     def tail(self) -> int:
@@ -101,6 +118,7 @@ class FakeSession:
     def __init__(
         self, schema: Any = None, durability: str = "process", max_message_size: int = 5 << 20
     ) -> None:
+        self.config: Any = None
         self.schema = schema or BytesSchema()
         self.takes_bytes = type(self.schema) is BytesSchema
         self.durability = durability
@@ -155,5 +173,6 @@ def make_producer(
     """A producer on fakes; ``options`` are fields of `ProducerConfig`."""
     session = session or FakeSession()
     config = ProducerConfig("t", session.schema, **options)
+    session.config = config
     producer: Producer[Any] = Producer(session, Publisher(session, config))  # type: ignore[arg-type]
     return producer, session, session.ledger

@@ -159,6 +159,26 @@ def test_the_level_of_durability_reaches_the_ledger():
     assert ledger.durabilities == ["interval", "interval"]
 
 
+@pytest.mark.parametrize("batching", [False, True])
+def test_send_timeout(batching):
+    """A send waits for the log as long as send_timeout_millis says; then it fails with Timeout."""
+    producer, _, ledger = make_producer(send_timeout_ms=250, batching=batching)
+    producer.send(b"a")
+    producer.send(b"b", partition_key="k")
+    producer, _, endless = make_producer(send_timeout_ms=0, batching=batching)
+    producer.send(b"a")
+    producer, _, short = make_producer(send_timeout_ms=1, batching=batching)
+    calls = Calls()
+    with pytest.raises(exceptions.Timeout):
+        producer.send(b"a")
+    producer.send_async(b"a", calls)
+    producer.flush()
+    assert [result for result, _ in calls] == [Result.Timeout]
+    assert ledger.lock.waits == [0.25, 0.25]
+    assert endless.lock.waits[0] > 10**6
+    assert (short.values(), short.lock.released) == ([], 2)
+
+
 # -- batches ---------------------------------
 
 
