@@ -63,7 +63,8 @@ class ConsumerCore:
                 config.ack_timeout_ms, self._redeliver_due, session.call_later
             )
             self.take = self._take_tracked
-            self.acks.quick = False
+        self._can_be_quick = self.acks.quick and self.unacked is None
+        self.acks.quick = self._can_be_quick
         self.acks.on_done = self._note_done
         session.attachment.on_rewound = self._on_moved
         self.batches = BatchReceiver(
@@ -105,17 +106,19 @@ class ConsumerCore:
     # -- giving back -------------------------------------------------------------------------------------
 
     def _note_done(self, position: Position) -> None:
+        """An entry was acknowledged; told of every one, unless acknowledging takes its fast path."""
         self.nacks.discard(position)
         if self.unacked is not None:
             self.unacked.discard(position)
+        elif not self.acks.quick and not self.nacks:
+            self.acks.quick = self._can_be_quick and not self.delivery.closed_text
 
     def _redeliver_due(self, positions: list[Position]) -> bool:
-        """A delay has passed. Positions acknowledged since are no reason to rewind."""
-        done = set(self.acks.done)
-        if not self.delivery.closed_text and any(position not in done for position in positions):
-            self.redeliver()
-            return True
-        return False
+        """A delay has passed."""
+        if self.delivery.closed_text:
+            return False
+        self.redeliver()
+        return True
 
     def redeliver(self) -> None:
         """Have everything unacknowledged delivered again, in order."""
@@ -136,6 +139,7 @@ class ConsumerCore:
             return
         if self.unacked is not None:
             self.unacked.discard((ledger, entry))
+        self.acks.quick = False  # an acknowledgement takes it back, so each has to be looked at
         self.nacks.add((ledger, entry))
 
     # -- moving ------------------------------------------------------------------------------------------
@@ -171,6 +175,7 @@ class ConsumerCore:
         self.nacks.clear()
         if self.unacked is not None:
             self.unacked.clear()
+        self.acks.quick = self._can_be_quick and not self.delivery.closed_text
 
     # -- leaving -----------------------------------------------------------------------------------------
 

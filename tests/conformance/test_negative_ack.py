@@ -49,6 +49,37 @@ def test_an_acknowledgement_takes_it_back(topic):
         consumer.receive(400)
 
 
+@pytest.mark.parametrize("batching", [False, True])
+def test_an_acknowledgement_that_was_written_takes_it_back_too(topic, batching):
+    """Also when the acknowledgement was written long before the delay has passed."""
+    if batching:
+        topic.publish_batch(3)
+    else:
+        topic.publish(3)
+    consumer = topic.consumer(negative_ack_redelivery_delay_ms=300, ack_group_time_ms=10)
+    messages = receive_all(consumer)
+    consumer.negative_acknowledge(messages[1])
+    for message in messages if batching else messages[1:2]:
+        consumer.acknowledge(message)
+    with pytest.raises(Timeout):
+        consumer.receive(600)
+
+
+def test_acknowledgements_before_the_nack_stay(topic):
+    """What was acknowledged before a nack does not come again with it."""
+    topic.publish(4)
+    consumer = topic.consumer(negative_ack_redelivery_delay_ms=100)
+    messages = receive_all(consumer)
+    consumer.acknowledge(messages[0])
+    consumer.negative_acknowledge(messages[1])
+    consumer.acknowledge(messages[2])
+    assert numbers([consumer.receive(5000), consumer.receive(5000)]) == [1, 3]
+    consumer.acknowledge(messages[3])
+    consumer.acknowledge(messages[1])
+    with pytest.raises(Timeout):
+        consumer.receive(200)
+
+
 def test_a_closed_consumer_ignores_it(topic):
     """As in Pulsar, negative_acknowledge on a closed consumer is silent."""
     topic.publish(1)
