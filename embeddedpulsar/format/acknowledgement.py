@@ -154,52 +154,54 @@ def decode_ack(payload: Buffer) -> Ack:
         CorruptionError: its fields do not fit the payload, or each other.
     """
     end = len(payload)
-    require(end >= ACK_HEADER.size, f"acknowledgement of {end} bytes")
+    if end < ACK_HEADER.size:
+        raise CorruptionError(reason=f"acknowledgement of {end} bytes")
     consumer_id, epoch, group_count, batch_count = ACK_HEADER.unpack_from(payload, 0)
     at = ACK_HEADER.size
-    most = group_count * ACK_GROUP.size + batch_count * ACK_BATCH.size
-    require(most <= end - at, f"{group_count} groups and {batch_count} batches in {end} bytes")
+    if group_count * ACK_GROUP.size + batch_count * ACK_BATCH.size > end - at:
+        raise CorruptionError(reason=f"{group_count} groups and {batch_count} batches in {end} bytes")
     groups = []
     for _ in range(group_count):
-        require(at + ACK_GROUP.size <= end, "acknowledgement cut short")
-        ledger_id, first, last, length, form, _reserved = ACK_GROUP.unpack_from(payload, at)
-        at += ACK_GROUP.size
-        require(length <= end - at, f"group of {length} bytes does not fit")
-        group = AckGroup(ledger_id, first, last, form, bytes(payload[at : at + length]))
-        _check_group(group)
+        group, at = _read_group(payload, at, end)
         groups.append(group)
-        at += length + (-length & 7)
     batches = []
     for _ in range(batch_count):
-        require(at + ACK_BATCH.size <= end, "acknowledgement cut short")
-        ledger_id, entry_id, size = ACK_BATCH.unpack_from(payload, at)
-        at += ACK_BATCH.size
-        length = (size + 7) >> 3
-        fits = entry_id <= MAX_ENTRY_ID and 0 < size <= MAX_BATCH_SIZE and length <= end - at
-        require(fits, f"batch of {size} messages does not fit")
-        indexes = int.from_bytes(payload[at : at + length], "little")
-        require(indexes >> size == 0, f"index beyond a batch of {size} messages")
-        batches.append(AckBatch(ledger_id, entry_id, size, indexes))
-        at += length + (-length & 7)
-    require(at == end, f"{end - at} bytes behind the acknowledgement")
+        batch, at = _read_batch(payload, at, end)
+        batches.append(batch)
+    if at != end:
+        raise CorruptionError(reason=f"{end - at} bytes behind the acknowledgement")
     return Ack(consumer_id, epoch, tuple(groups), tuple(batches))
 
 
-def _check_group(group: AckGroup) -> None:
-    _, first, last, form, data = group
-    span = last - first + 1
-    require(0 < span and last <= MAX_ENTRY_ID, f"group of entries {first} to {last}")
-    if form == FORM_RANGE:
-        require(not data, "range with data")
+def _read_group(payload: Buffer, at: int, end: int) -> tuple[AckGroup, int]:
+    start = at + ACK_GROUP.size
+    if start > end:
+        raise CorruptionError(reason="acknowledgement cut short")
+    ledger_id, first, last, length, form, _ = ACK_GROUP.unpack_from(payload, at)
+    if not first <= last <= MAX_ENTRY_ID or length > end - start:
+        raise CorruptionError(reason=f"entries {first} to {last} in {length} bytes do not fit")
+    group = AckGroup(ledger_id, first, last, form, bytes(payload[start : start + length]))
+    if form == FORM_LIST:
+        entries = group.entries() if length and length % 4 == 0 else ()
+        fits = len(entries) > 0 and first <= min(entries) and max(entries) <= last
     elif form == FORM_BITMAP:
-        require(int.from_bytes(data, "little").bit_length() == span, f"bitmap does not end at entry {last}")
+        fits = int.from_bytes(group.data, "little").bit_length() == last - first + 1
     else:
-        require(form == FORM_LIST and len(data) % 4 == 0 and len(data) > 0, f"group of form {form}")
-        entries = group.entries()
-        require(first <= min(entries) and max(entries) <= last, f"list exceeds entries {first} to {last}")
-
-
-def require(fits: bool, otherwise: str) -> None:
-    """Raise `CorruptionError` with the reason ``otherwise`` unless ``fits``."""
+        fits = form == FORM_RANGE and not length
     if not fits:
-        raise CorruptionError(reason=otherwise)
+        raise CorruptionError(reason=f"data of form {form} is not that of entries {first} to {last}")
+    return group, start + length + (-length & 7)
+
+
+def _read_batch(payload: Buffer, at: int, end: int) -> tuple[AckBatch, int]:
+    start = at + ACK_BATCH.size
+    if start > end:
+        raise CorruptionError(reason="acknowledgement cut short")
+    ledger_id, entry_id, size = ACK_BATCH.unpack_from(payload, at)
+    length = (size + 7) >> 3
+    if entry_id > MAX_ENTRY_ID or not 0 < size <= MAX_BATCH_SIZE or length > end - start:
+        raise CorruptionError(reason=f"a batch of {size} messages in entry {entry_id} does not fit")
+    indexes = int.from_bytes(payload[start : start + length], "little")
+    if indexes >> size:
+        raise CorruptionError(reason=f"an index beyond a batch of {size} messages")
+    return AckBatch(ledger_id, entry_id, size, indexes), start + length + (-length & 7)

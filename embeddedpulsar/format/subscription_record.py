@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.format.acknowledgement import ACK, Ack, decode_ack, encode_ack, require
+from embeddedpulsar.format.acknowledgement import ACK, Ack, decode_ack, encode_ack
 
 # Record types. Persistent values, never renumber; 0 belongs to the journal itself.
 CREATE: Final = 1
@@ -204,7 +204,7 @@ def _encode_attach(command: Attach) -> tuple[int, bytes]:
 def _decode_attach(payload: Buffer) -> Attach:
     consumer_id, attached_ms, uuid, priority, length, consumer_type = _unpack(ATTACH_HEADER, payload)
     name = _read_name(payload, ATTACH_HEADER.size, length)
-    require(consumer_type <= LAST_CONSUMER_TYPE, f"consumer type {consumer_type}")
+    _require(consumer_type <= LAST_CONSUMER_TYPE, f"consumer type {consumer_type}")
     return Attach(consumer_id, name, consumer_type, priority, uuid, attached_ms)
 
 
@@ -217,10 +217,10 @@ def _encode_ledgers(command: Ledgers) -> tuple[int, bytes]:
 def _decode_ledgers(payload: Buffer) -> Ledgers:
     count, _ = _unpack(LEDGERS_HEADER, payload)
     start = LEDGERS_HEADER.size
-    require(count * LEDGER.size == len(payload) - start, f"{count} ledgers in {len(payload)} bytes")
+    _require(count * LEDGER.size == len(payload) - start, f"{count} ledgers in {len(payload)} bytes")
     listed = tuple(LEDGER.iter_unpack(payload[start:]))
     ids = [ledger_id for ledger_id, _ in listed]
-    require(ids == sorted(set(ids)), "ledgers out of order")
+    _require(ids == sorted(set(ids)), "ledgers out of order")
     return Ledgers(listed)
 
 
@@ -241,7 +241,7 @@ def _name_bytes(name: str) -> bytes:
 
 
 def _read_name(payload: Buffer, start: int, length: int) -> str:
-    require(0 < length <= MAX_NAME_BYTES and start + length == len(payload), f"name of {length} bytes")
+    _require(0 < length <= MAX_NAME_BYTES and start + length == len(payload), f"name of {length} bytes")
     try:
         return bytes(payload[start:]).decode()
     except UnicodeDecodeError as e:
@@ -249,7 +249,7 @@ def _read_name(payload: Buffer, start: int, length: int) -> str:
 
 
 def _unpack(body: struct.Struct, payload: Buffer) -> tuple[Any, ...]:
-    require(len(payload) >= body.size, f"command of {len(payload)} bytes, at least {body.size} expected")
+    _require(len(payload) >= body.size, f"command of {len(payload)} bytes, at least {body.size} expected")
     return body.unpack_from(payload, 0)
 
 
@@ -275,3 +275,8 @@ _DECODERS: Final[dict[int, Callable[[Buffer], Command]]] = {
     CLAMP: lambda payload: Clamp(*_unpack(POSITION_BODY, payload)),
     CHECKPOINT: lambda payload: Checkpoint(*_unpack(CHECKPOINT_BODY, payload)),
 }
+
+
+def _require(fits: bool, otherwise: str) -> None:
+    if not fits:
+        raise CorruptionError(reason=otherwise)

@@ -47,6 +47,7 @@ class JournalFile:
         self.directory: Final = directory
         self.generation: Final = generation
         self.path: Final = journal_path(directory, generation)
+        self.snapshot_path: Final = snapshot_path(directory, generation)
         self.data: Final = _read_all(self.path, end)
         self.damage: list[StorageError] = []
         self.snapshot_size = 0
@@ -134,7 +135,7 @@ class JournalFile:
         header = self.header
         if self.base() is None if header is None else header.snapshot_crc == 0:
             return None
-        path = snapshot_path(self.directory, self.generation)
+        path = self.snapshot_path
         try:
             data = _read_all(path, None)
         except FileNotFoundError:

@@ -16,7 +16,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, StorageError
+from embeddedpulsar.exceptions import (
+    CorruptionError,
+    ForeignFileError,
+    StorageError,
+    UnsupportedFormatVersion,
+)
 from embeddedpulsar.format.document import document_crc
 from embeddedpulsar.format.journal_base import BASE, END
 from embeddedpulsar.storage.journal_file import JournalFile, generations
@@ -115,9 +120,11 @@ def _restore(journal: JournalFile, replica: Replica, damage: list[StorageError])
     """Put the replica where the generation starts: its snapshot, else the generation before, else nothing."""
     try:
         replica.reset(journal.read_snapshot())
+    except UnsupportedFormatVersion as e:
+        raise e.at(journal.snapshot_path) from None
     except (CorruptionError, ForeignFileError) as e:
         outcome = _restore_from_older(journal, replica, damage)
-        damage.append(CorruptionError(path=e.path or journal.path, reason=f"{e.reason}; {outcome}"))
+        damage.append(CorruptionError(path=journal.snapshot_path, reason=f"{e.reason}; {outcome}"))
 
 
 def _restore_from_older(journal: JournalFile, replica: Replica, damage: list[StorageError]) -> str:

@@ -97,7 +97,8 @@ class AckBitmaps:
         while first.complete and len(chain) > 1:
             del ledgers[chain.pop(0)]
             first = ledgers[chain[0]]
-        self.mark_delete = Position(chain[0], first.floor - 1)
+        if self.mark_delete != (chain[0], first.floor - 1):
+            self.mark_delete = Position(chain[0], first.floor - 1)
 
     def acknowledge_through(self, position: Position) -> bool:
         """Acknowledge everything up to and including ``position``; False if its ledger is not known."""

@@ -145,3 +145,37 @@ def test_acknowledgements_of_lost_messages_are_forgotten(tmp_path: Path) -> None
             assert positions(read_all(subscription.attach("d"))) == [*expected, *more]
         shutil.rmtree(image)
         image.mkdir()
+
+
+def test_a_deletion_is_done_or_not_begun(tmp_path: Path) -> None:
+    """Power lost at any step of it: the subscription is as it was, or gone; never an older one, or a
+    blank.
+    """
+    root, image = tmp_path / "root", tmp_path / "image"
+    (root / "topic").mkdir(parents=True)
+    fake = FakeDisk(root)
+    states: list[CrashState] = []
+    with disk.use(fake), small_site(root, "flush") as site:
+        sent = site.publish(20)
+        subscription = site.subscription(compact_bytes=200)
+        consumer = subscription.attach("c")
+        for position in sent[:18]:
+            consumer.acknowledge([position])
+        consumer.detach()
+        fake.on_call = lambda call, path: states.append(fake.capture())
+        subscription.delete()
+        fake.on_call = None
+        states.append(fake.capture())
+    outcomes = []
+    for number, state in enumerate(states):
+        for seed in range(6):
+            state.write_image(random.Random(seed), str(image))
+            with small_site(image, "process") as site:
+                subscription = site.subscription(initial=None)
+                outcomes.append(subscription.exists())
+                if outcomes[-1]:
+                    assert positions(read_all(subscription.attach("d"))) == sent[18:]
+                    assert number < len(states) - 1
+                assert site.damage == []
+            shutil.rmtree(image)
+    assert {True, False} == set(outcomes)

@@ -6,11 +6,13 @@ import os
 import shutil
 import zlib
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
 from embeddedpulsar.exceptions import CorruptionError, UnsupportedFormatVersion
 from embeddedpulsar.format.control import TopicWord, split_journal
+from embeddedpulsar.format.document import document_crc
 from embeddedpulsar.format.journal_record import FIRST_RECORD_OFFSET
 from embeddedpulsar.platform import failpoints
 from embeddedpulsar.storage.journal import Journal
@@ -325,3 +327,22 @@ def test_every_flipped_byte_is_survived(tmp_path: Path) -> None:
                 assert (name, offset) == ("journal.2", 4)  # the version number itself
             journal.close()
             shutil.rmtree(copy)
+
+
+def test_a_newer_snapshot_is_refused_by_name(tmp_path: Path) -> None:
+    """It is intact, so it is not damage, and the generation before is not put in its place."""
+    words, _ = written(tmp_path, compactions=1)
+    path = tmp_path / "snapshot.2"
+    data = bytearray(path.read_bytes())
+    data[4:6] = (99).to_bytes(2, "little")
+    data[12:16] = document_crc(data).to_bytes(4, "little")
+    path.write_bytes(data)
+    journal = tmp_path / "journal.2"
+    header = bytearray(journal.read_bytes())
+    header[16:20] = document_crc(data).to_bytes(4, "little")
+    header[60:64] = crc32(header[:60]).to_bytes(4, "little")
+    journal.write_bytes(header)
+    reader, _ = open_journal(tmp_path, words)
+    with pytest.raises(UnsupportedFormatVersion) as caught:
+        reader.catch_up()
+    assert caught.value.path == str(path)
