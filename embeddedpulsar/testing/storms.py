@@ -1,5 +1,6 @@
 """Storms from the command line.
 
+    python -m embeddedpulsar.testing.storms kill --cycles 1000
     python -m embeddedpulsar.testing.storms power-loss --images 10000
     python -m embeddedpulsar.testing.storms corruption --cases 2000
 
@@ -14,14 +15,19 @@ import tempfile
 from collections.abc import Sequence
 from typing import Final
 
-from embeddedpulsar.testing import corruption, power_loss
+from embeddedpulsar.testing import corruption, kill_storm, power_loss
 
 _SHOWN: Final = 50
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the storm that the command line names; 0 if nothing was found."""
-    options = _parser().parse_args(arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words[:1] == ["kill"]:  # it has options of its own, and keeps its folder when something was wrong
+        report = kill_storm.run(words[1:])
+        print(report)
+        return 0 if report.is_clean else 1
+    options = _parser().parse_args(words)
     with tempfile.TemporaryDirectory(prefix="storm-", dir=options.workspace) as workspace:
         if options.storm == "power-loss":
             return _power_loss(options, workspace)
@@ -34,6 +40,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--workspace", help="where to work; a tmpfs such as /dev/shm is fastest")
     parser.add_argument("--quiet", action="store_true", help="no progress")
     storms = parser.add_subparsers(dest="storm", required=True)
+    storms.add_parser("kill", help="processes killed at any moment", add_help=False)
     power = storms.add_parser("power-loss", help="disks that a power loss may leave")
     power.add_argument("--images", type=int, default=10_000, help="how many (default 10000)")
     power.add_argument("--steps", type=int, default=50, help="operations per script (default 50)")
