@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Final, NamedTuple, cast
 
-from embeddedpulsar.exceptions import CorruptionError, ForeignFileError
+from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, UnsupportedFormatVersion
 from embeddedpulsar.format.frame import FrameHeader, last_frame_start, read_header
 from embeddedpulsar.format.index_slot import SLOT, SLOT_SIZE, SLOTS_OFFSET
 from embeddedpulsar.format.segment_header import (
@@ -75,6 +75,7 @@ class Segment:
         Raises:
             FileNotFoundError: trimmed, or lost.
             CorruptionError: neither copy of its header is intact, or it is another ledger's.
+            UnsupportedFormatVersion: a newer release wrote it.
         """
         file = MappedFile.open(log_path(directory, ledger_id), writable=writable)
         try:
@@ -84,6 +85,9 @@ class Segment:
             file.close()
             # Under this name it can only be a segment, so what is not one is a damaged one.
             raise CorruptionError(path=file.path, offset=e.offset, reason=e.reason, remedy=e.remedy) from None
+        except UnsupportedFormatVersion as e:
+            file.close()
+            raise e.at(file.path) from None
         except BaseException:
             file.close()
             raise
@@ -236,7 +240,7 @@ def read_segment_header(directory: str, ledger_id: int) -> SegmentHeader:
     try:
         header = parse_segment_header(page)
         _check_identity(header, ledger_id)
-    except CorruptionError as e:
+    except (CorruptionError, UnsupportedFormatVersion) as e:
         raise e.at(path) from None
     return header
 
