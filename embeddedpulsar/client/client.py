@@ -37,7 +37,6 @@ from embeddedpulsar.topic_name import TopicName
 if TYPE_CHECKING:
     import os
     import re
-    from types import TracebackType
 
     from embeddedpulsar.message import Message
     from embeddedpulsar.message_id import MessageId
@@ -153,29 +152,24 @@ class Client:
 
         Args:
             topic: ``name``, ``tenant/namespace/name`` or the full form with ``persistent://``.
-            producer_name: unique among the producers connected to the topic; default is a name made by the
-                store.
+            producer_name: unique among the producers of the topic; default is a name made by the store.
             schema: encodes what is sent; default takes ``bytes``.
-            initial_sequence_id: the first automatic sequence id is one more. None and 0: what the store
-                remembers.
+            initial_sequence_id: one less than the first automatic id. None and 0: as the store remembers.
             send_timeout_millis: longest wait for a topic that others have locked; 0 for no limit.
             compression_type: of whole entries. ``ZSTD`` and ``SNAPPY`` need the extra ``compression``.
             max_pending_messages: most messages that may wait for the disk or in a batch; 0 for no limit.
-            max_pending_messages_across_partitions: accepted; a topic has one partition.
             block_if_queue_full: wait at that limit instead of failing with `ProducerQueueIsFull`.
             batching_enabled: collect messages and store them as one entry, which is up to 20 times as fast.
             batching_max_messages: a batch is full at so many messages, more than 1.
             batching_max_allowed_size_in_bytes: or at so many bytes of payload.
             batching_max_publish_delay_ms: or when its first message is so old.
-            chunking_enabled: not built.
             message_routing_mode: accepted: with one partition, round robin and single partition are the same.
-            lazy_start_partitioned_producers: accepted; a topic has one partition.
+            lazy_start_partitioned_producers, max_pending_messages_across_partitions: accepted, likewise.
             properties: checked; nothing shows them yet.
             batching_type: ``KeyBased`` makes one entry per key, which keeps Key_Shared consumers in order.
-            encryption_key, crypto_key_reader: not built.
+            chunking_enabled, encryption_key, crypto_key_reader, message_router: not built.
             access_mode: ``Exclusive`` takes the topic alone or fails, ``WaitForExclusive`` waits for it,
                 without a time limit, ``ExclusiveWithFencing`` throws the others out.
-            message_router: not built.
             durability: level of this producer instead of the client's. Not in ``pulsar-client``.
 
         Raises:
@@ -185,6 +179,12 @@ class Client:
             ProducerBusy: a producer of that name is connected, or one that has the topic alone.
             ProducerFenced: the topic is not to be had alone.
             AlreadyClosed: the client is closed.
+
+        Example:
+            >>> with Client("memory://") as client:
+            ...     producer = client.create_producer("orders", "till-1", batching_enabled=True)
+            ...     producer.topic(), producer.producer_name()
+            ('persistent://public/default/orders', 'till-1')
         """
         config = producer_config(_given(locals()))
         with interrupts.translated:
@@ -237,24 +237,20 @@ class Client:
             receiver_queue_size: messages to fetch ahead; a batch is fetched whole. 0: one entry per receive.
             max_total_receiver_queue_size_across_partitions: accepted; a topic has one partition.
             consumer_name: default is ten random hexadecimal digits.
-            unacked_messages_timeout_ms: deliver again what is not acknowledged by then; at least 10,000, None
-                for never.
-            broker_consumer_stats_cache_time_ms: accepted; ``pulsar-client`` gives no access to these numbers
-                either.
+            unacked_messages_timeout_ms: deliver again what is not acknowledged by then; at least 10,000.
+            broker_consumer_stats_cache_time_ms: accepted; there is no access to these numbers.
             negative_ack_redelivery_delay_ms: delay of `Consumer.negative_acknowledge`; at least 100 is used.
-            is_read_compacted: not built.
             properties: checked; nothing shows them yet.
-            pattern_auto_discovery_period: not built.
             initial_position: where a new subscription starts: behind the last message, or at the first.
-            crypto_key_reader, replicate_subscription_state_enabled, max_pending_chunked_message,
-                auto_ack_oldest_chunked_message_on_queue_full: not built.
+            is_read_compacted, pattern_auto_discovery_period, crypto_key_reader, key_shared_policy,
+                replicate_subscription_state_enabled, max_pending_chunked_message, dead_letter_policy,
+                auto_ack_oldest_chunked_message_on_queue_full, regex_subscription_mode,
+                crypto_failure_action: not built.
             start_message_id_inclusive: `Consumer.seek` to an id delivers that message too.
             batch_receive_policy: limits of `Consumer.batch_receive`; default 10 MiB and 100 ms.
-            batch_index_ack_enabled: acknowledge messages of a batch one by one, so that only the rest comes
-                again.
-            key_shared_policy, regex_subscription_mode, dead_letter_policy, crypto_failure_action: not built.
-            ack_group_time_ms: how long acknowledgements are collected before they are written; 0 writes each
-                at once. Not in ``pulsar-client``.
+            batch_index_ack_enabled: acknowledge messages of a batch one by one: only the rest comes again.
+            ack_group_time_ms: how long acknowledgements are collected; 0 writes each at once. Not in
+                ``pulsar-client``.
 
         Raises:
             ValueError: a wrong type or value.
@@ -263,6 +259,11 @@ class Client:
             InvalidConfiguration: the subscription name is empty.
             InvalidTopicName, TopicNotFound, SubscriptionNotFound: see there.
             AlreadyClosed: the client is closed.
+
+        Example:
+            >>> with Client("memory://") as client, client.subscribe("orders", "kitchen") as consumer:
+            ...     consumer.subscription_name(), consumer.receive_nowait()
+            ('kitchen', None)
         """
         config = consumer_config(_given(locals()))
         with interrupts.translated:
@@ -296,16 +297,20 @@ class Client:
             receiver_queue_size: messages to fetch ahead; a batch is fetched whole.
             reader_name: default is random.
             subscription_role_prefix: begins that random name.
-            is_read_compacted: not built.
-            crypto_key_reader: not built.
+            is_read_compacted, crypto_key_reader, crypto_failure_action: not built.
             start_message_id_inclusive: start with that message; with ``latest``, with the last one there is.
-            crypto_failure_action: not built.
 
         Raises:
             ValueError: a wrong type or value.
             NotImplementedError: an option whose feature is not built is set.
             InvalidTopicName, TopicNotFound: see there.
             AlreadyClosed: the client is closed.
+
+        Example:
+            >>> from embeddedpulsar import MessageId
+            >>> with Client("memory://") as client:
+            ...     client.create_reader("orders", MessageId.earliest).has_message_available()
+            False
         """
         config = reader_config(_given(locals()))
         with interrupts.translated:
@@ -360,12 +365,7 @@ class Client:
     def __enter__(self) -> Client:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._core.is_closed:
             return
         try:

@@ -106,6 +106,12 @@ class Consumer(Generic[T]):
         Raises:
             AlreadyClosed: the consumer is closed.
             InvalidConfiguration: the consumer has a listener.
+
+        Example:
+            >>> from embeddedpulsar import Client
+            >>> with Client("memory://") as client:
+            ...     print(client.subscribe("orders", "billing").receive_nowait())
+            None
         """
         core = self._core
         core.check_can_receive(None)
@@ -119,6 +125,16 @@ class Consumer(Generic[T]):
 
         Raises:
             AlreadyClosed, InvalidConfiguration, Interrupted: see `receive`. What was collected is not lost.
+
+        Example:
+            >>> from embeddedpulsar import Client, ConsumerBatchReceivePolicy
+            >>> policy = ConsumerBatchReceivePolicy(max_num_message=2, max_num_bytes=-1, timeout_ms=1000)
+            >>> with Client("memory://") as client:
+            ...     consumer = client.subscribe("orders", "billing", batch_receive_policy=policy)
+            ...     producer = client.create_producer("orders")
+            ...     ids = [producer.send(b"order %d" % i) for i in range(3)]
+            ...     [message.data() for message in consumer.batch_receive()]
+            [b'order 0', b'order 1']
         """
         self._core.check_can_receive(None)
         with interrupts.translated:

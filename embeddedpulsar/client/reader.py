@@ -13,7 +13,7 @@ from embeddedpulsar.client.listener import ListenerTarget
 from embeddedpulsar.client.receiver_queue import ReceiverQueue
 from embeddedpulsar.client.value_type import T
 from embeddedpulsar.exceptions import InvalidConfiguration
-from embeddedpulsar.message_id import make
+from embeddedpulsar.message_id import MessageId, make
 from embeddedpulsar.platform import fork, interrupts
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.consumer_config import ReaderConfig
     from embeddedpulsar.format.entry import EntryView
     from embeddedpulsar.message import Message
-    from embeddedpulsar.message_id import MessageId
 
 _MANY = 1 << 30
 
@@ -97,6 +96,13 @@ class Reader(Generic[T]):
             AlreadyClosed: the reader is closed, now or while waiting.
             InvalidConfiguration: the reader has a listener.
             Interrupted: Ctrl-C; also a ``KeyboardInterrupt``.
+
+        Example:
+            >>> from embeddedpulsar import Client
+            >>> with Client("memory://") as client:
+            ...     message_id = client.create_producer("log").send(b"line")
+            ...     client.create_reader("log", MessageId.earliest).read_next(timeout_millis=1000).data()
+            b'line'
         """
         if timeout_millis is not None:
             check_type(int, timeout_millis, "timeout_millis")
@@ -113,7 +119,17 @@ class Reader(Generic[T]):
         return self._delivery.poll(self._queue.take)
 
     def has_message_available(self) -> bool:
-        """Return whether `read_next` would return a message without waiting."""
+        """Return whether `read_next` would return a message without waiting.
+
+        Example:
+            >>> from embeddedpulsar import Client
+            >>> with Client("memory://") as client:
+            ...     reader = client.create_reader("log", MessageId.latest)
+            ...     before = reader.has_message_available()
+            ...     message_id = client.create_producer("log").send(b"line")
+            ...     before, reader.has_message_available()
+            (False, True)
+        """
         queue = self._queue
         self._delivery.check_open()
         if queue.messages:
@@ -135,6 +151,16 @@ class Reader(Generic[T]):
         Raises:
             ValueError: another type.
             AlreadyClosed: the reader is closed.
+
+        Example:
+            >>> from embeddedpulsar import Client
+            >>> with Client("memory://") as client:
+            ...     producer = client.create_producer("log")
+            ...     ids = [producer.send(b"line %d" % i) for i in range(3)]
+            ...     reader = client.create_reader("log", MessageId.latest)
+            ...     reader.seek(ids[1])
+            ...     reader.read_next().data()
+            b'line 2'
         """
         target = checked_seek_target(messageid)
         queue = self._queue
