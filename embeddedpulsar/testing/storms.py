@@ -10,14 +10,17 @@ Prints what was tried and every violation with the seed that repeats it; the exi
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 from collections.abc import Sequence
 from typing import Final
 
-from embeddedpulsar.testing import corruption, kill_storm, power_loss
+from embeddedpulsar.testing import corruption, kill_storm, power_loss, store_corruption
 
 _SHOWN: Final = 50
+_CHEAPER: Final = 4
+"""A case with a whole store costs so much more than one with a topic."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -45,7 +48,12 @@ def _parser() -> argparse.ArgumentParser:
     power.add_argument("--images", type=int, default=10_000, help="how many (default 10000)")
     power.add_argument("--steps", type=int, default=50, help="operations per script (default 50)")
     damage = storms.add_parser("corruption", help="files damaged in every way")
-    damage.add_argument("--cases", type=int, default=2_000, help="per kind of file (default 2000)")
+    damage.add_argument(
+        "--cases",
+        type=int,
+        default=2_000,
+        help="per kind of file of a topic (default 2000); a quarter of that per kind of file of a store",
+    )
     return parser
 
 
@@ -72,7 +80,17 @@ def _corruption(options: argparse.Namespace, workspace: str) -> int:
         f"{found.cases} cases of {', '.join(corruption.KINDS)}; {found.entries} entries read, "
         f"{found.lost} lost because their bytes were hit"
     )
-    return _show(found.violations)
+    stores = store_corruption.storm(
+        options.cases // _CHEAPER,
+        options.seed,
+        os.path.join(workspace, "stores"),
+        progress=None if options.quiet else _show_progress,
+    )
+    print(
+        f"{stores.cases} cases of {', '.join(store_corruption.KINDS)}; {stores.refused} refused to open, "
+        f"{stores.redelivered} messages came again"
+    )
+    return _show(found.violations + stores.violations)
 
 
 def _show_progress(done: int, violations: int) -> None:

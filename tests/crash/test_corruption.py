@@ -5,11 +5,13 @@ The long version is `python -m embeddedpulsar.testing.storms corruption --cases 
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pytest
 
 from embeddedpulsar.storage import segment_reader
+from embeddedpulsar.testing import store_corruption
 from embeddedpulsar.testing.corruption import storm
 
 
@@ -21,10 +23,25 @@ def test_every_kind_of_file_in_every_way(workspace: Path):
     assert found.lost > 100, "the damage is too kind"
 
 
+def test_whole_stores(workspace: Path, caplog: pytest.LogCaptureFixture):
+    """Names, ids, journals and control words, through the public client: nothing unacknowledged is lost."""
+    caplog.set_level(logging.CRITICAL)
+    found = store_corruption.storm(8, 1, str(workspace))
+    assert not found.violations
+    assert found.refused < found.cases // 3
+
+
 @pytest.mark.slow
 def test_two_thousand_of_every_kind(workspace: Path):
     """The release figure."""
     assert not storm(2_000, 100, str(workspace)).violations
+
+
+@pytest.mark.slow
+def test_whole_stores_five_hundred_times(workspace: Path, caplog: pytest.LogCaptureFixture):
+    """The same for everything that is no segment."""
+    caplog.set_level(logging.CRITICAL)
+    assert not store_corruption.storm(500, 100, str(workspace)).violations
 
 
 def test_the_storm_has_teeth(workspace: Path, monkeypatch: pytest.MonkeyPatch):
