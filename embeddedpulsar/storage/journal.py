@@ -20,7 +20,7 @@ from embeddedpulsar.platform import disk, failpoints
 from embeddedpulsar.storage.filenames import journal_path
 from embeddedpulsar.storage.journal_compaction import END_MARK, sweep, write_generation
 from embeddedpulsar.storage.journal_file import JournalFile
-from embeddedpulsar.storage.journal_recovery import choose, replay
+from embeddedpulsar.storage.journal_recovery import choose, note_if_lost, replay
 from embeddedpulsar.storage.replica import Replica
 
 COMPACT_BYTES: Final = 256 << 10
@@ -39,13 +39,15 @@ failpoints.declare("journal:end_stored", "journal:word_cleared", "journal:older_
 class Journal:
     """The journal of one directory, and where this process stands in it.
 
-    Role: one per process and directory. Order of an append: bytes, commit word, replica. A process that
-    dies or is interrupted between any two leaves to others, and to itself, a state to go on from: the
-    word decides, and a replica that was interrupted half way is thrown away. Invariants: bytes below the
-    commit word never change; nobody appends to a generation that started from a snapshot before its files
-    and their names are durable; a number is never used for two committed generations. Durable: after a
-    compaction everything; after `sync` everything committed before; else what the kernel wrote. Who may
-    call: the holder of the directory's lock; `exists` and `sync` anyone.
+    Role: one per process and directory. Order of an append: bytes, commit word, replica. A process that dies
+    or is interrupted between any two leaves to others, and to itself, a state to go on from: the word
+    decides, and a replica that was interrupted half way is thrown away.
+    Invariants: bytes below the commit word never change; nobody appends to a generation that started from a
+    snapshot before its files and their names are durable; a number is never used for two committed
+    generations.
+    Durable: after a compaction everything; after `sync` what was committed before (the owner flushes the
+    names of the files, once); else what the kernel wrote.
+    Who may call: the holder of the directory's lock; `exists` and `sync` anyone.
 
     Args:
         directory: of the topic or subscription.
@@ -186,6 +188,7 @@ class Journal:
         found = choose(self.directory, self._owner_kind, self.damage)
         if found.journal is None:
             self._generation = found.newest
+            note_if_lost(self.directory, *split_journal(self._words[self._word]), self.damage)
             if not self.damage:
                 self._finish_removal()
                 return
@@ -199,13 +202,12 @@ class Journal:
 
     # -- changing ----------------------------------------------------------------------------------
 
-    def create(self, commands: Sequence[Record], time_ms: int, durable: bool = False) -> None:
+    def create(self, commands: Sequence[Record], time_ms: int) -> None:
         """Bring a state that does not exist into being, by its first commands.
 
         Args:
             commands: (type, payload), types from 1.
             time_ms: when they were decided.
-            durable: they survive a power loss when this returns; otherwise nothing is flushed.
         """
         generation = split_journal(self._words[self._word])[0] + 1
         path = journal_path(self.directory, generation)
@@ -220,10 +222,6 @@ class Journal:
                 failpoints.hit("journal:file_created")
             header = pack_journal_header(JournalHeader(generation, seed, 0, self._owner_kind))
             end, crc = _write(fd, 0, seed, commands, time_ms, header)
-            # 3. Flush its bytes and its name.
-            if durable:
-                disk.DISK.fsync(fd, path)
-                disk.DISK.fsync_dir(self.directory)
             if failpoints.ACTIVE:
                 failpoints.hit("journal:created")
         except BaseException:
@@ -233,7 +231,7 @@ class Journal:
         self._fd = fd
         self._must_leave = False
         self._compact_at = self._compact_bytes
-        # 4. The word.
+        # 3. The word.
         self._settled = False
         self._replica.reset(None)
         self._commit(generation, end, crc, lambda: self._replay_all(commands, time_ms))

@@ -80,10 +80,11 @@ class Attachment:
             AlreadyClosed: the consumer was detached, the subscription deleted, or the topic closed.
         """
         try:
-            if self._words[_EPOCH] != self._seen_epoch or self._fork_generation != fork.GENERATION:
-                self._resync()
+            is_void = self._words[_EPOCH] != self._seen_epoch
         except ValueError:
             raise AlreadyClosed(f"the subscription of consumer {self.name!r} is closed") from None
+        if is_void or self._fork_generation != fork.GENERATION:
+            self._resync()
         views = self._reader.read(max_messages, max_bytes)
         if self._reader.has_jumped:
             self._explain_jump()
@@ -225,10 +226,9 @@ class Attachment:
         facts = None
         if ledger_id > self._shared.state.acks.newest_ledger:
             facts = ledgers_of(self._log)
-        consumer_id, epoch = command[:2]
 
         def body(state: SubscriptionState) -> bool:
-            if not state.consumers.is_current(consumer_id, epoch):
+            if not state.exists:
                 return False
             news = [] if facts is None else news_for(state, facts)
             return self._shared.commit([*news, command]) & STALE == 0

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.exceptions import OperationNotSupported
-from embeddedpulsar.subscription.consumer_registry import Consumer, ConsumerRegistry
+from embeddedpulsar.subscription.consumer_registry import ConsumerRegistry
 from embeddedpulsar.subscription.dispatcher_single_active import ExclusiveDispatcher
 
 
@@ -19,9 +19,6 @@ class Dispatcher(Protocol):
 
     def refusal(self, consumers: ConsumerRegistry, newcomer: str) -> str:
         """Why a consumer named ``newcomer`` may not attach now; empty if it may."""
-
-    def may_read(self, consumers: ConsumerRegistry, consumer: Consumer) -> bool:
-        """Whether messages go to that consumer at present."""
 
 
 _DISPATCHERS: dict[ConsumerType, Dispatcher] = {ConsumerType.Exclusive: ExclusiveDispatcher()}

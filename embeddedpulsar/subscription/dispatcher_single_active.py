@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from embeddedpulsar.subscription.consumer_registry import Consumer, ConsumerRegistry
+from embeddedpulsar.subscription.consumer_registry import ConsumerRegistry
 
 
 class ExclusiveDispatcher:
@@ -18,6 +18,3 @@ class ExclusiveDispatcher:
                 f"{newcomer!r} wants; close it, or subscribe as Shared or Failover"
             )
         return ""
-
-    def may_read(self, consumers: ConsumerRegistry, consumer: Consumer) -> bool:
-        return consumers.get(consumer.consumer_id) is not None

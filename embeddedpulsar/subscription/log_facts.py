@@ -8,18 +8,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
+from embeddedpulsar.exceptions import StorageError
 from embeddedpulsar.format.acknowledgement import FORM_RANGE, MAX_ENTRY_ID, AckGroup
 from embeddedpulsar.format.entry import EntryView
 from embeddedpulsar.format.subscription_record import Command, Ledgers, Seek
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
+from embeddedpulsar.storage.segment_snapshot import SegmentInfo
 from embeddedpulsar.subscription.ledger_acks import OPEN
 from embeddedpulsar.subscription.state import SubscriptionState
 
 
 def ledgers_of(log: ManagedLedger) -> Ledgers:
     """All ledgers there are; the last one may still grow."""
-    segments = log.segments()
+    segments = _segments(log)
     newest = segments[-1].ledger_id if segments else 0
     return Ledgers(
         tuple(
@@ -27,6 +29,14 @@ def ledgers_of(log: ManagedLedger) -> Ledgers:
             for segment in segments
         )
     )
+
+
+def _segments(log: ManagedLedger) -> list[SegmentInfo]:
+    """What there is to know; nothing, if the log is too damaged to tell. It reports that itself."""
+    try:
+        return log.segments()
+    except StorageError:
+        return []
 
 
 def news_for(state: SubscriptionState, facts: Ledgers) -> list[Command]:
@@ -52,7 +62,7 @@ def skipped_entries(
     """
     first = views[0]
     gaps = []
-    for segment in log.segments():
+    for segment in _segments(log):
         ledger_id = segment.ledger_id
         if expected[0] <= ledger_id <= first.ledger_id:
             start = expected[1] if ledger_id == expected[0] else 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
@@ -11,18 +12,17 @@ from embeddedpulsar.exceptions import AlreadyClosed, CorruptionError, NotAllowed
 from embeddedpulsar.format import subscription_record as record
 from embeddedpulsar.format.acknowledgement import Ack
 from embeddedpulsar.format.control import KIND_SUBSCRIPTION, UUID_TABLE_OFFSET, SubscriptionWord
-from embeddedpulsar.managed_ledger.options import FLUSH, INTERVAL, PROCESS
+from embeddedpulsar.managed_ledger.options import FLUSH, INTERVAL
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.platform import clock as boot_clock
-from embeddedpulsar.platform import failpoints, fork
-from embeddedpulsar.platform.clock import Clock
+from embeddedpulsar.platform import disk, failpoints, fork
 from embeddedpulsar.platform.file_lock import FileLock
-from embeddedpulsar.platform.peers import Peers
-from embeddedpulsar.platform.scheduler import SchedulerLike, Timer
+from embeddedpulsar.platform.scheduler import Timer
 from embeddedpulsar.storage.filenames import lock_path
-from embeddedpulsar.storage.journal import COMPACT_BYTES, Journal
+from embeddedpulsar.storage.journal import Journal
 from embeddedpulsar.storage.waiter_slots import WaiterSlots
 from embeddedpulsar.subscription.control import SubscriptionControl
+from embeddedpulsar.subscription.options import StateOptions
 from embeddedpulsar.subscription.replica import SubscriptionReplica
 from embeddedpulsar.subscription.snapshot import checkpoint_of
 from embeddedpulsar.subscription.state import MEMBERS, REWOUND, SubscriptionState
@@ -50,80 +50,44 @@ class SharedState:
     """
 
     def __init__(
-        self,
-        directory: str,
-        control: SubscriptionControl,
-        lock: FileLock,
-        *,
-        name: str,
-        peers: Peers,
-        clock: Clock,
-        scheduler: SchedulerLike,
-        durability: str = PROCESS,
-        interval_s: float = 1.0,
-        lock_timeout_s: float = 30.0,
-        compact_bytes: int = COMPACT_BYTES,
-        report: Callable[[StorageError], object],
+        self, directory: str, control: SubscriptionControl, lock: FileLock, options: StateOptions
     ) -> None:
         self.directory: Final = directory
         self.control: Final = control
         self.waiters: Final = WaiterSlots(
-            control.words, control.view, SubscriptionWord.WAITERS, UUID_TABLE_OFFSET, peers
+            control.words, control.view, SubscriptionWord.WAITERS, UUID_TABLE_OFFSET, options.peers
         )
         self.divergences = 0
         """How often this replica disagreed with another and was built anew. Only a bug raises it."""
-        self._name: Final = name
         self._lock: Final = lock
-        self._peers: Final = peers
-        self._clock: Final = clock
-        self._scheduler: Final = scheduler
-        self._durability: Final = durability
-        self._interval_s: Final = interval_s
-        self._timeout_s: Final = lock_timeout_s
-        self._report: Final = report
+        self._options: Final = options
+        self._clock: Final = options.clock
+        self._timeout_s: Final = options.lock_timeout_s
+        self._durability: Final = options.durability
         self._fork_generation: Final = fork.GENERATION
         self._replica: Final = SubscriptionReplica()
         self._to_ring: deque[bytes] = deque()
         self._sync_timer: Timer | None = None
+        self._names_are_durable = False
         self._journal: Final = Journal(
             directory,
             words=control.words,
             word=SubscriptionWord.JOURNAL,
             owner_kind=KIND_SUBSCRIPTION,
             replica=self._replica,
-            compact_bytes=compact_bytes,
+            compact_bytes=options.compact_bytes,
         )
 
     @classmethod
     def open(
-        cls,
-        directory: str,
-        *,
-        name: str,
-        log_end: Callable[[], Position | None],
-        peers: Peers,
-        clock: Clock,
-        scheduler: SchedulerLike,
-        report: Callable[[StorageError], object],
-        durability: str = PROCESS,
-        interval_s: float = 1.0,
-        lock_timeout_s: float = 30.0,
-        compact_bytes: int = COMPACT_BYTES,
+        cls, directory: str, options: StateOptions, log_end: Callable[[], Position | None]
     ) -> SharedState:
         """Map the control words, making or recovering them as needed. The directory must exist.
 
         Args:
             directory: the subscription's.
-            name: the subscription's, to start anew with when nothing else is left; empty if not known.
+            options: surroundings and settings.
             log_end: the last position of the topic; a recovery forgets acknowledgements beyond it.
-            peers: to wake others.
-            clock: stamps commands.
-            scheduler: runs the flushes of level "interval".
-            report: told of what could not be read, outside the lock.
-            durability: "process", "interval" or "flush".
-            interval_s: seconds between flushes at level "interval".
-            lock_timeout_s: how long to wait for the lock.
-            compact_bytes: see `Journal`.
 
         Raises:
             StorageError: the files are of a newer release, or cannot be written.
@@ -132,22 +96,9 @@ class SharedState:
         lock = FileLock(lock_path(directory))
         with contextlib.ExitStack() as stack:
             stack.callback(lock.close)
-            control = _map_control(directory, lock, lock_timeout_s)
+            control = _map_control(directory, lock, options.lock_timeout_s)
             stack.callback(control.close)
-            shared = cls(
-                directory,
-                control,
-                lock,
-                name=name,
-                peers=peers,
-                clock=clock,
-                scheduler=scheduler,
-                durability=durability,
-                interval_s=interval_s,
-                lock_timeout_s=lock_timeout_s,
-                compact_bytes=compact_bytes,
-                report=report,
-            )
+            shared = cls(directory, control, lock, options)
             if not control.is_trusted(boot_clock.boot_id()):
                 shared._recover(log_end() or BEFORE_FIRST)
             stack.pop_all()
@@ -199,7 +150,7 @@ class SharedState:
         finally:
             self._act()
         if self._durability == FLUSH:
-            self._journal.sync()
+            self.sync()
         return result
 
     def _check_usable(self) -> None:
@@ -234,10 +185,9 @@ class SharedState:
     def create(self, command: record.Create) -> None:
         """Bring the subscription into being. Inside `transact`, on a state that does not exist."""
         self._announce()
-        self._journal.create(
-            [record.encode(command)], self._clock.wall_ms(), durable=self._durability != PROCESS
-        )
+        self._journal.create([record.encode(command)], self._clock.wall_ms())
         self._publish(self._replica.take_effects())
+        self._note_dirty()
 
     def remove(self) -> None:
         """End the subscription; its files go. Inside `transact`."""
@@ -291,17 +241,17 @@ class SharedState:
 
     def _start_anew(self) -> None:
         """Nothing leads to the state any more: begin at the earliest position, so that nothing is lost."""
-        if not self._name:
+        if not self._options.name:
             return  # whoever opens it by its name will
         self._journal.damage.append(
             CorruptionError(
                 path=self.directory,
-                reason=f"the acknowledgements of subscription {self._name!r} are lost",
+                reason=f"the acknowledgements of subscription {self._options.name!r} are lost",
                 remedy="everything that is stored is delivered again",
             )
         )
         epoch = self.control.words[SubscriptionWord.EPOCH] + 1
-        self.create(record.Create(self._name, epoch, *BEFORE_FIRST))
+        self.create(record.Create(self._options.name, epoch, *BEFORE_FIRST))
 
     def _publish(self, effects: int) -> None:
         state = self._replica.state
@@ -320,25 +270,39 @@ class SharedState:
                 failpoints.hit("subscription:unlocked")
             with contextlib.suppress(IndexError):
                 while True:
-                    self._peers.ring(self._to_ring.popleft())
+                    self._options.peers.ring(self._to_ring.popleft())
         while self._journal.damage:
-            self._report(self._journal.damage.pop(0))
+            self._options.report(self._journal.damage.pop(0))
 
     def _note_dirty(self) -> None:
         if self._durability == INTERVAL and self._sync_timer is None:
-            self._sync_timer = self._scheduler.call_later(self._interval_s, self._sync_in_time)
+            self._sync_timer = self._options.scheduler.call_later(
+                self._options.interval_s, self._sync_in_time
+            )
 
     def _sync_in_time(self) -> None:
         self._sync_timer = None  # first: what is committed from here on asks again
-        self._journal.sync()
+        self.sync()
 
     def sync(self) -> None:
-        """Make everything committed so far survive a power loss.
+        """Make everything committed so far survive a power loss; once per process, also the files' names.
 
         Raises:
-            OSError: the flush failed; what the disk has is unknown, and nothing was lost in memory.
+            StorageError: the flush failed. What the disk has is unknown; the next change writes all anew.
         """
-        self._journal.sync()
+        try:
+            self._journal.sync()
+            if not self._names_are_durable:
+                subscriptions = os.path.dirname(self.directory)
+                for path in (self.directory, subscriptions, os.path.dirname(subscriptions)):
+                    disk.DISK.fsync_dir(path)
+                self._names_are_durable = True
+        except OSError as e:
+            raise StorageError(
+                path=self.directory,
+                reason=f"a flush failed ({e}); whether the last changes survive a power loss is unknown",
+                remedy="check the disk; the next change is written to new files",
+            ) from e
 
     def close(self) -> None:
         """Flush what level "interval" still owes, and give files and map back. Idempotent."""
@@ -348,7 +312,7 @@ class SharedState:
         try:
             if timer is not None:
                 timer.cancel()
-                self._journal.sync()
+                self.sync()
         finally:
             self._journal.close()
             self.control.close()

@@ -17,9 +17,8 @@ from embeddedpulsar.exceptions import (
 from embeddedpulsar.format import subscription_record as record
 from embeddedpulsar.format.control import SubscriptionWord
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
-from embeddedpulsar.managed_ledger.options import PROCESS
 from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.platform import disk
+from embeddedpulsar.platform import disk, threads
 from embeddedpulsar.platform.clock import Clock
 from embeddedpulsar.platform.mailbox import Mailbox
 from embeddedpulsar.platform.peers import Peers
@@ -37,6 +36,7 @@ from embeddedpulsar.subscription.membership import (
     departures_of_dead,
     names_of,
 )
+from embeddedpulsar.subscription.options import StateOptions
 from embeddedpulsar.subscription.shared_state import SharedState
 from embeddedpulsar.subscription.state import SubscriptionState
 from embeddedpulsar.subscription.statistics import SubscriptionStatistics, statistics_of
@@ -56,29 +56,18 @@ class Subscription:
     def __init__(
         self,
         directory: str,
-        name: str,
-        *,
-        managed_ledger: ManagedLedger,
+        log: ManagedLedger,
         mailbox: Mailbox,
-        peers: Peers,
-        clock: Clock,
         settings: BrokerSettings,
-        scheduler: SchedulerLike,
-        durability: str,
-        compact_bytes: int,
-        damage: DamageReporter | None,
+        options: StateOptions,
     ) -> None:
         self.directory: Final = directory
-        self.name = name
-        self._log: Final = managed_ledger
+        self.name = options.name
+        self._log: Final = log
         self._mailbox: Final = mailbox
-        self._peers: Final = peers
-        self._clock: Final = clock
         self._settings: Final = settings
-        self._scheduler: Final = scheduler
-        self._durability: Final = durability
-        self._compact_bytes: Final = compact_bytes
-        self._damage: Final = damage
+        self._options: Final = options
+        self._opening: Final = threads.RLock()  # guards the change of _shared from None
         self._shared: SharedState | None = None
         self._attached: set[int] = set()  # consumers attached through this object, and some that have left
         self._own_scheduler: SchedulerLike | None = None
@@ -119,21 +108,21 @@ class Subscription:
             StorageError: the files are of a newer release, or cannot be written.
             LockTimeout: another process stayed in the subscription's lock.
         """
-        subscription = cls(
-            directory,
-            name,
-            managed_ledger=managed_ledger,
-            mailbox=mailbox,
+        ledger_options = managed_ledger.options
+        options = StateOptions(
+            name=name,
             peers=peers,
             clock=clock,
-            settings=settings,
             scheduler=scheduler or Scheduler(clock),
-            durability=durability or managed_ledger.options.durability,
+            durability=durability or ledger_options.durability,
+            interval_s=ledger_options.interval_ms / 1000,
+            lock_timeout_s=ledger_options.lock_timeout_s,
             compact_bytes=compact_bytes,
-            damage=damage,
+            report=damage or _log_damage,
         )
+        subscription = cls(directory, managed_ledger, mailbox, settings, options)
         if scheduler is None:
-            subscription._own_scheduler = subscription._scheduler
+            subscription._own_scheduler = options.scheduler
         try:
             subscription.exists()
         except BaseException:
@@ -142,20 +131,22 @@ class Subscription:
         return subscription
 
     def _open_state(self) -> SharedState:
-        shared = self._shared = SharedState.open(
-            self.directory,
-            name=self.name,
-            log_end=self._log.last_position,
-            peers=self._peers,
-            clock=self._clock,
-            scheduler=self._scheduler,
-            report=self._damage or _log_damage,
-            durability=self._durability,
-            interval_s=self._log.options.interval_ms / 1000,
-            lock_timeout_s=self._log.options.lock_timeout_s,
-            compact_bytes=self._compact_bytes,
-        )
-        stored = shared.transact(_name_of)
+        try:
+            self._opening.acquire()
+            if self._shared is None:
+                shared = SharedState.open(self.directory, self._options, self._log.last_position)
+                try:
+                    self._check_name(shared.transact(_name_of))
+                except BaseException:
+                    shared.close()
+                    raise
+                self._shared = shared
+            return self._shared
+        finally:
+            self._opening.release()
+
+    def _check_name(self, stored: str) -> None:
+        """Two names may fall on one directory."""
         if stored and self.name not in ("", stored):
             raise CorruptionError(
                 path=self.directory,
@@ -163,7 +154,6 @@ class Subscription:
                 remedy="use another name for the new subscription",
             )
         self.name = self.name or stored
-        return shared
 
     # -- existence ---------------------------------------------------------------------------------
 
@@ -193,18 +183,13 @@ class Subscription:
             shared.create(record.Create(self.name, epoch, *initial))
             return True
 
-        made = shared.transact(body)
-        if made and self._durability != PROCESS:
-            disk.DISK.fsync_dir(os.path.dirname(self.directory))
-        return made
+        return shared.transact(body)
 
     def _make_directory(self) -> SharedState:
         above = os.path.dirname(self.directory)
         for path in (above, self.directory):
             with contextlib.suppress(FileExistsError):
                 disk.DISK.mkdir(path)
-        if self._durability != PROCESS:
-            disk.DISK.fsync_dir(os.path.dirname(above))
         return self._open_state()
 
     def delete(self, force: bool = False) -> None:
@@ -299,7 +284,7 @@ class Subscription:
             check_admission(consumers, consumer_name, consumer_type, dispatcher, most)
             consumer_id = state.epoch + 1  # no earlier consumer has it, not even one of a deleted namesake
             join = record.Attach(
-                consumer_id, consumer_name, consumer_type, priority, uuid, self._clock.wall_ms()
+                consumer_id, consumer_name, consumer_type, priority, uuid, self._options.clock.wall_ms()
             )
             shared.commit([join, *news_for(state, facts)])
             self._attached = {one.consumer_id for one in consumers.all()} & self._attached | {consumer_id}
@@ -312,7 +297,7 @@ class Subscription:
 
     def _detach_dead(self, shared: SharedState, state: SubscriptionState) -> None:
         """Journal the departure of consumers whose process is gone. Inside a transaction."""
-        dead = departures_of_dead(state.consumers, self._peers.is_alive)
+        dead = departures_of_dead(state.consumers, self._options.peers.is_alive)
         if dead:
             shared.commit(dead)
 

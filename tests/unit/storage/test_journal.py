@@ -280,7 +280,7 @@ def test_create_sweeps_what_a_dead_creator_left(tmp_path: Path) -> None:
         journal.create([(1, b"never")], 0)
     failpoints.clear()
     assert not journal.exists
-    journal.create([(1, b"born")], 0, durable=True)
+    journal.create([(1, b"born")], 0)
     other, theirs = open_journal(tmp_path, words)
     other.catch_up()
     assert theirs.payloads == [b"born"]

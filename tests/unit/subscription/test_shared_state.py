@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from embeddedpulsar.exceptions import NotAllowedError, StorageFullError
+from embeddedpulsar.exceptions import NotAllowedError, StorageError, StorageFullError
 from embeddedpulsar.format import subscription_record as record
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.platform import clock, disk, failpoints
 from embeddedpulsar.platform.clock import ManualClock
+from embeddedpulsar.platform.fake_disk import FakeDisk
 from embeddedpulsar.platform.faulty_disk import FaultyDisk
 from embeddedpulsar.platform.scheduler import ManualScheduler
 from embeddedpulsar.subscription import shared_state
@@ -144,6 +145,35 @@ def test_level_flush_flushes_before_it_returns(site: SubscriptionSite):
         consumer.acknowledge(sent[1:2])
         consumer.backlog()
     assert [call for call, _ in counting.log].count("fdatasync") == 2
+
+
+def test_level_flush_covers_what_a_process_of_another_level_made(tmp_path: Path):
+    """The names of the files too, or an acknowledgement would be safe in a journal nobody can find."""
+    (tmp_path / "topic").mkdir()
+    fake = FakeDisk(tmp_path)
+    with disk.use(fake), SubscriptionSite(tmp_path) as site:
+        sent = site.publish(3)
+        site.subscription().close()
+        journal = os.path.join(site.directory_of(), "journal.1")
+        assert not fake.is_durable(journal)
+        site.subscription(durability="flush").attach("c").acknowledge(sent)
+        assert fake.is_durable(journal)
+
+
+def test_a_failed_flush_is_reported_and_left_behind(site: SubscriptionSite):
+    """The acknowledgement is not called durable; the next one goes to new files, flushed themselves."""
+    sent = site.publish(3)
+    subscription = site.subscription(durability="flush")
+    consumer = subscription.attach("c")
+    faulty = FaultyDisk()
+    faulty.fail("fdatasync")
+    with disk.use(faulty):
+        with pytest.raises(StorageError, match="a flush failed"):
+            consumer.acknowledge(sent[:1])
+        assert consumer.acknowledge(sent[1:])
+        assert [call for call, _ in faulty.log].count("fsync_dir") == 1
+    assert "journal.2" in os.listdir(site.directory_of())
+    assert consumer.backlog() == 0
 
 
 def test_level_process_flushes_nothing(site: SubscriptionSite):

@@ -273,16 +273,15 @@ def test_a_late_acknowledgement_after_a_seek_changes_nothing(
 
 
 def test_a_late_acknowledgement_after_a_takeover_changes_nothing(
-    site: SubscriptionSite, other: SubscriptionSite
+    site: SubscriptionSite, monkeypatch: pytest.MonkeyPatch
 ):
     """A consumer that lost the subscription acknowledges into the void; reading tells it so."""
     sent = site.publish(3)
     consumer = site.subscription().attach("c")
     read_all(consumer)
-    other.mailbox.close()
     taker = SubscriptionSite(site.root, clock=ManualClock())
     subscription = taker.subscription()
-    subscription._peers.is_alive = lambda uuid: uuid != site.mailbox.uuid  # type: ignore[method-assign]
+    monkeypatch.setattr(taker.peers, "is_alive", lambda uuid: uuid != site.mailbox.uuid)
     successor = subscription.attach("c2")
     assert not consumer.acknowledge(sent)
     assert not consumer.is_current()

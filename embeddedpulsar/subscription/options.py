@@ -1,0 +1,37 @@
+"""What a subscription's shared state is given by whoever opens it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from embeddedpulsar.exceptions import StorageError
+from embeddedpulsar.platform.clock import Clock
+from embeddedpulsar.platform.peers import Peers
+from embeddedpulsar.platform.scheduler import SchedulerLike
+
+
+class StateOptions(NamedTuple):
+    """Surroundings and settings of one `SharedState`.
+
+    Attributes:
+        name: the subscription's, to start anew with when nothing else is left; empty if not known.
+        peers: to wake others.
+        clock: stamps commands.
+        scheduler: runs the flushes of level "interval".
+        durability: "process", "interval" or "flush".
+        interval_s: seconds between flushes at level "interval".
+        lock_timeout_s: how long to wait for the lock.
+        compact_bytes: see `storage.journal.COMPACT_BYTES`.
+        report: told of what could not be read, outside the lock.
+    """
+
+    name: str
+    peers: Peers
+    clock: Clock
+    scheduler: SchedulerLike
+    durability: str
+    interval_s: float
+    lock_timeout_s: float
+    compact_bytes: int
+    report: Callable[[StorageError], object]
