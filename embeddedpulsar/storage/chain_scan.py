@@ -8,28 +8,37 @@ frames found are where they were written (frame_runs.py).
 from __future__ import annotations
 
 import os
+import struct
 from typing import Final, NamedTuple
 from zlib import crc32
 
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.entry_view import METADATA
 from embeddedpulsar.format.frame import (
+    HEADER,
     HEADER_SIZE,
+    MAGIC,
+    METADATA_SIZE,
     MIN_FRAME_SIZE,
+    TRAILER,
     TRAILER_SIZE,
     FrameHeader,
     next_frame,
     read_header,
     verify_trailer,
 )
-from embeddedpulsar.format.index_slot import SLOT, SLOT_SIZE, SLOTS_OFFSET, pack_slot
+from embeddedpulsar.format.index_slot import MAX_COUNT, SLOT, SLOT_SIZE, SLOTS_OFFSET, pack_slot
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.platform import disk
+from embeddedpulsar.storage import log_window
 from embeddedpulsar.storage.filenames import index_path, parse_ledger
 from embeddedpulsar.storage.frame_runs import Run, best_runs
+from embeddedpulsar.storage.log_window import LogWindow
 
-_WINDOW: Final = 1 << 20
 _ANY_ENTRY: Final = 1 << 62
+_U32: Final = 0xFFFFFFFF
+_KEY_HASH: Final = struct.Struct("<I")
+_KEY_HASH_AT: Final = HEADER_SIZE + 12
 
 
 class Hole(NamedTuple):
@@ -56,56 +65,6 @@ class ChainScan(NamedTuple):
     stop_reason: str
     bad_trailers: list[tuple[int, int]]
     """(offset of the trailer, length of the frame) where a frame verifies and its end mark does not."""
-
-
-class LogWindow:
-    """Bounded positional reads of a log file; nothing of it is mapped, so no bad sector or hole can kill.
-
-    Attributes:
-        size: bytes in the file when it was opened.
-    """
-
-    __slots__ = ("_base", "_data", "_fd", "path", "size")
-
-    def __init__(self, path: str) -> None:
-        self.path: Final = path
-        self._fd = disk.DISK.open_file(path, os.O_RDONLY)
-        self.size: Final = os.fstat(self._fd).st_size
-        self._base = 0
-        self._data = memoryview(b"")
-
-    def at(self, pos: int, size: int) -> tuple[memoryview, int]:
-        """A buffer that holds bytes [pos, pos+size), as far as the file does, and the offset of pos in it."""
-        start = pos - self._base
-        if start < 0 or start + size > len(self._data):
-            want = min(max(size, _WINDOW), self.size - pos)
-            parts = []
-            base = pos
-            while want > 0:
-                part = disk.DISK.pread(self._fd, want, pos)
-                if not part:
-                    break
-                parts.append(part)
-                pos += len(part)
-                want -= len(part)
-            self._data = memoryview(b"".join(parts))
-            self._base = base
-            start = 0
-        return self._data, start
-
-    def next_data(self, pos: int) -> int:
-        """The first offset at or behind `pos` that may hold something other than zeros; -1 for none."""
-        try:
-            return os.lseek(self._fd, pos, os.SEEK_DATA) if pos < self.size else -1
-        except OSError:
-            return -1  # ENXIO: a hole up to the end
-        except AttributeError:
-            return pos  # no such call here: read the zeros
-
-    def close(self) -> None:
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
 
 
 class Scanner:
@@ -154,6 +113,10 @@ class Scanner:
     def take_chain(self) -> str:
         """Accept frames while they chain; the reason why the next one does not."""
         while self.pos < self.end:
+            self._take_window()
+            if self.pos >= self.end:
+                break
+            # Longer than the window, or something is wrong with it: looked at more closely.
             try:
                 header, key_hash = self._read(self.pos)
             except CorruptionError as e:
@@ -167,16 +130,61 @@ class Scanner:
             self._accept(self.pos, header, key_hash)
         return ""
 
+    def _take_window(self) -> None:
+        """Accept the frames of one window in which everything is as it should be. About 3 us each: hot."""
+        buf, at = self.log.at(self.pos, min(log_window.WINDOW, self.end - self.pos))
+        limit = min(len(buf), at + self.end - self.pos)
+        shift, base_ms = self.pos - at, self.base_ms
+        crc, entry_id, publish_ms = self.crc, self.entry_id + 1, self.publish_ms
+        messages, slots, first = self.messages, self.slots, self.entry_id
+        unpack, trailer, key_hash, pack = (
+            HEADER.unpack_from,
+            TRAILER.unpack_from,
+            _KEY_HASH.unpack_from,
+            SLOT.pack,
+        )
+        while at + MIN_FRAME_SIZE <= limit:
+            length, own, prev, body_crc, magic, _, _, flags, found, ms, count, metadata, _ = unpack(buf, at)
+            end = at + length
+            if (
+                prev != crc
+                or found != entry_id
+                or ms < publish_ms
+                or magic != MAGIC
+                or length & 7
+                or not MIN_FRAME_SIZE <= length <= limit - at
+                or not METADATA_SIZE <= metadata <= length - HEADER_SIZE - TRAILER_SIZE
+                or crc32(buf[at + 8 : at + HEADER_SIZE], length) != own
+                or crc32(buf[at + HEADER_SIZE : end - TRAILER_SIZE]) != body_crc
+                or trailer(buf, end - TRAILER_SIZE) != (0, length)
+            ):
+                break
+            messages += count
+            slots += pack(
+                at + shift >> 3,
+                min(ms - base_ms, _U32),
+                messages & _U32,
+                key_hash(buf, at + _KEY_HASH_AT)[0],
+                flags >> 16,
+                min(count, MAX_COUNT),
+                own,
+            )
+            at, crc, publish_ms = end, own, ms
+            entry_id += 1
+        self.pos, self.crc, self.entry_id = at + shift, crc, entry_id - 1
+        self.publish_ms, self.messages = publish_ms, messages
+        self.frames += self.entry_id - first
+
     def _read(self, pos: int) -> tuple[FrameHeader, int]:
         """Header and key hash of the frame at `pos`, its checksums verified."""
         buf, at = self._frame_at(pos)
         header = read_header(buf, at, min(at + self.end - pos, len(buf)))
-        body = buf[at + HEADER_SIZE : at + header.length - TRAILER_SIZE]
+        body = memoryview(buf)[at + HEADER_SIZE : at + header.length - TRAILER_SIZE]
         if crc32(body) != header.body_crc:
             raise CorruptionError(reason=f"body checksum mismatch in entry {header.entry_id}", offset=pos)
         return header, METADATA.unpack_from(buf, at + HEADER_SIZE)[2]
 
-    def _frame_at(self, pos: int) -> tuple[memoryview, int]:
+    def _frame_at(self, pos: int) -> tuple[bytes, int]:
         """A buffer that holds the frame at `pos`, if one is there, and the offset of the frame in it."""
         buf, at = self.log.at(pos, MIN_FRAME_SIZE)
         length = int.from_bytes(buf[at : at + 4], "little")
@@ -189,8 +197,8 @@ class Scanner:
         self.messages += header.message_count
         self.slots += pack_slot(
             pos,
-            min(header.publish_time - self.base_ms, 0xFFFFFFFF),
-            self.messages & 0xFFFFFFFF,
+            min(header.publish_time - self.base_ms, _U32),
+            self.messages & _U32,
             key_hash,
             header.flags,
             header.message_count,
@@ -260,8 +268,8 @@ class Scanner:
     def record_hole(self, offset: int, end_offset: int, last_entry_id: int, reason: str) -> None:
         """Note the lost entries, with empty slots that keep the index sorted."""
         first = self.entry_id + 1
-        delta = min(self.publish_ms - self.base_ms, 0xFFFFFFFF)
-        empty = pack_slot(offset, delta, self.messages & 0xFFFFFFFF, 0, 0, 0, 0)
+        delta = min(self.publish_ms - self.base_ms, _U32)
+        empty = pack_slot(offset, delta, self.messages & _U32, 0, 0, 0, 0)
         self.slots += empty * (last_entry_id - self.entry_id)
         self.entry_id = last_entry_id
         self.holes.append(Hole(offset, end_offset, first, last_entry_id, reason))
@@ -273,7 +281,7 @@ class Scanner:
             if data < 0:
                 return -1
             pos = max(pos, data & ~7)
-            buf, at = self.log.at(pos, min(_WINDOW, self.end - pos))
+            buf, at = self.log.at(pos, min(log_window.WINDOW, self.end - pos))
             found = next_frame(buf, at, min(len(buf), at + self.end - pos), at + self.end - pos)
             if found >= 0:
                 return pos + found - at

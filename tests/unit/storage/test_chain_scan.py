@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar.format.index_slot import SLOT_SIZE
-from embeddedpulsar.storage import chain_scan
-from embeddedpulsar.storage.chain_scan import ChainScan, LogWindow, scan_log
+from embeddedpulsar.storage import log_window
+from embeddedpulsar.storage.chain_scan import ChainScan, scan_log
 from embeddedpulsar.storage.filenames import index_path, log_path
+from embeddedpulsar.storage.log_window import LogWindow
 from tests.log_builder import FIRST_FRAME_OFFSET, Ledger, LogBuilder, ghost
 
 
@@ -43,7 +44,7 @@ def test_small_windows_see_the_same(log: LogBuilder, monkeypatch: pytest.MonkeyP
     for size in (5000, 10, 300, 9000, 10, 10, 2000):
         log.append(ledger, os.urandom(size))
     log.write(ledger)
-    monkeypatch.setattr(chain_scan, "_WINDOW", window)
+    monkeypatch.setattr(log_window, "WINDOW", window)
     assert scan(log, ledger).end_offset == ledger.end
     for which in range(1, len(ledger.offsets) - 1):
         for at in (0, 20, 70):
