@@ -14,6 +14,7 @@ to the same state.
 
 from __future__ import annotations
 
+import contextlib
 from typing import NamedTuple
 
 from embeddedpulsar.exceptions import (
@@ -70,6 +71,21 @@ def choose(directory: str, owner_kind: int, damage: list[StorageError]) -> Choic
             unreadable.extend(journal.damage)
     damage.extend(unreadable)
     return Choice(None, newest)
+
+
+def note_if_lost(directory: str, generation: int, end: int, damage: list[StorageError]) -> None:
+    """Note that commands were committed to a journal from which none can be read: damage, not absence.
+
+    Where there was nothing, there is no commit word (`end` is 0); where it was removed, no file, or one that
+    says so.
+    """
+    if not end or damage:
+        return
+    with contextlib.suppress(FileNotFoundError):
+        journal = JournalFile(directory, generation)
+        if not journal.cut_at_break()[2]:
+            reason = f"none of the commands in its {end} bytes can be read"
+            damage.append(CorruptionError(path=journal.path, reason=reason))
 
 
 def _is_whole(journal: JournalFile) -> bool:
