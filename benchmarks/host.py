@@ -30,6 +30,7 @@ def describe(place: Path) -> dict[str, Any]:
         "system": f"{platform.system()} {platform.release()}",
         "processor": _processor(),
         "cores": os.cpu_count(),
+        "load": [round(load, 1) for load in os.getloadavg()],
         "python": sys.version.split()[0],
         "filesystem": _filesystem(place),
         "versions": {name: version for name in PACKAGES if (version := _version(name))},

@@ -70,6 +70,7 @@ def main(arguments: list[str] | None = None) -> int:
     if asked.smoke:
         settings = Settings(1.0, True, 2, asked.size)
     place = Path(asked.dir or tempfile.gettempdir())
+    machine = host.describe(place)  # before the run: the load is what others do
     results, missed = [], 0
     for name in asked.workloads or WORKLOADS:
         workload = importlib.import_module(f"benchmarks.workloads.{name}")
@@ -83,7 +84,7 @@ def main(arguments: list[str] | None = None) -> int:
     if asked.json or asked.save:
         facts: dict[str, Any] = {
             "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            "host": host.describe(place),
+            "host": machine,
             "settings": {"seconds": settings.seconds, "rounds": settings.rounds, "smoke": settings.smoke},
             "tables": results,
         }
