@@ -331,9 +331,9 @@ class Journal:
     def _compact_if_possible(self, time_ms: int) -> None:
         try:
             self.compact(time_ms)
-        except OSError:
-            # The disk is full, or worse. The commands are committed all the same; try again when there
-            # are more.
+        except (OSError, ValueError):
+            # The disk is full, or the state too large for a document. The commands are committed all the
+            # same; try again when there are more.
             self._compact_at = self._end + self._compact_bytes
 
     def _start_generation(self, generation: int, time_ms: int) -> None:

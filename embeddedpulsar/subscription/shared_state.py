@@ -179,7 +179,8 @@ class SharedState:
         self._publish(effects)
         self._note_dirty()
         if before // CHECKPOINT_EVERY != replica.state.commands // CHECKPOINT_EVERY:
-            self.commit([checkpoint_of(replica.state)])
+            with contextlib.suppress(ValueError):  # a state too large for a snapshot has no checkpoints
+                self.commit([checkpoint_of(replica.state)])
         return effects
 
     def create(self, command: record.Create) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from embeddedpulsar.enums import ConsumerType
@@ -275,6 +275,8 @@ class Subscription:
         dispatcher = dispatcher_for(consumer_type)
         facts = ledgers_of(self._log)
 
+        joining: set[int] = set()
+
         def body(state: SubscriptionState) -> Attachment:
             if not state.exists:
                 raise SubscriptionNotFound(f"there is no subscription {self.name!r}; it was deleted")
@@ -282,18 +284,23 @@ class Subscription:
             consumers = state.consumers
             most = self._settings.maxConsumersPerSubscription
             check_admission(consumers, consumer_name, consumer_type, dispatcher, most)
-            consumer_id = state.epoch + 1  # no earlier consumer has it, not even one of a deleted namesake
+            # No earlier consumer has this id, not even one of a deleted subscription of the same name.
             join = record.Attach(
-                consumer_id, consumer_name, consumer_type, priority, uuid, self._options.clock.wall_ms()
+                state.epoch + 1, consumer_name, consumer_type, priority, uuid, self._options.clock.wall_ms()
             )
+            joining.add(join.consumer_id)
             shared.commit([join, *news_for(state, facts)])
-            self._attached = {one.consumer_id for one in consumers.all()} & self._attached | {consumer_id}
-            consumer = consumers.get(consumer_id)
-            if consumer is None:
-                raise SubscriptionNotFound(f"there is no subscription {self.name!r}; it was deleted")
-            return Attachment(self._log, shared, self._mailbox.uuid, consumer, state)
+            self._attached &= {one.consumer_id for one in consumers.all()}
+            self._attached |= joining
+            return Attachment(self._log, shared, self._mailbox.uuid, Consumer(*join, state.epoch), state)
 
-        return shared.transact(body)
+        try:
+            return shared.transact(body)
+        except BaseException:
+            # Whoever asked will never learn of his consumer (Ctrl-C): nobody else could let it go.
+            if joining:
+                self._detach_all(shared, joining)
+            raise
 
     def _detach_dead(self, shared: SharedState, state: SubscriptionState) -> None:
         """Journal the departure of consumers whose process is gone. Inside a transaction."""
@@ -301,14 +308,13 @@ class Subscription:
         if dead:
             shared.commit(dead)
 
-    def _detach_all(self, shared: SharedState) -> None:
+    def _detach_all(self, shared: SharedState, ids: Collection[int]) -> None:
         def body(state: SubscriptionState) -> None:
-            leaving = departures_of(state.consumers, self._attached)
+            leaving = departures_of(state.consumers, ids)
             if leaving:
                 shared.commit(leaving)
 
         shared.transact(body)
-        self._attached.clear()
 
     def detach_dead(self) -> None:
         """Detach the consumers of processes that died. Whoever learns of a death may call it."""
@@ -316,7 +322,8 @@ class Subscription:
         shared.transact(lambda state: self._detach_dead(shared, state))
 
     def consumers(self) -> list[Consumer]:
-        """The attached consumers, the longest attached first."""
+        """The attached consumers whose process lives, the longest attached first."""
+        self.detach_dead()
         return self._existing().transact(lambda state: state.consumers.all())
 
     # -- position ----------------------------------------------------------------------------------
@@ -341,6 +348,7 @@ class Subscription:
 
     def statistics(self) -> SubscriptionStatistics:
         """A snapshot of the subscription."""
+        self.detach_dead()
         shared = self._existing()
         statistics = shared.transact(lambda state: statistics_of(state, shared.divergences))
         return statistics._replace(backlog=self.backlog())
@@ -361,7 +369,7 @@ class Subscription:
             if shared is not None:
                 with contextlib.closing(shared):
                     if self._attached and not shared.is_foreign:
-                        self._detach_all(shared)
+                        self._detach_all(shared, self._attached)
         finally:
             if self._own_scheduler is not None:
                 self._own_scheduler.close()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import queue
 import shutil
 import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -312,3 +314,48 @@ def test_the_damage_of_others_is_reported_outside_the_lock(site: SubscriptionSit
     assert len(site.damage) == 1
     seen.append(subscription.mark_delete)
     assert subscription.create(BEFORE_FIRST) is False
+
+
+@pytest.mark.parametrize("point", ["journal:word_stored", "subscription:published", "subscription:announced"])
+def test_an_interrupted_attach_leaves_no_consumer_behind(site: SubscriptionSite, point: str):
+    """Ctrl-C while attaching: nobody would ever detach a consumer that was never handed out."""
+    subscription = site.subscription()
+    failpoints.set(point, "raise:KeyboardInterrupt")
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            subscription.attach("interrupted")
+    finally:
+        failpoints.clear()
+    assert subscription.consumers() == []
+    subscription.attach("next").detach()
+
+
+def test_threads_share_a_consumer(site: SubscriptionSite):
+    """Four threads acknowledge while one reads: every message once, nothing lost or left."""
+    consumer = site.subscription().attach("c")
+    waiting: queue.SimpleQueue[list[Position]] = queue.SimpleQueue()
+    failures: list[BaseException] = []
+
+    def acknowledge() -> None:
+        try:
+            while group := waiting.get():
+                assert consumer.acknowledge(group)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=acknowledge) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    sent, got = [], []
+    for _ in range(60):
+        sent += site.publish(7)
+        while views := consumer.read(4, 1 << 20):
+            got += positions(views)
+            waiting.put(positions(views))
+    for _ in threads:
+        waiting.put([])
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert got == sent
+    assert consumer.backlog() == 0
