@@ -30,7 +30,7 @@ def render(facts: dict[str, Any]) -> str:
     out = [
         f"{facts['date'][:10]}: {host['processor']}, {host['cores']} cores, {host['system']}, "
         f"{host['filesystem']}, Python {host['python']}; {settings['rounds']} rounds, "
-        f"{settings['seconds']:g} s to a table; load of the machine before the run {host['load'][0]}. {versions}.",
+        f"{settings['seconds']:g} s to a table; load before the run {host['load'][0]}. {versions}.",
         "",
     ]
     for table in facts["tables"]:
