@@ -13,7 +13,9 @@ from embeddedpulsar.platform import threads
 if TYPE_CHECKING:
     from embeddedpulsar.format.entry import EntryView
 
-_FETCH_BYTES: Final = 8 << 20
+# What a processor cache holds: eight times as much made reading payloads of 1 MiB three times as slow
+# (benchmarks/workloads/publish_1MiB.py).
+_FETCH_BYTES: Final = 1 << 20
 
 Fetch = Callable[[int, int], "list[EntryView]"]
 
@@ -26,7 +28,7 @@ class ReceiverQueue:
     cheap, so there is nothing to hide.
 
     Invariants: at most ``capacity`` messages are fetched ahead, plus the rest of the last batch, because
-    entries are fetched whole; and no more than 8 MiB of payload, plus the last entry.
+    entries are fetched whole; and no more than 1 MiB of payload, plus the last entry.
 
     Attributes:
         messages: what was fetched and not taken.
