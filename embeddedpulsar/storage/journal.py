@@ -15,20 +15,19 @@ from typing import Final, TypeVar
 from embeddedpulsar.exceptions import CorruptionError, StorageError
 from embeddedpulsar.format.control import journal_word, split_journal
 from embeddedpulsar.format.journal_base import END, JournalBase
-from embeddedpulsar.format.journal_record import JournalHeader, pack_journal_header, pack_record, records
+from embeddedpulsar.format.journal_record import JournalHeader, pack_journal_header, records
 from embeddedpulsar.platform import disk, failpoints
 from embeddedpulsar.storage.filenames import journal_path
-from embeddedpulsar.storage.journal_compaction import END_MARK, sweep, write_generation
+from embeddedpulsar.storage.journal_compaction import Record, sweep, write_generation, write_records
 from embeddedpulsar.storage.journal_file import JournalFile
 from embeddedpulsar.storage.journal_recovery import choose, note_if_lost, replay
 from embeddedpulsar.storage.replica import Replica
 
-COMPACT_BYTES: Final = 256 << 10
-"""A generation this long, or as long as its snapshot if that is more, is followed by a new one.
+COMPACT_BYTES: Final = 1 << 20
+"""A generation this long, or as long as its snapshot if that is more, is followed by a new one."""
+COMPACT_COMMANDS: Final = 3000
+"""The same by number of commands: whoever opens the state replays them, some 10 us each."""
 
-Whoever opens the state replays no more than that: some 3,600 small commands, 30 ms."""
-
-Record = tuple[int, bytes]
 T = TypeVar("T")
 
 failpoints.declare("journal:file_created", "journal:created", "journal:body_done", "journal:word_stored")
@@ -77,6 +76,7 @@ class Journal:
         self._replica = replica
         self._compact_bytes = compact_bytes
         self._compact_at = compact_bytes
+        self._commands = 0  # in this generation
         self._fd = -1
         self._generation = 0
         self._seen = 0  # the commit word up to which the replica has followed
@@ -128,6 +128,7 @@ class Journal:
                     return
                 self._replica.replay(record.type, record.payload, record.time_ms)
                 crc = record.crc
+                self._commands += 1
         except CorruptionError:
             self._load(self._generation, end)  # reads with more patience, and says what is lost
             return
@@ -157,7 +158,7 @@ class Journal:
         self._must_leave = bool(self.damage)
 
     def _adopt(self, journal: JournalFile, generation: int, end: int) -> None:
-        crc, removed = replay(journal, self._replica, self.damage)
+        crc, removed, self._commands = replay(journal, self._replica, self.damage)
         self._fd = disk.DISK.open_file(journal.path, os.O_RDWR)
         self._compact_at = max(self._compact_bytes, journal.snapshot_size)
         self._moved(generation, end, crc)
@@ -196,7 +197,7 @@ class Journal:
             self._replica.reset(None)
             self._moved(found.newest, 0, 0)
             return
-        crc, _ = replay(found.journal, self._replica, self.damage)
+        crc = replay(found.journal, self._replica, self.damage).crc
         self._moved(found.journal.generation, len(found.journal.data), crc)
         self._start_generation(found.newest + 1, time_ms)
 
@@ -221,7 +222,7 @@ class Journal:
             if failpoints.ACTIVE:
                 failpoints.hit("journal:file_created")
             header = pack_journal_header(JournalHeader(generation, seed, 0, self._owner_kind))
-            end, crc = _write(fd, 0, seed, commands, time_ms, header)
+            end, crc = write_records(fd, 0, seed, commands, time_ms, header)
             if failpoints.ACTIVE:
                 failpoints.hit("journal:created")
         except BaseException:
@@ -231,6 +232,7 @@ class Journal:
         self._fd = fd
         self._must_leave = False
         self._compact_at = self._compact_bytes
+        self._commands = len(commands)
         # 3. The word.
         self._settled = False
         self._replica.reset(None)
@@ -261,7 +263,7 @@ class Journal:
         if self._must_leave:
             self._start_generation(self._generation + 1, time_ms)
         # 1. The bytes, behind the end. Whoever appends next after a crash overwrites them.
-        end, crc = _write(self._fd, self._end, self._crc, commands, time_ms)
+        end, crc = write_records(self._fd, self._end, self._crc, commands, time_ms)
         if failpoints.ACTIVE:
             failpoints.hit("journal:body_done")
         if announce is not None:
@@ -272,7 +274,8 @@ class Journal:
             self._commit(self._generation, end, crc, lambda: self._replay_all(commands, time_ms))
         else:
             result = self._commit(self._generation, end, crc, apply)
-        if end > self._compact_at:
+        self._commands += len(commands)
+        if end > self._compact_at or self._commands > COMPACT_COMMANDS:
             self._compact_if_possible(time_ms)
         return result
 
@@ -335,6 +338,7 @@ class Journal:
             # The disk is full, or the state too large for a document. The commands are committed all the
             # same; try again when there are more.
             self._compact_at = self._end + self._compact_bytes
+            self._commands = 0
 
     def _start_generation(self, generation: int, time_ms: int) -> None:
         snapshot = self._replica.snapshot()
@@ -350,6 +354,7 @@ class Journal:
         self._must_leave = False
         self._synced = self._seen
         self._compact_at = end + max(self._compact_bytes, len(snapshot))
+        self._commands = 0
         # (g) Drop what is older than the generation before.
         sweep(self.directory, keep, keep)
         if failpoints.ACTIVE:
@@ -382,15 +387,3 @@ class Journal:
         self._seen = 0
         if fd >= 0:
             os.close(fd)
-
-
-def _write(
-    fd: int, at: int, crc: int, commands: Sequence[Record], time_ms: int, front: bytes = b""
-) -> tuple[int, int]:
-    """Write records and the mark behind them; returns (end offset, crc of the last)."""
-    parts = [front] if front else []
-    for kind, payload in commands:
-        record, crc = pack_record(kind, payload, crc, time_ms)
-        parts.append(record)
-    parts.append(END_MARK)
-    return at + disk.DISK.pwrite_all(fd, parts, at) - len(END_MARK), crc

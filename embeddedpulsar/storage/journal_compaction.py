@@ -18,8 +18,9 @@ from embeddedpulsar.platform import disk, failpoints
 from embeddedpulsar.storage.filenames import NEW_SUFFIX, journal_path, snapshot_path, under_construction
 from embeddedpulsar.storage.journal_file import generations
 
-END_MARK: Final = bytes(8)
-"""Behind the last record: bytes a dead writer left further on never look like one that follows."""
+Record = tuple[int, bytes]
+"""Type and payload of a command."""
+_END_MARK: Final = bytes(8)  # bytes a dead writer left further on never look like a record that follows
 
 failpoints.declare("compact:snapshot_written", "compact:snapshot_synced", "compact:journal_created")
 failpoints.declare("compact:snapshot_renamed", "compact:directory_synced")
@@ -75,15 +76,30 @@ def _create_journal(
     path = journal_path(directory, generation)
     seed = int.from_bytes(os.urandom(4), "little")
     header = pack_journal_header(JournalHeader(generation, seed, snapshot_crc, owner_kind))
-    record, crc = pack_record(BASE, encode_base(base), seed, time_ms)
     fd = disk.DISK.create_exclusive(path)
     try:
-        disk.DISK.pwrite_all(fd, [header, record, END_MARK], 0)
+        end, crc = write_records(fd, 0, seed, [(BASE, encode_base(base))], time_ms, header)
         disk.DISK.fsync(fd, path)
     except BaseException:
         os.close(fd)
         raise
-    return fd, len(header) + len(record), crc
+    return fd, end, crc
+
+
+def write_records(
+    fd: int, at: int, crc: int, commands: Sequence[Record], time_ms: int, front: bytes = b""
+) -> tuple[int, int]:
+    """Write records that continue ``crc``, behind ``front``, and a mark behind them.
+
+    Returns:
+        (end offset, crc of the last record).
+    """
+    parts = [front] if front else []
+    for kind, payload in commands:
+        record, crc = pack_record(kind, payload, crc, time_ms)
+        parts.append(record)
+    parts.append(_END_MARK)
+    return at + disk.DISK.pwrite_all(fd, parts, at) - len(_END_MARK), crc
 
 
 def sweep(directory: str, journals: Sequence[int], snapshots: Sequence[int]) -> int:

@@ -40,10 +40,12 @@ class Choice(NamedTuple):
 
 
 class Replayed(NamedTuple):
-    """What `replay` found: the checksum the next record continues, and whether the owner was removed."""
+    """What `replay` found: the checksum the next record continues, whether the owner was removed, and how
+    many commands there were."""
 
     crc: int
     removed: bool
+    commands: int
 
 
 def choose(directory: str, owner_kind: int, damage: list[StorageError]) -> Choice:
@@ -118,18 +120,19 @@ def replay(journal: JournalFile, replica: Replica, damage: list[StorageError]) -
     """
     _restore(journal, replica, damage)
     crc = 0 if journal.header is None else journal.header.chain_seed
-    removed = False
+    removed, commands = False, 0
     for _, record in journal.records(strict=False):
         crc = record.crc
         removed = record.type == END
         if record.type not in (BASE, END):
+            commands += 1
             try:
                 replica.replay(record.type, record.payload, record.time_ms)
             except CorruptionError as e:
                 raise e.at(journal.path) from None
     damage.extend(journal.damage)
     journal.damage.clear()
-    return Replayed(crc, removed)
+    return Replayed(crc, removed, commands)
 
 
 def _restore(journal: JournalFile, replica: Replica, damage: list[StorageError]) -> None:

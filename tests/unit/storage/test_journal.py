@@ -163,6 +163,24 @@ def test_a_generation_grows_as_long_as_its_snapshot(tmp_path: Path) -> None:
     journal.close()
 
 
+def test_many_small_commands_are_compacted_too(tmp_path: Path) -> None:
+    """What opening the state costs is bounded by their number, whoever wrote them."""
+    words = control_words()
+    journal, _ = open_journal(tmp_path, words)
+    journal.create([(1, b"")], 0)
+    for _ in range(6):
+        journal, _ = open_journal(tmp_path, words)
+        journal.catch_up()
+        assert journal.generation == 1
+        for _ in range(499):
+            journal.append([(1, b"")], 0)
+        journal.close()
+    journal.catch_up()
+    journal.append([(1, b"")] * 10, 0)
+    assert journal.generation == 2
+    journal.close()
+
+
 def test_a_full_disk_commits_nothing(tmp_path: Path) -> None:
     """An append without room raises; the next one goes on where the last stood."""
     journal, recorder = open_journal(tmp_path, control_words())
