@@ -57,6 +57,13 @@ class CallbackThread:
         elif self._thread is None:
             self._begin()
 
+    def run_after_all(self, job: Job) -> None:
+        """Run a job behind everything handed in before: here and now if that has run."""
+        if self._thread is None or (not self._jobs and self._sleeps):
+            job()
+        else:
+            self.put(job)
+
     def wait_done(self, timeout_s: float | None = None) -> bool:
         """Wait until everything handed in before has run; True at once in the callback thread itself.
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.client_config import ClientConfig
     from embeddedpulsar.client.client_log import ClientLog
     from embeddedpulsar.client.publisher import Publisher
-    from embeddedpulsar.topic.topic import Topic
+    from embeddedpulsar.topic.open_topics import TopicUse
 
 
 class Closable(Protocol):
@@ -56,15 +56,15 @@ class ClientCore:
 
         fork.register(self)
 
-    def open_topic(self, name: str) -> Topic:
-        """The topic of that name, made if need be and allowed."""
+    def use_topic(self, name: str) -> TopicUse:
+        """A hold on the topic of that name, which is made if need be and allowed."""
         self.check_open()
         while self.abandoned:
             publisher = self.abandoned.popleft()
             self.forget_publisher(publisher)
             if not publisher.is_closed:
                 publisher.close()
-        return self.store.topic(name)
+        return self.store.use_topic(name)
 
     def check_open(self) -> None:
         """Refuse a closed client."""

@@ -183,7 +183,10 @@ class ConsumerCore:
         """Delete the subscription, and close."""
         self.delivery.check_open()
         self.session.subscription.unsubscribe(self.session.attachment)
-        self._shut("the consumer has unsubscribed")
+        try:
+            self._shut("the consumer has unsubscribed")
+        finally:
+            self.session.release()
 
     def close(self) -> None:
         """Write what was acknowledged, leave the subscription, and let the rest come back to others."""
@@ -192,7 +195,10 @@ class ConsumerCore:
             self.acks.flush()
         finally:
             self._shut("the consumer is closed; subscribe again")
-            self.session.attachment.detach()
+            try:
+                self.session.attachment.detach()
+            finally:
+                self.session.release()
 
     def _shut(self, text: str) -> None:
         self.acks.close()

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.consumer_config import ConsumerConfig
     from embeddedpulsar.format.entry import EntryView
     from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
+    from embeddedpulsar.topic.open_topics import TopicUse
 
 LARGEST_ID = 0x7FFFFFFFFFFFFFFF
 
@@ -37,7 +38,9 @@ class ConsumerSession:
     """
 
     def __init__(self, core: ClientCore, config: ConsumerConfig) -> None:
-        topic = core.open_topic(config.topic)
+        use = core.use_topic(config.topic)
+        topic = use.topic
+        self._uses: list[TopicUse] = [use]
         store = core.store
         self.client = core
         self.config = config
@@ -48,13 +51,32 @@ class ConsumerSession:
         self.monotonic = store.clock.monotonic
         self.call_later = core.scheduler.call_later
         self.origin = MessageOrigin(topic.name, config.schema)
-        initial = last_or_start(self.ledger)
-        if config.initial_position == InitialPosition.Earliest:
-            initial = BEFORE_FIRST
-        self.subscription = topic.subscription(config.subscription_name, True, initial)
-        self.attachment = self.subscription.attach(
-            self.consumer_name, config.consumer_type, store.mailbox.uuid
-        )
+        try:
+            initial = last_or_start(self.ledger)
+            if config.initial_position == InitialPosition.Earliest:
+                initial = BEFORE_FIRST
+            self.subscription = topic.use_subscription(config.subscription_name, True, initial)
+            try:
+                self.attachment = self.subscription.attach(
+                    self.consumer_name, config.consumer_type, store.mailbox.uuid
+                )
+            except BaseException:
+                topic.end_use(self.subscription, config.subscription_name)
+                raise
+        except BaseException:
+            use.release()
+            raise
+
+    def release(self) -> None:
+        """The consumer needs neither subscription nor topic any more; they may be closed. Idempotent."""
+        try:
+            use = self._uses.pop()  # atomic: of two threads that close a consumer, one gets it
+        except IndexError:
+            return
+        try:
+            use.topic.end_use(self.subscription, self.config.subscription_name)
+        finally:
+            use.release()
 
 
 def last_or_start(ledger: ManagedLedger) -> Position:

@@ -43,6 +43,11 @@ class ListenerTarget:
         self._take = take
         self._log = log
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether its consumer or reader is closed."""
+        return bool(self._delivery.closed_text)
+
     def run(self, most: int) -> bool:
         """Call the listener for up to ``most`` messages, and return whether there was any."""
         for count in range(most):
@@ -138,16 +143,24 @@ class ListenerThreads:
         """One turn for every consumer, or one nap; whether there was anything to do."""
         mailbox = self._mailbox()
         seen = mailbox.generation
-        tails: list[tuple[Any, int]] = []
+        tails: list[tuple[ListenerTarget, int]] = []
         had_any = False
         for target in list(group):
-            ledger = target.ledger
-            tails.append((ledger, ledger.tail))
+            try:
+                tails.append((target, target.ledger.tail))
+            except AlreadyClosed:
+                if not target.is_closed:
+                    raise
+                continue  # closed meanwhile, and its topic with it
             had_any |= target.run(_IN_A_ROW)
         if had_any or self._closed:
             return True
-        for ledger, tail in tails:
-            if not ledger.arm(tail):
-                return True
+        for target, tail in tails:
+            try:
+                if not target.ledger.arm(tail):
+                    return True
+            except (AlreadyClosed, ValueError):
+                if not target.is_closed:
+                    raise
         mailbox.wait(seen, back_stop(idle_s))
         return False

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.producer_config import ProducerConfig
     from embeddedpulsar.client.publisher import Publisher
     from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
+    from embeddedpulsar.topic.open_topics import TopicUse
     from embeddedpulsar.topic.producers import ProducerRegistration
     from embeddedpulsar.topic.topic import Topic
 
@@ -31,7 +32,8 @@ class ProducerSession:
 
     def __init__(self, core: ClientCore, config: ProducerConfig) -> None:
         self._core = core
-        self._topic: Topic = core.open_topic(config.topic)
+        self._use: TopicUse = core.use_topic(config.topic)
+        self._topic: Topic = self._use.topic
         self._registration: ProducerRegistration | None = None
         self.config = config
         self.topic_name = self._topic.name
@@ -57,9 +59,13 @@ class ProducerSession:
         Raises:
             ProducerBusy, ProducerFenced, TopicTerminated: see `Topic.attach_producer`.
         """
-        self._registration = self._topic.attach_producer(
-            name, access_mode=self.config.access_mode, durability=self.durability
-        )
+        try:
+            self._registration = self._topic.attach_producer(
+                name, access_mode=self.config.access_mode, durability=self.durability
+            )
+        except BaseException:
+            self._use.release()
+            raise
         return self._registration
 
     def check_connected(self) -> None:
@@ -72,15 +78,19 @@ class ProducerSession:
             self._topic.check_producer(self._registration)
 
     def detach(self) -> None:
-        """Leave the topic."""
+        """Leave the topic, which may be closed once everything is answered for."""
         registration, self._registration = self._registration, None
-        if registration is not None:
-            self._topic.detach_producer(registration)
+        try:
+            if registration is not None:
+                self._topic.detach_producer(registration)
+        finally:
+            self.callbacks.run_after_all(self._use.release)
 
     def revive(self) -> None:
         """Open the topic anew in a forked child."""
         self._registration = None
-        self._topic = self._core.open_topic(self.topic_name)
+        self._use = self._core.use_topic(self.topic_name)
+        self._topic = self._use.topic
 
     def find_entry(
         self, after: Position | None, producer_name: str, first_sequence_id: int

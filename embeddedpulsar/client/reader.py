@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.consumer_config import ReaderConfig
     from embeddedpulsar.format.entry import EntryView
     from embeddedpulsar.message import Message
+    from embeddedpulsar.topic.topic import Topic
 
 _MANY = 1 << 30
 
@@ -50,7 +51,15 @@ class Reader(Generic[T]):
     """
 
     def __init__(self, core: ClientCore, config: ReaderConfig) -> None:
-        topic = core.open_topic(config.topic)
+        self._use = core.use_topic(config.topic)
+        try:
+            self._begin(core, config, self._use.topic)
+        except BaseException:
+            self._use.release()
+            raise
+        fork.register(self)
+
+    def _begin(self, core: ClientCore, config: ReaderConfig, topic: Topic) -> None:
         prefix = f"{config.role_prefix}-" if config.role_prefix else ""
         self._name = config.name or f"{prefix}reader-{os.urandom(5).hex()}"
         self._core = core
@@ -72,7 +81,6 @@ class Reader(Generic[T]):
                 self, config.listener, topic.ledger, self._delivery, self._queue.take, core.log
             )
             core.listeners.add(self._listener)
-        fork.register(self)
 
     def _fetch(self, most: int, most_bytes: int) -> list[EntryView]:
         return self._cursor.read(_MANY, most, most_bytes)
@@ -225,6 +233,7 @@ class Reader(Generic[T]):
         if self._listener is not None:
             self._core.listeners.remove(self._listener)
         self._core.wake()
+        self._use.release()
         self._core.forget_consumer(self)
 
     def _check_can_read(self) -> None:

@@ -13,13 +13,14 @@ from embeddedpulsar.exceptions import (
 )
 from embeddedpulsar.format.catalog_record import TopicEntry
 from embeddedpulsar.managed_ledger.options import DURABILITIES, PROCESS, LedgerOptions
-from embeddedpulsar.platform import filesystem, fork, threads
+from embeddedpulsar.platform import filesystem, fork
 from embeddedpulsar.platform.clock import Clock, SystemClock
 from embeddedpulsar.platform.directory_lease import DirectoryLease
 from embeddedpulsar.platform.mailbox import Mailbox
 from embeddedpulsar.platform.peers import Peers
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.topic import memory_root
+from embeddedpulsar.topic.open_topics import OpenTopics, TopicOpener, TopicUse
 from embeddedpulsar.topic.store_registry import REGISTRY
 from embeddedpulsar.topic.store_session import StoreSession
 from embeddedpulsar.topic.topic import Topic
@@ -39,7 +40,7 @@ class Store:
     itself.
     Invariants: at most one open instance per (device, inode) and process. Whatever the instance opened is
     closed by the last `release`: no descriptor, thread or FIFO stays.
-    Who may call: any thread. Lock order: `_lock`, then the registry's, then the file locks of
+    Who may call: any thread. Lock order: the registry's, then that of `OpenTopics`, then the file locks of
     docs/concurrency.md.
 
     Attributes:
@@ -60,8 +61,7 @@ class Store:
         self._requested_options = options
         self._interval_ms = 1000
         self._references = 0
-        self._lock = threads.RLock()  # guards _topics and _session
-        self._topics: dict[str, Topic] = {}
+        self._topics = OpenTopics()
         self._session: StoreSession | None = None
         fork.register(self)
 
@@ -138,7 +138,7 @@ class Store:
             if self._references:
                 return
             session, self._session = self._session, None
-            topics, self._topics = self._topics, {}
+            topics = self._topics.take_all()
             if session is None:
                 return  # in a forked child that never used it
             REGISTRY.stores.pop(session.lease.key, None)
@@ -148,7 +148,7 @@ class Store:
                 # 2. Doorbell, catalog, words and locks.
                 closing.callback(session.close)
                 # 1. Topics: dirty ledgers are synced. Consumers were detached by their owners before.
-                for topic in topics.values():
+                for topic in topics:
                     closing.callback(topic.close)
         finally:
             REGISTRY.lock.release()
@@ -162,7 +162,7 @@ class Store:
     # -- topics ------------------------------------------------------------------------------------
 
     def topic(self, name: str, create: bool = True) -> Topic:
-        """The topic of that name, opened once per process; made if need be and allowed.
+        """The topic of that name, opened once per process; made if need be and allowed. It stays open.
 
         Args:
             name: short or full; see `TopicName.parse`.
@@ -172,48 +172,58 @@ class Store:
             InvalidTopicName: the text is not a topic name.
             TopicNotFound: no such topic or namespace, and it may not be made.
             NotImplementedError: a non-persistent topic.
+            StorageError: its files cannot be used, or the process may not open as many.
         """
+        full, open_topic = self._opener(name, create)
+        return self._topics.keep(full, open_topic)
+
+    def use_topic(self, name: str, create: bool = True) -> TopicUse:
+        """As `topic`, for as long as the caller says: later the topic may be closed, and opened again."""
+        full, open_topic = self._opener(name, create)
+        return self._topics.begin(full, open_topic)
+
+    def _opener(self, name: str, create: bool) -> tuple[str, TopicOpener]:
+        """The full name, and what finds or makes the topic and opens it."""
         parsed = TopicName.parse(name)
         if not parsed.is_persistent:
             raise NotImplementedError(
                 f"{parsed.full} needs non-persistent topics, which are not built yet; use persistent://"
             )
-        full = parsed.full
-        try:
-            self._lock.acquire()
-            session = self._current()
-            topic = self._topics.get(full)
-            if topic is not None and not topic.closed:
-                return topic
-            entry = session.catalog.find(full)
-            if entry is None:
-                entry = self._create_topic(session, parsed, create)
-            topic = self._topics[full] = self._open_topic(session, entry)
-            return topic
-        finally:
-            self._lock.release()
+        session = self._current()
 
-    def _create_topic(self, session: StoreSession, name: TopicName, create: bool) -> TopicEntry:
+        def open_topic(notes: list[str]) -> Topic:
+            entry = session.catalog.find(parsed.full)
+            if entry is None:
+                entry = self._create_topic(session, parsed, create, notes)
+            return self._open_topic(session, entry, notes)
+
+        return parsed.full, open_topic
+
+    def _create_topic(
+        self, session: StoreSession, name: TopicName, create: bool, notes: list[str]
+    ) -> TopicEntry:
         if not session.catalog.has_namespace(name.namespace_name):
             raise TopicNotFound(
-                f"{name.full}: there is no namespace {name.namespace_name}; create it with "
-                "Store.create_namespace, or use public/default"
+                f"{name.full}: there is no namespace {name.namespace_name} in {self.root}, which has "
+                f"{', '.join(session.catalog.namespaces())}; use one of those"
             )
         if not create:
             raise TopicNotFound(f"{name.full}: no such topic in {self.root}")
         if not session.settings.allowAutoTopicCreation:
             raise TopicNotFound(
                 f"{name.full}: no such topic in {self.root}, and broker.conf says "
-                "allowAutoTopicCreation=false; create it with Store.create_topic"
+                "allowAutoTopicCreation=false; use a topic that exists, or set it to true there"
             )
-        return self._create_entry(session, name)
+        return self._create_entry(session, name, notes)
 
-    def _create_entry(self, session: StoreSession, name: TopicName) -> TopicEntry:
+    def _create_entry(
+        self, session: StoreSession, name: TopicName, notes: list[str] | None = None
+    ) -> TopicEntry:
         lock = session.catalog.lock
         try:
             lock.acquire()
             return session.directories.create(
-                name.full, self.clock.wall_ms(), durable=self.durability != PROCESS
+                name.full, self.clock.wall_ms(), durable=self.durability != PROCESS, notes=notes
             )
         finally:
             lock.release()
@@ -231,13 +241,14 @@ class Store:
             self._create_entry(session, parsed)
         return self.topic(parsed.full, create=False)
 
-    def _open_topic(self, session: StoreSession, entry: TopicEntry) -> Topic:
+    def _open_topic(self, session: StoreSession, entry: TopicEntry, notes: list[str]) -> Topic:
         return Topic.open(
-            session.directories.ensure(entry),
+            session.directories.ensure(entry, notes),
             entry,
             session=session,
             options=self._options(),
             clock=self.clock,
+            make_room=self._topics.close_idle,
         )
 
     def has_topic(self, name: str) -> bool:
@@ -355,11 +366,8 @@ class Store:
 
     def after_fork_in_child(self) -> None:
         """Let go of what is the parent's, without touching it."""
-        self._lock = threads.RLock()
         session, self._session = self._session, None
-        topics, self._topics = self._topics, {}
-        for topic in topics.values():
-            topic.abandon()
+        self._topics.after_fork_in_child()
         if session is not None:
             REGISTRY.stores.pop(session.lease.key, None)
             session.abandon()

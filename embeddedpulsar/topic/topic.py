@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar.enums import ProducerAccessMode
@@ -15,12 +16,16 @@ from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.platform import threads
 from embeddedpulsar.platform.clock import Clock
 from embeddedpulsar.storage import filenames
+from embeddedpulsar.topic.descriptor_limit import within_limit
 from embeddedpulsar.topic.producers import ProducerRegistration, Producers
+from embeddedpulsar.topic.usage import Usage
 from embeddedpulsar.topic_name import subscription_directory_name
 
 if TYPE_CHECKING:
     from embeddedpulsar.subscription.subscription import Subscription
     from embeddedpulsar.topic.store_session import StoreSession
+
+MOST_IDLE_SUBSCRIPTIONS: Final = 8
 
 
 class Topic:
@@ -46,6 +51,7 @@ class Topic:
         ledger: ManagedLedger,
         options: LedgerOptions,
         clock: Clock,
+        make_room: Callable[[], object] = int,
     ) -> None:
         self.directory: Final = directory
         self.name: Final = entry.name
@@ -55,8 +61,10 @@ class Topic:
         self._entry = entry
         self._session = session
         self._clock = clock
-        self._lock = threads.RLock()  # guards _subscriptions and _is_durable
+        self._lock = threads.RLock()  # guards _subscriptions, _usage and _is_durable
         self._subscriptions: dict[str, Subscription] = {}
+        self._usage = Usage(MOST_IDLE_SUBSCRIPTIONS)
+        self._make_room: Final = make_room
         self._durability = options.durability
         self._is_durable = options.durability != PROCESS
         self._producers = Producers(
@@ -72,9 +80,19 @@ class Topic:
 
     @classmethod
     def open(
-        cls, directory: str, entry: TopicEntry, *, session: StoreSession, options: LedgerOptions, clock: Clock
+        cls,
+        directory: str,
+        entry: TopicEntry,
+        *,
+        session: StoreSession,
+        options: LedgerOptions,
+        clock: Clock,
+        make_room: Callable[[], object] = int,
     ) -> Topic:
         """Open the topic in ``directory``.
+
+        Args:
+            make_room: closes other topics that nobody uses, when descriptors run out.
 
         Raises:
             StorageError: its files cannot be used.
@@ -91,9 +109,13 @@ class Topic:
             clock=clock,
             scheduler=session.scheduler,
         )
-        topic = cls(directory, entry, session, ledger, options, clock)
-        if topic._is_durable:
-            session.directories.make_durable(entry)
+        with contextlib.ExitStack() as undo:
+            undo.callback(ledger.close)
+            topic = cls(directory, entry, session, ledger, options, clock, make_room)
+            undo.callback(topic.close)
+            if topic._is_durable:
+                session.directories.make_durable(entry)
+            undo.pop_all()
         return topic
 
     def __repr__(self) -> str:
@@ -170,7 +192,7 @@ class Topic:
     # -- subscriptions -----------------------------------------------------------------------------
 
     def subscription(self, name: str, create: bool = True, initial: Position | None = None) -> Subscription:
-        """The subscription of that name; made if need be and allowed.
+        """The subscription of that name; made if need be and allowed. It stays open with the topic.
 
         Args:
             name: any text.
@@ -181,28 +203,79 @@ class Topic:
         Raises:
             SubscriptionNotFound: there is none, and it may not be made.
         """
-        self._check_open()
-        subscription = self._opened(name)
-        if subscription.exists():
+        subscription = self._opened(name, is_kept=True)
+        self._find_or_create(subscription, name, create, initial)
+        return subscription
+
+    def use_subscription(
+        self, name: str, create: bool = True, initial: Position | None = None
+    ) -> Subscription:
+        """As `subscription`, until the caller says `end_use`; later it may be closed, and opened again."""
+
+        def begin() -> Subscription:
+            subscription = self._opened(name, is_kept=False)
+            try:
+                self._find_or_create(subscription, name, create, initial)
+            except BaseException:
+                self.end_use(subscription, name)
+                raise
             return subscription
+
+        return within_limit(begin, self._close_all_idle, f"the subscription {name!r} of {self.name}")
+
+    def end_use(self, subscription: Subscription, name: str) -> None:
+        """Undo one `use_subscription`. A deleted subscription is closed when nobody uses it any more."""
+        try:
+            self._lock.acquire()
+            if self.closed or self._subscriptions.get(name) is not subscription:
+                return
+            if self._usage.end(name) and not subscription.exists():
+                self._close_subscription(name)
+            for surplus in self._usage.surplus():
+                self._close_subscription(surplus)
+        finally:
+            self._lock.release()
+
+    def _close_subscription(self, name: str) -> None:
+        """Under the lock, and with nobody using it."""
+        self._usage.forget(name)
+        self._subscriptions.pop(name).close()
+
+    def _close_all_idle(self) -> None:
+        try:
+            self._lock.acquire()
+            for name in self._usage.idle():
+                self._close_subscription(name)
+        finally:
+            self._lock.release()
+        self._make_room()
+
+    def _find_or_create(
+        self, subscription: Subscription, name: str, create: bool, initial: Position | None
+    ) -> None:
+        if subscription.exists():
+            return
         if not create:
             raise SubscriptionNotFound(f"{self.name} has no subscription {name!r}")
         if not self._session.settings.allowAutoSubscriptionCreation:
             raise SubscriptionNotFound(
                 f"{self.name} has no subscription {name!r}, and broker.conf says "
-                "allowAutoSubscriptionCreation=false; create it with Topic.create_subscription"
+                "allowAutoSubscriptionCreation=false; set it to true there: subscribing is the only way to "
+                "create one"
             )
-        return self.create_subscription(name, initial)
+        self._create(subscription, initial)
 
     def create_subscription(self, name: str, initial: Position | None = None) -> Subscription:
         """Make a subscription whatever ``allowAutoSubscriptionCreation`` says; one that is there stays as
         it is."""
-        self._check_open()
-        subscription = self._opened(name)
+        subscription = self._opened(name, is_kept=True)
+        self._create(subscription, initial)
+        return subscription
+
+    def _create(self, subscription: Subscription, initial: Position | None) -> None:
         if initial is None:
             initial = self.ledger.last_position() or BEFORE_FIRST
         subscription.create(initial)
-        return subscription
 
     def subscriptions(self) -> list[str]:
         """Names of the subscriptions, sorted. Opens those this process has not opened, and closes them
@@ -223,15 +296,20 @@ class Topic:
         except FileNotFoundError:
             return []
 
-    def _opened(self, name: str) -> Subscription:
+    def _opened(self, name: str, *, is_kept: bool) -> Subscription:
         try:
             self._lock.acquire()
+            self._check_open()
             subscription = self._subscriptions.get(name)
             if subscription is None:
                 directory = os.path.join(
                     filenames.subscriptions_path(self.directory), subscription_directory_name(name)
                 )
                 subscription = self._subscriptions[name] = self._open_subscription(directory, name)
+            if is_kept:
+                self._usage.keep(name)
+            else:
+                self._usage.begin(name)
             return subscription
         finally:
             self._lock.release()

@@ -36,14 +36,18 @@ class TopicDirectories:
         """The directory of a topic."""
         return os.path.join(self._topics, entry.directory)
 
-    def create(self, name: str, now_ms: int, *, durable: bool) -> TopicEntry:
-        """Make the topic ``name``, or return it if another process was faster."""
+    def create(self, name: str, now_ms: int, *, durable: bool, notes: list[str] | None = None) -> TopicEntry:
+        """Make the topic ``name``, or return it if another process was faster.
+
+        Args:
+            notes: what was found damaged and what was done about it is added, in words; for the log.
+        """
         known = self._catalog.find(name)
         if known is not None:
             return known
         directory = os.path.join(self._topics, directory_name(name))
         if os.path.isdir(directory):
-            entry = self._adopt(directory, name)
+            entry = self._adopt(directory, name, [] if notes is None else notes)
         else:
             entry = TopicEntry(name, os.path.basename(directory), _random_incarnation())
             self._build(directory, entry, durable)
@@ -72,15 +76,13 @@ class TopicDirectories:
         if failpoints.ACTIVE:
             failpoints.hit("topic:renamed")
 
-    def _adopt(self, directory: str, name: str) -> TopicEntry:
+    def _adopt(self, directory: str, name: str, notes: list[str]) -> TopicEntry:
         """The topic that lies in ``directory`` already: its creator died, or a power loss took its record."""
-        try:
-            entry = topic_meta.read(directory)
-        except (CorruptionError, ForeignFileError):
-            entry = None  # a power loss left the name of the document and not its bytes
+        entry, reason = _described(directory)
         if entry is None:
             entry = TopicEntry(name, os.path.basename(directory), self._incarnation_within(directory))
             topic_meta.write(directory, entry, durable=False)
+            notes.append(f"{reason}; it was written again for the topic {name}, whose directory it is in")
         return _checked(entry, name, directory)
 
     def _incarnation_within(self, directory: str) -> int:
@@ -91,24 +93,28 @@ class TopicDirectories:
                     return parse_segment_header(file.read(SEGMENT_HEADER_SIZE)).topic_incarnation
         return _random_incarnation()
 
-    def ensure(self, entry: TopicEntry) -> str:
+    def ensure(self, entry: TopicEntry, notes: list[str] | None = None) -> str:
         """The directory of a topic of the catalog, made again or described again if a power loss took it.
+
+        Args:
+            notes: what was found damaged and what was done about it is added, in words; for the log.
 
         Raises:
             CorruptionError: the directory holds another topic.
         """
         directory = self.path(entry)
-        try:
-            found = topic_meta.read(directory)
-        except (CorruptionError, ForeignFileError):
-            found = None
+        found, note = _described(directory)
         if found is None:
+            note += f"; it was written again from the catalog, for the topic {entry.name}"
             if not os.path.isdir(directory):
+                note = f"{directory} was missing; it was made again, empty, for the topic {entry.name}"
                 with contextlib.suppress(FileExistsError):
                     disk.DISK.mkdir(directory)
                 with contextlib.suppress(FileExistsError):
                     disk.DISK.mkdir(filenames.subscriptions_path(directory))
             topic_meta.write(directory, entry, durable=False)
+            if notes is not None:
+                notes.append(note)
             found = entry
         _checked(found, entry.name, directory)
         return directory
@@ -160,6 +166,15 @@ class TopicDirectories:
                 names = os.listdir(os.path.join(self._topics, name))
                 highest = max(highest, *filenames.ledgers_of(names), 0)
         return highest
+
+
+def _described(directory: str) -> tuple[TopicEntry | None, str]:
+    """What the document in a topic's directory says; or None, and what is wrong with it."""
+    try:
+        entry = topic_meta.read(directory)
+    except (CorruptionError, ForeignFileError) as e:
+        return None, str(e)  # a power loss may leave the name of the document and not its bytes
+    return entry, "" if entry is not None else f"{filenames.topic_meta_path(directory)} was missing"
 
 
 def _random_incarnation() -> int:

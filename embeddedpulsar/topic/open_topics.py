@@ -1,0 +1,147 @@
+"""The topics one process has open, and their users."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from embeddedpulsar.platform import threads
+from embeddedpulsar.topic.descriptor_limit import within_limit
+from embeddedpulsar.topic.topic import Topic
+from embeddedpulsar.topic.usage import Usage
+
+MOST_IDLE: Final = 8  # one keeps 9 descriptors, more where it was read, and 3 for each idle subscription
+
+TopicOpener = Callable[[list[str]], Topic]
+"""Opens a topic; what it had to repair it adds to the list, to be logged when no lock is held."""
+
+
+class TopicUse:
+    """A hold on a topic: until `release` it stays open.
+
+    Who may call: any thread. In a forked child the parent's hold holds nothing.
+    """
+
+    __slots__ = ("_topics", "is_over", "topic")
+
+    def __init__(self, topic: Topic, topics: OpenTopics) -> None:
+        self.topic: Final = topic
+        self.is_over = False
+        self._topics: Final = topics
+
+    def release(self) -> None:
+        """The topic is not needed any more; it may be closed at once. Idempotent."""
+        self._topics.end(self)
+
+
+class OpenTopics:
+    """The open topics of a `Store` by name.
+
+    Role: keeps one instance per topic. Topics that nobody uses stay open for their next user, `MOST_IDLE` of
+    them; the longest idle are closed first, and all of them when the process runs out of descriptors.
+    Invariants: a topic is opened and closed under `_lock`, so whoever asks for one that is being closed waits
+    and gets a new instance; one with a user is closed by `take_all` alone.
+    Who may call: any thread.
+    """
+
+    def __init__(self) -> None:
+        self._reset()
+
+    def _reset(self) -> None:
+        self._lock = threads.RLock()  # guards the rest
+        self._topics: dict[str, Topic] = {}
+        self._usage = Usage(MOST_IDLE)
+
+    def __len__(self) -> int:
+        return len(self._topics)
+
+    def keep(self, name: str, open_topic: TopicOpener) -> Topic:
+        """The topic, which from now on stays open until all are closed."""
+        notes: list[str] = []
+        try:
+            self._lock.acquire()
+            topic = self._find(name, open_topic, notes)
+            self._usage.keep(name)
+        finally:
+            self._lock.release()
+            _log(notes)
+        return topic
+
+    def begin(self, name: str, open_topic: TopicOpener) -> TopicUse:
+        """A hold on the topic."""
+        notes: list[str] = []
+        try:
+            self._lock.acquire()
+            use = TopicUse(self._find(name, open_topic, notes), self)
+            self._usage.begin(name)
+        finally:
+            self._lock.release()
+            _log(notes)
+        return use
+
+    def end(self, use: TopicUse) -> None:
+        """Give a hold back, and close what is idle too long."""
+        notes: list[str] = []
+        try:
+            self._lock.acquire()
+            name = use.topic.name
+            if use.is_over or self._topics.get(name) is not use.topic:
+                return  # the second time; or the topic was closed with the store, or is the parent's
+            use.is_over = True
+            self._usage.end(name)
+            self._close(self._usage.surplus(), notes)
+        finally:
+            self._lock.release()
+            _log(notes)
+
+    def close_idle(self) -> None:
+        """Close every topic that nobody uses: the process needs descriptors."""
+        notes: list[str] = []
+        try:
+            self._lock.acquire()
+            self._close(self._usage.idle(), notes)
+        finally:
+            self._lock.release()
+            _log(notes)
+
+    def _find(self, name: str, open_topic: TopicOpener, notes: list[str]) -> Topic:
+        topic = self._topics.get(name)
+        if topic is None or topic.closed:
+            self._usage.forget(name)
+            topic = self._topics[name] = within_limit(
+                lambda: open_topic(notes), lambda: self._close(self._usage.idle(), notes), name
+            )
+        return topic
+
+    def _close(self, names: list[str], notes: list[str]) -> None:
+        for name in names:
+            topic = self._topics.pop(name, None)
+            self._usage.forget(name)
+            if topic is None:
+                continue
+            try:
+                topic.close()
+            except Exception as e:  # noqa: BLE001 - it failed for users that are gone, not for this caller
+                notes.append(f"{name}: closing the idle topic failed: {e}")
+
+    def take_all(self) -> list[Topic]:
+        """All open topics, for the caller to close; their holds hold nothing any more."""
+        topics, self._topics = self._topics, {}
+        self._usage = Usage(MOST_IDLE)
+        return list(topics.values())
+
+    def after_fork_in_child(self) -> None:
+        """What the parent opened is the parent's. Called by the store, which is told of forks."""
+        topics = self._topics
+        self._reset()
+        for topic in topics.values():
+            topic.abandon()
+
+
+def _log(notes: list[str]) -> None:
+    if not notes:
+        return
+    import logging  # 5 ms, and seldom needed
+
+    for note in notes:
+        logging.getLogger("embeddedpulsar").warning("%s", note)

@@ -1,0 +1,58 @@
+"""Who uses what: which opened things nobody uses any more, the longest idle first."""
+
+from __future__ import annotations
+
+
+class Usage:
+    """How many users each of a number of opened things has.
+
+    Role: decides what may be closed to keep file descriptors within bounds; opens and closes nothing itself.
+    Invariants: a name is idle exactly if it had users and has none.
+    Who may call: whoever holds the lock that guards the things.
+
+    Args:
+        most_idle: how many idle things may stay open for their next user.
+    """
+
+    __slots__ = ("_idle", "_kept", "_most_idle", "_users")
+
+    def __init__(self, most_idle: int) -> None:
+        self._most_idle = most_idle
+        self._users: dict[str, int] = {}
+        self._idle: dict[str, None] = {}  # in the order in which they became idle
+        self._kept: set[str] = set()
+
+    def begin(self, name: str) -> None:
+        """One more user."""
+        self._users[name] = self._users.get(name, 0) + 1
+        self._idle.pop(name, None)
+
+    def keep(self, name: str) -> None:
+        """A user who never says that it is done: the thing stays open."""
+        if name not in self._kept:
+            self._kept.add(name)
+            self.begin(name)
+
+    def end(self, name: str) -> bool:
+        """One user less; returns whether nobody is left."""
+        users = self._users.get(name, 0) - 1
+        if users > 0:
+            self._users[name] = users
+            return False
+        self._users.pop(name, None)
+        self._idle[name] = None
+        return True
+
+    def forget(self, name: str) -> None:
+        """The thing is closed."""
+        self._users.pop(name, None)
+        self._idle.pop(name, None)
+        self._kept.discard(name)
+
+    def surplus(self) -> list[str]:
+        """The idle names above the budget, the longest idle first."""
+        return list(self._idle)[: max(0, len(self._idle) - self._most_idle)]
+
+    def idle(self) -> list[str]:
+        """All idle names, the longest idle first."""
+        return list(self._idle)
