@@ -13,7 +13,7 @@ from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.storage import damage
 from embeddedpulsar.storage.chain_scan import scan_log
 from embeddedpulsar.storage.damage import DamageHook, DamageReport
-from embeddedpulsar.storage.filenames import index_path
+from embeddedpulsar.storage.filenames import index_path, log_path
 from embeddedpulsar.storage.index_repair import write_index
 from embeddedpulsar.storage.salvage import slot_of, visible_slots
 from embeddedpulsar.storage.segment import Segment
@@ -76,7 +76,8 @@ class LogView:
         """The last entry of a ledger and its end offset, of one moment; also if its last frame is damaged.
 
         Raises:
-            FileNotFoundError: the segment is trimmed, or lost.
+            FileNotFoundError: the segment is trimmed.
+            CorruptionError: it is lost.
         """
         end = self.end_of(ledger_id)
         return self._last_known_entry(ledger_id, end), end
@@ -224,7 +225,16 @@ class LogView:
             return closed.last_entry_id
         if end <= FIRST_FRAME_OFFSET:
             return -1
-        segment = self.segment(ledger_id)
+        try:
+            segment = self.segment(ledger_id)
+        except FileNotFoundError:
+            if self.is_trimmed(ledger_id):
+                raise
+            path, reason = (
+                log_path(self.directory, ledger_id),
+                "the file is gone, although it was not trimmed",
+            )
+            raise CorruptionError(path=path, reason=reason, remedy="restore it from a copy") from None
         try:
             return self._last_frame(segment, end).entry_id
         except CorruptionError:
