@@ -45,7 +45,6 @@ def read_topic(
     start_time: Time | None = None,
     end_time: Time | None = None,
     fail_on_data_loss: bool = True,
-    use_threads: bool = True,
 ) -> pa.Table:
     """Read a topic into one table.
 
@@ -62,7 +61,6 @@ def read_topic(
             log only, so not for a topic with several partitions.
         start_time, end_time: the same by publish time, as a datetime with a time zone or in ms since 1970.
         fail_on_data_loss: raise at a damaged entry. False leaves it out and logs a warning.
-        use_threads: read large topics with one thread per core.
 
     Returns:
         A ``pyarrow.Table`` with the schema of `arrow_schema`.
@@ -84,7 +82,7 @@ def read_topic(
     names, ranges = _planned(path, topic, columns, start, end, start_time, end_time)
     from embeddedpulsar.arrow.record_batches import table
 
-    found: pa.Table = table(ranges, names, _damage_handler(fail_on_data_loss), use_threads=use_threads)
+    found: pa.Table = table(ranges, names, _damage_handler(fail_on_data_loss))
     return found
 
 

@@ -292,22 +292,3 @@ def test_encrypted_entries_are_refused(tmp_path):
     log.finish()
     with pytest.raises(NotImplementedError, match="7:0 uses encrypted messages"):
         read_topic(tmp_path, "t")
-
-
-@pytest.mark.parametrize("use_threads", [True, False])
-def test_threads_change_nothing_but_the_time(tmp_path, monkeypatch, use_threads):
-    """A topic cut into many pieces for several threads gives the rows of one, in order."""
-    from embeddedpulsar.arrow import record_batches
-
-    monkeypatch.setattr(record_batches, "_PIECE_BYTES", 200)
-    monkeypatch.setattr(os, "cpu_count", lambda: 4)
-    _two_ledgers(tmp_path)
-    table = read_topic(
-        tmp_path,
-        "t",
-        ["value"],
-        start=MessageId(-1, 7, 0, 1),
-        end=MessageId(-1, 9, 2, 1),
-        use_threads=use_threads,
-    )
-    assert _values(table) == ALL_VALUES[1:-1]
