@@ -37,16 +37,16 @@ class DamageLog:
     def report(self, damage: DamageReport) -> None:
         """Hand `damage` on: now, or from the timer thread if the caller is inside the topic lock."""
         key = (damage.kind, damage.ledger_id, damage.offset)
-        if key in self._seen:
-            return
-        if len(self._seen) >= _REMEMBERED:
-            self._seen.clear()
-        self._seen[key] = None
-        self.count += 1
-        self._pending.append(damage)
-        if self._is_locked():
-            self._call_later(0.0, self.deliver)
-        else:
+        is_locked = self._is_locked()
+        if key not in self._seen:
+            if len(self._seen) >= _REMEMBERED:
+                self._seen.clear()
+            self._seen[key] = None
+            self.count += 1
+            self._pending.append(damage)
+            if is_locked:
+                self._call_later(0.0, self.deliver)
+        if not is_locked:
             self.deliver()
 
     def deliver(self) -> None:

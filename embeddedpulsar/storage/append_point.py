@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, NoReturn
 
 from embeddedpulsar.exceptions import (
     AlreadyClosed,
@@ -114,7 +114,9 @@ class AppendPoint:
         self._segment: Segment | None = None
         self._log: bytearray = _NOTHING
         self._index: bytearray = _NOTHING
+        self._size = 0
         self._base_ms = 0
+        self._entry_limit = 0
         # At or beyond any of these the slow path looks what has to be done.
         self._end_stop = 0
         self._entry_stop = 0
@@ -122,7 +124,8 @@ class AppendPoint:
 
     def _refresh(self) -> State:
         """Find out where the log stands: others appended, a holder died, or attention is demanded."""
-        self._refuse_reentry()
+        if self._is_exclusive:
+            self._refuse_reentry()
         try:
             self._is_exclusive = True
             self._state = _UNKNOWN
@@ -135,13 +138,12 @@ class AppendPoint:
             self._is_exclusive = False
         return self._state
 
-    def _refuse_reentry(self) -> None:
-        if self._is_exclusive:
-            raise StorageError(
-                path=self._directory,
-                reason="a signal handler or finalizer appended while its own thread was making room here",
-                remedy="send from the program's main flow, or try again",
-            )
+    def _refuse_reentry(self) -> NoReturn:
+        raise StorageError(
+            path=self._directory,
+            reason="a signal handler or finalizer appended while its own thread was making room here",
+            remedy="send from the program's main flow, or try again",
+        )
 
     def _look_at_owner(self) -> None:
         words = self._words
@@ -167,15 +169,16 @@ class AppendPoint:
             if segment is None or segment.ledger_id != ledger_id:
                 segment = SEGMENTS.get(self._directory, ledger_id, writable=True)
                 self._use(segment)
-            ending = segment.ending(end)
+            ending = segment.agreed_ending(end)
         except (CorruptionError, FileNotFoundError) as e:
             self._forget()
             words[TopicWord.STATE] |= MUST_ROLL
             ending, damage = salvaged_ending(self._directory, ledger_id, end, e)
             self._report(damage)
-        last_ms = max(ending.last_publish_ms, words[_LAST_PUBLISH_MS])
-        self._set_stops(ending.last_entry_id + 1)
-        return (tail, end, ending.last_entry_id, ending.last_crc, ending.messages, last_ms)
+        _, _, entry_id, crc, messages, published = ending
+        last_ms = words[_LAST_PUBLISH_MS]
+        self._set_stops(entry_id + 1)
+        return (tail, end, entry_id, crc, messages, published if published > last_ms else last_ms)
 
     def _repair(self) -> None:
         """A holder of the lock died inside, or was interrupted: what it left must not come back.
@@ -207,19 +210,23 @@ class AppendPoint:
         self._segment = segment
         self._log = segment.data
         self._index = index.data
-        self._base_ms = segment.header.base_publish_ms
+        header = segment.header
+        self._size = segment.size
+        self._base_ms = header.base_publish_ms
+        self._entry_limit = self._policy.entry_limit(header.index_capacity)
+        self._time_stop = self._policy.time_limit(header.base_publish_ms, header.created_ms)
 
     def _set_stops(self, next_entry: int) -> None:
-        """Where the fast path ends: untouched pages, the next block of index slots, age."""
-        segment, words = self._segment, self._words
-        if segment is None or words[TopicWord.STATE] & MUST_ROLL:
+        """Where the fast path ends: untouched pages, the next block of slots, the limits of the ledger."""
+        words = self._words
+        if self._segment is None or words[TopicWord.STATE] & MUST_ROLL:
             self._end_stop = 0
             return
-        header = segment.header
-        block_end = -(-next_entry // SLOTS_PER_BLOCK) * SLOTS_PER_BLOCK
-        self._end_stop = min(words[TOUCHED], words[TopicWord.ALLOCATED], segment.size)
-        self._entry_stop = min(block_end, self._policy.entry_limit(header.index_capacity))
-        self._time_stop = self._policy.time_limit(header.base_publish_ms, header.created_ms)
+        touched, allocated = words[TOUCHED], words[TopicWord.ALLOCATED]
+        end_stop = touched if touched < allocated else allocated
+        self._end_stop = end_stop if end_stop < self._size else self._size
+        block_end = (next_entry + SLOTS_PER_BLOCK - 1) // SLOTS_PER_BLOCK * SLOTS_PER_BLOCK
+        self._entry_stop = block_end if block_end < self._entry_limit else self._entry_limit
 
     def _make_room(self, length: int, now_ms: int) -> State:
         """Let an entry of `length` bytes at `now_ms` fit: roll, reserve disk, touch pages, seal index blocks.
@@ -227,7 +234,8 @@ class AppendPoint:
         Raises:
             StorageFullError: no room; nothing changed.
         """
-        self._refuse_reentry()
+        if self._is_exclusive:
+            self._refuse_reentry()
         try:
             self._is_exclusive = True
             if self._full_reason(self._state[1] + length, now_ms) is not None:

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import os
+import struct
 from typing import Final, NamedTuple, cast
 
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, UnsupportedFormatVersion
-from embeddedpulsar.format.frame import FrameHeader, last_frame_start, read_header
+from embeddedpulsar.format.frame import (
+    HEADER,
+    TRAILER,
+    TRAILER_SIZE,
+    FrameHeader,
+    last_frame_start,
+    read_header,
+)
 from embeddedpulsar.format.index_slot import SLOT, SLOT_SIZE, SLOTS_OFFSET
 from embeddedpulsar.format.segment_header import (
     FIRST_FRAME_OFFSET,
@@ -183,17 +191,15 @@ class Segment:
         return slot.offset, header
 
     def ending(self, end: int) -> Ending:
-        """What the ledger holds below `end`, from its last frame and that frame's slot: O(1).
+        """What the ledger holds below `end`, from its last frame and that frame's slot, both verified: O(1).
 
         Raises:
             CorruptionError: the last frame, its trailer or its slot is damaged.
             FileNotFoundError: no index.
         """
-        header = self.header
         if end <= FIRST_FRAME_OFFSET:
-            return Ending(
-                self.ledger_id, FIRST_FRAME_OFFSET, -1, header.chain_seed, 0, header.base_publish_ms
-            )
+            seed, base_ms = self.header.chain_seed, self.header.base_publish_ms
+            return Ending(self.ledger_id, FIRST_FRAME_OFFSET, -1, seed, 0, base_ms)
         data = self.data
         start = last_frame_start(data, FIRST_FRAME_OFFSET, end)
         frame = read_header(data, start, end)
@@ -201,14 +207,46 @@ class Segment:
             raise CorruptionError(
                 path=self.path, offset=start, reason=f"the last frame does not end at {end}"
             )
-        if frame.entry_id >= self.index.capacity:
+        index = self.index
+        if frame.entry_id >= index.capacity:
             raise CorruptionError(
                 path=self.path, offset=start, reason=f"entry {frame.entry_id} is out of range"
             )
-        slot = SLOT.unpack_from(self.index.data, SLOTS_OFFSET + SLOT_SIZE * frame.entry_id)
-        if slot[0] << 3 != start or slot[6] != frame.crc:
+        slot = index.slot(frame.entry_id)
+        if slot.offset != start or slot.crc != frame.crc:
             raise CorruptionError(path=self.path, offset=start, reason="the last index slot does not match")
-        return Ending(self.ledger_id, end, frame.entry_id, frame.crc, slot[2], frame.publish_time)
+        return Ending(self.ledger_id, end, frame.entry_id, frame.crc, slot.messages, frame.publish_time)
+
+    def agreed_ending(self, end: int) -> Ending:
+        """`ending` for the writer, which comes here after every append of another process: half the cost.
+
+        Trailer, header and slot were written one after the other; where they agree on length, place,
+        checksum and time, what the writer needs of them is not damaged.
+        """
+        if end <= FIRST_FRAME_OFFSET:
+            return self.ending(end)
+        data, slots = self.data, self.index.data
+        try:
+            zero, length = TRAILER.unpack_from(data, end - TRAILER_SIZE)
+            start = end - length
+            fields = HEADER.unpack_from(data, start)
+            crc, entry_id = fields[1], fields[8]
+            offset, delta, messages, _, _, _, slot_crc = SLOT.unpack_from(
+                slots, SLOTS_OFFSET + SLOT_SIZE * entry_id
+            )
+        except struct.error:
+            is_agreed = False
+        else:
+            is_agreed = (
+                zero == 0
+                and fields[0] == length
+                and offset << 3 == start
+                and slot_crc == crc
+                and fields[9] - delta == self.header.base_publish_ms
+            )
+        if not is_agreed:
+            return self.ending(end)
+        return Ending(self.ledger_id, end, entry_id, crc, messages, fields[9])
 
     def close(self) -> None:
         """Unmap now. For owners who know that nobody else holds the segment; otherwise drop the reference."""

@@ -188,7 +188,8 @@ class SegmentWriter(AppendPoint):
             self._lock.release()
 
     def _roll_now(self) -> None:
-        self._refuse_reentry()
+        if self._is_exclusive:
+            self._refuse_reentry()
         try:
             self._is_exclusive = True
             self._words[_OWNER] = self._owner
