@@ -126,6 +126,17 @@ class FileLock:
         except (OSError, ValueError) as e:
             self._acquire_slowly(e, timeout_s)
 
+    def keep_threads_out(self, timeout_s: float = 30.0) -> None:
+        """Lock against the other threads of this process only; for what no other process can see.
+
+        Does not wait for a holder elsewhere. To be followed by `release` in a ``finally``.
+
+        Raises:
+            LockTimeout: another thread of this process stayed inside.
+        """
+        if not self._enter(False):
+            self._wait_for_thread(timeout_s)
+
     def try_acquire(self) -> bool:
         """Lock if that needs no waiting. To be followed by `release` in a ``finally`` either way."""
         if not self._enter(False):

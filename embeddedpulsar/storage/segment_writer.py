@@ -212,9 +212,12 @@ class SegmentWriter(AppendPoint):
         self._owner = os.getpid() << 32
 
     def close(self) -> None:
-        """Refuse further appends and drop the maps. Waits for an append that is going on."""
+        """Refuse further appends and drop the maps. Waits for an append of this process that is going on.
+
+        Not for other processes: one that is stopped inside the lock must not keep this one from ending.
+        """
         try:
-            self._lock.acquire(self._timeout_s)
+            self._lock.keep_threads_out(self._timeout_s)
             self._is_closed = True
             self._forget()
         finally:

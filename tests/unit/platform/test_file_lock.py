@@ -259,3 +259,21 @@ def test_lock_files_are_private(path: str):
     assert os.stat(path).st_size == 0
     assert not os.get_inheritable(lock.fd)
     lock.close()
+
+
+def test_keeping_threads_out_does_not_wait_for_other_holders(tmp_path):
+    """What only this process can see is guarded by the thread lock alone, whoever holds the flock."""
+    elsewhere, here = FileLock(tmp_path / "lock"), FileLock(tmp_path / "lock")
+    try:
+        elsewhere.acquire()
+        try:
+            here.keep_threads_out(0.0)
+            assert here.held
+        finally:
+            here.release()
+        assert not here.held
+        assert not here.try_acquire()
+    finally:
+        elsewhere.release()
+    here.close()
+    elsewhere.close()
