@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 import time
 import zlib
@@ -68,28 +67,3 @@ class Read(Contestant):
         finally:
             os.close(fd)
         return seconds
-
-
-class Checksum(Contestant):
-    """zlib.crc32 over a mapped file: the least that a checked read of so many bytes can cost."""
-
-    key = "crc32"
-    name = "zlib.crc32 over as many mapped bytes"
-    survives = READ_ONLY
-
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self._size = size
-
-    def start(self, place: Path) -> None:
-        self._path = place / "file"
-        with self._path.open("wb") as file:
-            for first in range(0, self._size, 1 << 20):
-                file.write(os.urandom(min(1 << 20, self._size - first)))
-
-    def run(self, operations: int) -> float:
-        with self._path.open("rb") as file:
-            begun = time.perf_counter()
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-                zlib.crc32(mapped)
-            return time.perf_counter() - begun

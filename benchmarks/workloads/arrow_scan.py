@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from benchmarks.contest import Budget, Contest, Settings, megabytes_per_second
-from benchmarks.embedded import columns, read
-from benchmarks.peers import parquet, plain_file
+from benchmarks.embedded import checksum, columns, read
+from benchmarks.peers import parquet
 
 FOUR = ["value", "__key", "__messageId", "__publishTime"]
 
@@ -22,7 +22,7 @@ def contests(settings: Settings) -> list[Contest]:
                 columns.ReadTable(messages, size, FOUR, "embeddedpulsar read_topic, 4 columns", "four"),
                 columns.ReadTable(messages, size, None, "embeddedpulsar read_topic, all columns", "all"),
                 read.ReadAll(messages, size),
-                plain_file.Checksum(messages * size),
+                checksum.LogChecksum(messages, size),
                 parquet.ReadTable(messages, size),
             ],
             [
