@@ -42,7 +42,7 @@ class EntryCursor:
         reader = self._reader
         if reader is None:
             return self._pending
-        return Position(reader.segment.ledger_id, reader.entry_id)
+        return Position(reader.ledger_id, reader.entry_id)
 
     def seek(self, position: Position) -> None:
         """Let `position` be the entry that is read next."""
@@ -57,52 +57,47 @@ class EntryCursor:
         Raises:
             AlreadyClosed: the topic was closed.
         """
-        try:
-            return self._read(max_entries, max_messages, max_bytes)
-        except ValueError:
-            try:
-                self._words[_TAIL]
-            except ValueError:
-                raise AlreadyClosed("the topic is closed") from None
-            raise
-
-    def _read(self, max_entries: int, max_messages: int, max_bytes: int) -> list[EntryView]:
         out: list[EntryView] = []
-        while True:
-            reader = self._reader or self._attach()
-            if reader is None:
-                return out
-            tail = self._words[
-                _TAIL
-            ]  # after the reader's ledger is known: so another ledger means a later one
-            if tail >> 32 == reader.segment.ledger_id:
-                limit = (tail & _OFFSET_BITS) << 3
-                if reader.pos >= limit:
+        words = self._words
+        try:
+            while True:
+                reader = self._reader or self._attach()
+                if reader is None:
                     return out
-            else:
-                limit = self._closed_limit(reader)
-                if reader.pos >= limit:
-                    if not self._next_ledger(reader):
+                # After the reader's ledger is known: so if the tail's is another, it is a later one.
+                tail = words[_TAIL]
+                if tail >> 32 == reader.ledger_id:
+                    limit = (tail & _OFFSET_BITS) << 3
+                    if reader.pos >= limit:
                         return out
-                    continue
-            try:
-                reader.read_into(out, limit, max_entries, max_messages, max_bytes)
-            except CorruptionError as e:
-                if not out:
-                    self._step_over(reader, limit, e)
-            if out:
-                return out
+                else:
+                    limit = self._closed_limit(reader)
+                    if reader.pos >= limit:
+                        if not self._next_ledger(reader):
+                            return out
+                        continue
+                try:
+                    reader.read_into(out, limit, max_entries, max_messages, max_bytes)
+                except CorruptionError as e:
+                    if not out:
+                        self._step_over(reader, limit, e)
+                if out:
+                    return out
+        except ValueError:
+            if self._view.is_open():
+                raise
+            raise AlreadyClosed("the topic is closed") from None
 
     # -- moving between ledgers ----------------------------------------------------------------------------
 
     def _closed_limit(self, reader: SegmentReader) -> int:
         """Where the reader's ledger, which is not the tail's any more, ends."""
         if not self._limit:
-            self._limit = self._view.end_of(reader.segment.ledger_id) or reader.pos
+            self._limit = self._view.end_of(reader.ledger_id) or reader.pos
         return self._limit
 
     def _next_ledger(self, reader: SegmentReader) -> bool:
-        following = self._view.chain().after(reader.segment.ledger_id)
+        following = self._view.chain().after(reader.ledger_id)
         if not following:
             return False
         self.seek(Position(following, 0))

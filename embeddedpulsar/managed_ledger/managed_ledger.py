@@ -16,8 +16,8 @@ from embeddedpulsar.managed_ledger.message_finder import find_by_publish_time
 from embeddedpulsar.managed_ledger.opening import open_control, writer_options
 from embeddedpulsar.managed_ledger.options import FLUSH, INTERVAL, PROCESS, LedgerOptions
 from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.managed_ledger.segment_infos import frame_bytes, segment_infos
-from embeddedpulsar.managed_ledger.statistics import LedgerStatistics
+from embeddedpulsar.managed_ledger.segment_infos import segment_infos
+from embeddedpulsar.managed_ledger.statistics import LedgerStatistics, gathered
 from embeddedpulsar.managed_ledger.tail_wait import TailWait
 from embeddedpulsar.platform import fork
 from embeddedpulsar.platform.clock import Clock
@@ -35,6 +35,8 @@ from embeddedpulsar.storage.segment_writer import SegmentWriter
 from embeddedpulsar.storage.topic_control import TERMINATED, TopicControl
 from embeddedpulsar.storage.trim import trim_before
 from embeddedpulsar.storage.waiter_slots import WaiterSlots
+
+_TAIL: Final = TopicWord.TAIL
 
 
 class ManagedLedger:
@@ -254,7 +256,7 @@ class ManagedLedger:
     def tail(self) -> int:
         """The tail word: it differs from what it was when something was appended, or a ledger begun."""
         try:
-            return int(self._words[TopicWord.TAIL])
+            return self._words[_TAIL]
         except ValueError:
             raise AlreadyClosed(f"{self.name} is closed") from None
 
@@ -316,24 +318,8 @@ class ManagedLedger:
 
     def statistics(self) -> LedgerStatistics:
         """A snapshot of sizes and counts."""
-        segments, words = self.segments(), self._words
-        tail = segments[-1] if segments else None
-        synced = words[TopicWord.SYNCED]
-        return LedgerStatistics(
-            ledgers=len(segments),
-            retained_entries=sum(segment.entries for segment in segments),
-            retained_messages=sum(segment.messages for segment in segments),
-            retained_bytes=sum(frame_bytes(segment) for segment in segments),
-            total_entries=words[TopicWord.TOTAL_ENTRIES] + (tail.entries if tail else 0),
-            total_messages=words[TopicWord.TOTAL_MESSAGES] + (tail.messages if tail else 0),
-            total_bytes=words[TopicWord.TOTAL_BYTES] + (frame_bytes(tail) if tail else 0),
-            last_publish_ms=words[TopicWord.LAST_PUBLISH_MS],
-            is_synced=synced >= words[TopicWord.TAIL],
-            recoveries=words[TopicWord.RECOVERIES],
-            rolls_here=self._writer.rolls,
-            syncs_here=self._commit.syncs,
-            damage_here=self._damage.count,
-        )
+        here = (self._writer.rolls, self._commit.syncs, self._damage.count)
+        return gathered(self.segments(), self._words, *here)
 
     @property
     def damage(self) -> DamageHook | None:

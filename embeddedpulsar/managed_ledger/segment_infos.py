@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.storage.filenames import index_path, log_path
 from embeddedpulsar.storage.log_view import LogView
 from embeddedpulsar.storage.segment_snapshot import SegmentInfo
@@ -48,8 +47,3 @@ def segment_infos(view: LogView) -> list[SegmentInfo]:
             )
         )
     return found
-
-
-def frame_bytes(segment: SegmentInfo) -> int:
-    """Bytes of frames in a segment."""
-    return max(0, segment.end_offset - FIRST_FRAME_OFFSET)

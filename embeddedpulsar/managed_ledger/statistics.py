@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from embeddedpulsar.format.control import TopicWord
+from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
+from embeddedpulsar.storage.segment_snapshot import SegmentInfo
+
 
 class LedgerStatistics(NamedTuple):
     """A snapshot. Counts without "here" are the topic's, over all processes.
@@ -34,3 +38,26 @@ class LedgerStatistics(NamedTuple):
     rolls_here: int
     syncs_here: int
     damage_here: int
+
+
+def gathered(
+    segments: list[SegmentInfo], words: memoryview, rolls_here: int, syncs_here: int, damage_here: int
+) -> LedgerStatistics:
+    """The statistics of a topic whose retained segments and control words are given."""
+    bytes_of = [max(0, segment.end_offset - FIRST_FRAME_OFFSET) for segment in segments]
+    tail = segments[-1] if segments else None
+    return LedgerStatistics(
+        ledgers=len(segments),
+        retained_entries=sum(segment.entries for segment in segments),
+        retained_messages=sum(segment.messages for segment in segments),
+        retained_bytes=sum(bytes_of),
+        total_entries=words[TopicWord.TOTAL_ENTRIES] + (tail.entries if tail else 0),
+        total_messages=words[TopicWord.TOTAL_MESSAGES] + (tail.messages if tail else 0),
+        total_bytes=words[TopicWord.TOTAL_BYTES] + (bytes_of[-1] if bytes_of else 0),
+        last_publish_ms=words[TopicWord.LAST_PUBLISH_MS],
+        is_synced=words[TopicWord.SYNCED] >= words[TopicWord.TAIL],
+        recoveries=words[TopicWord.RECOVERIES],
+        rolls_here=rolls_here,
+        syncs_here=syncs_here,
+        damage_here=damage_here,
+    )

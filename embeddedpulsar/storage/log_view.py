@@ -47,6 +47,13 @@ class LogView:
         """The tail word now."""
         return int(self.words[TopicWord.TAIL])
 
+    def is_open(self) -> bool:
+        """Whether the control words are still mapped."""
+        try:
+            return self.tail >= 0
+        except ValueError:
+            return False
+
     def chain(self) -> LedgerChain:
         """The ledgers now."""
         return self._segments.chain()

@@ -39,12 +39,13 @@ class SegmentReader:
     Who may call: one thread at a time. Takes no lock.
     """
 
-    __slots__ = ("_base", "_length", "_window", "crc", "entry_id", "pos", "segment")
+    __slots__ = ("_base", "_length", "_window", "crc", "entry_id", "ledger_id", "pos", "segment")
 
     def __init__(
         self, segment: Segment, pos: int = FIRST_FRAME_OFFSET, entry_id: int = 0, crc: int = UNKNOWN_CRC
     ) -> None:
         self.segment = segment
+        self.ledger_id = segment.ledger_id
         self.pos = pos
         self.entry_id = entry_id
         """The entry expected at `pos`."""
@@ -68,7 +69,7 @@ class SegmentReader:
         window, base = self._window, self._base
         end = base + len(window)
         segment = self.segment
-        data, view, ledger_id = segment.data, segment.view, segment.ledger_id
+        data, view, ledger_id = segment.data, segment.view, self.ledger_id
         try:
             while pos < limit and max_entries > 0 and max_messages > 0 and max_bytes > 0:
                 header: FrameHeader | None = None
