@@ -19,8 +19,6 @@ from typing import Final
 from embeddedpulsar.testing import corruption, kill_storm, power_loss, store_corruption
 
 _SHOWN: Final = 50
-_CHEAPER: Final = 4
-"""A case with a whole store costs so much more than one with a topic."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -52,7 +50,7 @@ def _parser() -> argparse.ArgumentParser:
         "--cases",
         type=int,
         default=2_000,
-        help="per kind of file of a topic (default 2000); a quarter of that per kind of file of a store",
+        help="per kind of file, of a topic and of a store (default 2000)",
     )
     return parser
 
@@ -81,7 +79,7 @@ def _corruption(options: argparse.Namespace, workspace: str) -> int:
         f"{found.lost} lost because their bytes were hit"
     )
     stores = store_corruption.storm(
-        options.cases // _CHEAPER,
+        options.cases,
         options.seed,
         os.path.join(workspace, "stores"),
         progress=None if options.quiet else _show_progress,
