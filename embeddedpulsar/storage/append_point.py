@@ -260,13 +260,17 @@ class AppendPoint:
             words[TopicWord.ALLOCATED] = allocated
         if end > words[TOUCHED]:
             words[TOUCHED] = touch(segment, start, end, words[TOUCHED], allocated, is_written=length > BY_MAP)
-        block, within = divmod(entry_id + 1, SLOTS_PER_BLOCK)
-        if not within:
+        if (entry_id + 1) % SLOTS_PER_BLOCK == 0:
             index = segment.index
             words[TopicWord.INDEX_ALLOCATED] = index.allocate(entry_id + 1, words[TopicWord.INDEX_ALLOCATED])
-            if block:
-                index.seal(block - 1)
+            self._seal_before(entry_id + 1)
         self._set_stops(entry_id + 2)
+
+    def _seal_before(self, next_entry: int) -> None:
+        """Put the checksum on a block of slots that has just become full."""
+        block, within = divmod(next_entry, SLOTS_PER_BLOCK)
+        if block and not within and self._segment is not None:
+            self._segment.index.seal(block - 1)
 
     def _full_reason(self, end: int, now_ms: int) -> str | None:
         segment = self._segment
@@ -291,6 +295,7 @@ class AppendPoint:
         tail, end, entry_id, crc, messages, last_ms = self._state
         ledger_id = tail >> 32
         previous = Ending(ledger_id, end, entry_id, crc, messages, last_ms) if ledger_id else None
+        self._seal_before(entry_id + 1)
         first_allocation = options.first_allocation
         if (
             previous is not None

@@ -1,0 +1,48 @@
+"""Reports of damage reach somebody, once, and outside the lock."""
+
+from __future__ import annotations
+
+from embeddedpulsar.managed_ledger.damage_log import DamageLog
+from embeddedpulsar.platform.clock import ManualClock
+from embeddedpulsar.platform.scheduler import ManualScheduler
+from embeddedpulsar.storage.damage import DamageReport
+
+
+def report(offset: int) -> DamageReport:
+    """Some damage."""
+    return DamageReport("t/1.log", 1, 0, 0, offset, offset + 8, "broken")
+
+
+def test_each_stretch_is_told_once():
+    """However many readers meet it."""
+    told: list[DamageReport] = []
+    log = DamageLog("t", lambda: False, ManualScheduler(ManualClock()).call_later, told.append)
+    for offset in (1, 2, 1, 2, 3):
+        log.report(report(offset))
+    assert [damage.offset for damage in told] == [1, 2, 3] and log.count == 3
+
+
+def test_nothing_is_told_under_the_lock():
+    """What is met inside is told by the timer, or with the next report from outside."""
+    told: list[DamageReport] = []
+    locked = [True]
+    timers = ManualScheduler(ManualClock())
+    log = DamageLog("t", lambda: locked[0], timers.call_later, told.append)
+    log.report(report(1))
+    assert not told
+    timers.run_due()
+    assert [damage.offset for damage in told] == [1]
+    log.report(report(2))
+    locked[0] = False
+    log.report(report(2))
+    assert [damage.offset for damage in told] == [1, 2]
+
+
+def test_the_hook_can_be_changed():
+    """Reports go to whoever asks at that time."""
+    told: list[DamageReport] = []
+    log = DamageLog("t", lambda: False, ManualScheduler(ManualClock()).call_later, lambda _: None)
+    log.report(report(1))
+    log.hook = told.append
+    log.report(report(2))
+    assert [damage.offset for damage in told] == [2]

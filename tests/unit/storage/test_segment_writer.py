@@ -1,0 +1,120 @@
+"""What an append leaves in the files, and the slow paths beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from embeddedpulsar.format.control import TopicWord
+from embeddedpulsar.format.entry import EncodedEntry, encode_single
+from embeddedpulsar.format.frame import seal
+from embeddedpulsar.format.index_slot import IndexSlot, pack_slot
+from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
+from embeddedpulsar.platform.clock import ManualClock
+from embeddedpulsar.storage.segment import Segment
+from embeddedpulsar.storage.topic_control import TOUCHED, TopicControl
+from tests.ledger_site import PREFIX, LedgerSite, send, send_batch, values
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[LedgerSite]:
+    """A place for ledgers, with a clock that stands still."""
+    with LedgerSite(tmp_path, clock=ManualClock(wall_ms=1_000_000)) as made:
+        yield made
+
+
+def test_bytes_of_an_append(site: LedgerSite):
+    """Frame and slot are what `frame.seal` and `pack_slot` build; the tail points behind the frame."""
+    ledger = site.open()
+    entry = encode_single(b"value", 7, PREFIX)._replace(key_hash=99)
+    ledger_id, entry_id, published, end_word = ledger.append_nowait(entry)
+    segment = Segment.open(site.directory, ledger_id)
+    length = entry.size + 56
+    header, crc = seal(
+        length, segment.header.chain_seed, entry.body_crc, 1, 0, 0, 0, published, 1, entry.metadata_length
+    )
+    end = FIRST_FRAME_OFFSET + length
+    frame = header + b"".join(entry.parts) + bytes(4) + length.to_bytes(4, "little")
+    assert segment.data[FIRST_FRAME_OFFSET:end] == frame
+    slot = pack_slot(FIRST_FRAME_OFFSET, 0, 1, 99, 0, 1, crc)
+    assert segment.index.data[4096 : 4096 + 24] == slot
+    assert end_word == ledger.tail == ledger_id << 32 | end >> 3
+    assert (entry_id, published) == (0, 1_000_000)
+
+
+def test_counts_beyond_the_slot_are_capped(site: LedgerSite):
+    """A slot says "65535 or more"; messages so far are exact all the same."""
+    ledger = site.open()
+    position = send_batch(ledger, [b""] * 70_000)
+    segment = Segment.open(site.directory, position.ledger_id)
+    slot: IndexSlot = segment.index.slot(0)
+    assert (slot.count, slot.messages) == (65535, 70_000)
+
+
+@pytest.mark.parametrize("entries", [1023, 1024, 1025, 2048])
+def test_full_blocks_of_slots_are_sealed(site: LedgerSite, entries: int):
+    """Every full block of a closed ledger has its checksum, also one that is full exactly at its end."""
+    ledger = site.open(max_entries=entries)
+    for n in range(entries + 1):
+        position = send(ledger, b"%d" % n)
+    assert position.entry_id == 0
+    closed = Segment.open(site.directory, position.ledger_id - 1)
+    assert [closed.index.is_intact(block) for block in range(3)] == [
+        entries >= 1024 * (block + 1) for block in range(3)
+    ]
+
+
+def test_disk_is_taken_in_growing_steps(site: LedgerSite):
+    """A small topic takes 64 KiB; a growing one doubles; pages are touched ahead but never beyond."""
+    ledger = site.open(segment_size=16 << 20, allocation_step=1 << 20)
+    control = TopicControl.open(site.directory)
+    words, steps = control.words, []
+    send(ledger, b"x" * 1000)
+    assert words[TopicWord.ALLOCATED] == words[TOUCHED] == 64 << 10
+    blocks = (Path(site.directory) / f"{1:020d}.log").stat().st_blocks
+    assert blocks * 512 <= 128 << 10
+    while len(steps) < 9:
+        send(ledger, b"x" * 30_000)
+        end = (ledger.tail & 0xFFFFFFFF) << 3
+        allocated = words[TopicWord.ALLOCATED]
+        assert end <= words[TOUCHED] <= allocated
+        if not steps or steps[-1] != allocated:
+            steps.append(allocated)
+    kib = [step >> 10 for step in steps]
+    assert kib == [64, 128, 256, 512, 1024, 2048, 3072, 4096, 5120]
+    control.close()
+
+
+def test_an_entry_larger_than_a_segment(site: LedgerSite):
+    """It gets a segment of its own size; the next entry starts an ordinary one."""
+    ledger = site.open(segment_size=64 << 10)
+    first = send(ledger, b"small")
+    big = send(ledger, b"b" * 500_000)
+    last = send(ledger, b"not so small" * 500)
+    assert first.ledger_id < big.ledger_id < last.ledger_id
+    assert Segment.open(site.directory, big.ledger_id).size >= 500_000
+    assert Segment.open(site.directory, last.ledger_id).size == 64 << 10
+    assert values(ledger) == [b"small", b"b" * 500_000, b"not so small" * 500]
+
+
+def test_openings_share_one_end(site: LedgerSite):
+    """An opening that others overtook finds the end again, over rolls, and loses nothing."""
+    ledgers = [site.open(max_entries=5) for _ in range(3)]
+    for n in range(60):
+        send(ledgers[n * 7 % 3], b"%d" % n)
+    assert values(ledgers[0]) == [b"%d" % n for n in range(60)]
+    assert ledgers[0].statistics().recoveries == 0
+
+
+def test_compressed_and_odd_entries_pass_through(site: LedgerSite):
+    """The writer does not look into an entry: codec, flags and parts are kept as they are."""
+    ledger = site.open()
+    parts = [bytes(40), b"12345678", bytes(16)]
+    entry = EncodedEntry(parts, 64, 0, 3, 40, 1, 1 << 16 | 5, 77)
+    ledger_id, entry_id, _, _ = ledger.append_nowait(entry)
+    segment = Segment.open(site.directory, ledger_id)
+    offset, header = segment.frame_of(entry_id, 1 << 30)
+    assert (header.codec, header.flags, header.message_count) == (1, 1 << 16 | 5, 3)
+    assert segment.data[offset + 48 : offset + 112] == b"".join(parts)
