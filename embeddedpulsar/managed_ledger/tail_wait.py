@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Final
 
@@ -22,6 +23,7 @@ _BACKSTOP_S: Final = 0.1
 """A sender that dies between taking our bit and ringing costs this much."""
 _IDLE_AFTER_S: Final = 10.0
 _IDLE_BACKSTOP_S: Final = 1.0
+_yield_cpu: Callable[[], object] = getattr(os, "sched_yield", lambda: None)
 
 
 class TailWait:
@@ -105,7 +107,7 @@ class TailWait:
     def _spin(self, seen_tail: int) -> bool:
         words, until = self._words, clocks.perf_counter() + _SPIN_S
         while words[_TAIL] == seen_tail:
-            clocks.sleep(0)  # lets the other threads of this process in: one of them may be the sender
+            _yield_cpu()  # not sleep(0), which takes 90 us
             if clocks.perf_counter() >= until:
                 return False
         return True
