@@ -138,6 +138,10 @@ class SegmentWriter(AppendPoint):
             # 6. Who waits is read under the lock that waiters announce themselves under: none can be missed.
             if words[_WAITERS]:
                 rung = self._waiters.take()
+        except ValueError:
+            if self._is_closed:  # lock and words are gone
+                raise AlreadyClosed("the topic is closed") from None
+            raise
         finally:
             lock.release()
         if active:

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar.exceptions import AlreadyClosed, StorageError, TopicTerminated
+from embeddedpulsar.format.entry import encode_single
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.managed_ledger.options import LedgerOptions
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform.clock import ManualClock
-from tests.ledger_site import START, LedgerSite, drain, send, send_batch, values
+from tests.ledger_site import PREFIX, START, LedgerSite, drain, send, send_batch, values
 
 
 @pytest.fixture
@@ -238,9 +239,12 @@ def test_closed_ledgers_refuse(site: LedgerSite):
     ledger = site.open()
     send(ledger, b"x")
     cursor = ledger.cursor(START, inclusive=True)
+    append_nowait, entry = ledger.append_nowait, encode_single(b"z", 0, PREFIX)
     ledger.close()
     ledger.close()
     for use in (
+        lambda: append_nowait(entry),
+        lambda: ledger.append_nowait(entry),
         lambda: send(ledger, b"y"),
         lambda: cursor.read(1, 1, 1),
         lambda: ledger.tail,
