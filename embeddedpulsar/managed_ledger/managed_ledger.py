@@ -376,6 +376,7 @@ class ManagedLedger:
             self._waits.close()
             self._writer.close()
             SEGMENTS.forget(self.directory)
+            SEGMENTS.allow(-self.options.max_open_segments)
             self._lock.close()
             self._sync_lock.close()
             self._control.close()

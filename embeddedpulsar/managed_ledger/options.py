@@ -34,7 +34,8 @@ class LedgerOptions(_Fields):
         allocation_step: bytes, the largest step of that growth.
         max_entries: entries per ledger.
         max_age_ms: milliseconds after which the next append starts a new ledger.
-        max_open_segments: segments a process keeps mapped, over all topics; a soft limit.
+        max_open_segments: this topic's share of the segments a process keeps mapped. All topics together use
+            at most a quarter of the descriptors the process may have open.
         lock_timeout_s: seconds to wait for a file lock before `LockTimeout`.
         max_message_size: bytes of an entry's body, at most; beyond is the topic's error, not the disk's.
         durability: "process" (survives the death of processes), "interval" (and power loss, but for the last

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections import OrderedDict
 from typing import Final, Protocol
@@ -10,6 +11,7 @@ from embeddedpulsar.platform import fork, threads
 from embeddedpulsar.storage.segment import Segment
 
 _DEFAULT_CAPACITY: Final = 32
+_DESCRIPTORS_EACH: Final = 4
 
 
 class SegmentHolder(Protocol):
@@ -29,8 +31,10 @@ class SegmentCache:
     Who may call: any thread. Nothing here is shared between processes.
     """
 
-    def __init__(self, capacity: int = _DEFAULT_CAPACITY) -> None:
-        self._capacity = capacity
+    def __init__(self, capacity: int | None = None) -> None:
+        self._most: Final = _descriptor_budget()
+        self._wanted = 0
+        self._capacity = _DEFAULT_CAPACITY if capacity is None else capacity
         self._lock = threads.RLock()  # guards _segments and _holders
         self._segments: OrderedDict[tuple[str, int], Segment] = OrderedDict()
         self._holders: dict[tuple[str, int], weakref.ref[SegmentHolder]] = {}
@@ -38,9 +42,18 @@ class SegmentCache:
     def __len__(self) -> int:
         return len(self._segments)
 
-    def allow(self, capacity: int) -> None:
-        """Raise the budget to `capacity` segments, if it is lower."""
-        self._capacity = max(self._capacity, capacity)
+    def allow(self, segments: int) -> None:
+        """A topic was opened (or closed, if negative) that may keep so many segments mapped.
+
+        Together they get what they want as long as it takes no more than a quarter of the descriptors this
+        process may have open.
+        """
+        try:
+            self._lock.acquire()
+            self._wanted += segments
+            self._capacity = min(self._most, max(_DEFAULT_CAPACITY, self._wanted))
+        finally:
+            self._lock.release()
 
     def get(self, directory: str, ledger_id: int, *, writable: bool = False) -> Segment:
         """The mapped segment of a ledger.
@@ -110,6 +123,14 @@ class SegmentCache:
     def after_fork_in_child(self) -> None:
         """The lock may be held by a thread that does not exist here; the maps are as good as before."""
         self._lock = threads.RLock()
+
+
+def _descriptor_budget() -> int:
+    try:
+        limit = os.sysconf("SC_OPEN_MAX")
+    except (AttributeError, ValueError, OSError):
+        limit = -1
+    return max(_DEFAULT_CAPACITY, limit // _DESCRIPTORS_EACH // 4)
 
 
 SEGMENTS: Final = SegmentCache()

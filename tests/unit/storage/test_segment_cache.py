@@ -56,8 +56,8 @@ def test_a_writable_mapping_replaces_a_read_only_one(site: LedgerSite):
 
 def test_reading_many_segments_keeps_few_open(site: LedgerSite, monkeypatch: pytest.MonkeyPatch):
     """A topic of a hundred segments is read within the budget of descriptors."""
-    monkeypatch.setattr(segment_cache.SEGMENTS, "_capacity", 4)
     ledger = site.open(max_entries=1, max_open_segments=1)
+    monkeypatch.setattr(segment_cache.SEGMENTS, "_capacity", 4)
     for n in range(100):
         send(ledger, b"%d" % n)
     before = descriptors()
@@ -71,12 +71,12 @@ def test_reading_many_segments_keeps_few_open(site: LedgerSite, monkeypatch: pyt
 
 def test_idle_writers_let_go(site: LedgerSite, monkeypatch: pytest.MonkeyPatch):
     """With more topics than budget, a topic nobody writes to keeps no segment; writing opens it again."""
-    monkeypatch.setattr(segment_cache.SEGMENTS, "_capacity", 2)
     ledgers = []
     for n in range(6):
         site.directory = str(site.root / f"topic-{n}")
         os.makedirs(site.directory)
         ledgers.append(site.open(max_open_segments=1))
+    monkeypatch.setattr(segment_cache.SEGMENTS, "_capacity", 2)
     for ledger in ledgers:
         send(ledger, b"first")
     assert sum(ledger._writer._segment is not None for ledger in ledgers) <= 2
@@ -84,6 +84,24 @@ def test_idle_writers_let_go(site: LedgerSite, monkeypatch: pytest.MonkeyPatch):
         send(ledger, b"second")
         assert values(ledger) == [b"first", b"second"]
         assert ledger.statistics().recoveries == 0
+
+
+def test_the_budget_follows_the_open_topics(site: LedgerSite, monkeypatch: pytest.MonkeyPatch):
+    """Every open topic brings its share, up to what the descriptors of the process allow."""
+    cache = SegmentCache()
+    monkeypatch.setattr(cache, "_most", 100)
+    cache.allow(32)
+    assert cache._capacity == 32
+    cache.allow(32)
+    assert cache._capacity == 64
+    cache.allow(500)
+    assert cache._capacity == 100
+    cache.allow(-500)
+    cache.allow(-64)
+    assert cache._capacity == 32
+    before = segment_cache.SEGMENTS._capacity
+    site.open(max_open_segments=200).close()
+    assert segment_cache.SEGMENTS._capacity == before
 
 
 def test_forgetting(site: LedgerSite):
