@@ -38,11 +38,14 @@ class Attachment:
     Attributes:
         consumer_id: unique for the life of the subscription.
         name: of the consumer.
+        delivers_singly: whether single entries come back, and deliveries are counted, as Shared has it.
         epoch: rises when what was read before is void (a seek, from whatever process). Who collects
             acknowledgements passes the epoch under which it collected them.
         on_rewound: called by `read`, before it reads on, when somebody else moved the subscription: entries
             fetched before, and acknowledgements collected for them, are void.
     """
+
+    delivers_singly: bool = False
 
     def __init__(
         self,
@@ -134,6 +137,18 @@ class Attachment:
         Only this consumer's read position moves: nothing is journalled, and acknowledgements under way count.
         """
         self._shared.transact(self._rewind)
+
+    def redeliver_entries(self, entries: Sequence[Entry]) -> bool:
+        """Have some entries delivered again; True, as here, when that is everything unacknowledged."""
+        self.redeliver()
+        return True
+
+    def handed(self, view: EntryView) -> None:
+        """The application was given the first message of an entry. Only where entries are delivered singly."""
+
+    def is_active(self) -> bool:
+        """Whether this consumer is the one that gets messages, among those of a Failover subscription."""
+        return True
 
     def _rewind(self, state: SubscriptionState) -> None:
         self._own(state)
