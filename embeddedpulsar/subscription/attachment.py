@@ -144,7 +144,7 @@ class Attachment:
         return True
 
     def handed(self, view: EntryView) -> None:
-        """The application was given the first message of an entry. Only where entries are delivered singly."""
+        """The application was given the first message of an entry, where entries are delivered singly."""
 
     def is_active(self) -> bool:
         """Whether this consumer is the one that gets messages, among those of a Failover subscription."""
