@@ -28,6 +28,7 @@ from embeddedpulsar.enums import (
     RegexSubscriptionMode,
     Result,
     SchemaType,
+    SubscriptionMode,
 )
 from embeddedpulsar.exceptions import (
     AlreadyClosed,
@@ -111,6 +112,7 @@ if TYPE_CHECKING:
     )
     from embeddedpulsar.client.producer import Producer
     from embeddedpulsar.client.reader import Reader
+    from embeddedpulsar.client.redelivery_backoff import MultiplierRedeliveryBackoff
 
 __version__ = "0.1.0"
 
@@ -131,6 +133,7 @@ _LAZY = {
     "ServiceInfoProvider": _NETWORK,
     "Client": "embeddedpulsar.client.client",
     "Consumer": "embeddedpulsar.client.consumer",
+    "MultiplierRedeliveryBackoff": "embeddedpulsar.client.redelivery_backoff",
     "Producer": "embeddedpulsar.client.producer",
     "Reader": "embeddedpulsar.client.reader",
 }
@@ -220,6 +223,7 @@ __all__ = [
     "ConsumerKeySharedPolicy",
     "DeadLetterPolicyBuilder",
     "KeySharedPolicy",
+    "MultiplierRedeliveryBackoff",
     # Accepted for clusters: credentials, fail-over, logging
     "Authentication",
     "AuthenticationAthenz",
@@ -247,6 +251,7 @@ __all__ = [
     "RegexSubscriptionMode",
     "Result",
     "SchemaType",
+    "SubscriptionMode",
     # Errors
     "AlreadyClosed",
     "AuthenticationError",

@@ -65,6 +65,20 @@ class CompressionType(PulsarEnum):
     SNAPPY = 4
 
 
+class SubscriptionMode(PulsarEnum):
+    """Whether a subscription outlives its consumers and remembers what they acknowledged.
+
+    Not in ``pulsar-client`` for Python; the values are those of Pulsar's protocol.
+
+    Example:
+        >>> int(SubscriptionMode.Durable), int(SubscriptionMode.NonDurable)
+        (0, 1)
+    """
+
+    Durable = 0
+    NonDurable = 1
+
+
 class PartitionsRoutingMode(PulsarEnum):
     """How a producer picks the partition of a message that has no key.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from embeddedpulsar.client.arguments import check_type, check_type_or_none, refuse_unbuilt
 from embeddedpulsar.client.client_config import client_config
 from embeddedpulsar.client.client_core import ClientCore
+from embeddedpulsar.client.client_lifetime import ClientLifetime
 from embeddedpulsar.client.client_log import ClientLog
 from embeddedpulsar.client.consumer import Consumer
 from embeddedpulsar.client.consumer_config import consumer_config, reader_config
@@ -29,6 +30,7 @@ from embeddedpulsar.enums import (
     PartitionsRoutingMode,
     ProducerAccessMode,
     RegexSubscriptionMode,
+    SubscriptionMode,
 )
 from embeddedpulsar.platform import interrupts
 from embeddedpulsar.schema import BytesSchema, Schema
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     import os
     import re
 
+    from embeddedpulsar.client.redelivery_backoff import MultiplierRedeliveryBackoff
     from embeddedpulsar.message import Message
     from embeddedpulsar.message_id import MessageId
     from embeddedpulsar.policies import (
@@ -49,7 +52,7 @@ if TYPE_CHECKING:
 _BYTES: Schema[Any] = BytesSchema()
 
 
-class Client:
+class Client(ClientLifetime):
     """A store in a directory, with the interface of ``pulsar.Client``.
 
     Any number of processes, and of clients in each, may open one directory; they share its topics.
@@ -224,6 +227,14 @@ class Client:
         crypto_failure_action: ConsumerCryptoFailureAction = ConsumerCryptoFailureAction.FAIL,
         *,
         ack_group_time_ms: int = 100,
+        ack_receipt_enabled: bool = False,
+        priority_level: int = 0,
+        subscription_mode: SubscriptionMode = SubscriptionMode.Durable,
+        negative_ack_redelivery_backoff: MultiplierRedeliveryBackoff | None = None,
+        ack_timeout_redelivery_backoff: MultiplierRedeliveryBackoff | None = None,
+        ack_timeout_tick_ms: int = 1000,
+        enable_retry: bool = False,
+        retry_letter_topic: str | None = None,
     ) -> Consumer[T]:
         """Attach a consumer to a subscription, creating both topic and subscription if need be.
 
@@ -250,7 +261,14 @@ class Client:
             batch_receive_policy: limits of `Consumer.batch_receive`; default 10 MiB and 100 ms.
             batch_index_ack_enabled: acknowledge messages of a batch one by one: only the rest comes again.
             ack_group_time_ms: how long acknowledgements are collected; 0 writes each at once. Not in
-                ``pulsar-client``.
+                ``pulsar-client``, nor is what follows.
+            ack_receipt_enabled: an acknowledgement returns when it is written.
+            priority_level: consumers of the smallest number (best, at least 0) are served first.
+            subscription_mode: ``NonDurable`` is not built.
+            negative_ack_redelivery_backoff: delay by redelivery count, instead of the fixed one.
+            ack_timeout_redelivery_backoff: added to ``unacked_messages_timeout_ms``, by redelivery count.
+            ack_timeout_tick_ms: what is overdue is looked for so often.
+            enable_retry, retry_letter_topic: not built.
 
         Raises:
             ValueError: a wrong type or value.
@@ -348,53 +366,6 @@ class Client:
         """Return the URL of the store."""
         return ServiceInfo(self._core.config.url.text)
 
-    def shutdown(self) -> None:
-        """Close the client if it is open; unlike `close`, this may be repeated."""
-        if not self._core.is_closed:
-            self.close()
-
-    def close(self) -> None:
-        """Close all producers (without flushing them), consumers and readers, and the store.
-
-        Raises:
-            AlreadyClosed: it was closed before.
-        """
-        with interrupts.translated:
-            self._core.close()
-
-    def __enter__(self) -> Client:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if self._core.is_closed:
-            return
-        try:
-            if kind is None:
-                with interrupts.translated:
-                    self._core.flush()
-        finally:
-            self.close()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        if self._core.config.url.root is None:
-            raise TypeError("a memory:// client cannot be pickled: its store is private; use a directory")
-        return _rebuild, (self._core.config.url.text, self._logger, self._core.config[1:])
-
-    def __repr__(self) -> str:
-        return f"<Client {self._core.config.url.text}{' closed' if self._core.is_closed else ''}>"
-
 
 def _given(arguments: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in arguments.items() if name != "self"}
-
-
-def _rebuild(url: str, logger: Any, rest: tuple[Any, ...]) -> Client:
-    durability, interval_ms, allow_network_fs, listener_threads = rest
-    return Client(
-        url,
-        message_listener_threads=listener_threads,
-        logger=logger,
-        durability=durability,
-        durability_interval_ms=interval_ms,
-        allow_network_fs=allow_network_fs,
-    )

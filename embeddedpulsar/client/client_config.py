@@ -22,6 +22,7 @@ class ClientConfig(NamedTuple):
         durability_interval_ms: time between flushes at level ``interval``.
         allow_network_fs: whether a store on a network file system is opened.
         listener_threads: threads that run message listeners.
+        stats_interval_s: time between two lines in the log about each consumer; 0 for none.
     """
 
     url: ServiceUrl
@@ -29,6 +30,7 @@ class ClientConfig(NamedTuple):
     durability_interval_ms: int = 1000
     allow_network_fs: bool = False
     listener_threads: int = 1
+    stats_interval_s: int = 600
 
 
 def client_config(options: dict[str, Any]) -> ClientConfig:
@@ -67,6 +69,7 @@ def client_config(options: dict[str, Any]) -> ClientConfig:
         interval_ms,
         options["allow_network_fs"],
         max(1, options["message_listener_threads"]),
+        max(0, options["stats_interval_in_seconds"]),
     )
 
 

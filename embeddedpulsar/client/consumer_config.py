@@ -7,11 +7,13 @@ from typing import Any, NamedTuple
 from embeddedpulsar.client.arguments import check_range, check_type, check_type_or_none, refuse_unbuilt
 from embeddedpulsar.client.network_options import CryptoKeyReader
 from embeddedpulsar.client.producer_config import INT32_MAX
+from embeddedpulsar.client.redelivery_backoff import MultiplierRedeliveryBackoff
 from embeddedpulsar.enums import (
     ConsumerCryptoFailureAction,
     ConsumerType,
     InitialPosition,
     RegexSubscriptionMode,
+    SubscriptionMode,
 )
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.message_id import MessageId
@@ -20,6 +22,7 @@ from embeddedpulsar.policies import (
     ConsumerBatchReceivePolicy,
     ConsumerDeadLetterPolicy,
     ConsumerKeySharedPolicy,
+    KeySharedPolicy,
 )
 from embeddedpulsar.schema import Schema
 
@@ -40,6 +43,13 @@ class ConsumerConfig(NamedTuple):
         ack_timeout_ms: time after which an unacknowledged message comes back; 0 for never.
         nack_delay_ms: time after which a negatively acknowledged message comes back.
         ack_group_time_ms: how long acknowledgements are collected; 0 writes each at once.
+        priority_level: who is served first, where consumers share; 0 is best.
+        key_shared: how the consumers of a Key_Shared subscription divide the keys; None for the default.
+        ack_timeout_tick_ms: how late an acknowledgement timeout may be noticed.
+        nack_backoff: delay by redelivery count; None for ``nack_delay_ms``, always.
+        ack_timeout_backoff: what is added to ``ack_timeout_ms``, by redelivery count.
+        ack_receipt: whether an acknowledgement returns only when it is written.
+        several_topics: whether the consumer is one of those that make up a consumer of several topics.
     """
 
     topic: str
@@ -57,6 +67,17 @@ class ConsumerConfig(NamedTuple):
     batch_index_ack: bool
     ack_group_time_ms: int
     properties: dict[str, str]
+    priority_level: int = 0
+    subscription_mode: SubscriptionMode = SubscriptionMode.Durable
+    key_shared: KeySharedPolicy | None = None
+    ack_timeout_tick_ms: int = 1000
+    nack_backoff: MultiplierRedeliveryBackoff | None = None
+    ack_timeout_backoff: MultiplierRedeliveryBackoff | None = None
+    ack_receipt: bool = False
+    dead_letter: ConsumerDeadLetterPolicy | None = None
+    enable_retry: bool = False
+    retry_letter_topic: str | None = None
+    several_topics: bool = False
 
 
 class ReaderConfig(NamedTuple):
@@ -83,7 +104,8 @@ def consumer_config(options: dict[str, Any]) -> ConsumerConfig:
     _check_consumer_types(options)
     _check_consumer_values(options)
     _refuse_unbuilt(options)
-    policy = options["batch_receive_policy"]
+    policy, key_shared = options["batch_receive_policy"], options["key_shared_policy"]
+    timeout_ms = options["unacked_messages_timeout_ms"] or 0
     return ConsumerConfig(
         topic=options["topic"],
         subscription_name=options["subscription_name"],
@@ -92,7 +114,7 @@ def consumer_config(options: dict[str, Any]) -> ConsumerConfig:
         listener=options["message_listener"] or None,
         receiver_queue_size=options["receiver_queue_size"],
         name=options["consumer_name"] or None,
-        ack_timeout_ms=options["unacked_messages_timeout_ms"] or 0,
+        ack_timeout_ms=timeout_ms,
         nack_delay_ms=max(options["negative_ack_redelivery_delay_ms"], _SHORTEST_NACK_DELAY_MS),
         initial_position=options["initial_position"],
         start_inclusive=options["start_message_id_inclusive"],
@@ -100,6 +122,16 @@ def consumer_config(options: dict[str, Any]) -> ConsumerConfig:
         batch_index_ack=options["batch_index_ack_enabled"],
         ack_group_time_ms=options["ack_group_time_ms"],
         properties=dict(options["properties"] or {}),
+        priority_level=options["priority_level"],
+        subscription_mode=options["subscription_mode"],
+        key_shared=key_shared.policy() if key_shared is not None else None,
+        ack_timeout_tick_ms=min(options["ack_timeout_tick_ms"], timeout_ms or INT32_MAX),
+        nack_backoff=options["negative_ack_redelivery_backoff"],
+        ack_timeout_backoff=options["ack_timeout_redelivery_backoff"],
+        ack_receipt=options["ack_receipt_enabled"],
+        dead_letter=options["dead_letter_policy"],
+        enable_retry=options["enable_retry"],
+        retry_letter_topic=options["retry_letter_topic"] or None,
     )
 
 
@@ -108,7 +140,8 @@ def _check_consumer_types(options: dict[str, Any]) -> None:
     for name, kind, optional in _CONSUMER_TYPES:
         (check_type_or_none if optional else check_type)(kind, options[name], name)
     check_type_or_none(ConsumerDeadLetterPolicy, options["dead_letter_policy"], "dead_letter_policy")
-    check_type(int, options["ack_group_time_ms"], "ack_group_time_ms")
+    for name, kind, optional in _OUR_CONSUMER_TYPES:
+        (check_type_or_none if optional else check_type)(kind, options[name], name)
     topic = options["topic"]
     if not isinstance(topic, str | list) and not hasattr(topic, "pattern"):
         raise ValueError("Argument 'topic' is expected to be of a type between (str, list, re.pattern)")
@@ -122,6 +155,14 @@ def _check_consumer_values(options: dict[str, Any]) -> None:
         )
     check_range(options["receiver_queue_size"], "receiver_queue_size", 0, INT32_MAX)
     check_range(options["ack_group_time_ms"], "ack_group_time_ms", 0, INT32_MAX)
+    check_range(options["ack_timeout_tick_ms"], "ack_timeout_tick_ms", 1, INT32_MAX)
+    if options["priority_level"] < 0:
+        raise ValueError("Consumer Config Exception: PriorityLevel should be nonnegative number.")
+    check_range(options["priority_level"], "priority_level", 0, INT32_MAX)
+    if options["ack_timeout_redelivery_backoff"] is not None and not timeout_ms:
+        raise ValueError("ack_timeout_redelivery_backoff needs unacked_messages_timeout_ms, which is not set")
+    if options["retry_letter_topic"] and not options["enable_retry"]:
+        raise ValueError("retry_letter_topic needs enable_retry, which is not set")
     for name, value in (options["properties"] or {}).items():
         check_type(str, name, "properties")
         check_type(str, value, "properties")
@@ -164,6 +205,12 @@ def _refuse_unbuilt(options: dict[str, Any]) -> None:
         "chunking of large messages",
     )
     refuse_unbuilt(options["key_shared_policy"], "key_shared_policy", "KeyShared subscriptions")
+    refuse_unbuilt(
+        options["subscription_mode"] != SubscriptionMode.Durable,
+        "subscription_mode",
+        "subscriptions that are not durable",
+    )
+    refuse_unbuilt(options["enable_retry"], "enable_retry", "retry letter topics")
     refuse_unbuilt(options["dead_letter_policy"], "dead_letter_policy", "dead letter topics")
     refuse_unbuilt(
         options["regex_subscription_mode"] != RegexSubscriptionMode.PersistentOnly,
@@ -229,6 +276,18 @@ _CONSUMER_TYPES: tuple[tuple[str, type[Any], bool], ...] = (
     ("batch_index_ack_enabled", bool, False),
     ("regex_subscription_mode", RegexSubscriptionMode, False),
     ("crypto_failure_action", ConsumerCryptoFailureAction, False),
+)
+# Options that pulsar-client does not have.
+_OUR_CONSUMER_TYPES: tuple[tuple[str, type[Any], bool], ...] = (
+    ("ack_group_time_ms", int, False),
+    ("ack_receipt_enabled", bool, False),
+    ("priority_level", int, False),
+    ("subscription_mode", SubscriptionMode, False),
+    ("negative_ack_redelivery_backoff", MultiplierRedeliveryBackoff, True),
+    ("ack_timeout_redelivery_backoff", MultiplierRedeliveryBackoff, True),
+    ("ack_timeout_tick_ms", int, False),
+    ("enable_retry", bool, False),
+    ("retry_letter_topic", str, True),
 )
 _READER_TYPES: tuple[tuple[str, type[Any], bool], ...] = (
     ("topic", str, False),

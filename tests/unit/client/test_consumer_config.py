@@ -12,7 +12,13 @@ import embeddedpulsar
 from embeddedpulsar import exceptions
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.client.consumer_config import consumer_config, reader_config
-from embeddedpulsar.enums import ConsumerCryptoFailureAction, ConsumerType, RegexSubscriptionMode
+from embeddedpulsar.client.redelivery_backoff import MultiplierRedeliveryBackoff
+from embeddedpulsar.enums import (
+    ConsumerCryptoFailureAction,
+    ConsumerType,
+    RegexSubscriptionMode,
+    SubscriptionMode,
+)
 from embeddedpulsar.message_id import MessageId
 
 
@@ -107,6 +113,8 @@ def test_wrong_options_have_the_texts_of_pulsar_client(theirs, name, value):
         ({"dead_letter_policy": embeddedpulsar.ConsumerDeadLetterPolicy(3)}, "dead letter"),
         ({"regex_subscription_mode": RegexSubscriptionMode.AllTopics}, "pattern subscriptions"),
         ({"pattern_auto_discovery_period": 5}, "pattern subscriptions"),
+        ({"subscription_mode": SubscriptionMode.NonDurable}, "not durable"),
+        ({"enable_retry": True}, "retry letter"),
     ],
 )
 def test_features_to_come_are_named(options, feature):
@@ -137,9 +145,57 @@ def test_values_arrive():
     assert (made.batch_index_ack, made.ack_group_time_ms, made.properties) == (True, 0, {"a": "b"})
 
 
-@pytest.mark.parametrize("options", [{"receiver_queue_size": -1}, {"ack_group_time_ms": -1}])
+def test_our_own_options_arrive():
+    """What pulsar-client does not have reaches the config too."""
+    made = config()
+    assert (made.priority_level, made.subscription_mode, made.key_shared) == (
+        0,
+        SubscriptionMode.Durable,
+        None,
+    )
+    assert (made.ack_timeout_tick_ms, made.nack_backoff, made.ack_timeout_backoff) == (1000, None, None)
+    assert (made.ack_receipt, made.enable_retry, made.retry_letter_topic) == (False, False, None)
+    nack, timeout = MultiplierRedeliveryBackoff(1, 2), MultiplierRedeliveryBackoff(3, 4)
+    made = config(
+        priority_level=3,
+        negative_ack_redelivery_backoff=nack,
+        ack_timeout_redelivery_backoff=timeout,
+        unacked_messages_timeout_ms=20_000,
+        ack_timeout_tick_ms=500,
+        ack_receipt_enabled=True,
+    )
+    assert (made.priority_level, made.ack_timeout_tick_ms, made.ack_receipt) == (3, 500, True)
+    assert (made.nack_backoff, made.ack_timeout_backoff) == (nack, timeout)
+
+
+def test_the_tick_is_no_longer_than_the_timeout():
+    """A tick above the timeout would double it."""
+    assert (
+        config(unacked_messages_timeout_ms=10_000, ack_timeout_tick_ms=60_000).ack_timeout_tick_ms == 10_000
+    )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"receiver_queue_size": -1},
+        {"ack_group_time_ms": -1},
+        {"ack_group_time_ms": "1"},
+        {"ack_timeout_tick_ms": 0},
+        {"ack_timeout_tick_ms": None},
+        {"priority_level": -1},
+        {"priority_level": "1"},
+        {"subscription_mode": 0},
+        {"negative_ack_redelivery_backoff": 5},
+        {"ack_timeout_redelivery_backoff": lambda count: 5},
+        {"ack_timeout_redelivery_backoff": MultiplierRedeliveryBackoff()},
+        {"ack_receipt_enabled": 1},
+        {"enable_retry": None},
+        {"retry_letter_topic": "retry"},
+    ],
+)
 def test_values_without_sense_are_refused(options):
-    """Negative sizes and times are refused."""
+    """Wrong types, negative sizes and times, and options that lack the one they belong to are refused."""
     with pytest.raises(ValueError):
         config(**options)
 

@@ -1,0 +1,65 @@
+"""The end of a client, and its way into another process."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+from embeddedpulsar.platform import interrupts
+
+if TYPE_CHECKING:
+    from embeddedpulsar.client.client_core import ClientCore
+
+
+class ClientLifetime:
+    """What `Client` has of closing, of ``with`` and of pickling."""
+
+    _core: ClientCore
+    _logger: Any
+
+    def shutdown(self) -> None:
+        """Close the client if it is open; unlike `close`, this may be repeated."""
+        if not self._core.is_closed:
+            self.close()
+
+    def close(self) -> None:
+        """Close all producers (without flushing them), consumers and readers, and the store.
+
+        Raises:
+            AlreadyClosed: it was closed before.
+        """
+        with interrupts.translated:
+            self._core.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._core.is_closed:
+            return
+        try:
+            if kind is None:
+                with interrupts.translated:
+                    self._core.flush()
+        finally:
+            self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._core.config.url.root is None:
+            raise TypeError("a memory:// client cannot be pickled: its store is private; use a directory")
+        return _rebuild, (type(self), self._core.config.url.text, self._logger, self._core.config[1:])
+
+    def __repr__(self) -> str:
+        return f"<Client {self._core.config.url.text}{' closed' if self._core.is_closed else ''}>"
+
+
+def _rebuild(kind: Any, url: str, logger: Any, rest: tuple[Any, ...]) -> Any:
+    durability, interval_ms, allow_network_fs, listener_threads, stats_interval_s = rest
+    return kind(
+        url,
+        message_listener_threads=listener_threads,
+        stats_interval_in_seconds=stats_interval_s,
+        logger=logger,
+        durability=durability,
+        durability_interval_ms=interval_ms,
+        allow_network_fs=allow_network_fs,
+    )
