@@ -2,18 +2,16 @@
 
 Used where the tail word and the index cannot be trusted: recovery, the auditor, readers that met damage. The
 index of the ledger is derived on the way. The one that is there is only asked, behind damage, which of the
-frames found are where they were written (frame_runs.py).
+frames found are where they were written (run_search.py).
 """
 
 from __future__ import annotations
 
-import os
 import struct
 from typing import Final, NamedTuple
 from zlib import crc32
 
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.format.entry_view import METADATA
 from embeddedpulsar.format.frame import (
     HEADER,
     HEADER_SIZE,
@@ -23,19 +21,15 @@ from embeddedpulsar.format.frame import (
     TRAILER,
     TRAILER_SIZE,
     FrameHeader,
-    next_frame,
-    read_header,
     verify_trailer,
 )
-from embeddedpulsar.format.index_slot import MAX_COUNT, SLOT, SLOT_SIZE, SLOTS_OFFSET, pack_slot
+from embeddedpulsar.format.index_slot import MAX_COUNT, SLOT, pack_slot
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
-from embeddedpulsar.platform import disk
 from embeddedpulsar.storage import log_window
-from embeddedpulsar.storage.filenames import index_path, parse_ledger
-from embeddedpulsar.storage.frame_runs import Run, best_runs
+from embeddedpulsar.storage.frame_runs import Run
 from embeddedpulsar.storage.log_window import LogWindow
+from embeddedpulsar.storage.run_search import ANY_ENTRY, Edge, RunSearch
 
-_ANY_ENTRY: Final = 1 << 62
 _U32: Final = 0xFFFFFFFF
 _KEY_HASH: Final = struct.Struct("<I")
 _KEY_HASH_AT: Final = HEADER_SIZE + 12
@@ -84,14 +78,15 @@ class Scanner:
         self.holes: list[Hole] = []
         self.stop_reason = ""
         self.bad_trailers: list[tuple[int, int]] = []
-        self.last_known = _ANY_ENTRY
+        self.last_known = ANY_ENTRY
+        self.is_end_known = False
 
     def run(self) -> None:
         """Accept all that can be accepted."""
         reason = self.take_chain()
         for run in self._runs_behind() if self.pos < self.end else ():
             self.record_hole(self.pos, run.start, run.first - 1, reason)
-            self.pos, self.crc = run.start, self._read(run.start)[0].prev_crc
+            self.pos, self.crc = run.start, self.log.header_at(run.start, self.end).prev_crc
             reason = self.take_chain()
         self.stop_reason = reason
 
@@ -118,7 +113,7 @@ class Scanner:
                 break
             # Longer than the window, or something is wrong with it: looked at more closely.
             try:
-                header, key_hash = self._read(self.pos)
+                header, key_hash = self.log.read_frame(self.pos, self.end)
             except CorruptionError as e:
                 return e.reason
             if header.prev_crc != self.crc:
@@ -175,23 +170,6 @@ class Scanner:
         self.publish_ms, self.messages = publish_ms, messages
         self.frames += self.entry_id - first
 
-    def _read(self, pos: int) -> tuple[FrameHeader, int]:
-        """Header and key hash of the frame at `pos`, its checksums verified."""
-        buf, at = self._frame_at(pos)
-        header = read_header(buf, at, min(at + self.end - pos, len(buf)))
-        body = memoryview(buf)[at + HEADER_SIZE : at + header.length - TRAILER_SIZE]
-        if crc32(body) != header.body_crc:
-            raise CorruptionError(reason=f"body checksum mismatch in entry {header.entry_id}", offset=pos)
-        return header, METADATA.unpack_from(buf, at + HEADER_SIZE)[2]
-
-    def _frame_at(self, pos: int) -> tuple[bytes, int]:
-        """A buffer that holds the frame at `pos`, if one is there, and the offset of the frame in it."""
-        buf, at = self.log.at(pos, MIN_FRAME_SIZE)
-        length = int.from_bytes(buf[at : at + 4], "little")
-        if MIN_FRAME_SIZE <= length <= self.end - pos and at + length > len(buf):
-            buf, at = self.log.at(pos, length)
-        return buf, at
-
     def _accept(self, pos: int, header: FrameHeader, key_hash: int) -> None:
         self._check_trailer(pos, header)
         self.messages += header.message_count
@@ -211,7 +189,7 @@ class Scanner:
         self.frames += 1
 
     def _check_trailer(self, pos: int, header: FrameHeader) -> None:
-        buf, at = self._frame_at(pos)
+        buf, at = self.log.frame_at(pos, self.end)
         try:
             verify_trailer(buf, at, header)
         except CorruptionError:
@@ -219,51 +197,8 @@ class Scanner:
 
     def _runs_behind(self) -> list[Run]:
         """The runs of frames behind the damage at `pos` that belong to this log."""
-        here = Run(0, self.pos, 0, self.entry_id, 0, self.publish_ms)
-        slots = _index_slots(self.log.path)
-        found: list[Run] = []
-        pos = self.pos + self._distance(self.pos, self.crc, self.entry_id)
-        while (pos := self._next_header(pos)) >= 0:
-            run, crc = self._run_at(pos, slots)
-            if run is None:
-                pos += 8
-                continue
-            if run.last <= self.last_known:
-                found.append(run)
-            pos = run.end
-            if run.indexed:  # where it was written: the header behind it tells how far the damage goes
-                pos += self._distance(pos, crc, run.last, 0)
-        return best_runs(here, found)
-
-    def _run_at(self, pos: int, slots: bytes) -> tuple[Run | None, int]:
-        """The longest run of frames from `pos` on, if there is a whole one, and its last checksum."""
-        start, first, last, ms, indexed = pos, -1, -1, 0, 0
-        first_ms, crc = 0, 0
-        while pos < self.end:
-            try:
-                header, _ = self._read(pos)
-            except CorruptionError:
-                break
-            place = _place(slots, header)
-            if place not in (0, pos):
-                break  # this very frame was written elsewhere
-            if first < 0:
-                first, first_ms = header.entry_id, header.publish_time
-            elif header.prev_crc != crc or header.entry_id != last + 1 or header.publish_time < ms:
-                break
-            last, ms, crc = header.entry_id, header.publish_time, header.crc
-            indexed += place == pos
-            pos += header.length
-        return (Run(start, pos, first, last, first_ms, ms, indexed) if first >= 0 else None), crc
-
-    def _distance(self, pos: int, crc: int, entry_id: int, least: int = 8) -> int:
-        """How far to step from a damaged frame: over all of it if its header is intact, never into it."""
-        try:
-            buf, at = self._frame_at(pos)
-            header = read_header(buf, at, min(at + self.end - pos, len(buf)))
-        except CorruptionError:
-            return least
-        return header.length if header.prev_crc == crc and header.entry_id == entry_id + 1 else least
+        search = RunSearch(self.log, self.end, self.last_known, is_end_known=self.is_end_known)
+        return search.behind(Edge(self.pos, self.entry_id, self.crc), self.publish_ms)
 
     def record_hole(self, offset: int, end_offset: int, last_entry_id: int, reason: str) -> None:
         """Note the lost entries, with empty slots that keep the index sorted."""
@@ -273,21 +208,6 @@ class Scanner:
         self.slots += empty * (last_entry_id - self.entry_id)
         self.entry_id = last_entry_id
         self.holes.append(Hole(offset, end_offset, first, last_entry_id, reason))
-
-    def _next_header(self, pos: int) -> int:
-        """The next offset at or behind `pos` with a frame header; -1 for none."""
-        while pos + MIN_FRAME_SIZE <= self.end:
-            data = self.log.next_data(pos)
-            if data < 0:
-                return -1
-            pos = max(pos, data & ~7)
-            buf, at = self.log.at(pos, min(log_window.WINDOW, self.end - pos))
-            found = next_frame(buf, at, min(len(buf), at + self.end - pos), at + self.end - pos)
-            if found >= 0:
-                return pos + found - at
-            # Headers across the end of this window are seen by the next.
-            pos = (pos + len(buf) - at - HEADER_SIZE + 8) & ~7
-        return -1
 
 
 def scan_log(
@@ -320,6 +240,7 @@ def scan_log(
         scanner = Scanner(log, log.size if end is None else end, chain_seed, base_publish_ms)
         scanner.pos = start
         scanner.entry_id = first_entry_id - 1
+        scanner.is_end_known = end is not None and end <= log.size
         if end is not None and last_entry_id >= 0:
             scanner.last_known = last_entry_id
         if is_chain_only:
@@ -331,26 +252,3 @@ def scan_log(
         return scanner.result()
     finally:
         log.close()
-
-
-def _index_slots(log: str) -> bytes:
-    """The slots of the index beside a log, as they are; empty if there is none."""
-    directory, name = os.path.split(log)
-    ledger = parse_ledger(name)
-    try:
-        fd = disk.DISK.open_file(index_path(directory, ledger or 0), os.O_RDONLY)
-    except OSError:
-        return b""
-    try:
-        return disk.DISK.pread(fd, os.fstat(fd).st_size, 0)[SLOTS_OFFSET:]
-    finally:
-        os.close(fd)
-
-
-def _place(slots: bytes, header: FrameHeader) -> int:
-    """Where the index says this very frame lies; 0 if it does not know it."""
-    at = header.entry_id * SLOT_SIZE
-    if at + SLOT_SIZE > len(slots):
-        return 0
-    slot = SLOT.unpack_from(slots, at)
-    return int(slot[0]) << 3 if slot[6] == header.crc else 0

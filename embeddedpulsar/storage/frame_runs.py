@@ -16,7 +16,8 @@ class Run(NamedTuple):
     """Frames [start, end) that verify and chain, entries `first` to `last`.
 
     `indexed` counts those that the index knows at their place. What a run cannot say itself is whether it is
-    where it was written: pages may have changed places, and payloads may hold copies of segments.
+    where it was written: pages may have changed places, and payloads may hold copies of segments. `proof` is
+    1 where the bytes around it say so (run_search.py), as good as one frame that the index knows.
     """
 
     start: int
@@ -26,11 +27,12 @@ class Run(NamedTuple):
     first_ms: int
     last_ms: int
     indexed: int = 0
+    proof: int = 0
 
     @property
     def weight(self) -> int:
         """How much speaks for it."""
-        return self.indexed * _BY_INDEX + self.last - self.first + 1
+        return (self.indexed + self.proof) * _BY_INDEX + self.last - self.first + 1
 
     def may_follow(self, before: Run) -> bool:
         """Whether this run can lie behind `before`, with a hole between that holds the missing entries."""

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 from typing import Final
+from zlib import crc32
 
+from embeddedpulsar.exceptions import CorruptionError
+from embeddedpulsar.format.entry_view import METADATA
+from embeddedpulsar.format.frame import HEADER_SIZE, MIN_FRAME_SIZE, TRAILER_SIZE, FrameHeader, read_header
 from embeddedpulsar.platform import disk
 
 WINDOW: Final = 1 << 20
@@ -44,6 +48,52 @@ class LogWindow:
             self._base = base
             start = 0
         return self._data, start
+
+    def frame_at(self, pos: int, end: int) -> tuple[bytes, int]:
+        """A buffer that holds the frame at `pos`, if one is there below `end`, and its offset in it."""
+        buf, at = self.at(pos, MIN_FRAME_SIZE)
+        length = int.from_bytes(buf[at : at + 4], "little")
+        if MIN_FRAME_SIZE <= length <= end - pos and at + length > len(buf):
+            buf, at = self.at(pos, length)
+        return buf, at
+
+    def header_at(self, pos: int, end: int) -> FrameHeader:
+        """The intact header of the frame at `pos`, which ends at or before `end`; the body is not looked at.
+
+        Raises:
+            CorruptionError: there is none.
+        """
+        buf, at = self.frame_at(pos, end)
+        return read_header(buf, at, min(at + end - pos, len(buf)))
+
+    def read_frame(self, pos: int, end: int) -> tuple[FrameHeader, int]:
+        """Header and key hash of the frame at `pos`, both checksums verified.
+
+        Raises:
+            CorruptionError: no frame is there, or it is damaged.
+        """
+        buf, at = self.frame_at(pos, end)
+        header = read_header(buf, at, min(at + end - pos, len(buf)))
+        body = memoryview(buf)[at + HEADER_SIZE : at + header.length - TRAILER_SIZE]
+        if crc32(body) != header.body_crc:
+            raise CorruptionError(reason=f"body checksum mismatch in entry {header.entry_id}", offset=pos)
+        return header, METADATA.unpack_from(buf, at + HEADER_SIZE)[2]
+
+    def is_empty_behind(self, pos: int, end: int) -> bool:
+        """Whether there is nothing but zeros in [pos, end)."""
+        while pos < end:
+            data = self.next_data(pos)
+            if data < 0 or data >= end:
+                return True
+            pos = max(pos, data)
+            buf, at = self.at(pos, min(WINDOW, end - pos))
+            part = buf[at : at + end - pos]
+            if not part:
+                return True
+            if part.count(0) != len(part):
+                return False
+            pos += len(part)
+        return True
 
     def next_data(self, pos: int) -> int:
         """The first offset at or behind `pos` that may hold something other than zeros; -1 for none."""
