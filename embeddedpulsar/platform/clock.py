@@ -10,6 +10,9 @@ import sys
 import time
 from typing import Protocol
 
+from embeddedpulsar.exceptions import DescriptorLimitError
+from embeddedpulsar.platform import descriptors
+
 _BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
 _boot_id: bytes | None = None
 
@@ -115,10 +118,16 @@ def _boot_text() -> str:
     if sys.platform == "win32":
         return _windows_boot_text()
     try:
-        with open(_BOOT_ID_PATH, encoding="ascii") as file:
-            return file.read().strip()
+        return descriptors.opening(f"cannot open {_BOOT_ID_PATH}", _read_text, _BOOT_ID_PATH)
+    except DescriptorLimitError:
+        raise  # a guess would let every file of the store seem to be of another boot
     except OSError:
         return _sysctl_boot_text()
+
+
+def _read_text(path: str) -> str:
+    with open(path, encoding="ascii") as file:
+        return file.read().strip()
 
 
 def _sysctl_boot_text() -> str:

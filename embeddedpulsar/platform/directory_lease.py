@@ -10,6 +10,8 @@ import fcntl
 import os
 from typing import Final
 
+from embeddedpulsar.platform import descriptors
+
 _FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -31,7 +33,7 @@ class DirectoryLease:
     @classmethod
     def open(cls, path: str) -> DirectoryLease:
         """Open the directory; nothing is locked yet."""
-        return cls(os.open(path, _FLAGS))
+        return cls(descriptors.opening(f"cannot open {path}", os.open, path, _FLAGS))
 
     @property
     def key(self) -> tuple[int, int]:

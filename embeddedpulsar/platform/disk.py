@@ -24,7 +24,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from embeddedpulsar.exceptions import StorageFullError
-from embeddedpulsar.platform import failpoints
+from embeddedpulsar.platform import descriptors, failpoints
 
 Buffer = bytes | bytearray | memoryview
 
@@ -72,9 +72,13 @@ class Disk:
     it."""
 
     def open_file(self, path: str, flags: int, mode: int = 0o600) -> int:
-        """Open ``path`` (never through a symbolic link, closed on exec) and return the descriptor."""
+        """Open ``path`` (never through a symbolic link, closed on exec) and return the descriptor.
+
+        Raises:
+            DescriptorLimitError: the process may not open any more, and can do without none it has.
+        """
         with naming_full(f"cannot open {path}"):
-            return os.open(path, flags | _OPEN_FLAGS, mode)
+            return descriptors.opening(f"cannot open {path}", os.open, path, flags | _OPEN_FLAGS, mode)
 
     def create_exclusive(self, path: str, mode: int = 0o600) -> int:
         """Create ``path`` for reading and writing.
@@ -171,7 +175,8 @@ class Disk:
         """Flush the names in the directory ``path``. Windows cannot and need not."""
         if not HAS_DIRECTORY_FSYNC:
             return
-        fd = os.open(path, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _OPEN_FLAGS)
+        flags = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _OPEN_FLAGS
+        fd = descriptors.opening(f"cannot flush {path}", os.open, path, flags)
         try:
             self._flush_directory(fd)
         finally:

@@ -17,7 +17,7 @@ import time
 from collections import deque
 from typing import Final
 
-from embeddedpulsar.platform import lease
+from embeddedpulsar.platform import descriptors, lease
 from embeddedpulsar.platform.poller import Poller, make_poller
 from embeddedpulsar.platform.section_lock import SectionLock
 
@@ -26,6 +26,15 @@ _WRITE_FLAGS: Final = os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
 _PIPE_CAPACITY: Final = 65536
 _CREATE_ATTEMPTS: Final = 100
 _MODE: Final = 0o600
+
+
+def _open(path: str, flags: int) -> int:
+    return descriptors.opening(f"cannot open the doorbell {path}", os.open, path, flags)
+
+
+def _unlink(path: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
 
 
 class FifoDoorbell:
@@ -58,6 +67,7 @@ class FifoDoorbell:
         """Make the FIFO and take its lease.
 
         Raises:
+            DescriptorLimitError: no descriptors are left; no FIFO is left either.
             OSError: FIFOs are not available here (callers fall back to polling), or the directory is not
                 writable.
         """
@@ -65,16 +75,22 @@ class FifoDoorbell:
             uuid = os.urandom(16)
             path = lease.lease_path(clients_dir, uuid)
             os.mkfifo(path, _MODE)
-            try:
-                reader = os.open(path, _READ_FLAGS)
-            except FileNotFoundError:
-                continue  # a sweeper took it for an orphan between mkfifo and open
-            if not stat.S_ISFIFO(os.fstat(reader).st_mode) or not lease.try_hold(reader, path):
-                os.close(reader)  # a sweeper took it for an orphan between mkfifo and flock
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(path)
-                continue
-            return cls(path, uuid, reader, os.open(path, _WRITE_FLAGS), make_poller())
+            with contextlib.ExitStack() as undo:
+                undo.callback(_unlink, path)
+                try:
+                    reader = _open(path, _READ_FLAGS)
+                except FileNotFoundError:
+                    continue  # a sweeper took it for an orphan between mkfifo and open
+                undo.callback(os.close, reader)
+                if not stat.S_ISFIFO(os.fstat(reader).st_mode) or not lease.try_hold(reader, path):
+                    continue  # a sweeper took it for an orphan between mkfifo and flock
+                writer = _open(path, _WRITE_FLAGS)
+                undo.callback(os.close, writer)
+                poller = descriptors.opening(f"cannot watch {path}", make_poller)
+                undo.callback(poller.close)
+                bell = cls(path, uuid, reader, writer, poller)
+                undo.pop_all()
+                return bell
         raise OSError(f"no lease could be taken in {clients_dir}: something keeps locking new files there")
 
     @property

@@ -19,7 +19,7 @@ from itertools import repeat
 from typing import Final, NoReturn
 
 from embeddedpulsar.exceptions import LockTimeout
-from embeddedpulsar.platform import fork, indivisible
+from embeddedpulsar.platform import descriptors, fork, indivisible
 
 try:
     import fcntl
@@ -31,7 +31,7 @@ else:
 LOCK_EX_NB: Final = 6  # LOCK_EX | LOCK_NB, the same on every system that has flock
 LOCK_UN: Final = 8
 
-# What `FileLock.fd` is when it is no descriptor: to be opened again (after a fork), or never more.
+# What `FileLock.fd` is when it is no descriptor: to be opened again (after a fork or a rest), or never more.
 _TO_REOPEN: Final = -1
 _CLOSED: Final = -2
 
@@ -82,6 +82,7 @@ class FileLock:
     that hits the inner `acquire` may then end the outer hold as well, so whoever unwinds must not touch what
     the lock guards.
 
+    While nobody in this process is inside, `rest` may close the descriptor; the next `acquire` opens it.
     After a fork the child closes its descriptor without unlocking (the parent's lock stays the parent's),
     holds nothing, and opens the file again on its first `acquire`.
 
@@ -89,19 +90,28 @@ class FileLock:
         path: the lock file; created empty, mode 0600, if absent.
         describe: says in a few words who holds the lock, for the text of `LockTimeout`. Runs without the
         lock.
+
+    Attributes:
+        on_rest: closes what else is needed only inside; called by `rest`.
     """
 
-    __slots__ = ("__weakref__", "_count", "_enter", "_thread", "describe", "fd", "path", "release")
+    __slots__ = ("__weakref__", "_count", "_enter", "_thread", "describe", "fd", "on_rest", "path", "release")
 
     release: Callable[[], object]
 
     def __init__(self, path: str | os.PathLike[str], describe: Callable[[], str] | None = None) -> None:
         self.path: Final = os.fspath(path)
         self.describe = describe
-        self.fd = os.open(self.path, _FLAGS | os.O_CREAT, 0o600)
+        self.on_rest: Callable[[], object] | None = None
+        self.fd = self._open(os.O_CREAT)
         self._new_thread_lock()
         self.release = self._release_of(self.fd)
         fork.register(self)
+        descriptors.SLEEPERS.opened(self)
+
+    def _open(self, flags: int = 0) -> int:
+        what = f"cannot open the lock {self.path}"
+        return descriptors.opening(what, os.open, self.path, _FLAGS | flags, 0o600)
 
     @property
     def held(self) -> bool:
@@ -117,7 +127,7 @@ class FileLock:
 
         Raises:
             LockTimeout: not free in time; names the lock and, where known, its holder.
-            OSError: the lock file cannot be opened or locked.
+            OSError: the lock file cannot be opened or locked; `DescriptorLimitError` if that is why.
         """
         if not self._enter(False):
             timeout_s = self._wait_for_thread(timeout_s)
@@ -151,6 +161,25 @@ class FileLock:
             return self._try_flock()
         return True
 
+    def enter_alone(self) -> bool:
+        """`keep_threads_out` if nobody is inside, this thread included. To be followed by `release` either
+        way."""
+        return self._enter(False) and self._count() == 1
+
+    def rest(self) -> None:
+        """Give the descriptor back unless somebody is inside; the next `acquire` opens the file again."""
+        try:
+            if not self.enter_alone():
+                return
+            if self.on_rest is not None:
+                self.on_rest()
+            fd = self.fd
+            if fd >= 0:
+                self.release, self.fd = self._release_of(_TO_REOPEN), _TO_REOPEN
+                os.close(fd)
+        finally:
+            self.release()
+
     def close(self) -> None:
         """Close the file, once no thread of this process holds the lock. Idempotent; later calls raise."""
         try:
@@ -159,6 +188,7 @@ class FileLock:
             self.release, self.fd = self._release_of(_CLOSED), _CLOSED
             if fd >= 0:
                 os.close(fd)
+            descriptors.SLEEPERS.closed(self)
         finally:
             while self._count():
                 self.release()
@@ -188,8 +218,8 @@ class FileLock:
         return indivisible.choose((bool, last, *(give_back,) * _NESTING_LIMIT), self._count)
 
     def _reopen(self, error: OSError | ValueError) -> None:
-        """Open the file again if a fork took the descriptor; otherwise ``error`` is real. Needs the thread
-        lock."""
+        """Open the file again if a fork or a rest took the descriptor; otherwise ``error`` is real. Needs the
+        thread lock."""
         if self.fd == _CLOSED:
             self._thread.release()
             raise ValueError(f"the lock {self.path} is closed") from error
@@ -197,11 +227,12 @@ class FileLock:
             self._thread.release()
             raise error
         try:
-            fd = os.open(self.path, _FLAGS)
+            fd = self._open()
         except OSError:
             self._thread.release()
             raise
         self.release, self.fd = self._release_of(fd), fd
+        descriptors.SLEEPERS.opened(self)
 
     def _try_flock(self) -> bool:
         """Try the flock with the thread lock held; give that back on failure."""

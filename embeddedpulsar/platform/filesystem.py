@@ -13,7 +13,7 @@ import stat
 from typing import Final
 
 from embeddedpulsar.exceptions import ForeignFileError, NetworkFilesystemError, StorageError
-from embeddedpulsar.platform import disk
+from embeddedpulsar.platform import descriptors, disk
 
 MOUNTS_PATH: Final = "/proc/self/mountinfo"
 PRIVATE: Final = 0o700
@@ -45,7 +45,9 @@ def filesystem_type(path: str, mounts: str | None = None) -> str | None:
         try:
             with open(MOUNTS_PATH, encoding="utf-8", errors="surrogateescape") as file:
                 mounts = file.read()
-        except OSError:
+        except OSError as e:
+            if descriptors.is_shortage(e):
+                raise
             return None
     wanted = os.path.realpath(path)
     best, kind = "", None

@@ -18,6 +18,8 @@ import os
 import stat
 from typing import Final
 
+from embeddedpulsar.platform import descriptors
+
 HEX_LENGTH: Final = 32
 _PROBE_FLAGS: Final = os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
 _GONE: Final = (errno.ENOENT, errno.ENXIO)  # closed in good order; a FIFO that nobody reads
@@ -36,7 +38,7 @@ def open_for_writing(path: str) -> int:
         OSError: it cannot be opened (EACCES, EMFILE, a symbolic link): that says nothing about its owner.
     """
     try:
-        fd = os.open(path, _PROBE_FLAGS)
+        fd = descriptors.opening(f"cannot open {path}", os.open, path, _PROBE_FLAGS)
     except OSError as e:
         if e.errno in _GONE:
             return -1

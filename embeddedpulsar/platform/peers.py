@@ -10,7 +10,7 @@ from _signal import getsignal  # type: ignore[import-not-found]  # a tenth of si
 from collections import OrderedDict
 from typing import Final
 
-from embeddedpulsar.platform import fork, lease
+from embeddedpulsar.platform import descriptors, fork, lease
 from embeddedpulsar.platform.mailbox import Mailbox
 from embeddedpulsar.platform.polling_doorbell import ring_file
 from embeddedpulsar.platform.section_lock import SectionLock
@@ -89,7 +89,7 @@ class Peers:
     def sweep(self) -> int:
         """Remove the doorbells of dead processes; returns how many. Any process may do it at any time."""
         removed = 0
-        for name in os.listdir(self._clients_dir):
+        for name in descriptors.names_in(self._clients_dir):
             if len(name) != lease.HEX_LENGTH or name == self._mailbox.uuid.hex():
                 continue
             path = f"{self._clients_dir}/{name}"

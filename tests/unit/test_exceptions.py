@@ -82,6 +82,8 @@ def test_detail_follows_the_text():
         (exceptions.TopicNotFound, builtins.LookupError),
         (exceptions.Interrupted, KeyboardInterrupt),
         (exceptions.StorageFullError, OSError),
+        (exceptions.DescriptorLimitError, OSError),
+        (exceptions.DescriptorLimitError, exceptions.StorageError),
         (exceptions.UnsupportedFormatVersion, exceptions.StorageError),
         (exceptions.UnsupportedFormatVersion, exceptions.UnsupportedVersionError),
         (exceptions.StorageError, exceptions.BrokerPersistenceError),

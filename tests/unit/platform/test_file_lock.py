@@ -277,3 +277,64 @@ def test_keeping_threads_out_does_not_wait_for_other_holders(tmp_path):
         elsewhere.release()
     here.close()
     elsewhere.close()
+
+
+def test_a_lock_at_rest_keeps_no_descriptor(path: str):
+    """Nobody being inside, the descriptor goes; the next hold opens the file again and locks it."""
+    lock = FileLock(path)
+    rested = []
+    lock.on_rest = lambda: rested.append(lock.held)
+    lock.rest()
+    lock.rest()
+    assert lock.fd < 0 and rested == [True, True]
+    assert not lock.held
+    try:
+        lock.acquire()
+        assert lock.fd >= 0 and not is_free(path)
+    finally:
+        lock.release()
+    assert is_free(path)
+    lock.rest()
+    try:
+        assert lock.try_acquire()
+    finally:
+        lock.release()
+    assert is_free(path)
+    lock.close()
+    lock.rest()
+    with pytest.raises(ValueError, match="closed"):
+        lock.acquire()
+
+
+def test_a_lock_does_not_rest_while_somebody_is_inside(path: str):
+    """Neither the thread that asks nor another: the hold stays, and so does the descriptor."""
+    lock = FileLock(path)
+    try:
+        lock.acquire()
+        lock.rest()
+        assert lock.held and lock.fd >= 0 and not is_free(path)
+        other = threading.Thread(target=lock.rest)
+        other.start()
+        other.join()
+        assert lock.held and lock.fd >= 0 and not is_free(path)
+    finally:
+        lock.release()
+    assert is_free(path)
+    lock.close()
+
+
+def test_entering_alone(path: str):
+    """Only where no thread is inside, and never seen by other processes."""
+    lock = FileLock(path)
+    try:
+        assert lock.enter_alone()
+        assert is_free(path)
+        try:
+            assert not lock.enter_alone()
+        finally:
+            lock.release()
+        assert lock.held
+    finally:
+        lock.release()
+    assert not lock.held
+    lock.close()

@@ -1,0 +1,182 @@
+"""The file descriptors of this process: who can do without some, and the error when there are none left.
+
+Locks, journals and maps of segments need a descriptor only while they are used. They give theirs back when
+more than a share of the limit is open, the longest open first, and all of them when the system refuses one.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, Final, Protocol, TypeVar
+
+from embeddedpulsar.exceptions import DescriptorLimitError
+from embeddedpulsar.platform import fork, threads
+
+_EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE)
+_FEWEST: Final = 8
+_SHARE: Final = 8
+_UNLIMITED: Final = 1 << 16
+
+Result = TypeVar("Result")
+
+
+class Sleeper(Protocol):
+    """Something that keeps descriptors for its next use, and opens them again when it has none."""
+
+    def rest(self) -> None:
+        """Give them back unless they are in use this moment. Never waits."""
+        ...
+
+
+class Sleepers:
+    """What has descriptors open that it could do without.
+
+    Role: keeps the number of topics that a process uses from being the number of descriptors it needs.
+    Invariants: holds weak references only. `Sleeper.rest` runs without the lock, and gives up rather than
+    wait, so it may be called by somebody who holds any lock whatsoever.
+    Who may call: any thread. A forked child starts empty.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threads.RLock()  # guards _open
+        self._open: OrderedDict[int, weakref.ref[Sleeper]] = OrderedDict()
+        self._helpers: list[Callable[[], object]] = []
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def opened(self, sleeper: Sleeper) -> None:
+        """It has just opened its descriptors. Whoever had them open longest gives his back for it."""
+        most = max(_FEWEST, limit() // _SHARE)
+        tired: list[weakref.ref[Sleeper]] = []
+        try:
+            self._lock.acquire()
+            self._open[id(sleeper)] = weakref.ref(sleeper)
+            while len(self._open) > most:
+                tired.append(self._open.popitem(last=False)[1])
+        finally:
+            self._lock.release()
+        _let_rest(tired)
+
+    def closed(self, sleeper: Sleeper) -> None:
+        """It has none open any more."""
+        try:
+            self._lock.acquire()
+            self._open.pop(id(sleeper), None)
+        finally:
+            self._lock.release()
+
+    def on_shortage(self, helper: Callable[[], object]) -> None:
+        """Call ``helper`` when there are no descriptors left; it must not wait for anything."""
+        self._helpers.append(helper)
+
+    def make_room(self) -> None:
+        """Let everybody rest who is not busy."""
+        try:
+            self._lock.acquire()
+            tired = list(self._open.values())
+            self._open.clear()
+        finally:
+            self._lock.release()
+        _let_rest(tired)
+        for helper in self._helpers:
+            helper()
+
+    def after_fork_in_child(self) -> None:
+        """Locks are closed there by themselves, and the lock may be held by a thread that is gone."""
+        self._lock = threads.RLock()
+        self._open.clear()
+
+
+def _let_rest(tired: list[weakref.ref[Sleeper]]) -> None:
+    for reference in tired:
+        sleeper = reference()
+        if sleeper is not None:
+            sleeper.rest()
+
+
+SLEEPERS: Final = Sleepers()
+fork.register(SLEEPERS)
+
+
+def opening(what: str, action: Callable[..., Result], *arguments: Any) -> Result:
+    """Do something that opens a file; if there are no descriptors left, make room and do it once more.
+
+    Args:
+        what: says in a few words what is done: "cannot open x".
+        action: what to do with ``arguments``; runs twice only if the system refused a descriptor.
+
+    Raises:
+        DescriptorLimitError: none were left the second time either.
+    """
+    try:
+        return action(*arguments)
+    except OSError as e:
+        if not is_shortage(e):
+            raise
+    SLEEPERS.make_room()
+    return named(what, action, *arguments)
+
+
+def named(what: str, action: Callable[..., Result], *arguments: Any) -> Result:
+    """Do something once that opens several files.
+
+    Raises:
+        DescriptorLimitError: there were too few descriptors, wherever in it.
+    """
+    try:
+        return action(*arguments)
+    except OSError as e:
+        if not is_shortage(e):
+            raise
+        raise limit_error(what, e.errno or errno.EMFILE) from e
+
+
+def names_in(directory: str) -> list[str]:
+    """As ``os.listdir``, which needs a descriptor."""
+    return opening(f"cannot list {directory}", os.listdir, directory)
+
+
+def is_shortage(error: BaseException) -> bool:
+    """Whether it says that no descriptor was to be had."""
+    return isinstance(error, OSError) and error.errno in _EXHAUSTED
+
+
+def limit_error(what: str, code: int) -> DescriptorLimitError:
+    """The error that names what could not be done, why, and what to do about it."""
+    if code == errno.ENFILE:
+        reason = "the system has no file descriptors left (ENFILE)"
+        remedy = "raise fs.file-max, or close other programs"
+    else:
+        numbers = f"{_in_use()} file descriptors open, and may have {_limit_text()} at most"
+        reason = f"this process has {numbers} (EMFILE)"
+        remedy = (
+            "raise the limit (ulimit -n, RLIMIT_NOFILE), or close files, producers, consumers and readers "
+            "that are not needed"
+        )
+    return DescriptorLimitError(f"{what}: {reason}", remedy=remedy, errno=code)
+
+
+def limit() -> int:
+    """How many descriptors this process may have open now."""
+    try:
+        most = os.sysconf("SC_OPEN_MAX")
+    except (AttributeError, ValueError, OSError):
+        most = -1
+    return most if 0 < most < _UNLIMITED else _UNLIMITED
+
+
+def _limit_text() -> str:
+    most = limit()
+    return str(most) if most < _UNLIMITED else "that many"
+
+
+def _in_use() -> str:
+    try:
+        return str(len(os.listdir("/proc/self/fd")) - 1)
+    except OSError:
+        return _limit_text()  # looking takes one, too
