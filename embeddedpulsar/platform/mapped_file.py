@@ -18,18 +18,21 @@ import sys
 from typing import Final
 
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError
-from embeddedpulsar.platform import disk
+from embeddedpulsar.platform import bare_map, descriptors, disk
 
 SMALL_FILE: Final = 64 * 1024  # up to here a file is reserved whole when created
 
 _KEEPS_NO_DESCRIPTOR: Final = sys.version_info >= (3, 13)
+_EASY_MAPS: Final = 32
+"""So many maps of control words may cost a descriptor each, at most; those of further ones take 5 ms once."""
+_SHARE: Final = 16
+_easy_maps = 0
 
 
 class MappedFile:
     """One mapping of one file. Thread-safe as bytes are; who may write what is the business of the owner.
 
     Attributes:
-        fd: the open descriptor, for flushes and positional reads and writes.
         path: the name it was opened by.
         size: bytes mapped.
         view: the map as bytes; read-only unless writable. Valid until `close`, slices of it until released.
@@ -40,11 +43,13 @@ class MappedFile:
     """
 
     __slots__ = (
+        "_fd",
+        "_is_easy",
+        "_keeps_fd",
         "_map",
         "allocated",
         "created",
         "device",
-        "fd",
         "inode",
         "path",
         "size",
@@ -53,25 +58,74 @@ class MappedFile:
         "writable",
     )
 
-    def __init__(self, path: str, fd: int, size: int, *, writable: bool, created: bool) -> None:
+    def __init__(
+        self, path: str, fd: int, size: int, *, writable: bool, created: bool, lean: bool = False
+    ) -> None:
         status = os.fstat(fd)
         self.path: Final = path
-        self.fd = fd
+        self._fd = fd
+        self._keeps_fd = True
         self.size: Final = size
         self.writable: Final = writable
         self.created: Final = created
         self.device: Final = status.st_dev
         self.inode: Final = status.st_ino
         self.allocated = 0
-        access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
-        options = {"trackfd": False} if _KEEPS_NO_DESCRIPTOR else {}
-        self._map: mmap.mmap | None = mmap.mmap(fd, size, access=access, **options)
-        self.view = memoryview(self._map)
+        self._is_easy = False
+        self._map: object = None
+        if lean and writable and not self._may_be_easy() and bare_map.is_available():
+            self._map = bare_map.map_bare(fd, size)
+        else:
+            access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
+            options = {"trackfd": False} if _KEEPS_NO_DESCRIPTOR else {}
+            what = f"cannot map {path}"
+            self._map = descriptors.opening(what, lambda: mmap.mmap(fd, size, access=access, **options))
+        self.view = memoryview(self._map).cast("B")
         self.words = self.view[: size // 8 * 8].cast("Q")
+
+    def _may_be_easy(self) -> bool:
+        global _easy_maps
+        if _KEEPS_NO_DESCRIPTOR:
+            return True
+        if _easy_maps >= min(_EASY_MAPS, descriptors.limit() // _SHARE):
+            return False
+        _easy_maps += 1
+        self._is_easy = True
+        return True
+
+    @property
+    def fd(self) -> int:
+        """A descriptor, for flushes and positional reads and writes; opened again if it was given back.
+
+        Raises:
+            FileNotFoundError: it was given back, and the file was removed.
+            CorruptionError: or replaced by another.
+        """
+        if self._fd < 0 and self._map is not None:
+            fd = disk.DISK.open_file(self.path, os.O_RDWR if self.writable else os.O_RDONLY)
+            status = os.fstat(fd)
+            if (status.st_dev, status.st_ino) != (self.device, self.inode):
+                os.close(fd)
+                raise CorruptionError(path=self.path, reason="the file was replaced by another")
+            self._fd = fd
+        return self._fd
+
+    def rest(self) -> None:
+        """Keep no descriptor besides the map, from now on. One that is needed is opened for a moment."""
+        self._keeps_fd = False
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
 
     @classmethod
     def open(
-        cls, path: str | os.PathLike[str], *, writable: bool, size: int | None = None, create: bool = False
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        writable: bool,
+        size: int | None = None,
+        create: bool = False,
+        lean: bool = False,
     ) -> MappedFile:
         """Map ``path``.
 
@@ -81,12 +135,15 @@ class MappedFile:
             create: create the file, or let an existing one grow, to ``size`` bytes of zeros. Up to
                 `SMALL_FILE` bytes it is reserved whole; a larger one is a hole until `allocate`. Any number
                 of processes may do this at once for the same size.
+            lean: keep no descriptor (see `rest`); the map itself needs none either where many are open. For
+                small files of which there are many.
 
         Raises:
             FileNotFoundError: absent, and not to be created.
             CorruptionError: shorter than ``size``, or empty.
             ForeignFileError: a symbolic link, directory, FIFO or device.
             StorageFullError: no room.
+            DescriptorLimitError: no descriptors are left.
         """
         name = os.fspath(path)
         if create and (size is None or not writable):
@@ -97,12 +154,14 @@ class MappedFile:
             if create and size is not None:
                 _grow(fd, size)
             length = _checked_length(fd, name, size)
-            mapped = cls(name, fd, length, writable=writable, created=created)
+            mapped = cls(name, fd, length, writable=writable, created=created, lean=lean)
         except BaseException:
             os.close(fd)
             raise
         if create and length <= SMALL_FILE:
             mapped.allocated = length
+        if lean:
+            mapped.rest()
         return mapped
 
     def allocate(self, upto: int, start: int | None = None) -> None:
@@ -121,6 +180,8 @@ class MappedFile:
             raise ValueError(f"cannot reserve {upto} bytes of {self.path}: {self.size} are mapped")
         if upto > first:
             disk.DISK.fallocate(self.fd, first, upto - first)
+            if not self._keeps_fd:
+                self.rest()
         self.allocated = max(self.allocated, upto)
 
     def is_current(self) -> bool:
@@ -134,7 +195,7 @@ class MappedFile:
     def will_need(self, start: int, end: int) -> None:
         """Ask the kernel to read ``[start, end)`` ahead. A hint."""
         first = start - start % mmap.PAGESIZE
-        if self._map is not None and hasattr(mmap, "MADV_WILLNEED") and end > first:
+        if isinstance(self._map, mmap.mmap) and hasattr(mmap, "MADV_WILLNEED") and end > first:
             self._map.madvise(mmap.MADV_WILLNEED, first, min(end, self.size) - first)
 
     @property
@@ -144,13 +205,17 @@ class MappedFile:
     def close(self) -> None:
         """Give the descriptor back, and the map too unless somebody still holds a slice of it: then the map
         goes with the last slice. Idempotent."""
+        global _easy_maps
         mapping, self._map = self._map, None
         if mapping is None:
             return
-        fd, self.fd = self.fd, -1
+        self.rest()
+        if self._is_easy:
+            _easy_maps -= 1
         self.words.release()
         self.view.release()
-        os.close(fd)
+        if not isinstance(mapping, mmap.mmap):
+            return  # unmapped with the last view, that is now, unless somebody holds one
         try:
             mapping.close()
         except BufferError:

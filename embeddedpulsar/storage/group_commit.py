@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from typing import Final
 
-from embeddedpulsar.exceptions import CorruptionError, PoisonedSegment
+from embeddedpulsar.exceptions import CorruptionError, DescriptorLimitError, PoisonedSegment
 from embeddedpulsar.format.control import TopicWord, split_tail
 from embeddedpulsar.platform import disk, failpoints
 from embeddedpulsar.platform.file_lock import FileLock
@@ -123,6 +123,8 @@ class GroupCommit:
                     disk.DISK.fsync_dir(directory)
             if not first:
                 disk.DISK.fsync_dir(os.path.dirname(directory))
+        except DescriptorLimitError:
+            raise  # nothing was tried that could have lost a page
         except OSError as e:
             self._poison(words[_SYNCED])
             raise PoisonedSegment(
@@ -151,6 +153,7 @@ class GroupCommit:
         try:
             # A descriptor from before the writes: one opened after a failed write-back may not be told of it.
             segment = self._view.segment(ledger_id)
+            own = segment.fd
         except FileNotFoundError:
             return  # trimmed meanwhile
         except CorruptionError:
@@ -160,7 +163,7 @@ class GroupCommit:
             finally:
                 os.close(fd)
         else:
-            disk.DISK.fdatasync(segment.fd, path)
+            disk.DISK.fdatasync(own, path)
 
     def _poison(self, synced: int) -> None:
         words = self._words

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from embeddedpulsar.exceptions import StorageError
 from embeddedpulsar.format.control import TopicWord, tail_word
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET, SegmentHeader
-from embeddedpulsar.platform import disk, failpoints
+from embeddedpulsar.platform import descriptors, disk, failpoints
 from embeddedpulsar.storage.filenames import INDEX_SUFFIX, LOG_SUFFIX, index_path, ledgers_of, log_path
 from embeddedpulsar.storage.segment import Ending, Segment
 from embeddedpulsar.storage.segment_index import SegmentIndex
@@ -63,6 +63,7 @@ def start_ledger(
     # 1. Strays of a roll that died here. Ids above the tail's are nobody's.
     remove_strays(directory, tail_ledger)
     header = _header(new, previous)
+    segment: Segment | None = None
     try:
         # 2. The files, with disk space. A crash leaves strays.
         segment = Segment.create(directory, header, new.first_allocation)
@@ -83,7 +84,10 @@ def start_ledger(
             disk.DISK.fsync_dir(directory)
         if failpoints.ACTIVE:
             failpoints.hit("roll:synced")
+        index.rest()
     except OSError:
+        if segment is not None:
+            segment.close()
         _discard(directory, new.ledger_id)
         raise
     # 5. What the words say about the tail's files. Too small is harmless for the old ledger.
@@ -130,7 +134,7 @@ def remove_strays(directory: str, tail_ledger: int) -> int:
 
     Durably: a stray that came back after a power loss, when the old ledger had gone on, would claim its end.
     """
-    names = os.listdir(directory)
+    names = descriptors.names_in(directory)
     strays = [log_path(directory, ledger) for ledger in ledgers_of(names, LOG_SUFFIX) if ledger > tail_ledger]
     strays += [
         index_path(directory, ledger) for ledger in ledgers_of(names, INDEX_SUFFIX) if ledger > tail_ledger

@@ -99,6 +99,8 @@ class Segment:
         except BaseException:
             file.close()
             raise
+        if not writable:
+            file.rest()
         return cls(directory, file, header)
 
     @classmethod

@@ -75,6 +75,7 @@ class SegmentIndex:
         except BaseException:
             file.close()
             raise
+        file.rest()
         return cls(file, header)
 
     @classmethod
@@ -101,6 +102,10 @@ class SegmentIndex:
     def fd(self) -> int:
         """The descriptor, for flushing."""
         return self._file.fd
+
+    def rest(self) -> None:
+        """Keep no descriptor of its own: `allocate` is all that needs one, and seldom."""
+        self._file.rest()
 
     @property
     def allocated(self) -> int:

@@ -72,7 +72,7 @@ class TopicControl:
             CorruptionError: it is too short to be one.
             UnsupportedFormatVersion: written by a newer release, or in the other byte order.
         """
-        file = MappedFile.open(control_path(directory), writable=True, size=CONTROL_SIZE)
+        file = MappedFile.open(control_path(directory), writable=True, size=CONTROL_SIZE, lean=True)
         try:
             return cls(file)
         except BaseException:
@@ -176,6 +176,7 @@ class TopicControl:
     def flush(self) -> None:
         """Make the words survive a power loss, as far as recovery believes them (the trim point)."""
         disk.DISK.fdatasync(self._file.fd, self.path)
+        self._file.rest()
 
     def close(self) -> None:
         """Unmap. Idempotent."""
