@@ -19,6 +19,7 @@ from embeddedpulsar.format.journal_record import JournalHeader, pack_journal_hea
 from embeddedpulsar.platform import disk, failpoints
 from embeddedpulsar.storage.filenames import journal_path
 from embeddedpulsar.storage.journal_compaction import Record, sweep, write_generation, write_records
+from embeddedpulsar.storage.journal_descriptor import JournalDescriptor
 from embeddedpulsar.storage.journal_file import JournalFile
 from embeddedpulsar.storage.journal_recovery import choose, note_if_lost, replay
 from embeddedpulsar.storage.replica import Replica
@@ -77,7 +78,7 @@ class Journal:
         self._compact_bytes = compact_bytes
         self._compact_at = compact_bytes
         self._commands = 0  # in this generation
-        self._fd = -1
+        self._file: Final = JournalDescriptor()
         self._generation = 0
         self._seen = 0  # the commit word up to which the replica has followed
         self._end = self._crc = 0  # the same as an offset, and the checksum the next record continues
@@ -107,7 +108,7 @@ class Journal:
         if word == self._seen and self._settled:
             return False
         generation, end = split_journal(word)
-        if generation == self._generation and self._end <= end and self._settled and self._fd >= 0:
+        if generation == self._generation and self._end <= end and self._settled and self._file.is_set:
             self._follow(end)
         else:
             self._load(generation, end)
@@ -118,10 +119,10 @@ class Journal:
         self._settled = False
 
     def _follow(self, end: int) -> None:
-        data = disk.DISK.pread(self._fd, end - self._end, self._end)
         crc = self._crc
         self._settled = False
         try:
+            data = disk.DISK.pread(self._file.get(), end - self._end, self._end)
             for _, record in records(data, 0, end - self._end, crc):
                 if record.type == END:
                     self._finish_removal()
@@ -129,7 +130,7 @@ class Journal:
                 self._replica.replay(record.type, record.payload, record.time_ms)
                 crc = record.crc
                 self._commands += 1
-        except CorruptionError:
+        except (CorruptionError, FileNotFoundError):
             self._load(self._generation, end)  # reads with more patience, and says what is lost
             return
         self._moved(self._generation, end, crc)
@@ -159,7 +160,7 @@ class Journal:
 
     def _adopt(self, journal: JournalFile, generation: int, end: int) -> None:
         crc, removed, self._commands = replay(journal, self._replica, self.damage)
-        self._fd = disk.DISK.open_file(journal.path, os.O_RDWR)
+        self._file.use(disk.DISK.open_file(journal.path, os.O_RDWR), journal.path)
         self._compact_at = max(self._compact_bytes, journal.snapshot_size)
         self._moved(generation, end, crc)
         if removed:
@@ -228,8 +229,8 @@ class Journal:
         except BaseException:
             os.close(fd)
             raise
-        self._close_file()
-        self._fd = fd
+        self._seen = 0
+        self._file.use(fd, path)
         self._must_leave = False
         self._compact_at = self._compact_bytes
         self._commands = len(commands)
@@ -263,7 +264,7 @@ class Journal:
         if self._must_leave:
             self._start_generation(self._generation + 1, time_ms)
         # 1. The bytes, behind the end. Whoever appends next after a crash overwrites them.
-        end, crc = write_records(self._fd, self._end, self._crc, commands, time_ms)
+        end, crc = write_records(self._file.get(), self._end, self._crc, commands, time_ms)
         if failpoints.ACTIVE:
             failpoints.hit("journal:body_done")
         if announce is not None:
@@ -296,7 +297,7 @@ class Journal:
         """End the state. Durable when this returns; the word remembers the generation number."""
         # 1. The last record. From here on whoever finds the journal goes on with the removal.
         self.append([(END, b"")], time_ms, apply=lambda: None)
-        disk.DISK.fdatasync(self._fd, journal_path(self.directory, self._generation))
+        self._file.flush()
         if failpoints.ACTIVE:
             failpoints.hit("journal:end_stored")
         self._finish_removal()
@@ -345,8 +346,8 @@ class Journal:
         base = JournalBase(self._generation, self._crc, self._end)
         fd, end, crc = write_generation(self.directory, generation, self._owner_kind, snapshot, base, time_ms)
         keep = (self._generation, generation)
-        self._close_file()
-        self._fd = fd
+        self._seen = 0
+        self._file.use(fd, journal_path(self.directory, generation))
         # (f) The word: everybody goes over to the new generation.
         self._commit(generation, end, crc, lambda: None)
         if failpoints.ACTIVE:
@@ -366,11 +367,11 @@ class Journal:
         Raises:
             OSError: the flush failed. What the disk has is unknown; the next append starts a new generation.
         """
-        fd, seen, generation = self._fd, self._seen, self._generation
-        if seen == self._synced or fd < 0:
+        seen, generation = self._seen, self._generation
+        if seen == self._synced or not self._file.is_set:
             return
         try:
-            disk.DISK.fdatasync(fd, journal_path(self.directory, generation))
+            self._file.flush()
         except OSError:
             if generation != self._generation:
                 return  # a compaction closed it meanwhile, and has flushed the whole state
@@ -378,12 +379,14 @@ class Journal:
             raise
         self._synced = max(self._synced, seen)
 
+    def rest(self) -> None:
+        """Give the descriptor back until it is needed. Under the directory's lock, as far as threads go."""
+        self._file.rest()
+
     def close(self) -> None:
-        """Give the descriptor back. Idempotent; `catch_up` opens it again."""
+        """Give descriptor and replica up. Idempotent; `catch_up` begins again."""
         self._close_file()
 
     def _close_file(self) -> None:
-        fd, self._fd = self._fd, -1
         self._seen = 0
-        if fd >= 0:
-            os.close(fd)
+        self._file.close()

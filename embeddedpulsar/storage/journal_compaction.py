@@ -14,7 +14,7 @@ from typing import Final
 from embeddedpulsar.format.document import document_crc
 from embeddedpulsar.format.journal_base import BASE, JournalBase, encode_base
 from embeddedpulsar.format.journal_record import JournalHeader, pack_journal_header, pack_record
-from embeddedpulsar.platform import disk, failpoints
+from embeddedpulsar.platform import descriptors, disk, failpoints
 from embeddedpulsar.storage.filenames import NEW_SUFFIX, journal_path, snapshot_path, under_construction
 from embeddedpulsar.storage.journal_file import generations
 
@@ -111,7 +111,8 @@ def sweep(directory: str, journals: Sequence[int], snapshots: Sequence[int]) -> 
     all_journals, all_snapshots = generations(directory)
     unwanted = [journal_path(directory, each) for each in all_journals if each not in journals]
     unwanted += [snapshot_path(directory, each) for each in all_snapshots if each not in snapshots]
-    unwanted += [os.path.join(directory, name) for name in os.listdir(directory) if name.endswith(NEW_SUFFIX)]
+    names = descriptors.names_in(directory)
+    unwanted += [os.path.join(directory, name) for name in names if name.endswith(NEW_SUFFIX)]
     for path in unwanted:
         disk.DISK.unlink(path)
     return len(unwanted)

@@ -23,7 +23,7 @@ from embeddedpulsar.format.journal_record import (
     parse_journal_header,
     read_record,
 )
-from embeddedpulsar.platform import disk
+from embeddedpulsar.platform import descriptors, disk
 from embeddedpulsar.storage.filenames import journal_path, parse_generation, snapshot_path
 
 _PREV_CRC: Final = struct.Struct("<I")
@@ -148,7 +148,7 @@ class JournalFile:
 
 def generations(directory: str) -> tuple[list[int], list[int]]:
     """Generations of the journals and of the snapshots in a directory, ascending."""
-    names = os.listdir(directory)
+    names = descriptors.names_in(directory)
     journals = [parse_generation(name) for name in names]
     snapshots = [parse_generation(name, journal=False) for name in names]
     return (

@@ -103,6 +103,7 @@ class Producers:
         self._journal = Journal(
             directory, words=words, word=TopicWord.JOURNAL, owner_kind=KIND_TOPIC, replica=self._replica
         )
+        lock.on_rest = self._journal.rest
         self._checked = -1  # journal word at the last `check` that found its producer connected
 
     # -- joining and leaving -----------------------------------------------------------------------
