@@ -77,10 +77,13 @@ class EntryCursor:
                             return out
                         continue
                 try:
-                    reader.read_into(out, limit, max_entries, max_messages, max_bytes)
-                except CorruptionError as e:
-                    if not out:
-                        self._step_over(reader, limit, e)
+                    try:
+                        reader.read_into(out, limit, max_entries, max_messages, max_bytes)
+                    except CorruptionError as e:
+                        if not out:
+                            self._step_over(reader, limit, e)
+                except FileNotFoundError:  # trimmed, or lost, while nobody had it mapped
+                    self.seek(self.position)
                 if out:
                     return out
         except ValueError:

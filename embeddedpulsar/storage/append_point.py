@@ -9,6 +9,7 @@ from typing import Final, NamedTuple, NoReturn
 from embeddedpulsar.exceptions import (
     AlreadyClosed,
     CorruptionError,
+    DescriptorLimitError,
     StorageError,
     StorageFullError,
     TopicNotFound,
@@ -196,6 +197,8 @@ class AppendPoint:
                 clear_unpublished(segment, end, words[TopicWord.ALLOCATED])
         except (FileNotFoundError, CorruptionError):
             return  # the refresh that follows meets it too, and deals with it
+        except DescriptorLimitError:
+            raise  # nothing was tried; the owner word still says that it is to be done
         except OSError:
             # A failed flush takes everything with it that was not flushed before, and a later one that
             # succeeds would not tell. The next ledger's header records the end instead.
@@ -232,7 +235,7 @@ class AppendPoint:
         """Let an entry of `length` bytes at `now_ms` fit: roll, reserve disk, touch pages, seal index blocks.
 
         Raises:
-            StorageFullError: no room; nothing changed.
+            StorageFullError, DescriptorLimitError: no room; nothing changed.
         """
         if self._is_exclusive:
             self._refuse_reentry()
@@ -241,7 +244,7 @@ class AppendPoint:
             if self._full_reason(self._state[1] + length, now_ms) is not None:
                 self._roll(length, now_ms)
             self._extend(length)
-        except StorageFullError:
+        except (StorageFullError, DescriptorLimitError):
             self._words[_OWNER] = 0
             raise
         finally:
@@ -322,7 +325,7 @@ class AppendPoint:
     def let_go(self, segment: Segment) -> None:
         """The cache needs room: unmap, unless an append is going on."""
         try:
-            if self._lock.try_acquire() and self._segment is segment:
+            if self._lock.enter_alone() and self._segment is segment:
                 self._forget()
         finally:
             self._lock.release()

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import weakref
 from collections import OrderedDict
 from typing import Final, Protocol
 
-from embeddedpulsar.platform import fork, threads
+from embeddedpulsar.platform import descriptors, fork, threads
 from embeddedpulsar.storage.segment import Segment
 
 _DEFAULT_CAPACITY: Final = 32
-_DESCRIPTORS_EACH: Final = 4
+_FEWEST: Final = 8
+_DESCRIPTORS_EACH: Final = 3
 
 
 class SegmentHolder(Protocol):
@@ -23,18 +23,18 @@ class SegmentHolder(Protocol):
 
 
 class SegmentCache:
-    """Least recently used segments go first. A segment costs four descriptors and its size of address space.
+    """Least recently used segments go first. A segment costs up to three descriptors (none that is only read,
+    from Python 3.13 on) and its size of address space.
 
-    Role: hands the same mapping to writer and readers of a process. Dropping means forgetting: a reader that
-    still holds the segment keeps it open until it is done.
+    Role: hands the same mapping to writer and readers of a process, and is the only one to keep it: cursors
+    refer to it weakly and ask again. So what is dropped is closed, unless it is being read this moment.
     Invariants: one entry per directory and ledger; a writable mapping replaces a read-only one.
     Who may call: any thread. Nothing here is shared between processes.
     """
 
     def __init__(self, capacity: int | None = None) -> None:
-        self._most: Final = _descriptor_budget()
         self._wanted = 0
-        self._capacity = _DEFAULT_CAPACITY if capacity is None else capacity
+        self._capacity = min(_descriptor_budget(), _DEFAULT_CAPACITY) if capacity is None else capacity
         self._lock = threads.RLock()  # guards _segments and _holders
         self._segments: OrderedDict[tuple[str, int], Segment] = OrderedDict()
         self._holders: dict[tuple[str, int], weakref.ref[SegmentHolder]] = {}
@@ -51,7 +51,7 @@ class SegmentCache:
         try:
             self._lock.acquire()
             self._wanted += segments
-            self._capacity = min(self._most, max(_DEFAULT_CAPACITY, self._wanted))
+            self._capacity = min(_descriptor_budget(), max(_DEFAULT_CAPACITY, self._wanted))
         finally:
             self._lock.release()
 
@@ -90,10 +90,17 @@ class SegmentCache:
                 dropped.append(self._remove(oldest))
         finally:
             self._lock.release()
-        # Closing files and taking a writer's lock happen outside ours.
-        for old, old_holder in dropped:
-            if old_holder is not None:
-                old_holder.let_go(old)
+        _tell_holders(dropped)
+
+    def drop_all(self) -> None:
+        """There are no descriptors left: keep what is written or read this moment, and nothing else."""
+        dropped: list[tuple[Segment, SegmentHolder | None]] = []
+        try:
+            self._lock.acquire()
+            dropped += [self._remove(key) for key in list(self._segments)]
+        finally:
+            self._lock.release()
+        _tell_holders(dropped)
 
     def _remove(self, key: tuple[str, int]) -> tuple[Segment, SegmentHolder | None]:
         segment = self._segments.pop(key)
@@ -125,13 +132,17 @@ class SegmentCache:
         self._lock = threads.RLock()
 
 
+def _tell_holders(dropped: list[tuple[Segment, SegmentHolder | None]]) -> None:
+    """Closing files and taking a writer's lock happen outside that of the cache."""
+    for segment, holder in dropped:
+        if holder is not None:
+            holder.let_go(segment)
+
+
 def _descriptor_budget() -> int:
-    try:
-        limit = os.sysconf("SC_OPEN_MAX")
-    except (AttributeError, ValueError, OSError):
-        limit = -1
-    return max(_DEFAULT_CAPACITY, limit // _DESCRIPTORS_EACH // 4)
+    return max(_FEWEST, descriptors.limit() // _DESCRIPTORS_EACH // 4)
 
 
 SEGMENTS: Final = SegmentCache()
 fork.register(SEGMENTS)
+descriptors.SLEEPERS.on_shortage(SEGMENTS.drop_all)

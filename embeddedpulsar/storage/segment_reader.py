@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Final
 from zlib import crc32
 
@@ -17,6 +18,7 @@ from embeddedpulsar.format.frame import (
 )
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.storage.segment import Segment
+from embeddedpulsar.storage.segment_cache import SEGMENTS
 
 WINDOW: Final = 16 << 10
 _SMALL: Final = WINDOW // 4
@@ -36,15 +38,28 @@ class SegmentReader:
     stops at the first frame that does not verify; what to do about that is the caller's business.
     Invariants: every frame was checked (header and body checksum, entry id, chain) before an entry of it is
     given out. Entries own their bytes. The window is a copy of bytes below a limit, so it never gets stale.
+    The segment is referred to weakly: a reader that rests keeps no file open, and maps it again when it goes
+    on.
     Who may call: one thread at a time. Takes no lock.
     """
 
-    __slots__ = ("_base", "_length", "_window", "crc", "entry_id", "ledger_id", "pos", "segment")
+    __slots__ = (
+        "_base",
+        "_directory",
+        "_length",
+        "_segment",
+        "_window",
+        "crc",
+        "entry_id",
+        "ledger_id",
+        "pos",
+    )
 
     def __init__(
         self, segment: Segment, pos: int = FIRST_FRAME_OFFSET, entry_id: int = 0, crc: int = UNKNOWN_CRC
     ) -> None:
-        self.segment = segment
+        self._segment = weakref.ref(segment)
+        self._directory = segment.directory
         self.ledger_id = segment.ledger_id
         self.pos = pos
         self.entry_id = entry_id
@@ -55,6 +70,22 @@ class SegmentReader:
         self._base = 0
         self._length = MIN_FRAME_SIZE
 
+    @property
+    def segment(self) -> Segment:
+        """The segment, mapped again if nobody kept it.
+
+        Raises:
+            FileNotFoundError: it was trimmed meanwhile, or cannot be used any more: find a place anew.
+        """
+        segment = self._segment()
+        if segment is None:
+            try:
+                segment = SEGMENTS.get(self._directory, self.ledger_id)
+            except CorruptionError as e:
+                raise FileNotFoundError(str(e)) from e
+            self._segment = weakref.ref(segment)
+        return segment
+
     def read_into(
         self, out: list[EntryView], limit: int, max_entries: int, max_messages: int, max_bytes: int
     ) -> None:
@@ -64,11 +95,12 @@ class SegmentReader:
 
         Raises:
             CorruptionError: the frame at `pos` does not verify; what came before it is in `out`.
+            FileNotFoundError: see `segment`.
         """
         pos, entry_id, crc, length = self.pos, self.entry_id, self.crc, self._length
         window, base = self._window, self._base
         end = base + len(window)
-        segment = self.segment
+        segment = self._segment() or self.segment
         data, view, ledger_id = segment.data, segment.view, self.ledger_id
         try:
             while pos < limit and max_entries > 0 and max_messages > 0 and max_bytes > 0:
@@ -103,7 +135,7 @@ class SegmentReader:
         except CorruptionError as e:
             if e.offset is None:
                 e.offset = pos
-            raise e.at(self.segment.path) from None
+            raise e.at(segment.path) from None
         finally:
             self.pos, self.entry_id, self.crc, self._length = pos, entry_id, crc, length
             self._window, self._base = window, base
@@ -124,11 +156,13 @@ class SegmentReader:
 
         Raises:
             CorruptionError: it does not verify.
+            FileNotFoundError: see `segment`.
         """
         self.forget_window()
-        data = self.segment.data
+        segment = self.segment
+        data = segment.data
         header = read_header(data, self.pos, min(limit, len(data)))
-        body = self.segment.view[self.pos + HEADER_SIZE : self.pos + header.length - TRAILER_SIZE]
+        body = segment.view[self.pos + HEADER_SIZE : self.pos + header.length - TRAILER_SIZE]
         if (
             crc32(body) != header.body_crc
             or header.entry_id != self.entry_id
@@ -136,7 +170,7 @@ class SegmentReader:
         ):
             raise self._mismatch(self.pos, header, body, self.entry_id)
         if header.kind == KIND_ENTRY:
-            decode(header, body, self.segment.ledger_id)
+            decode(header, body, self.ledger_id)
 
     def forget_window(self) -> None:
         """Look at the file again: the bytes copied last did not verify."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 from zlib import crc32
 
-from embeddedpulsar.exceptions import AlreadyClosed, StorageFullError
+from embeddedpulsar.exceptions import AlreadyClosed, DescriptorLimitError, StorageFullError
 from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.format.entry import EncodedEntry
 from embeddedpulsar.format.frame import COVERED, FRONT, HEADER_SIZE, KIND_ENTRY, MAGIC, TRAILER, TRAILER_SIZE
@@ -60,7 +60,8 @@ class SegmentWriter(AppendPoint):
             behind the entry.
 
         Raises:
-            StorageFullError: no room; nothing was published, and the next append tries again.
+            StorageFullError, DescriptorLimitError: no room, or no descriptors left; nothing was published,
+                and the next append tries again.
             LockTimeout: another process stayed inside the lock.
             TopicTerminated, TopicNotFound, AlreadyClosed: nothing can be appended here any more.
         """
@@ -200,7 +201,7 @@ class SegmentWriter(AppendPoint):
             self._roll(0, max(self._wall_ms(), self._state[5]))
             self._set_stops(0)
             self._words[_OWNER] = 0
-        except StorageFullError:
+        except (StorageFullError, DescriptorLimitError):
             self._words[_OWNER] = 0
             raise
         finally:

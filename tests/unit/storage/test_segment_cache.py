@@ -89,7 +89,7 @@ def test_idle_writers_let_go(site: LedgerSite, monkeypatch: pytest.MonkeyPatch):
 def test_the_budget_follows_the_open_topics(site: LedgerSite, monkeypatch: pytest.MonkeyPatch):
     """Every open topic brings its share, up to what the descriptors of the process allow."""
     cache = SegmentCache()
-    monkeypatch.setattr(cache, "_most", 100)
+    monkeypatch.setattr(segment_cache, "_descriptor_budget", lambda: 100)
     cache.allow(32)
     assert cache._capacity == 32
     cache.allow(32)
