@@ -160,6 +160,7 @@ class ManagedLedger:
             lock.describe = control.describe_owner
             sync_lock = FileLock(sync_lock_path(directory))
             stack.callback(sync_lock.close)
+            sync_lock.rest()  # most topics are never flushed
             ledger = cls(
                 directory,
                 name,

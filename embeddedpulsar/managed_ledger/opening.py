@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
-
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.managed_ledger.options import PROCESS, LedgerOptions
-from embeddedpulsar.platform import clock
+from embeddedpulsar.platform import clock, descriptors
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.storage.append_point import WriterOptions
 from embeddedpulsar.storage.damage import DamageHook
@@ -63,7 +61,7 @@ def _create(directory: str, lock: FileLock, incarnation: int, lock_timeout_s: fl
             return TopicControl.open(directory)  # another process was faster
         except (FileNotFoundError, CorruptionError):
             # Segments without control words: they were lost, and recovery has to find the tail.
-            is_new = not ledgers_of(os.listdir(directory))
+            is_new = not ledgers_of(descriptors.names_in(directory))
             boot = clock.boot_id() if is_new else _NO_BOOT
             return TopicControl.create(directory, incarnation, boot)
     finally:

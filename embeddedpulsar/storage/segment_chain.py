@@ -6,11 +6,11 @@ segment gives the log; whatever is not on the way is a stray of a roll that died
 
 from __future__ import annotations
 
-import os
 from typing import NamedTuple
 
 from embeddedpulsar.exceptions import CorruptionError, StorageError, UnsupportedFormatVersion
 from embeddedpulsar.format.segment_header import SegmentHeader
+from embeddedpulsar.platform import descriptors
 from embeddedpulsar.storage import damage
 from embeddedpulsar.storage.damage import DamageReport
 from embeddedpulsar.storage.filenames import ledgers_of, log_path
@@ -52,7 +52,9 @@ def walk_segments(
         without: ledgers to treat as strays, whatever their headers say.
         limit: the tail's ledger, if it is known; files above it do not exist.
     """
-    ledgers = [ledger for ledger in ledgers_of(os.listdir(directory)) if limit is None or ledger <= limit]
+    ledgers = [
+        ledger for ledger in ledgers_of(descriptors.names_in(directory)) if limit is None or ledger <= limit
+    ]
     headers, damaged = _read_headers(directory, [ledger for ledger in ledgers if ledger not in without])
     links: list[Link] = []
     link = Link(headers[max(headers)]) if headers else None

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_left, bisect_right
 from typing import Final, NamedTuple
 
 from embeddedpulsar.exceptions import StorageError
 from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.format.segment_header import SegmentHeader
-from embeddedpulsar.platform import threads
+from embeddedpulsar.platform import descriptors, threads
 from embeddedpulsar.storage.chain_scan import scan_log
 from embeddedpulsar.storage.damage import MISSING_SEGMENT, SEGMENT_HEADER, DamageHook, DamageReport
 from embeddedpulsar.storage.filenames import ledgers_of, log_path
@@ -173,7 +172,7 @@ class SegmentSet:
         return None
 
     def _listed_before(self, ledger_id: int) -> int:
-        ledgers = ledgers_of(os.listdir(self._directory))
+        ledgers = ledgers_of(descriptors.names_in(self._directory))
         at = bisect_right(ledgers, ledger_id - 1)
         return ledgers[at - 1] if at else 0
 

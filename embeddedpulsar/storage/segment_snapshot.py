@@ -20,7 +20,7 @@ from embeddedpulsar.format.control import (
     split_tail,
 )
 from embeddedpulsar.format.segment_header import SegmentHeader
-from embeddedpulsar.platform import clock
+from embeddedpulsar.platform import clock, descriptors
 from embeddedpulsar.platform.mapped_file import MappedFile
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.storage.chain_scan import scan_log
@@ -172,7 +172,7 @@ def _completed(segment: Segment, end: _End, latest: int) -> _End:
 
 def _derived_end(directory: str) -> tuple[int, _End]:
     """The last ledger with any entries and where its frames end; ledger 0 without one."""
-    for ledger in reversed(filenames.ledgers_of(os.listdir(directory))):
+    for ledger in reversed(filenames.ledgers_of(descriptors.names_in(directory))):
         try:
             header = read_segment_header(directory, ledger)
             scan = scan_log(

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from typing import Final
 
 from embeddedpulsar.format.control import TopicWord, split_tail
-from embeddedpulsar.platform import disk, failpoints
+from embeddedpulsar.platform import descriptors, disk, failpoints
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.storage.filenames import INDEX_SUFFIX, LOG_SUFFIX, index_path, ledgers_of, log_path
 from embeddedpulsar.storage.segment_cache import SEGMENTS
@@ -39,7 +38,7 @@ def trim_before(
             failpoints.hit("trim:point_stored")
     finally:
         lock.release()
-    names = os.listdir(directory)
+    names = descriptors.names_in(directory)
     doomed = [log_path(directory, ledger) for ledger in ledgers_of(names, LOG_SUFFIX) if ledger < point]
     if doomed:
         # 2. Durably, or after a power loss a file might be gone and the trim point not yet there.

@@ -10,7 +10,7 @@ from embeddedpulsar.topic.descriptor_limit import within_limit
 from embeddedpulsar.topic.topic import Topic
 from embeddedpulsar.topic.usage import Usage
 
-MOST_IDLE: Final = 8  # one keeps 9 descriptors, more where it was read, and 3 for each idle subscription
+MOST_IDLE: Final = 8
 
 TopicOpener = Callable[[list[str]], Topic]
 """Opens a topic; what it had to repair it adds to the list, to be logged when no lock is held."""
@@ -109,7 +109,9 @@ class OpenTopics:
         if topic is None or topic.closed:
             self._usage.forget(name)
             topic = self._topics[name] = within_limit(
-                lambda: open_topic(notes), lambda: self._close(self._usage.idle(), notes), name
+                lambda: open_topic(notes),
+                lambda: self._close(self._usage.idle(), notes),
+                f"cannot open {name}",
             )
         return topic
 

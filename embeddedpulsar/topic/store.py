@@ -13,7 +13,7 @@ from embeddedpulsar.exceptions import (
 )
 from embeddedpulsar.format.catalog_record import TopicEntry
 from embeddedpulsar.managed_ledger.options import DURABILITIES, PROCESS, LedgerOptions
-from embeddedpulsar.platform import filesystem, fork
+from embeddedpulsar.platform import descriptors, filesystem, fork
 from embeddedpulsar.platform.clock import Clock, SystemClock
 from embeddedpulsar.platform.directory_lease import DirectoryLease
 from embeddedpulsar.platform.mailbox import Mailbox
@@ -105,7 +105,8 @@ class Store:
         is_memory = memory_root.is_memory(path)
         try:
             REGISTRY.lock.acquire()
-            path, lease = _lease_root(path, is_memory, allow_network_fs)
+            what = f"cannot open the store {path}"
+            path, lease = descriptors.named(what, _lease_root, path, is_memory, allow_network_fs)
             store = REGISTRY.stores.get(lease.key)
             if store is not None:
                 lease.close()
@@ -120,9 +121,9 @@ class Store:
             REGISTRY.lock.release()
 
     def _begin(self, lease: DirectoryLease) -> None:
-        self._session = StoreSession.open(self.root, lease, self.clock)
+        what = f"cannot open the store {self.root}"
+        self._session = descriptors.named(what, StoreSession.open, self.root, lease, self.clock)
         REGISTRY.stores[lease.key] = self
-        self._session.sweep()
 
     def release(self) -> None:
         """Undo one `open`; the last one closes topics, catalog, locks and doorbell, in this order of need.

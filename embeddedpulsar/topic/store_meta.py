@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, UnsupportedFormatVersion
 from embeddedpulsar.format.document import KIND_STORE_META, decode_document, encode_document
-from embeddedpulsar.platform import disk
+from embeddedpulsar.platform import descriptors, disk
 from embeddedpulsar.topic import root_layout
 
 STORE_FORMAT: Final = 1
@@ -68,7 +68,7 @@ def _from_fields(fields: dict[str, object]) -> StoreMeta:
 def _check_absent(root: str) -> None:
     """A directory without ``store.meta`` is free for a new store if nothing but our own beginnings is
     there."""
-    foreign = sorted(name for name in os.listdir(root) if not root_layout.is_ours(name))
+    foreign = sorted(name for name in descriptors.names_in(root) if not root_layout.is_ours(name))
     if foreign:
         shown = ", ".join(foreign[:3]) + (", ..." if len(foreign) > 3 else "")
         raise ForeignFileError(
@@ -77,7 +77,7 @@ def _check_absent(root: str) -> None:
             remedy="choose an empty or new directory",
         )
     topics = root_layout.in_root(root, root_layout.TOPICS)
-    if os.path.isdir(topics) and os.listdir(topics):
+    if os.path.isdir(topics) and descriptors.names_in(topics):
         raise CorruptionError(
             path=root_layout.in_root(root, root_layout.META),
             reason="it is missing, though the store has topics",

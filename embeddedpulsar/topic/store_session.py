@@ -86,6 +86,7 @@ class StoreSession:
             undo.callback(session.mailbox.close)
             session.peers = Peers(root_layout.in_root(root, root_layout.CLIENTS), session.mailbox)
             session._take_number()
+            session._sweep()
             undo.pop_all()
         return session
 
@@ -106,6 +107,8 @@ class StoreSession:
                 catalog_lock.release()
             _log_warnings(self.root, report)
         except BaseException:
+            with contextlib.suppress(AttributeError):
+                self.catalog.close()
             catalog_lock.close()
             raise
 
@@ -144,7 +147,7 @@ class StoreSession:
         """A name no other producer of the store has: ``standalone-<client number>-<n>``."""
         return f"standalone-{self.client_number}-{next(self._producer_numbers)}"
 
-    def sweep(self) -> None:
+    def _sweep(self) -> None:
         """Remove the doorbells of dead processes, unless another process is at it."""
         lock = FileLock(root_layout.in_root(self.root, root_layout.HOUSEKEEPING_LOCK))
         try:

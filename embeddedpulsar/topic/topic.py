@@ -13,7 +13,7 @@ from embeddedpulsar.format.catalog_record import TopicEntry
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.managed_ledger.options import PROCESS, LedgerOptions
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
-from embeddedpulsar.platform import threads
+from embeddedpulsar.platform import descriptors, threads
 from embeddedpulsar.platform.clock import Clock
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.topic.descriptor_limit import within_limit
@@ -147,15 +147,18 @@ class Topic:
             Timeout: not granted within ``timeout_s``.
             TopicTerminated: nothing can be appended any more.
             AlreadyClosed: the topic was closed with its store.
+            DescriptorLimitError: the process may open no more files; the producer is not registered.
         """
         self._check_open()
         if durability is not None and durability != PROCESS:
             self.ensure_durable()
-        registration = self._producers.attach(
-            name or self._session.next_producer_name(),
-            named=bool(name),
-            access_mode=access_mode,
-            timeout_s=timeout_s,
+        full_name = name or self._session.next_producer_name()
+        registration = within_limit(
+            lambda: self._producers.attach(
+                full_name, named=bool(name), access_mode=access_mode, timeout_s=timeout_s
+            ),
+            self._close_all_idle,
+            f"cannot attach the producer {full_name!r} to {self.name}",
         )
         self._report_damage()
         return registration
@@ -221,7 +224,9 @@ class Topic:
                 raise
             return subscription
 
-        return within_limit(begin, self._close_all_idle, f"the subscription {name!r} of {self.name}")
+        return within_limit(
+            begin, self._close_all_idle, f"cannot open the subscription {name!r} of {self.name}"
+        )
 
     def end_use(self, subscription: Subscription, name: str) -> None:
         """Undo one `use_subscription`. A deleted subscription is closed when nobody uses it any more."""
@@ -292,7 +297,7 @@ class Topic:
 
     def _subscription_directories(self) -> list[str]:
         try:
-            return os.listdir(filenames.subscriptions_path(self.directory))
+            return descriptors.names_in(filenames.subscriptions_path(self.directory))
         except FileNotFoundError:
             return []
 

@@ -8,7 +8,7 @@ import os
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError
 from embeddedpulsar.format.catalog_record import TopicEntry
 from embeddedpulsar.format.segment_header import SEGMENT_HEADER_SIZE, parse_segment_header
-from embeddedpulsar.platform import disk, failpoints
+from embeddedpulsar.platform import descriptors, disk, failpoints
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.topic import root_layout, topic_meta
 from embeddedpulsar.topic.catalog import Catalog
@@ -87,8 +87,8 @@ class TopicDirectories:
 
     def _incarnation_within(self, directory: str) -> int:
         """The incarnation its segments were written for; a new one if there are none that can be read."""
-        for ledger_id in filenames.ledgers_of(os.listdir(directory)):
-            with contextlib.suppress(CorruptionError, OSError):
+        for ledger_id in filenames.ledgers_of(descriptors.names_in(directory)):
+            with contextlib.suppress(CorruptionError, FileNotFoundError, PermissionError):
                 with open(filenames.log_path(directory, ledger_id), "rb") as file:
                     return parse_segment_header(file.read(SEGMENT_HEADER_SIZE)).topic_incarnation
         return _random_incarnation()
@@ -138,11 +138,11 @@ class TopicDirectories:
         Returns:
             What was found and done, in words; for the log.
         """
-        for name in os.listdir(self._staging):
+        for name in descriptors.names_in(self._staging):
             remove_tree(os.path.join(self._staging, name))
         known = {entry.directory: entry for entry in self._catalog.topics()}
         report = []
-        for name in sorted(os.listdir(self._topics)):
+        for name in sorted(descriptors.names_in(self._topics)):
             if name in known:
                 continue
             directory = os.path.join(self._topics, name)
@@ -161,9 +161,9 @@ class TopicDirectories:
     def highest_ledger_id(self) -> int:
         """The highest ledger id that names a file in the store; 0 without any. Looks at every topic."""
         highest = 0
-        for name in os.listdir(self._topics):
-            with contextlib.suppress(OSError):
-                names = os.listdir(os.path.join(self._topics, name))
+        for name in descriptors.names_in(self._topics):
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                names = descriptors.names_in(os.path.join(self._topics, name))
                 highest = max(highest, *filenames.ledgers_of(names), 0)
         return highest
 
@@ -198,6 +198,6 @@ def remove_tree(path: str) -> None:
             disk.DISK.unlink(path)
         return
     with contextlib.suppress(OSError):
-        for name in os.listdir(path):
+        for name in descriptors.names_in(path):
             remove_tree(os.path.join(path, name))
         disk.DISK.rmdir(path)

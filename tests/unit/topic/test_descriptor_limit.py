@@ -38,7 +38,7 @@ def test_room_is_made_only_when_it_is_needed():
 
 
 @pytest.mark.parametrize(
-    ("code", "text"), [(errno.EMFILE, "it cannot be opened.*ulimit -n"), (errno.ENFILE, "fs.file-max")]
+    ("code", "text"), [(errno.EMFILE, "it: this process has .*ulimit -n"), (errno.ENFILE, "fs.file-max")]
 )
 def test_a_limit_that_stays_is_named_with_the_remedy(code, text):
     """Twice out of descriptors is a StorageError, caused by the OSError."""
