@@ -55,7 +55,7 @@ class SubscriptionControl:
             CorruptionError: it is too short to be one.
             UnsupportedFormatVersion: written by a newer release, or in the other byte order.
         """
-        file = MappedFile.open(control_path(directory), writable=True, size=CONTROL_SIZE)
+        file = MappedFile.open(control_path(directory), writable=True, size=CONTROL_SIZE, lean=True)
         try:
             return cls(file)
         except BaseException:

@@ -77,6 +77,7 @@ class SharedState:
             replica=self._replica,
             compact_bytes=options.compact_bytes,
         )
+        lock.on_rest = self._journal.rest
 
     @classmethod
     def open(
