@@ -9,13 +9,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar.client.receiver_queue import is_skipped
-from embeddedpulsar.exceptions import AlreadyClosed, PulsarException
+from embeddedpulsar.exceptions import (
+    AlreadyClosed,
+    CumulativeAcknowledgementNotAllowedError,
+    PulsarException,
+)
 from embeddedpulsar.platform import threads
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.client_log import ClientLog
     from embeddedpulsar.format.entry import EntryView
-    from embeddedpulsar.message_id import MessageId
 
 GROUP_SIZE: Final = 1000
 _RETRY_S: Final = 1.0
@@ -26,6 +29,9 @@ Position = tuple[int, int]
 
 class AckGroupingTracker:
     """Collects acknowledgements and writes them every ``group_time_ms`` or 1,000 entries.
+
+    With ``receipts``, or a group time of 0, an acknowledgement is written when the call returns, and those
+    of threads that wait for each other are written together.
 
     Role: an entry is acknowledged when all its messages are. Each batch has one byte per message, shared by
     its `EntryView` (so that a message finds it without a search) and by `open` (so that an id does). Setting
@@ -41,6 +47,7 @@ class AckGroupingTracker:
     Attributes:
         quick: whether `Consumer.acknowledge` may take its fast path.
         armed: the flush timer runs.
+        sent: acknowledgements that were written: entries, partly acknowledged batches, and cumulative ones.
     """
 
     __slots__ = (
@@ -52,12 +59,14 @@ class AckGroupingTracker:
         "_index_acks",
         "_log",
         "_partial",
+        "_receipts",
         "armed",
         "done",
         "lock",
         "on_done",
         "open",
         "quick",
+        "sent",
     )
 
     def __init__(
@@ -67,17 +76,20 @@ class AckGroupingTracker:
         index_acks: bool,
         call_later: Callable[[float, Callable[[], object]], object],
         log: ClientLog,
+        receipts: bool = False,
     ) -> None:
         self.lock = threads.RLock()
         self.done: list[Position] = []
         self.open: dict[Position, bytearray] = {}
         self.armed = False
-        self.quick = not index_acks and group_time_ms > 0
+        self.quick = not index_acks and group_time_ms > 0 and not receipts
+        self.sent = 0
         self.on_done: Callable[[Position], object] | None = None
         self._attachment = attachment
         self._epoch = attachment.epoch
         self._group_time_s = group_time_ms / 1000
         self._index_acks = index_acks
+        self._receipts = receipts
         self._partial: dict[Position, bytearray] = {}
         self._cumulative: tuple[int, int, int, int] | None = None
         self._arm = call_later
@@ -93,6 +105,10 @@ class AckGroupingTracker:
         if skip is not None:
             for index in range(count):
                 flags[index] = is_skipped(skip, index)
+        unwritten = self._partial.get((view.ledger_id, view.entry_id))
+        if unwritten is not None and len(unwritten) == count:
+            for index in range(count):
+                flags[index] |= unwritten[index]
         view.acked = flags
         self.open[view.ledger_id, view.entry_id] = flags
 
@@ -135,7 +151,14 @@ class AckGroupingTracker:
 
         In the middle of a batch, without acknowledgement of batch indexes, this is everything before the
         batch; the messages of the batch up to this one count as acknowledged in this consumer.
+
+        Raises:
+            CumulativeAcknowledgementNotAllowedError: other consumers get some of the messages before.
         """
+        if self._attachment.delivers_singly:
+            raise CumulativeAcknowledgementNotAllowedError(
+                "on a Shared or Key_Shared subscription messages are acknowledged one by one"
+            )
         if ledger < 0 or ledger == _LARGEST_ID or entry < 0:
             return
         position = (ledger, entry)
@@ -165,7 +188,7 @@ class AckGroupingTracker:
 
     def after_ack(self) -> None:
         """Write a full group now, any other in time."""
-        if not self._group_time_s or len(self.done) >= GROUP_SIZE:
+        if self._receipts or not self._group_time_s or len(self.done) >= GROUP_SIZE:
             self.flush()
         elif not self.armed:
             self.arm()
@@ -201,18 +224,24 @@ class AckGroupingTracker:
             if pending is not None:
                 ledger, entry, index, size = pending
                 self._attachment.acknowledge_cumulative(ledger, entry, index, size, epoch=self._epoch)
+                self.sent += 1
                 if self._cumulative is pending:
                     self._cumulative = None
             count = len(self.done)
             partial = {position: bytes(flags) for position, flags in self._partial.copy().items()}
             if count or partial:
                 self._attachment.acknowledge(self.done[:count], _bitsets(partial), epoch=self._epoch)
+                self.sent += count + len(partial)
                 del self.done[:count]
                 for position, flags in partial.items():
                     if bytes(self._partial.get(position, b"")) == flags:
                         self._partial.pop(position, None)
         finally:
             self.lock.release()
+
+    def forget(self, position: Position) -> None:
+        """A batch that was delivered will be fetched anew, or was acknowledged by other means."""
+        self.open.pop(position, None)
 
     def reset(self) -> None:
         """The batches that were delivered will be fetched anew."""
@@ -253,8 +282,3 @@ def _bitsets(partial: dict[Position, bytes]) -> dict[Position, tuple[int, int]]:
             bits |= flag << index
         sets[position] = (bits, len(flags))
     return sets
-
-
-def id_parts(message_id: MessageId) -> tuple[int, int, int, int]:
-    """Ledger, entry, batch index and batch size of an id."""
-    return message_id._ledger, message_id._entry, message_id._batch_index, message_id._batch_size

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from embeddedpulsar.message import Message
+from embeddedpulsar.message_id import MessageId
+
 
 def check_type(kind: type[Any], value: object, name: str) -> None:
     """Refuse a value that is not of type ``kind``. As in ``pulsar-client``, True passes for an int.
@@ -58,3 +61,29 @@ def refuse_unbuilt(is_set: object, argument: str, feature: str, remedy: str = ""
             f"{argument} needs {feature}, which is not built yet; "
             + (remedy or f"leave {argument} at its default")
         )
+
+
+def id_parts(message: object) -> tuple[int, int, int, int]:
+    """Ledger, entry, batch index and batch size of a message or an id.
+
+    >>> id_parts(5)
+    Traceback (most recent call last):
+    TypeError: expected a Message or a MessageId, not int
+    """
+    if isinstance(message, Message):
+        message = message.message_id()
+    if not isinstance(message, MessageId):
+        raise TypeError(f"expected a Message or a MessageId, not {type(message).__name__}")
+    return message._ledger, message._entry, message._batch_index, message._batch_size
+
+
+def redelivery_count(message: object) -> int:
+    """How often a message was delivered again before; 0 for an id, which does not know."""
+    return message.redelivery_count() if isinstance(message, Message) else 0
+
+
+def checked_seek_target(target: object) -> MessageId | int:
+    """Refuse what a seek does not take, with the text of ``pulsar-client``."""
+    if isinstance(target, MessageId | int):
+        return target
+    raise ValueError(f"invalid seek_arg type {type(target)}")

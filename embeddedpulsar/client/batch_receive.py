@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from embeddedpulsar.exceptions import Timeout
 
 if TYPE_CHECKING:
-    from embeddedpulsar.client.delivery import Delivery
+    from embeddedpulsar.client.delivery import Source
     from embeddedpulsar.message import Message
     from embeddedpulsar.policies import BatchReceivePolicy
 
@@ -33,7 +33,7 @@ class BatchReceiver:
 
     def __init__(
         self,
-        delivery: Delivery,
+        delivery: Source,
         take: Callable[[], Message[Any]],
         put_back: Callable[[Message[Any]], None],
         policy: BatchReceivePolicy,

@@ -41,6 +41,10 @@ class ClientLog:
         """Log something the user should look into."""
         self._get().warning(text, *values)
 
+    def info(self, text: str, *values: object) -> None:
+        """Log something that is as it should be."""
+        self._get().info(text, *values)
+
     def _get(self) -> Any:
         if self._logger is None:
             self._logger = _make(self._argument)

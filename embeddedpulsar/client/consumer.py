@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Generic
 
 from embeddedpulsar.client.ack_grouping_tracker import GROUP_SIZE
-from embeddedpulsar.client.arguments import check_type
+from embeddedpulsar.client.arguments import check_type, checked_seek_target, id_parts, redelivery_count
 from embeddedpulsar.client.consumer_session import last_message_id
 from embeddedpulsar.client.value_type import T
 from embeddedpulsar.exceptions import AlreadyClosed, InvalidConfiguration
@@ -199,7 +199,7 @@ class Consumer(Generic[T]):
     def _acknowledge_slowly(self, message: Message[T] | MessageId) -> None:
         self._core.delivery.check_open()
         with interrupts.translated:
-            self._acks.acknowledge(*_id_parts(message))
+            self._acks.acknowledge(*id_parts(message))
 
     def acknowledge_cumulative(self, message: Message[T] | MessageId) -> None:
         """Acknowledge this message and everything before it.
@@ -213,7 +213,7 @@ class Consumer(Generic[T]):
         """
         self._core.delivery.check_open()
         with interrupts.translated:
-            self._acks.acknowledge_cumulative(*_id_parts(message))
+            self._acks.acknowledge_cumulative(*id_parts(message))
 
     def negative_acknowledge(self, message: Message[T] | MessageId) -> None:
         """Give a message back: it is delivered again after ``negative_ack_redelivery_delay_ms``.
@@ -224,9 +224,9 @@ class Consumer(Generic[T]):
         Raises:
             TypeError: neither a message nor an id.
         """
-        ledger, entry, _, _ = _id_parts(message)
+        ledger, entry, _, _ = id_parts(message)
         if not self._core.delivery.closed_text:
-            self._core.negative_acknowledge(ledger, entry)
+            self._core.negative_acknowledge(ledger, entry, redelivery_count(message))
 
     def redeliver_unacknowledged_messages(self) -> None:
         """Have everything delivered again that is not acknowledged, in order, beginning at once.
@@ -331,22 +331,6 @@ class Consumer(Generic[T]):
     def __repr__(self) -> str:
         state = "open" if self.is_connected() else "closed"
         return f"<Consumer {self.consumer_name()} of {self.subscription_name()!r} on {self.topic()} {state}>"
-
-
-def checked_seek_target(target: object) -> MessageId | int:
-    """Refuse what a seek does not take, with the text of ``pulsar-client``."""
-    if isinstance(target, MessageId | int):
-        return target
-    raise ValueError(f"invalid seek_arg type {type(target)}")
-
-
-def _id_parts(message: object) -> tuple[int, int, int, int]:
-    """Ledger, entry, batch index and batch size of a message or an id."""
-    if isinstance(message, Message):
-        message = message.message_id()
-    if not isinstance(message, MessageId):
-        raise TypeError(f"expected a Message or a MessageId, not {type(message).__name__}")
-    return message._ledger, message._entry, message._batch_index, message._batch_size
 
 
 def _nothing_to_take() -> Any:

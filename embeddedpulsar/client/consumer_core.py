@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from embeddedpulsar.client.ack_grouping_tracker import AckGroupingTracker
 from embeddedpulsar.client.batch_receive import BatchReceiver
-from embeddedpulsar.client.consumer_session import resolve
+from embeddedpulsar.client.consumer_session import LARGEST_ID, resolve
+from embeddedpulsar.client.consumer_stats import ConsumerStats
 from embeddedpulsar.client.delivery import Delivery
 from embeddedpulsar.client.listener import ListenerTarget
 from embeddedpulsar.client.negative_acks_tracker import NegativeAcksTracker
 from embeddedpulsar.client.receiver_queue import ReceiverQueue
 from embeddedpulsar.client.unacked_message_tracker import UnackedMessageTracker
-from embeddedpulsar.exceptions import InvalidConfiguration
+from embeddedpulsar.exceptions import AlreadyClosed, InvalidConfiguration
 from embeddedpulsar.platform import fork
 
 if TYPE_CHECKING:
@@ -45,28 +46,43 @@ class ConsumerCore:
         self.acks = AckGroupingTracker(
             session.attachment,
             config.ack_group_time_ms,
-            config.batch_index_ack,
+            config.batch_index_ack and session.client.store.settings.acknowledgmentAtBatchIndexLevelEnabled,
             session.call_later,
             session.client.log,
+            config.ack_receipt,
         )
         self.queue = ReceiverQueue(
             session.attachment.read, config.receiver_queue_size, session.origin, self.acks.track
         )
         self.delivery = Delivery(self.queue, session.ledger, session.mailbox, session.monotonic)
         self.nacks = NegativeAcksTracker(
-            config.nack_delay_ms, self._redeliver_due, session.call_later, session.monotonic
+            config.nack_delay_ms,
+            self._redeliver_due,
+            session.call_later,
+            session.monotonic,
+            config.nack_backoff,
         )
         self.unacked: UnackedMessageTracker | None = None
         self.take: Callable[[], Message[Any]] = self.queue.take
         if config.ack_timeout_ms:
             self.unacked = UnackedMessageTracker(
-                config.ack_timeout_ms, self._redeliver_due, session.call_later
+                config.ack_timeout_ms,
+                config.ack_timeout_tick_ms,
+                self._redeliver_due,
+                session.call_later,
+                session.monotonic,
+                config.ack_timeout_backoff,
             )
             self.take = self._take_tracked
+        self._delivers_singly = session.attachment.delivers_singly
+        self._last_handed: object = None
+        if self._delivers_singly:
+            self.take = self._take_singly
         self._can_be_quick = self.acks.quick and self.unacked is None
         self.acks.quick = self._can_be_quick
         self.acks.on_done = self._note_done
         session.attachment.on_rewound = self._on_moved
+        self._stats = ConsumerStats(session, self.queue, self.acks)
         self.batches = BatchReceiver(
             self.delivery,
             self.take,
@@ -83,8 +99,27 @@ class ConsumerCore:
         message = self.queue.messages.popleft()
         entry = message._entry
         if self.unacked is not None:
-            self.unacked.add((entry.ledger_id, entry.entry_id))
+            self.unacked.watch((entry.ledger_id, entry.entry_id), entry.redelivery_count)
         return message
+
+    def _take_singly(self) -> Message[Any]:
+        """Take a message, and tell of the first one of an entry.
+
+        Under the lock, because entries that come again are taken out of the queue. An entry may be told of
+        again, if messages were put back.
+        """
+        queue = self.queue
+        try:
+            queue.lock.acquire()
+            entry: Any = queue.messages[0]._entry
+            if entry is not self._last_handed:
+                self.session.attachment.handed(entry)
+                if self.unacked is not None:
+                    self.unacked.watch((entry.ledger_id, entry.entry_id), entry.redelivery_count)
+                self._last_handed = entry
+            return queue.messages.popleft()
+        finally:
+            queue.lock.release()
 
     def check_can_receive(self, timeout_millis: int | None) -> None:
         """Refuse what ``pulsar-client`` refuses."""
@@ -96,10 +131,9 @@ class ConsumerCore:
 
     def listen(self, owner: object) -> None:
         """Begin to call the listener, with ``owner`` as its first argument."""
-        session = self.session
-        client = session.client
+        client = self.session.client
         self.listener = ListenerTarget(
-            owner, self.config.listener, session.ledger, self.delivery, self.take, client.log
+            owner, self.config.listener, self.delivery, self.delivery, self.take, client.log
         )
         client.listeners.add(self.listener)
 
@@ -113,34 +147,67 @@ class ConsumerCore:
         elif not self.acks.quick and not self.nacks:
             self.acks.quick = self._can_be_quick and not self.delivery.closed_text
 
-    def _redeliver_due(self, positions: list[Position]) -> bool:
+    def _redeliver_due(self, positions: list[Position]) -> None:
         """A delay has passed."""
         if self.delivery.closed_text:
-            return False
-        self.redeliver()
-        return True
+            return
+        try:
+            self._redeliver_entries(positions)
+        except AlreadyClosed:
+            return  # meanwhile, or by somebody else: what is not acknowledged comes to the next consumer
+
+    def _redeliver_entries(self, positions: list[Position]) -> None:
+        """Have some entries delivered again, or everything, where they cannot come singly."""
+        self.acks.flush()
+        queue = self.queue
+        attachment = self.session.attachment
+        try:
+            queue.lock.acquire()
+            self.delivery.check_open()
+            if not attachment.is_active():
+                return
+            if attachment.redeliver_entries(positions):
+                self._start_over()
+            else:
+                self._drop(positions)
+        finally:
+            queue.lock.release()
+        self.session.client.wake()
+
+    def _drop(self, positions: list[Position]) -> None:
+        """Forget entries that will be fetched anew, by this consumer or another. Under the queue's lock."""
+        self.queue.drop(set(positions))
+        self._last_handed = None
+        for position in positions:
+            self.acks.forget(position)
+            self.nacks.discard(position)
+            if self.unacked is not None:
+                self.unacked.discard(position)
 
     def redeliver(self) -> None:
-        """Have everything unacknowledged delivered again, in order."""
+        """Have everything unacknowledged delivered again, what was fetched ahead included."""
         self.acks.flush()
         queue = self.queue
         try:
             queue.lock.acquire()
             self.delivery.check_open()
+            if not self.session.attachment.is_active():
+                return
             self.session.attachment.redeliver()
             self._start_over()
         finally:
             queue.lock.release()
         self.session.client.wake()
 
-    def negative_acknowledge(self, ledger: int, entry: int) -> None:
-        """Have an entry delivered again after the delay."""
-        if ledger < 0 or entry < 0:
+    def negative_acknowledge(self, ledger: int, entry: int, redelivery_count: int = 0) -> None:
+        """Have an entry delivered again after the delay. Ids of nothing (earliest, latest) are ignored."""
+        if ledger < 0 or entry < 0 or ledger == LARGEST_ID:
             return
         if self.unacked is not None:
             self.unacked.discard((ledger, entry))
-        self.acks.quick = False  # an acknowledgement takes it back, so each has to be looked at
-        self.nacks.add((ledger, entry))
+        if not self._delivers_singly:
+            self.acks.quick = False  # an acknowledgement takes it back, so each has to be looked at
+        self.nacks.give_back((ledger, entry), redelivery_count)
 
     # -- moving ------------------------------------------------------------------------------------------
 
@@ -171,6 +238,7 @@ class ConsumerCore:
 
     def _start_over(self) -> None:
         self.queue.clear()
+        self._last_handed = None
         self.acks.reset()
         self.nacks.clear()
         if self.unacked is not None:
@@ -201,6 +269,7 @@ class ConsumerCore:
                 self.session.release()
 
     def _shut(self, text: str) -> None:
+        self._stats.close()
         self.acks.close()
         self.delivery.close(text)
         self._start_over()

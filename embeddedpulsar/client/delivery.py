@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from embeddedpulsar.exceptions import AlreadyClosed, Timeout
 
@@ -23,6 +23,18 @@ _IDLE_BACK_STOP_S: Final = 0.5
 def back_stop(idle_s: float) -> float:
     """How long to sleep at most, after so long without a message."""
     return _BACK_STOP_S if idle_s < _IDLE_AFTER_S else _IDLE_BACK_STOP_S
+
+
+class Source(Protocol):
+    """Where messages are to be had: of one topic (`Delivery`), or of several."""
+
+    closed_text: str
+
+    @property
+    def tail(self) -> Any: ...
+    def arm(self, seen: Any, /) -> bool: ...
+    def poll(self, take: Callable[[], Message[Any]]) -> Message[Any] | None: ...
+    def wait(self, take: Callable[[], Message[Any]], timeout_ms: int | None) -> Message[Any]: ...
 
 
 class Delivery:
@@ -51,6 +63,15 @@ class Delivery:
         """Refuse a closed consumer or reader."""
         if self.closed_text:
             raise AlreadyClosed(self.closed_text)
+
+    @property
+    def tail(self) -> Any:
+        """What to compare with later, to know whether anything came: see `arm`."""
+        return self._ledger.tail
+
+    def arm(self, seen: Any) -> bool:
+        """Ask to be rung when something comes; False if something came since `tail` was ``seen``."""
+        return self._ledger.arm(seen)
 
     def wait(self, take: Callable[[], Message[Any]], timeout_ms: int | None) -> Message[Any]:
         """Take a message, waiting for it.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from embeddedpulsar.client.delivery import back_stop
 from embeddedpulsar.exceptions import AlreadyClosed
@@ -12,13 +12,20 @@ from embeddedpulsar.platform.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.client_log import ClientLog
-    from embeddedpulsar.client.delivery import Delivery
-    from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
+    from embeddedpulsar.client.delivery import Source
     from embeddedpulsar.message import Message
     from embeddedpulsar.platform.mailbox import Mailbox
 
 _IN_A_ROW: Final = 100
 monotonic = SYSTEM_CLOCK.monotonic
+
+
+class Rung(Protocol):
+    """What rings when there is something new: a ledger, or a delivery, which knows of more than appends."""
+
+    @property
+    def tail(self) -> Any: ...
+    def arm(self, seen: Any, /) -> bool: ...
 
 
 class ListenerTarget:
@@ -30,8 +37,8 @@ class ListenerTarget:
         self,
         owner: object,
         listener: Callable[[Any, Any], object],
-        ledger: ManagedLedger,
-        delivery: Delivery,
+        ledger: Rung,
+        delivery: Source,
         take: Callable[[], Message[Any]],
         log: ClientLog,
     ) -> None:
@@ -143,7 +150,7 @@ class ListenerThreads:
         """One turn for every consumer, or one nap; whether there was anything to do."""
         mailbox = self._mailbox()
         seen = mailbox.generation
-        tails: list[tuple[ListenerTarget, int]] = []
+        tails: list[tuple[ListenerTarget, Any]] = []
         had_any = False
         for target in list(group):
             try:

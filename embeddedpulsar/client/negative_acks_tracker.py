@@ -3,79 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-Position = tuple[int, int]
-RETRY_S: Final = 1.0
+from embeddedpulsar.client.due_entries import DueEntries, Position
+
+if TYPE_CHECKING:
+    from embeddedpulsar.client.redelivery_backoff import MultiplierRedeliveryBackoff
+    from embeddedpulsar.platform.scheduler import Timer
+
+_SHORTEST_TICK_MS: Final = 10
+_LONGEST_TICK_MS: Final = 100
 
 
-class NegativeAcksTracker:
+class NegativeAcksTracker(DueEntries):
     """Remembers entries that were negatively acknowledged and asks for them again when the delay has passed.
 
-    Role: one timer for the earliest of them. An entry is never redelivered early, and repeated negative
-    acknowledgements of one entry do not postpone it. Entries acknowledged meanwhile are taken out.
-
-    Called by any thread; every operation on the dict is one step. ``redeliver`` gets the due positions and
-    runs without a lock. It returns True when it asked for everything unacknowledged (as on an Exclusive
-    subscription): the rest of the entries is then on its way too, and is forgotten here.
+    Role: the delay is fixed, or grows with the entry's redelivery count. It is exact to a tenth of the
+    shortest delay, or 100 ms. Repeated negative acknowledgements of one entry, as of the messages of a batch,
+    do not postpone it. A million of them are some 100 MB.
     """
 
-    __slots__ = ("_armed", "_call_later", "_delay_s", "_due", "_monotonic", "_redeliver")
+    __slots__ = ("_backoff", "_delay_ms")
 
     def __init__(
         self,
         delay_ms: int,
-        redeliver: Callable[[list[Position]], bool],
-        call_later: Callable[[float, Callable[[], object]], object],
+        redeliver: Callable[[list[Position]], object],
+        call_later: Callable[[float, Callable[[], object]], Timer],
         monotonic: Callable[[], float],
+        backoff: MultiplierRedeliveryBackoff | None = None,
     ) -> None:
-        self._due: dict[Position, float] = {}
-        self._delay_s = delay_ms / 1000
-        self._redeliver = redeliver
-        self._call_later = call_later
-        self._monotonic = monotonic
-        self._armed = False
+        shortest = delay_ms if backoff is None else backoff.next(0)
+        tick_ms = min(max(shortest // 10, _SHORTEST_TICK_MS), _LONGEST_TICK_MS)
+        super().__init__(tick_ms, redeliver, call_later, monotonic)
+        self._delay_ms = delay_ms
+        self._backoff = backoff
 
-    def __len__(self) -> int:
-        return len(self._due)
-
-    def add(self, position: Position) -> None:
-        """Ask for an entry again after the delay."""
-        self._due.setdefault(position, self._monotonic() + self._delay_s)
-        if not self._armed:
-            self._arm(self._delay_s)
-
-    def discard(self, position: Position) -> None:
-        """The entry was acknowledged after all."""
-        self._due.pop(position, None)
-
-    def clear(self) -> None:
-        """Everything is fetched anew, or the consumer closes."""
-        self._due.clear()
-
-    def _arm(self, delay_s: float) -> None:
-        try:
-            self._armed = True
-            self._call_later(delay_s, self._on_timer)
-        except BaseException:
-            self._armed = False
-            raise
-
-    def _on_timer(self) -> None:
-        self._armed = False
-        now = self._monotonic()
-        due = [position for position, at in list(self._due.items()) if at <= now]
-        if due:
-            for position in due:
-                self._due.pop(position, None)
-            try:
-                if self._redeliver(sorted(due)):
-                    self._due.clear()
-            except Exception:
-                for position in due:
-                    self._due.setdefault(position, now + RETRY_S)
-                self._arm(RETRY_S)
-                raise  # to the log
-        waiting = list(self._due.values())
-        if waiting and not self._armed:
-            self._arm(max(min(waiting) - now, 0.0))
+    def give_back(self, position: Position, redelivery_count: int = 0) -> None:
+        """Ask for an entry again after the delay, which may depend on how often it came again already."""
+        self.add(position, self._delay_ms if self._backoff is None else self._backoff.next(redelivery_count))

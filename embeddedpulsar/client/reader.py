@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, Generic
 
-from embeddedpulsar.client.arguments import check_type
-from embeddedpulsar.client.consumer import checked_seek_target
+from embeddedpulsar.client.arguments import check_type, checked_seek_target
 from embeddedpulsar.client.consumer_session import MessageOrigin, last_or_start, resolve
 from embeddedpulsar.client.delivery import Delivery
 from embeddedpulsar.client.listener import ListenerTarget

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Set
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,9 +33,22 @@ class ReceiverQueue:
     Attributes:
         messages: what was fetched and not taken.
         take: the first of them; raises IndexError when there is none.
+        fetched: messages put into `messages` so far, less those that were dropped.
+        fetched_bytes: their payload.
     """
 
-    __slots__ = ("_capacity", "_fetch", "_origin", "_prepare", "_start", "lock", "messages", "take")
+    __slots__ = (
+        "_capacity",
+        "_fetch",
+        "_origin",
+        "_prepare",
+        "_start",
+        "fetched",
+        "fetched_bytes",
+        "lock",
+        "messages",
+        "take",
+    )
 
     def __init__(
         self, fetch: Fetch, capacity: int, origin: Origin, prepare: Callable[[EntryView], None] | None = None
@@ -43,6 +56,8 @@ class ReceiverQueue:
         self.lock = threads.RLock()
         self.messages: deque[Message[Any]] = deque()
         self.take = self.messages.popleft
+        self.fetched = 0
+        self.fetched_bytes = 0
         self._fetch = fetch
         self._capacity = max(1, capacity)
         self._origin = origin
@@ -68,21 +83,50 @@ class ReceiverQueue:
         if room > 0:
             prepare = self._prepare
             origin = self._origin
+            fetched = size = 0
             for view in self._fetch(room, _FETCH_BYTES):
-                if prepare is not None:
-                    prepare(view)
-                if self._start is not None or view.skip is not None:
-                    messages.extend(self._some(view))
-                elif view.count == 1:
-                    messages.append(Message(view, 0, origin))
+                count = view.count
+                if self._start is None and view.skip is None:
+                    if count == 1:
+                        messages.append(Message(view, 0, origin))
+                    else:
+                        if prepare is not None:
+                            prepare(view)
+                        messages.extend(map(Message, repeat(view), range(count), repeat(origin)))
+                    offsets = view.offsets
+                    size += offsets[count] - offsets[0]
                 else:
-                    messages.extend(map(Message, repeat(view), range(view.count), repeat(origin)))
+                    if prepare is not None:
+                        prepare(view)
+                    rest = self._some(view)
+                    messages.extend(rest)
+                    count = len(rest)
+                    size += size_of(rest)
+                fetched += count
+            self.fetched += fetched
+            self.fetched_bytes += size
         return bool(messages)
 
     def clear(self) -> None:
         """Drop what was fetched. Call under the lock."""
+        dropped = list(self.messages)
         self.messages.clear()
+        self.fetched -= len(dropped)
+        self.fetched_bytes -= size_of(dropped)
         self._start = None
+
+    def drop(self, entries: Set[tuple[int, int]]) -> None:
+        """Drop the messages of some entries. Call under the lock, and only if `take` is called under it."""
+        kept: list[Message[Any]] = []
+        dropped: list[Message[Any]] = []
+        for message in self.messages:
+            entry = message._entry
+            (dropped if (entry.ledger_id, entry.entry_id) in entries else kept).append(message)
+        if dropped:
+            self.messages.clear()
+            self.messages.extend(kept)
+            self.fetched -= len(dropped)
+            self.fetched_bytes -= size_of(dropped)
 
     def after_fork_in_child(self) -> None:
         """What was fetched is the parent's."""
@@ -100,6 +144,15 @@ class ReceiverQueue:
         skip = view.skip
         origin = self._origin
         return [Message(view, i, origin) for i in range(first, view.count) if not is_skipped(skip, i)]
+
+
+def size_of(messages: Iterable[Message[Any]]) -> int:
+    """Bytes of payload."""
+    size = 0
+    for message in messages:
+        offsets, index = message._entry.offsets, message._index
+        size += offsets[index + 1] - offsets[index]
+    return size
 
 
 def is_skipped(skip: int | bytearray | None, index: int) -> bool:

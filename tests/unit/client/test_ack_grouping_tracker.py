@@ -24,6 +24,7 @@ class Attachment:
         self.fail: Exception | None = None
         self.epoch = 1
         self.epochs: list[int | None] = []
+        self.delivers_singly = False
 
     def acknowledge(self, entries: Any, partial: Any, *, epoch: int | None = None) -> None:
         self.epochs.append(epoch)

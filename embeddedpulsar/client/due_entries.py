@@ -1,0 +1,250 @@
+"""Entries that are due to come again, each at its time: what nacks and acknowledgement timeouts stand on."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from array import array
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from embeddedpulsar.platform import threads
+
+if TYPE_CHECKING:
+    from embeddedpulsar.platform.scheduler import Timer
+
+Position = tuple[int, int]
+
+RETRY_S: Final = 1.0
+_AT_ONCE: Final = 10_000
+_SWEEP_FROM: Final = 10_000
+_ROUNDING_MS: Final = 1e-4  # what a float of seconds may be off, and no delay is short enough to mind
+
+
+class _Tick:
+    """What is due at one time: per ledger the entries, some of which may have been taken out since."""
+
+    __slots__ = ("number", "places")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.places: dict[int, array[int]] = {}
+
+    def append(self, ledger: int, entry: int) -> None:
+        place = self.places.get(ledger)
+        if place is None:
+            place = self.places[ledger] = array("Q")
+        place.append(entry)
+
+
+class DueEntries:
+    """Asks for entries again when their time has come, never earlier and at most one tick later.
+
+    Role: times are rounded up to ticks. Per ledger a dict tells the tick of each entry, and each tick has
+    arrays of the entries put there: about 100 bytes for each, and what is due is found without looking at the
+    rest. An entry that is taken out leaves its place in an array behind; when such places outnumber the
+    entries, the arrays are made anew.
+
+    Invariants: an entry is in one tick at most, the first it was added for. A place in an array counts only
+    if the dict agrees. While there are entries one timer runs, for the earliest tick.
+
+    Called by any thread. ``redeliver`` gets at most 10,000 due positions at a time, sorted, and runs in the
+    timer thread without a lock. When it raises, they are tried again after a second. Whoever asks for
+    everything that is unacknowledged calls `clear`.
+    """
+
+    __slots__ = (
+        "_call_later",
+        "_count",
+        "_lock",
+        "_monotonic",
+        "_order",
+        "_redeliver",
+        "_stale",
+        "_tick_ms",
+        "_ticks",
+        "_timer",
+        "_timer_tick",
+        "_where",
+    )
+
+    def __init__(
+        self,
+        tick_ms: int,
+        redeliver: Callable[[list[Position]], object],
+        call_later: Callable[[float, Callable[[], object]], Timer],
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._tick_ms = tick_ms
+        self._redeliver = redeliver
+        self._call_later = call_later
+        self._monotonic = monotonic
+        self._lock = threads.RLock()
+        self._where: dict[int, dict[int, _Tick]] = {}
+        self._ticks: dict[int, _Tick] = {}
+        self._order: list[int] = []  # a heap of the numbers of `_ticks`
+        self._count = 0
+        self._stale = 0
+        self._timer: Timer | None = None
+        self._timer_tick = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __contains__(self, position: Position) -> bool:
+        entries = self._where.get(position[0])
+        return entries is not None and position[1] in entries
+
+    def add(self, position: Position, delay_ms: int) -> None:
+        """Ask for an entry again after a delay, unless it waits already."""
+        ledger, entry = position
+        entries = self._where.get(ledger)
+        if entries is not None and entry in entries:
+            return
+        due_ms = math.ceil(self._monotonic() * 1000 - _ROUNDING_MS) + delay_ms
+        number = -(-due_ms // self._tick_ms)
+        try:
+            self._lock.acquire()
+            self._put(ledger, entry, number)
+            if self._timer is None or number < self._timer_tick:
+                self._arm()
+        finally:
+            self._lock.release()
+
+    def discard(self, position: Position) -> None:
+        """Ask for it no more."""
+        ledger, entry = position
+        if ledger not in self._where:
+            return
+        try:
+            self._lock.acquire()
+            entries = self._where.get(ledger)
+            if entries is not None and entries.pop(entry, None) is not None:
+                self._count -= 1
+                self._stale += 1
+                if not entries:
+                    del self._where[ledger]
+                if self._stale > _SWEEP_FROM + self._count:
+                    self._sweep()
+        finally:
+            self._lock.release()
+
+    def clear(self) -> None:
+        """Everything is fetched anew, or the consumer closes."""
+        if not self._ticks:
+            return
+        try:
+            self._lock.acquire()
+            self._where = {}
+            self._ticks = {}
+            self._order = []
+            self._count = self._stale = 0
+            self._arm()
+        finally:
+            self._lock.release()
+
+    # -- under the lock ----------------------------------------------------------------------------------
+
+    def _put(self, ledger: int, entry: int, number: int) -> None:
+        entries = self._where.get(ledger)
+        if entries is None:
+            entries = self._where[ledger] = {}
+        elif entry in entries:
+            return
+        tick = self._ticks.get(number)
+        if tick is None:
+            tick = self._ticks[number] = _Tick(number)
+            heapq.heappush(self._order, number)
+        tick.append(ledger, entry)
+        entries[entry] = tick
+        self._count += 1
+
+    def _sweep(self) -> None:
+        """Make the arrays anew, without the places of entries that were taken out."""
+        for tick in self._ticks.values():
+            tick.places = {}
+        for ledger, entries in self._where.items():
+            for entry, tick in entries.items():
+                tick.append(ledger, entry)
+        self._ticks = {number: tick for number, tick in self._ticks.items() if tick.places}
+        self._order = sorted(self._ticks)
+        self._stale = 0
+
+    def _arm(self, least_s: float = 0.0) -> None:
+        """Let the timer run for the earliest tick, which may have become another one."""
+        if not self._order:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            return
+        first = self._order[0]
+        if self._timer is not None:
+            if self._timer_tick <= first:
+                return
+            self._timer.cancel()
+            self._timer = None
+        delay_s = first * self._tick_ms / 1000 - self._monotonic()
+        self._timer = self._call_later(max(delay_s, least_s), self._on_timer)
+        self._timer_tick = first
+
+    def _take(self, tick: _Tick, ledger: int, most: int) -> list[Position]:
+        """Take up to ``most`` entries of a ledger out of a tick that is due."""
+        place = tick.places[ledger]
+        entries = self._where.get(ledger, {})
+        taken = []
+        for entry in place[:most]:
+            if entries.get(entry) is tick:
+                del entries[entry]
+                taken.append((ledger, entry))
+            else:
+                self._stale -= 1
+        del place[:most]
+        self._count -= len(taken)
+        if not place:
+            del tick.places[ledger]
+        if not entries:
+            self._where.pop(ledger, None)
+        return taken
+
+    # -- in the timer thread -----------------------------------------------------------------------------
+
+    def _on_timer(self) -> None:
+        wait_s = 0.0
+        due: list[Position] = []
+        self._timer = None  # first: whoever adds from here on starts another
+        try:
+            while due := self._take_due():
+                self._redeliver(due)
+        except BaseException:
+            wait_s = RETRY_S
+            raise  # to the log
+        finally:
+            self._go_on(due, wait_s)
+
+    def _take_due(self) -> list[Position]:
+        """The next entries whose time has come, at most 10,000."""
+        due: list[Position] = []
+        try:
+            self._lock.acquire()
+            now = math.floor(self._monotonic() * 1000 + _ROUNDING_MS) // self._tick_ms
+            while self._order and self._order[0] <= now and len(due) < _AT_ONCE:
+                tick = self._ticks[self._order[0]]
+                for ledger in list(tick.places):
+                    if len(due) < _AT_ONCE:
+                        due += self._take(tick, ledger, _AT_ONCE - len(due))
+                if not tick.places:
+                    del self._ticks[heapq.heappop(self._order)]
+        finally:
+            self._lock.release()
+        due.sort()
+        return due
+
+    def _go_on(self, failed: list[Position], wait_s: float) -> None:
+        """Put back what could not be asked for, and wait for what is due next."""
+        try:
+            self._lock.acquire()
+            for ledger, entry in failed:
+                self._put(ledger, entry, math.floor(self._monotonic() * 1000) // self._tick_ms)
+            self._arm(wait_s)
+        finally:
+            self._lock.release()
