@@ -12,8 +12,7 @@ from embeddedpulsar.client.client_lifetime import ClientLifetime
 from embeddedpulsar.client.client_log import ClientLog
 from embeddedpulsar.client.consumer import Consumer
 from embeddedpulsar.client.consumer_config import consumer_config, reader_config
-from embeddedpulsar.client.consumer_core import ConsumerCore
-from embeddedpulsar.client.consumer_session import ConsumerSession
+from embeddedpulsar.client.consumer_opening import open_consumer
 from embeddedpulsar.client.network_options import Authentication, CryptoKeyReader, ServiceInfo
 from embeddedpulsar.client.producer import Producer
 from embeddedpulsar.client.producer_config import producer_config
@@ -239,14 +238,15 @@ class Client(ClientLifetime):
         """Attach a consumer to a subscription, creating both topic and subscription if need be.
 
         Args:
-            topic: as for `create_producer`. Lists and patterns are not built.
+            topic: as for `create_producer`, or a list of such names: their messages come as one stream, each
+                topic's in order. Patterns are not built.
             subscription_name: not empty.
             consumer_type: ``Exclusive``, one consumer at a time; the others are not built.
             schema: decodes `Message.value`; default gives ``bytes``.
             message_listener: called as ``listener(consumer, message)`` on a listener thread, one message at a
                 time; it acknowledges. An exception it raises is logged.
             receiver_queue_size: messages to fetch ahead; a batch is fetched whole. 0: one entry per receive.
-            max_total_receiver_queue_size_across_partitions: accepted; a topic has one partition.
+            max_total_receiver_queue_size_across_partitions: most messages to fetch ahead of all topics.
             consumer_name: default is ten random hexadecimal digits.
             unacked_messages_timeout_ms: deliver again what is not acknowledged by then; at least 10,000.
             broker_consumer_stats_cache_time_ms: accepted; there is no access to these numbers.
@@ -254,9 +254,11 @@ class Client(ClientLifetime):
             properties: checked; nothing shows them yet.
             initial_position: where a new subscription starts: behind the last message, or at the first.
             is_read_compacted, pattern_auto_discovery_period, crypto_key_reader, key_shared_policy,
-                replicate_subscription_state_enabled, max_pending_chunked_message, dead_letter_policy,
+                replicate_subscription_state_enabled, max_pending_chunked_message,
                 auto_ack_oldest_chunked_message_on_queue_full, regex_subscription_mode,
                 crypto_failure_action: not built.
+            dead_letter_policy: where messages move that come back too often; counted on Shared and
+                Key_Shared subscriptions, and by ``reconsume_later``.
             start_message_id_inclusive: `Consumer.seek` to an id delivers that message too.
             batch_receive_policy: limits of `Consumer.batch_receive`; default 10 MiB and 100 ms.
             batch_index_ack_enabled: acknowledge messages of a batch one by one: only the rest comes again.
@@ -268,7 +270,8 @@ class Client(ClientLifetime):
             negative_ack_redelivery_backoff: delay by redelivery count, instead of the fixed one.
             ack_timeout_redelivery_backoff: added to ``unacked_messages_timeout_ms``, by redelivery count.
             ack_timeout_tick_ms: what is overdue is looked for so often.
-            enable_retry, retry_letter_topic: not built.
+            enable_retry: allow `Consumer.reconsume_later`; the retry topic is subscribed to as well.
+            retry_letter_topic: its name; default ``<topic>-<subscription>-RETRY``.
 
         Raises:
             ValueError: a wrong type or value.
@@ -285,7 +288,7 @@ class Client(ClientLifetime):
         """
         config = consumer_config(_given(locals()))
         with interrupts.translated:
-            consumer: Consumer[T] = Consumer(ConsumerCore(ConsumerSession(self._core, config)))
+            consumer: Consumer[T] = open_consumer(self._core, config, topic)
         self._core.add_consumer(consumer)
         config.schema.attach_client(self)
         return consumer

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any
 
 from embeddedpulsar.client.ack_grouping_tracker import GROUP_SIZE
 from embeddedpulsar.client.arguments import check_type, checked_seek_target, id_parts, redelivery_count
 from embeddedpulsar.client.consumer_session import last_message_id
+from embeddedpulsar.client.reconsuming import Reconsuming
 from embeddedpulsar.client.value_type import T
 from embeddedpulsar.exceptions import AlreadyClosed, InvalidConfiguration
 from embeddedpulsar.message import Message
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.consumer_core import ConsumerCore
 
 
-class Consumer(Generic[T]):
+class Consumer(Reconsuming[T]):
     """Receives the messages of one subscription; made by `Client.subscribe`.
 
     Thread-safe: any number of threads may receive and acknowledge. Delivery is at least once: a message comes

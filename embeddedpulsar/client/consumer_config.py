@@ -50,6 +50,9 @@ class ConsumerConfig(NamedTuple):
         ack_timeout_backoff: what is added to ``ack_timeout_ms``, by redelivery count.
         ack_receipt: whether an acknowledgement returns only when it is written.
         several_topics: whether the consumer is one of those that make up a consumer of several topics.
+        dead_letter: when and where messages move that come back too often.
+        enable_retry: whether messages may be sent round by way of ``retry_letter_topic``.
+        total_queue_size: most messages fetched ahead of all topics together.
     """
 
     topic: str
@@ -78,6 +81,7 @@ class ConsumerConfig(NamedTuple):
     enable_retry: bool = False
     retry_letter_topic: str | None = None
     several_topics: bool = False
+    total_queue_size: int = 50_000
 
 
 class ReaderConfig(NamedTuple):
@@ -107,7 +111,7 @@ def consumer_config(options: dict[str, Any]) -> ConsumerConfig:
     policy, key_shared = options["batch_receive_policy"], options["key_shared_policy"]
     timeout_ms = options["unacked_messages_timeout_ms"] or 0
     return ConsumerConfig(
-        topic=options["topic"],
+        topic=options["topic"] if isinstance(options["topic"], str) else "",
         subscription_name=options["subscription_name"],
         consumer_type=options["consumer_type"],
         schema=options["schema"],
@@ -132,6 +136,7 @@ def consumer_config(options: dict[str, Any]) -> ConsumerConfig:
         dead_letter=options["dead_letter_policy"],
         enable_retry=options["enable_retry"],
         retry_letter_topic=options["retry_letter_topic"] or None,
+        total_queue_size=options["max_total_receiver_queue_size_across_partitions"],
     )
 
 
@@ -173,7 +178,6 @@ def _check_consumer_values(options: dict[str, Any]) -> None:
 def _refuse_unbuilt(options: dict[str, Any]) -> None:
     topic = options["topic"]
     one = "subscribe to one topic by its name"
-    refuse_unbuilt(isinstance(topic, list), "a list of topics", "consumers of several topics", one)
     refuse_unbuilt(not isinstance(topic, str | list), "a pattern as topic", "pattern subscriptions", one)
     kind = options["consumer_type"]
     refuse_unbuilt(
@@ -210,8 +214,6 @@ def _refuse_unbuilt(options: dict[str, Any]) -> None:
         "subscription_mode",
         "subscriptions that are not durable",
     )
-    refuse_unbuilt(options["enable_retry"], "enable_retry", "retry letter topics")
-    refuse_unbuilt(options["dead_letter_policy"], "dead_letter_policy", "dead letter topics")
     refuse_unbuilt(
         options["regex_subscription_mode"] != RegexSubscriptionMode.PersistentOnly,
         "regex_subscription_mode",

@@ -12,6 +12,7 @@ from embeddedpulsar.client.delivery import Delivery
 from embeddedpulsar.client.listener import ListenerTarget
 from embeddedpulsar.client.negative_acks_tracker import NegativeAcksTracker
 from embeddedpulsar.client.receiver_queue import ReceiverQueue
+from embeddedpulsar.client.retry_letter import letters_of
 from embeddedpulsar.client.unacked_message_tracker import UnackedMessageTracker
 from embeddedpulsar.exceptions import AlreadyClosed, InvalidConfiguration
 from embeddedpulsar.platform import fork
@@ -51,9 +52,11 @@ class ConsumerCore:
             session.client.log,
             config.ack_receipt,
         )
-        self.queue = ReceiverQueue(
-            session.attachment.read, config.receiver_queue_size, session.origin, self.acks.track
+        self.dead_letters, self.retries = letters_of(
+            session, self.acks, self.negative_acknowledge, self._forget_moved
         )
+        fetch = session.attachment.read if self.dead_letters is None else self.dead_letters.fetch
+        self.queue = ReceiverQueue(fetch, config.receiver_queue_size, session.origin, self.acks.track)
         self.delivery = Delivery(self.queue, session.ledger, session.mailbox, session.monotonic)
         self.nacks = NegativeAcksTracker(
             config.nack_delay_ms,
@@ -78,7 +81,7 @@ class ConsumerCore:
         self._last_handed: object = None
         if self._delivers_singly:
             self.take = self._take_singly
-        self._can_be_quick = self.acks.quick and self.unacked is None
+        self._can_be_quick = self.acks.quick and self.unacked is None and self.dead_letters is None
         self.acks.quick = self._can_be_quick
         self.acks.on_done = self._note_done
         session.attachment.on_rewound = self._on_moved
@@ -144,12 +147,16 @@ class ConsumerCore:
         self.nacks.discard(position)
         if self.unacked is not None:
             self.unacked.discard(position)
-        elif not self.acks.quick and not self.nacks:
-            self.acks.quick = self._can_be_quick and not self.delivery.closed_text
+        if self.dead_letters is not None:
+            self.dead_letters.discard(position)
+        if self._can_be_quick and not self.acks.quick and not self.nacks:
+            self.acks.quick = not self.delivery.closed_text
 
     def _redeliver_due(self, positions: list[Position]) -> None:
         """A delay has passed."""
         if self.delivery.closed_text:
+            return
+        if self.dead_letters is not None and not (positions := self.dead_letters.take_due(positions)):
             return
         try:
             self._redeliver_entries(positions)
@@ -183,6 +190,18 @@ class ConsumerCore:
             self.nacks.discard(position)
             if self.unacked is not None:
                 self.unacked.discard(position)
+
+    def give_back(self, position: Position) -> None:
+        """Have an entry delivered again at once."""
+        self._redeliver_due([position])
+
+    def _forget_moved(self, positions: list[Position]) -> None:
+        """Some entries were moved to the dead letter topic."""
+        try:
+            self.queue.lock.acquire()
+            self._drop(positions)
+        finally:
+            self.queue.lock.release()
 
     def redeliver(self) -> None:
         """Have everything unacknowledged delivered again, what was fetched ahead included."""
@@ -241,6 +260,8 @@ class ConsumerCore:
         self._last_handed = None
         self.acks.reset()
         self.nacks.clear()
+        if self.dead_letters is not None:
+            self.dead_letters.clear()
         if self.unacked is not None:
             self.unacked.clear()
         self.acks.quick = self._can_be_quick and not self.delivery.closed_text
@@ -275,6 +296,9 @@ class ConsumerCore:
         self._start_over()
         if self.listener is not None:
             self.session.client.listeners.remove(self.listener)
+        for letters in (self.retries, self.dead_letters):
+            if letters is not None:
+                letters.close()
         self.session.client.wake()
 
     def after_fork_in_child(self) -> None:

@@ -98,7 +98,6 @@ def test_wrong_options_have_the_texts_of_pulsar_client(theirs, name, value):
 @pytest.mark.parametrize(
     ("options", "feature"),
     [
-        ({"topic": ["a", "b"]}, "several topics"),
         ({"topic": re.compile("t.*")}, "pattern subscriptions"),
         ({"consumer_type": ConsumerType.Shared}, "Shared subscriptions"),
         ({"consumer_type": ConsumerType.Failover}, "Failover subscriptions"),
@@ -110,11 +109,9 @@ def test_wrong_options_have_the_texts_of_pulsar_client(theirs, name, value):
         ({"max_pending_chunked_message": 5}, "chunking"),
         ({"auto_ack_oldest_chunked_message_on_queue_full": True}, "chunking"),
         ({"key_shared_policy": embeddedpulsar.ConsumerKeySharedPolicy()}, "KeyShared"),
-        ({"dead_letter_policy": embeddedpulsar.ConsumerDeadLetterPolicy(3)}, "dead letter"),
         ({"regex_subscription_mode": RegexSubscriptionMode.AllTopics}, "pattern subscriptions"),
         ({"pattern_auto_discovery_period": 5}, "pattern subscriptions"),
         ({"subscription_mode": SubscriptionMode.NonDurable}, "not durable"),
-        ({"enable_retry": True}, "retry letter"),
     ],
 )
 def test_features_to_come_are_named(options, feature):

@@ -1,0 +1,77 @@
+"""Which kind of consumer a subscription needs."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from embeddedpulsar.client.arguments import check_type
+from embeddedpulsar.client.consumer import Consumer
+from embeddedpulsar.client.consumer_core import ConsumerCore
+from embeddedpulsar.client.consumer_session import ConsumerSession
+from embeddedpulsar.client.retry_letter import letter_topics
+from embeddedpulsar.policies import ConsumerDeadLetterPolicy
+from embeddedpulsar.topic_name import TopicName
+
+if TYPE_CHECKING:
+    from embeddedpulsar.client.client_core import ClientCore
+    from embeddedpulsar.client.consumer_config import ConsumerConfig
+
+
+def open_consumer(client: ClientCore, config: ConsumerConfig, topic: Any) -> Consumer[Any]:
+    """Attach a consumer to the subscription of one topic, or of several.
+
+    Args:
+        client: the client.
+        config: the options; their topic is not looked at.
+        topic: a name, or a list of names, where the second and further ones of a topic are ignored. With
+            ``enable_retry`` the retry topic joins them.
+
+    Raises:
+        ValueError: a name is not a str.
+        InvalidTopicName: one of them names no topic. Then, as with every other error, nothing is attached.
+    """
+    client.check_open()
+    for name in topic if isinstance(topic, list) else [topic]:
+        check_type(str, name, "topic")
+    names = [TopicName.parse(name).full for name in (topic if isinstance(topic, list) else [topic])]
+    topics = list(dict.fromkeys(names))
+    if config.dead_letter is not None and config.dead_letter.dead_letter_topic:
+        TopicName.parse(
+            config.dead_letter.dead_letter_topic
+        )  # a wrong name is told now, not when it is needed
+    if config.enable_retry and topics:
+        config = _with_letter_topics(client, config, topics)
+    elif len(topics) == 1:
+        own = config._replace(topic=topics[0])
+        return Consumer(ConsumerCore(ConsumerSession(client, own)))
+    return _open_several(client, config, topics)
+
+
+def _with_letter_topics(client: ClientCore, config: ConsumerConfig, topics: list[str]) -> ConsumerConfig:
+    policy = config.dead_letter
+    found = letter_topics(
+        topics, config.subscription_name, policy, config.retry_letter_topic, client.store.has_topic
+    )
+    initial = policy.initial_subscription_name if policy is not None else ""
+    return config._replace(
+        dead_letter=ConsumerDeadLetterPolicy(found.limit, found.dead, initial or None),
+        retry_letter_topic=TopicName.parse(found.retry).full,
+    )
+
+
+def _open_several(client: ClientCore, config: ConsumerConfig, topics: list[str]) -> Consumer[Any]:
+    # Imported on first use: most consumers have one topic.
+    from embeddedpulsar.client.multi_topics_consumer import MultiTopicsConsumer
+    from embeddedpulsar.client.multi_topics_consumer_core import MultiTopicsCore
+
+    name = "EmptyTopics"
+    if len(topics) == 1:
+        name = topics[0]
+    elif topics:
+        name = f"{topics[-1]}-TopicsConsumerFakeName-{os.urandom(5).hex()}"
+    if config.retry_letter_topic is not None:
+        topics = list(dict.fromkeys([*topics, config.retry_letter_topic]))
+    share = config.total_queue_size // max(1, len(topics))
+    queue_size = min(config.receiver_queue_size, max(1, share))
+    return MultiTopicsConsumer(MultiTopicsCore(client, config, queue_size, topics, name))

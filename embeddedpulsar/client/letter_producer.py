@@ -1,0 +1,194 @@
+"""The producers a consumer uses itself: messages it passes on to a dead letter or retry topic."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+from embeddedpulsar.client.message_options import Options
+from embeddedpulsar.client.producer_config import LONGEST_NAME, ProducerConfig
+from embeddedpulsar.client.producer_session import ProducerSession
+from embeddedpulsar.client.publisher import Publisher
+from embeddedpulsar.exceptions import (
+    AlreadyClosed,
+    NotAllowedError,
+    ProducerBusy,
+    ProducerFenced,
+    SubscriptionNotFound,
+)
+from embeddedpulsar.managed_ledger.position import BEFORE_FIRST
+from embeddedpulsar.platform import fork, threads
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from embeddedpulsar.client.client_core import ClientCore
+    from embeddedpulsar.message import Message
+
+Letter = tuple[bytes, Options]
+"""A payload as it was stored, and what goes with it."""
+
+REAL_TOPIC: Final = "REAL_TOPIC"
+ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
+
+
+def make_letter(message: Message[Any], properties: dict[str, str], deliver_at: int = 0) -> Letter:
+    """A copy of a message with other properties: payload (also a null), keys and event time are kept.
+
+    Args:
+        message: as received.
+        properties: of the copy.
+        deliver_at: earliest delivery of the copy, in ms since 1970; 0 for at once.
+    """
+    return message.data(), (
+        properties,
+        message.partition_key() or None,
+        message.ordering_key() or None,
+        0,
+        message.event_timestamp(),
+        deliver_at,
+        message.has_null_value(),
+    )
+
+
+def with_origin(message: Message[Any], properties: dict[str, str]) -> dict[str, str]:
+    """Add where the message came from first, unless its properties say so already."""
+    properties.setdefault(REAL_TOPIC, message.topic_name())
+    properties.setdefault(ORIGIN_MESSAGE_ID, str(message.message_id()))
+    return properties
+
+
+class LetterProducer:
+    """Publishes copies of messages to one topic, on behalf of a consumer.
+
+    Role: a producer that is made for the first letter and kept until the consumer closes. After `publish`
+    and `sync` the letters are stored at the client's level of durability, and their originals may be
+    acknowledged.
+
+    Thread-safe: letters of one call stay together. What made publishing fail goes to the caller, and the
+    next call begins anew: with a new producer, if this one lost its topic.
+
+    Args:
+        client: whose store it is.
+        topic: where the letters go; made if need be.
+        schema: of the consumer.
+        name: of the producer; with a random ending, if a producer of that name is connected. None for one
+            that the topic makes.
+        initial_subscription: made with the producer, so that no letter is lost; ``""`` for none.
+    """
+
+    def __init__(
+        self,
+        client: ClientCore,
+        topic: str,
+        schema: Any,
+        name: str | None = None,
+        initial_subscription: str = "",
+    ) -> None:
+        self.topic: Final = topic
+        self._client = client
+        self._config = ProducerConfig(topic, schema)
+        self._name = name if name is None or len(name.encode()) < LONGEST_NAME - 16 else None
+        self._initial_subscription = initial_subscription
+        self._lock = threads.RLock()
+        self._opened: tuple[ProducerSession, Publisher] | None = None
+        self._is_closed = False
+        self._end_word = 0
+        fork.register(self)
+
+    def publish(self, letters: Iterable[Letter]) -> None:
+        """Append letters in their order; `sync` waits for the disk, where the client's level asks for it.
+
+        Raises:
+            NotAllowedError: the initial subscription is missing and ``allowAutoSubscriptionCreation`` is off.
+            InvalidTopicName, TopicNotFound, ProducerBusy: see `Client.create_producer`.
+            PulsarException: see `Producer.send`. Some of the letters may be stored.
+        """
+        try:
+            self._lock.acquire()
+            _, publisher = self._opened or self._open()
+            for value, options in letters:
+                out = publisher.publish_one(value, options, None, hand_over=False)
+                if out.error is not None:
+                    raise out.error
+                self._end_word = out.end_word or self._end_word
+        except (AlreadyClosed, ProducerFenced):
+            self._let_go()
+            raise
+        finally:
+            self._lock.release()
+
+    def sync(self) -> None:
+        """Wait until everything that was published is as durable as the client asks for.
+
+        Raises:
+            PoisonedSegment: a flush failed; whether all letters survive is not known.
+        """
+        end_word, opened = self._end_word, self._opened
+        if end_word and opened is not None:
+            opened[0].ledger.wait_durable(end_word)
+
+    def _open(self) -> tuple[ProducerSession, Publisher]:
+        if self._is_closed:
+            raise AlreadyClosed("the consumer is closed; subscribe again")
+        if self._initial_subscription:
+            _ensure_subscription(self._client, self.topic, self._initial_subscription)
+        try:
+            opened = self._attach(self._name)
+        except ProducerBusy:
+            if self._name is None:
+                raise
+            # Consumers of one name are allowed, producers are not.
+            opened = self._attach(f"{self._name}-{os.urandom(5).hex()}")
+        self._client.add_publisher(opened[1])
+        self._opened = opened
+        return opened
+
+    def _attach(self, name: str | None) -> tuple[ProducerSession, Publisher]:
+        config = self._config._replace(name=name)
+        session = ProducerSession(self._client, config)
+        return session, Publisher(session, config)
+
+    def _let_go(self) -> None:
+        opened, self._opened = self._opened, None
+        self._end_word = 0
+        if opened is not None:
+            session, publisher = opened
+            session.forget(publisher)
+            if not publisher.is_closed:
+                publisher.close()
+
+    def close(self) -> None:
+        """Leave the topic. Idempotent."""
+        try:
+            self._lock.acquire()
+            self._is_closed = True
+            self._let_go()
+        finally:
+            self._lock.release()
+
+    def after_fork_in_child(self) -> None:
+        """The consumer stays the parent's, and so does this."""
+        self._lock = threads.RLock()
+        self._is_closed = True
+        self._opened = None
+
+
+def _ensure_subscription(client: ClientCore, topic_name: str, name: str) -> None:
+    """Make a subscription that begins with the first message, if there is none of that name."""
+    use = client.use_topic(topic_name)
+    try:
+        topic = use.topic
+        try:
+            found = topic.use_subscription(name, False)
+        except SubscriptionNotFound:
+            if not client.store.settings.allowAutoSubscriptionCreation:
+                raise NotAllowedError(
+                    f"{topic.name} has no subscription {name!r}, which is the initial_subscription_name of a "
+                    "dead letter policy, and broker.conf says allowAutoSubscriptionCreation=false; set it to "
+                    "true there, or leave initial_subscription_name out"
+                ) from None
+            found = topic.use_subscription(name, True, BEFORE_FIRST)
+        topic.end_use(found, name)
+    finally:
+        use.release()

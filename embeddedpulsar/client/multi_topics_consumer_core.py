@@ -1,0 +1,222 @@
+"""The working half of a consumer of several topics: one consumer for each, taken together."""
+
+from __future__ import annotations
+
+import os
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from embeddedpulsar.client.batch_receive import BatchReceiver
+from embeddedpulsar.client.consumer import Consumer
+from embeddedpulsar.client.consumer_core import ConsumerCore
+from embeddedpulsar.client.consumer_session import LARGEST_ID, ConsumerSession
+from embeddedpulsar.client.listener import ListenerTarget
+from embeddedpulsar.client.multi_topics_consumer_delivery import MultiTopicsDelivery
+from embeddedpulsar.exceptions import AlreadyClosed, InvalidConfiguration, OperationNotSupported
+from embeddedpulsar.message import Message
+from embeddedpulsar.message_id import MessageId
+from embeddedpulsar.platform import fork
+
+if TYPE_CHECKING:
+    from embeddedpulsar.client.client_core import ClientCore
+    from embeddedpulsar.client.consumer_config import ConsumerConfig
+
+
+class MultiTopicsSession:
+    """What the consumers of the topics have in common."""
+
+    def __init__(self, client: ClientCore, topic_name: str, consumer_name: str) -> None:
+        self.client = client
+        self.topic_name = topic_name
+        self.consumer_name = consumer_name
+
+
+class MultiTopicsCore:
+    """As `ConsumerCore`, over one `ConsumerCore` for each topic.
+
+    Role: gives every message and id to the consumer of its topic. A message knows its topic; an id is found
+    by its ledger, because ledger ids are unique in a store.
+
+    Invariants: all topics are attached or none. When one is lost (its subscription was deleted, or another
+    process detached the consumer), all are let go.
+
+    Args:
+        client: the client.
+        config: of the consumer; of each topic's too, but for the topic and the size of the queue.
+        queue_size: most messages fetched ahead from one topic.
+        topics: full names, each once.
+        topic_name: what the consumer says its topic is.
+    """
+
+    def __init__(
+        self, client: ClientCore, config: ConsumerConfig, queue_size: int, topics: list[str], topic_name: str
+    ) -> None:
+        name = config.name or os.urandom(5).hex()
+        self.config = config
+        self.session = MultiTopicsSession(client, topic_name, name)
+        self.listener: ListenerTarget | None = None
+        self.acks: Any = SimpleNamespace(quick=False)  # acknowledgements find their topic first
+        self.children: dict[str, ConsumerCore] = {}
+        self._faces: dict[str, Consumer[Any]] = {}
+        self._topic_of: dict[int, str] = {}  # by ledger
+        try:
+            for topic in topics:
+                own = config._replace(
+                    topic=topic,
+                    name=name,
+                    listener=None,
+                    several_topics=True,
+                    receiver_queue_size=queue_size,
+                )
+                self.children[topic] = ConsumerCore(ConsumerSession(client, own))
+                self._faces[topic] = Consumer(self.children[topic])
+        except BaseException:
+            self._close_children()
+            raise
+        store = client.store
+        children = tuple(self.children.values())
+        self.delivery = MultiTopicsDelivery(children, store.mailbox, store.clock.monotonic, self._on_lost)
+        self.take = self.delivery.take
+        self.batches = BatchReceiver(
+            self.delivery,
+            self.take,
+            self._put_back,
+            config.batch_receive,
+            config.receiver_queue_size,
+            store.clock.monotonic,
+        )
+        fork.register(self)
+
+    # -- receiving ---------------------------------------------------------------------------------------
+
+    def check_can_receive(self, timeout_millis: int | None) -> None:
+        """Refuse what ``pulsar-client`` refuses."""
+        self.delivery.check_open()
+        if self.config.listener is not None:
+            raise InvalidConfiguration("this consumer has a listener, which gets the messages")
+        if timeout_millis is not None and self.config.receiver_queue_size == 0:
+            raise InvalidConfiguration("receive() takes no timeout with receiver_queue_size=0")
+
+    def listen(self, owner: object) -> None:
+        """Begin to call the listener, with ``owner`` as its first argument."""
+        client = self.session.client
+        self.listener = ListenerTarget(
+            owner, self.config.listener, self.delivery, self.delivery, self.take, client.log
+        )
+        client.listeners.add(self.listener)
+
+    def _put_back(self, message: Message[Any]) -> None:
+        self.children[message.topic_name()].queue.messages.appendleft(message)
+
+    # -- finding the topic -------------------------------------------------------------------------------
+
+    def child_of(self, target: object) -> Consumer[Any] | None:
+        """The consumer of the topic that a message, or an id, belongs to; None for an id of nothing.
+
+        Raises:
+            AlreadyClosed: the consumer is closed.
+            TypeError: neither a message nor an id.
+            OperationNotSupported: it belongs to another topic.
+        """
+        self.delivery.check_open()
+        if isinstance(target, Message):
+            topic = target.topic_name() if target.topic_name() in self.children else None
+        elif isinstance(target, MessageId):
+            if is_end(target):
+                return None
+            topic = self._topic_of.get(target._ledger) or self._find(target._ledger)
+        else:
+            raise TypeError(f"expected a Message or a MessageId, not {type(target).__name__}")
+        if topic is None:
+            raise OperationNotSupported(
+                f"{target!r} belongs to none of the topics of this consumer: {', '.join(self.children)}"
+            )
+        return self._faces[topic]
+
+    def _find(self, ledger_id: int) -> str | None:
+        for topic, child in self.children.items():
+            for segment in child.session.ledger.segments():
+                self._topic_of[segment.ledger_id] = topic
+        return self._topic_of.get(ledger_id)
+
+    # -- giving back -------------------------------------------------------------------------------------
+
+    def redeliver(self) -> None:
+        """Have everything unacknowledged delivered again, in order on each topic."""
+        self.delivery.check_open()
+        for child in self.children.values():
+            child.redeliver()
+
+    # -- moving ------------------------------------------------------------------------------------------
+
+    def seek(self, target: MessageId | int) -> None:
+        """Move the subscriptions: all of them to a time or an end, the one it belongs to to an id."""
+        self.delivery.check_open()
+        face = None if isinstance(target, int) else self.child_of(target)
+        if face is not None:
+            face.seek(target)
+            return
+        for child in self.children.values():
+            child.seek(target)
+
+    # -- leaving -----------------------------------------------------------------------------------------
+
+    def unsubscribe(self) -> None:
+        """Delete the subscription of every topic, and close. What fails is raised when all were tried."""
+        self.delivery.check_open()
+        first_error: BaseException | None = None
+        for child in self.children.values():
+            try:
+                child.unsubscribe()
+            except AlreadyClosed:
+                continue
+            except Exception as error:  # noqa: BLE001 - the others are tried first
+                first_error = first_error or error
+        if first_error is not None:
+            raise first_error
+        self._shut("the consumer has unsubscribed")
+
+    def close(self) -> None:
+        """Close the consumer of every topic."""
+        self.delivery.check_open()
+        self._shut("the consumer is closed; subscribe again")
+        error = self._close_children()
+        if error is not None:
+            raise error
+
+    def _shut(self, text: str) -> None:
+        self.delivery.close(text)
+        if self.listener is not None:
+            self.session.client.listeners.remove(self.listener)
+        self.session.client.wake()
+
+    def _close_children(self) -> BaseException | None:
+        """Close what is open, and return the first error."""
+        first_error: BaseException | None = None
+        for child in self.children.values():
+            try:
+                child.close()
+            except AlreadyClosed:
+                continue  # it was lost, and noticed that itself
+            except Exception as error:  # noqa: BLE001 - the others are closed all the same
+                first_error = first_error or error
+        return first_error
+
+    def _on_lost(self, error: AlreadyClosed) -> None:
+        """One topic's consumer found itself closed by somebody else."""
+        if not self.delivery.closed_text:
+            self._shut(str(error))
+            self._close_children()
+
+    def after_fork_in_child(self) -> None:
+        """The consumers stay the parent's."""
+        if not self.delivery.closed_text:
+            self.delivery.closed_text = (
+                f"the consumer {self.session.consumer_name} belongs to the parent of this forked process; "
+                "subscribe in the child"
+            )
+
+
+def is_end(target: MessageId) -> bool:
+    """Whether an id is the earliest or the latest, which every topic has."""
+    return target._ledger < 0 or target._ledger == LARGEST_ID

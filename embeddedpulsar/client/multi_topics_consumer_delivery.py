@@ -1,0 +1,130 @@
+"""Waiting for messages of several topics at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from embeddedpulsar.client.delivery import back_stop
+from embeddedpulsar.exceptions import AlreadyClosed, Timeout
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from embeddedpulsar.client.consumer_core import ConsumerCore
+    from embeddedpulsar.message import Message
+    from embeddedpulsar.platform.mailbox import Mailbox
+
+_IN_A_ROW: Final = 16
+"""Messages of one topic before the others have their turn."""
+
+
+class MultiTopicsDelivery:
+    """As `Delivery`, over the consumers of several topics.
+
+    Role: takes turns: `poll` begins with the topic behind the one that was served last, and `take` goes on
+    with that one for a few messages. Waiting follows the order of `Delivery`: the doorbell's generation is
+    read first, every topic's state second, all are polled, all are asked to ring, and only then it sleeps.
+
+    Invariants: a topic's messages keep their order; topics have none among each other.
+
+    Who may call: any thread.
+
+    Args:
+        children: the consumers of the topics.
+        mailbox: doorbell of the process.
+        monotonic: the time.
+        on_lost: told when one of the consumers turns out to be closed; it closes the others.
+    """
+
+    def __init__(
+        self,
+        children: Sequence[ConsumerCore],
+        mailbox: Mailbox,
+        monotonic: Callable[[], float],
+        on_lost: Callable[[AlreadyClosed], object],
+    ) -> None:
+        self.closed_text = ""
+        self._children = children
+        self._mailbox = mailbox
+        self._monotonic = monotonic
+        self._on_lost = on_lost
+        self._next = 0
+        self._current: ConsumerCore | None = None
+        self._left = 0
+
+    def check_open(self) -> None:
+        """Refuse a closed consumer."""
+        if self.closed_text:
+            raise AlreadyClosed(self.closed_text)
+
+    def take(self) -> Message[Any]:
+        """A message that was fetched with the last one; raises IndexError when the others have their turn."""
+        left = self._left
+        child = self._current
+        if left <= 0 or child is None:
+            raise IndexError
+        self._left = left - 1  # two threads may count it as one: nothing depends on that
+        return child.take()
+
+    def wait(self, take: Callable[[], Message[Any]], timeout_ms: int | None) -> Message[Any]:
+        """Take a message of any topic, waiting for it.
+
+        Raises:
+            Timeout: there was none within ``timeout_ms``.
+            AlreadyClosed: the consumer is closed, or was closed meanwhile.
+        """
+        begun = -1.0
+        while True:
+            generation = self._mailbox.generation
+            seen = self.tail
+            message = self.poll(take)
+            if message is not None:
+                return message
+            now = self._monotonic()
+            if begun < 0:
+                begun = now
+            nap = back_stop(now - begun)
+            if timeout_ms is not None:
+                left = begun + timeout_ms / 1000 - now
+                if left <= 0:
+                    raise Timeout(f"no message within {timeout_ms} ms")
+                nap = min(nap, left)
+            if self.arm(seen):
+                self._mailbox.wait(generation, nap)
+
+    def poll(self, take: Callable[[], Message[Any]]) -> Message[Any] | None:
+        """Take a message if any topic has one; None if there is none.
+
+        Args:
+            take: not used: each topic's consumer has its own.
+        """
+        self.check_open()
+        children = self._children
+        first = self._next
+        for number in range(first, first + len(children)):
+            child = children[number % len(children)]
+            try:
+                message = child.delivery.poll(child.take)
+            except AlreadyClosed as error:
+                self._on_lost(error)
+                raise
+            if message is not None:
+                self._next = (number + 1) % len(children)
+                self._current = child
+                self._left = _IN_A_ROW - 1
+                return message
+        return None
+
+    @property
+    def tail(self) -> list[Any]:
+        """What to compare with later, to know whether anything happened: see `arm`."""
+        return [child.delivery.tail for child in self._children]
+
+    def arm(self, seen: list[Any]) -> bool:
+        """Ask every topic to ring when something comes; False if something came since `tail` was ``seen``."""
+        return all(child.delivery.arm(tail) for child, tail in zip(self._children, seen, strict=True))
+
+    def close(self, text: str) -> None:
+        """Let every later call fail with ``text``."""
+        self.closed_text = text
