@@ -23,7 +23,6 @@ _ABSENT: dict[str, str] = {
     "allowAutoTopicCreationType": "partitioned topics",
     "defaultNumPartitions": "partitioned topics",
     "keepAliveIntervalSeconds": "the detaching of silent consumers",
-    "acknowledgmentAtBatchIndexLevelEnabled": "a switch for acknowledgements of batch indexes",
     "maxUnackedMessagesPerConsumer": "Shared subscriptions",
     "maxUnackedMessagesPerSubscription": "Shared subscriptions",
     "dispatcherMaxRoundRobinBatchSize": "Shared subscriptions",

@@ -189,7 +189,12 @@ class AckGroupingTracker:
     def after_ack(self) -> None:
         """Write a full group now, any other in time."""
         if self._receipts or not self._group_time_s or len(self.done) >= GROUP_SIZE:
-            self.flush()
+            try:
+                self.flush()
+            except PulsarException:
+                if not self.armed:
+                    self.arm(_RETRY_S)
+                raise
         elif not self.armed:
             self.arm()
 

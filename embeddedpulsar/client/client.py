@@ -65,9 +65,11 @@ class Client(ClientLifetime):
             a cluster use `connect`.
         authentication: accepted, not used: the permissions of the directory (0700) decide who may open it.
         operation_timeout_seconds: accepted; no operation here waits for a broker. Locks time out after 30 s.
-        io_threads: accepted, as are concurrent_lookup_requests, log_conf_file_path and
-            stats_interval_in_seconds: they configure a network client, and the log of a C++ library.
-        message_listener_threads: threads that call message listeners.
+        io_threads: accepted, as are concurrent_lookup_requests and log_conf_file_path: they configure a
+            network client, and the log of a C++ library.
+        message_listener_threads: threads that call message listeners. A consumer belongs to one of them.
+        stats_interval_in_seconds: what each consumer received and acknowledged since is logged so often, at
+            level INFO, if there was anything; 0 for never.
         use_tls: accepted, as are all options that begin with ``tls_``; there is no connection.
         logger: a ``logging.Logger``, `ConsoleLogger` or `FileLogger`; default is the logger
             ``embeddedpulsar``.
@@ -262,6 +264,7 @@ class Client(ClientLifetime):
             start_message_id_inclusive: `Consumer.seek` to an id delivers that message too.
             batch_receive_policy: limits of `Consumer.batch_receive`; default 10 MiB and 100 ms.
             batch_index_ack_enabled: acknowledge messages of a batch one by one: only the rest comes again.
+                Not if ``broker.conf`` says ``acknowledgmentAtBatchIndexLevelEnabled=false``.
             ack_group_time_ms: how long acknowledgements are collected; 0 writes each at once. Not in
                 ``pulsar-client``, nor is what follows.
             ack_receipt_enabled: an acknowledgement returns when it is written.

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from embeddedpulsar.client.ack_grouping_tracker import GROUP_SIZE
 from embeddedpulsar.client.arguments import check_type, checked_seek_target, id_parts, redelivery_count
+from embeddedpulsar.client.async_receiver import AsyncReceiver
 from embeddedpulsar.client.consumer_session import last_message_id
 from embeddedpulsar.client.reconsuming import Reconsuming
 from embeddedpulsar.client.value_type import T
@@ -44,6 +45,7 @@ class Consumer(Reconsuming[T]):
     def __init__(self, core: ConsumerCore) -> None:
         self._core = core
         self._acks = core.acks
+        self._awaited: AsyncReceiver | None = None
         # With a listener, messages are not for the taking: the fast path then finds nothing, always.
         self._take = core.take
         if core.config.listener is not None:
@@ -101,6 +103,34 @@ class Consumer(Reconsuming[T]):
         with interrupts.translated:
             return core.delivery.wait(core.take, timeout_millis)
 
+    async def receive_async(self) -> Message[T]:
+        """Return the next message, awaiting it in an asyncio loop. Not in ``pulsar-client``.
+
+        Coroutines of one loop are served in the order in which they came. One that is cancelled, by a timeout
+        say, has taken no message.
+
+        Raises:
+            AlreadyClosed: the consumer is closed, now or while waiting.
+            InvalidConfiguration: the consumer has a listener.
+
+        Example:
+            >>> import asyncio
+            >>> from embeddedpulsar import Client
+            >>> async def main(client):
+            ...     consumer = client.subscribe("orders", "billing")
+            ...     waiting = asyncio.create_task(consumer.receive_async())
+            ...     message_id = client.create_producer("orders").send(b"order 1")
+            ...     return (await asyncio.wait_for(waiting, timeout=10)).data()
+            >>> with Client("memory://") as client:
+            ...     asyncio.run(main(client))
+            b'order 1'
+        """
+        core = self._core
+        core.check_can_receive(None)
+        if self._awaited is None:
+            self._awaited = AsyncReceiver(core.delivery, core.take, core.session.client.store.mailbox)
+        return await self._awaited.receive()
+
     def receive_nowait(self) -> Message[T] | None:
         """Return the next message if there is one, else None. Not in ``pulsar-client``.
 
@@ -154,8 +184,8 @@ class Consumer(Reconsuming[T]):
         """Acknowledge one message, so that it is not delivered again.
 
         Acknowledgements are collected and written every 100 ms, at 1,000 entries, and when the consumer is
-        closed. A batch is one entry: without ``batch_index_ack_enabled`` it is acknowledged when all its
-        messages are.
+        closed; with ``ack_receipt_enabled``, before the call returns. A batch is one entry: without
+        ``batch_index_ack_enabled`` it is acknowledged when all its messages are.
 
         Args:
             message: a message, or the id of one. Ids of nothing and repeated acknowledgements are ignored.
@@ -210,6 +240,7 @@ class Consumer(Reconsuming[T]):
 
         Raises:
             AlreadyClosed: the consumer is closed.
+            CumulativeAcknowledgementNotAllowedError: the subscription is Shared or Key_Shared.
             TypeError: neither a message nor an id.
         """
         self._core.delivery.check_open()
@@ -219,8 +250,11 @@ class Consumer(Reconsuming[T]):
     def negative_acknowledge(self, message: Message[T] | MessageId) -> None:
         """Give a message back: it is delivered again after ``negative_ack_redelivery_delay_ms``.
 
-        On an Exclusive subscription everything unacknowledged comes again then, in order, because order would
-        be lost otherwise. Acknowledging the message before that takes it back. Ignored on a closed consumer.
+        With ``negative_ack_redelivery_backoff`` the delay depends on the message's `Message.redelivery_count`
+        (0 for an id). Entries come again, so a batch comes whole, but for messages that were acknowledged
+        with ``batch_index_ack_enabled``. On Shared and Key_Shared subscriptions only this entry comes again,
+        to any consumer, counted. On others everything unacknowledged does, in order, because order would be
+        lost otherwise. Acknowledging the message before that takes it back. Ignored on a closed consumer.
 
         Raises:
             TypeError: neither a message nor an id.
@@ -230,7 +264,11 @@ class Consumer(Reconsuming[T]):
             self._core.negative_acknowledge(ledger, entry, redelivery_count(message))
 
     def redeliver_unacknowledged_messages(self) -> None:
-        """Have everything delivered again that is not acknowledged, in order, beginning at once.
+        """Have everything delivered again that is not acknowledged, beginning at once.
+
+        On Shared and Key_Shared subscriptions that is what this consumer holds, what it fetched ahead
+        included, and it goes to any consumer. On others it comes in order; on Failover it is ignored unless
+        this consumer is the active one.
 
         Raises:
             AlreadyClosed: the consumer is closed.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+import threading
 from typing import Any
 
 import pytest
 
 from embeddedpulsar.client.ack_grouping_tracker import GROUP_SIZE, AckGroupingTracker
 from embeddedpulsar.client.client_log import ClientLog
-from embeddedpulsar.exceptions import LockTimeout
+from embeddedpulsar.exceptions import CumulativeAcknowledgementNotAllowedError, LockTimeout
 from embeddedpulsar.format.entry import ProducerPrefix, encode_plain
 from embeddedpulsar.platform.clock import ManualClock
 from embeddedpulsar.platform.scheduler import ManualScheduler
@@ -282,3 +283,38 @@ def test_what_was_collected_before_a_move_is_void(make, attachment):
     assert attachment.written == [("some", [(7, 0)], {}), ("some", [(7, 5)], {})]
     assert attachment.epochs == [1, 2]
     assert tracker.open == {}
+
+
+def test_threads_that_wait_for_receipts_share_a_commit(attachment, scheduler):
+    """While one commit is under way, others collect, and go together in the next."""
+    tracker = AckGroupingTracker(attachment, 100, False, scheduler.call_later, ClientLog(), receipts=True)
+    begun, go_on = threading.Event(), threading.Event()
+    write = attachment._write
+
+    def write_slowly(*what: Any) -> None:
+        begun.set()
+        assert go_on.wait(10)
+        write(*what)
+
+    attachment._write = write_slowly
+    workers = [threading.Thread(target=tracker.acknowledge, args=(7, entry, -1, 0)) for entry in range(5)]
+    workers[0].start()
+    assert begun.wait(10)
+    for worker in workers[1:]:
+        worker.start()
+    while len(tracker.done) < 5:
+        threading.Event().wait(0.001)
+    go_on.set()
+    for worker in workers:
+        worker.join()
+    assert [len(entries) for _, entries, _ in attachment.written] == [1, 4]
+    assert tracker.done == []
+    assert tracker.sent == 5
+
+
+def test_cumulative_acknowledgement_is_refused_where_messages_come_singly(attachment, make):
+    """Shared and Key_Shared have no order to cover."""
+    attachment.delivers_singly = True
+    with pytest.raises(CumulativeAcknowledgementNotAllowedError):
+        make().acknowledge_cumulative(7, 0, -1, 0)
+    assert attachment.written == []
