@@ -328,26 +328,17 @@ class StorageFullError(StorageError, OSError):
         self.errno = errno
 
 
-class DescriptorLimitError(StorageError, OSError):
+class DescriptorLimitError(BrokerPersistenceError, OSError):
     """The process, or the system, may not open any more files (EMFILE, ENFILE). Nothing was changed; what was
-    asked for may be asked for again. Also an ``OSError``.
+    asked for may be asked for again. No `StorageError`: nothing is wrong with the store. Also an ``OSError``.
 
     Example:
         >>> DescriptorLimitError("cannot open ctl").errno == errno_codes.EMFILE
         True
     """
 
-    def __init__(
-        self,
-        detail: str = "",
-        *,
-        path: str | os.PathLike[str] | None = None,
-        offset: int | None = None,
-        reason: str = "",
-        remedy: str = "",
-        errno: int = errno_codes.EMFILE,
-    ) -> None:
-        super().__init__(detail, path=path, offset=offset, reason=reason, remedy=remedy)
+    def __init__(self, detail: str = "", *, remedy: str = "", errno: int = errno_codes.EMFILE) -> None:
+        super().__init__(f"{detail}; {remedy}" if remedy else detail)
         self.errno = errno
 
 

@@ -83,7 +83,7 @@ def test_detail_follows_the_text():
         (exceptions.Interrupted, KeyboardInterrupt),
         (exceptions.StorageFullError, OSError),
         (exceptions.DescriptorLimitError, OSError),
-        (exceptions.DescriptorLimitError, exceptions.StorageError),
+        (exceptions.DescriptorLimitError, exceptions.BrokerPersistenceError),
         (exceptions.UnsupportedFormatVersion, exceptions.StorageError),
         (exceptions.UnsupportedFormatVersion, exceptions.UnsupportedVersionError),
         (exceptions.StorageError, exceptions.BrokerPersistenceError),

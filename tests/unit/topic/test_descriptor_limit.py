@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from embeddedpulsar.exceptions import StorageError
+from embeddedpulsar.exceptions import DescriptorLimitError
 from embeddedpulsar.topic.descriptor_limit import within_limit
 
 
@@ -41,9 +41,9 @@ def test_room_is_made_only_when_it_is_needed():
     ("code", "text"), [(errno.EMFILE, "it: this process has .*ulimit -n"), (errno.ENFILE, "fs.file-max")]
 )
 def test_a_limit_that_stays_is_named_with_the_remedy(code, text):
-    """Twice out of descriptors is a StorageError, caused by the OSError."""
+    """Twice out of descriptors is a DescriptorLimitError, caused by the OSError."""
     action = Attempts(code, code)
-    with pytest.raises(StorageError, match=text) as caught:
+    with pytest.raises(DescriptorLimitError, match=text) as caught:
         within_limit(action, action.make_room, "it")
     assert isinstance(caught.value.__cause__, OSError)
 
