@@ -27,8 +27,8 @@ Result = TypeVar("Result")
 class Sleeper(Protocol):
     """Something that keeps descriptors for its next use, and opens them again when it has none."""
 
-    def rest(self) -> None:
-        """Give them back unless they are in use this moment. Never waits."""
+    def rest(self) -> bool:
+        """Give them back, and say so; False if they are in use this moment. Never waits."""
         ...
 
 
@@ -60,7 +60,7 @@ class Sleepers:
                 tired.append(self._open.popitem(last=False)[1])
         finally:
             self._lock.release()
-        _let_rest(tired)
+        self._let_rest(tired)
 
     def closed(self, sleeper: Sleeper) -> None:
         """It has none open any more."""
@@ -82,21 +82,26 @@ class Sleepers:
             self._open.clear()
         finally:
             self._lock.release()
-        _let_rest(tired)
+        self._let_rest(tired)
         for helper in self._helpers:
             helper()
+
+    def _let_rest(self, tired: list[weakref.ref[Sleeper]]) -> None:
+        """Whoever is busy is asked again, after the others."""
+        for reference in tired:
+            sleeper = reference()
+            if sleeper is None or sleeper.rest():
+                continue
+            try:
+                self._lock.acquire()
+                self._open[id(sleeper)] = reference
+            finally:
+                self._lock.release()
 
     def after_fork_in_child(self) -> None:
         """Locks are closed there by themselves, and the lock may be held by a thread that is gone."""
         self._lock = threads.RLock()
         self._open.clear()
-
-
-def _let_rest(tired: list[weakref.ref[Sleeper]]) -> None:
-    for reference in tired:
-        sleeper = reference()
-        if sleeper is not None:
-            sleeper.rest()
 
 
 SLEEPERS: Final = Sleepers()

@@ -166,17 +166,19 @@ class FileLock:
         way."""
         return self._enter(False) and self._count() == 1
 
-    def rest(self) -> None:
-        """Give the descriptor back unless somebody is inside; the next `acquire` opens the file again."""
+    def rest(self) -> bool:
+        """Give the descriptor back, unless somebody is inside (then False); the next `acquire` opens the file
+        again."""
         try:
             if not self.enter_alone():
-                return
+                return False
             if self.on_rest is not None:
                 self.on_rest()
             fd = self.fd
             if fd >= 0:
                 self.release, self.fd = self._release_of(_TO_REOPEN), _TO_REOPEN
                 os.close(fd)
+            return True
         finally:
             self.release()
 

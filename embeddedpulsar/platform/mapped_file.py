@@ -61,6 +61,8 @@ class MappedFile:
     def __init__(
         self, path: str, fd: int, size: int, *, writable: bool, created: bool, lean: bool = False
     ) -> None:
+        global _easy_maps
+        self._map: object = None
         status = os.fstat(fd)
         self.path: Final = path
         self._fd = fd
@@ -72,8 +74,8 @@ class MappedFile:
         self.inode: Final = status.st_ino
         self.allocated = 0
         self._is_easy = False
-        self._map: object = None
-        if lean and writable and not self._may_be_easy() and bare_map.is_available():
+        is_easy = _KEEPS_NO_DESCRIPTOR or not (lean and writable) or self._is_among_the_first()
+        if not is_easy and bare_map.is_available():
             self._map = bare_map.map_bare(fd, size)
         else:
             access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
@@ -82,16 +84,13 @@ class MappedFile:
             self._map = descriptors.opening(what, lambda: mmap.mmap(fd, size, access=access, **options))
         self.view = memoryview(self._map).cast("B")
         self.words = self.view[: size // 8 * 8].cast("Q")
+        if lean and is_easy:
+            self._is_easy = True
+            _easy_maps += 1
 
-    def _may_be_easy(self) -> bool:
-        global _easy_maps
-        if _KEEPS_NO_DESCRIPTOR:
-            return True
-        if _easy_maps >= min(_EASY_MAPS, descriptors.limit() // _SHARE):
-            return False
-        _easy_maps += 1
-        self._is_easy = True
-        return True
+    @staticmethod
+    def _is_among_the_first() -> bool:
+        return _easy_maps < min(_EASY_MAPS, descriptors.limit() // _SHARE)
 
     @property
     def fd(self) -> int:
@@ -220,6 +219,9 @@ class MappedFile:
             mapping.close()
         except BufferError:
             return  # unmapped when the last exported view dies
+
+    def __del__(self) -> None:
+        self.close()
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else ("writable" if self.writable else "read-only")

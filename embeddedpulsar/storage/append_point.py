@@ -322,10 +322,13 @@ class AppendPoint:
         word = tail_word(new.ledger_id, FIRST_FRAME_OFFSET)
         self._state = (word, FIRST_FRAME_OFFSET, -1, segment.header.chain_seed, 0, now_ms)
 
-    def let_go(self, segment: Segment) -> None:
-        """The cache needs room: unmap, unless an append is going on."""
+    def let_go(self, segment: Segment) -> bool:
+        """The cache needs room: unmap, unless an append is going on (then False)."""
         try:
-            if self._lock.enter_alone() and self._segment is segment:
+            if not self._lock.enter_alone():
+                return self._segment is not segment
+            if self._segment is segment:
                 self._forget()
+            return True
         finally:
             self._lock.release()

@@ -47,13 +47,15 @@ class Segment:
     Invariants: the header never changes; bytes below the ledger's end never change; nothing at or above the
     end may be read (it may be a hole, or what a dead writer left).
     Who may call: any thread. Files are closed when the last reference goes, so a reader that holds a segment
-    may go on after it was trimmed or dropped from the cache.
+    may go on after it was trimmed or dropped from the cache. By its files, not by a finalizer of its own:
+    while that ran, a weak reference would still give out the segment.
     """
 
     __slots__ = (
         "__weakref__",
         "_file",
         "_index",
+        "_opened_index",
         "data",
         "directory",
         "header",
@@ -66,6 +68,7 @@ class Segment:
     def __init__(self, directory: str, file: MappedFile, header: SegmentHeader) -> None:
         self._file: Final = file
         self._index: SegmentIndex | None = None
+        self._opened_index: Final[dict[int, SegmentIndex]] = {}  # of threads that open it at once, one wins
         self.directory: Final = directory
         self.path: Final = file.path
         self.writable: Final = file.writable
@@ -151,12 +154,13 @@ class Segment:
         """
         index = self._index
         if index is None:
-            index = SegmentIndex.open(self.directory, self.ledger_id, writable=self.writable)
-            self._index = index
+            opened = SegmentIndex.open(self.directory, self.ledger_id, writable=self.writable)
+            self._index = index = self._opened_index.setdefault(self.ledger_id, opened)
         return index
 
     def use_index(self, index: SegmentIndex | None) -> None:
         """Replace the mapped index; None maps it again when asked for."""
+        self._opened_index.clear()
         self._index = index
 
     def allocate(self, upto: int, already: int) -> None:
@@ -256,9 +260,6 @@ class Segment:
         if index is not None:
             index.close()
         self._file.close()
-
-    def __del__(self) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<Segment {self.path}>"

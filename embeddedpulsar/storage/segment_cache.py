@@ -17,8 +17,8 @@ _DESCRIPTORS_EACH: Final = 3
 class SegmentHolder(Protocol):
     """Who keeps a segment beside the cache and can be asked to let it go: the writer of a topic."""
 
-    def let_go(self, segment: Segment) -> None:
-        """Drop the segment unless it is in use this moment; never wait."""
+    def let_go(self, segment: Segment) -> bool:
+        """Drop the segment; False if it is in use this moment. Never waits."""
         ...
 
 
@@ -71,9 +71,18 @@ class SegmentCache:
                 return segment
         finally:
             self._lock.release()
-        segment = Segment.open(directory, ledger_id, writable=writable)
-        self.put(segment)
-        return segment
+        opened = Segment.open(directory, ledger_id, writable=writable)
+        dropped: list[tuple[Segment, SegmentHolder | None]] = []
+        try:
+            self._lock.acquire()
+            segment = self._segments.get(key)
+            if segment is not None and (segment.writable or not writable):
+                return segment  # another thread was faster, perhaps the one that writes
+            self._keep(key, opened, dropped)
+        finally:
+            self._lock.release()
+        self._tell_holders(dropped)
+        return opened
 
     def put(self, segment: Segment, holder: SegmentHolder | None = None) -> None:
         """Keep `segment`; `holder` is told before it is dropped."""
@@ -81,16 +90,20 @@ class SegmentCache:
         dropped: list[tuple[Segment, SegmentHolder | None]] = []
         try:
             self._lock.acquire()
-            self._segments[key] = segment
-            self._segments.move_to_end(key)
+            self._keep(key, segment, dropped)
             if holder is not None:
                 self._holders[key] = weakref.ref(holder)
-            while len(self._segments) > self._capacity:
-                oldest = next(iter(self._segments))
-                dropped.append(self._remove(oldest))
         finally:
             self._lock.release()
-        _tell_holders(dropped)
+        self._tell_holders(dropped)
+
+    def _keep(
+        self, key: tuple[str, int], segment: Segment, dropped: list[tuple[Segment, SegmentHolder | None]]
+    ) -> None:
+        self._segments.pop(key, None)
+        while len(self._segments) >= max(1, self._capacity):
+            dropped.append(self._remove(next(iter(self._segments))))
+        self._segments[key] = segment
 
     def drop_all(self) -> None:
         """There are no descriptors left: keep what is written or read this moment, and nothing else."""
@@ -100,7 +113,22 @@ class SegmentCache:
             dropped += [self._remove(key) for key in list(self._segments)]
         finally:
             self._lock.release()
-        _tell_holders(dropped)
+        self._tell_holders(dropped)
+
+    def _tell_holders(self, dropped: list[tuple[Segment, SegmentHolder | None]]) -> None:
+        """Closing files and taking a writer's lock happen outside our lock. Whoever is busy keeps his
+        segment, and is asked again when somebody else needs room."""
+        for segment, holder in dropped:
+            if holder is None or holder.let_go(segment):
+                continue
+            key = (segment.directory, segment.ledger_id)
+            try:
+                self._lock.acquire()
+                if key not in self._segments:
+                    self._segments[key] = segment
+                    self._holders[key] = weakref.ref(holder)
+            finally:
+                self._lock.release()
 
     def _remove(self, key: tuple[str, int]) -> tuple[Segment, SegmentHolder | None]:
         segment = self._segments.pop(key)
@@ -130,13 +158,6 @@ class SegmentCache:
     def after_fork_in_child(self) -> None:
         """The lock may be held by a thread that does not exist here; the maps are as good as before."""
         self._lock = threads.RLock()
-
-
-def _tell_holders(dropped: list[tuple[Segment, SegmentHolder | None]]) -> None:
-    """Closing files and taking a writer's lock happen outside that of the cache."""
-    for segment, holder in dropped:
-        if holder is not None:
-            holder.let_go(segment)
 
 
 def _descriptor_budget() -> int:

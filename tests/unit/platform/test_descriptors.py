@@ -19,10 +19,12 @@ class Sleeper:
 
     def __init__(self) -> None:
         self.rests = 0
+        self.is_busy = False
 
-    def rest(self) -> None:
+    def rest(self) -> bool:
         """Counts."""
-        self.rests += 1
+        self.rests += not self.is_busy
+        return not self.is_busy
 
 
 class Action:
@@ -71,6 +73,22 @@ def test_making_room_lets_all_rest():
     gc.collect()
     sleepers.make_room()
     assert one.rests == 1 and helped == [True] and len(sleepers) == 0
+
+
+def test_who_is_busy_is_asked_again(monkeypatch: pytest.MonkeyPatch):
+    """A lock that is held keeps its descriptor, and gives it back when the next one needs room."""
+    monkeypatch.setattr(descriptors, "limit", lambda: 1)
+    sleepers, busy = Sleepers(), Sleeper()
+    busy.is_busy = True
+    others = [Sleeper() for _ in range(8)]
+    sleepers.opened(busy)
+    for one in others:
+        sleepers.opened(one)
+    sleepers.make_room()
+    assert busy.rests == 0 and len(sleepers) == 1
+    busy.is_busy = False
+    sleepers.make_room()
+    assert busy.rests == 1 and len(sleepers) == 0
 
 
 def test_a_second_attempt(shortages: list[int]):

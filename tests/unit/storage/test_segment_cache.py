@@ -135,3 +135,19 @@ def test_closing_a_ledger_gives_everything_back(site: LedgerSite):
     ledger.close()
     del cursor
     assert descriptors() == before
+
+
+def test_a_busy_writer_keeps_its_segment_until_it_is_done(site: LedgerSite, monkeypatch: pytest.MonkeyPatch):
+    """It stays in the cache, so that it is asked again: nothing is mapped that nobody counts."""
+    ledger = site.open(max_open_segments=1)
+    position = send(ledger, b"x")
+    cache = segment_cache.SEGMENTS
+    try:
+        ledger.lock.acquire()
+        cache.drop_all()
+        assert ledger._writer._segment is cache.get(site.directory, position.ledger_id)
+    finally:
+        ledger.lock.release()
+    cache.drop_all()
+    assert ledger._writer._segment is None and (site.directory, position.ledger_id) not in cache._segments
+    assert values(ledger) == [b"x"]
