@@ -214,8 +214,8 @@ class AckGroupingTracker:
         except AlreadyClosed:
             return  # the consumer is gone, and what it acknowledged since with it
         except PulsarException as error:
-            self._log.warning("Acknowledgements could not be written, and will be tried again: %s", error)
             self.arm(_RETRY_S)
+            self._log.warning("Acknowledgements could not be written, and will be tried again: %s", error)
 
     def flush(self) -> None:
         """Write what was collected.

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import sys
 import threading
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
-from embeddedpulsar.platform import fork
+from embeddedpulsar.exceptions import DescriptorLimitError
+from embeddedpulsar.platform import descriptors, fork
 from embeddedpulsar.platform.clock import Clock
 
 _COMPACT_FROM = 64  # cancelled timers are swept from a heap of this size on, when they are the larger half
@@ -228,7 +230,17 @@ def call_logged(function: Callable[[], object]) -> None:
     """Call ``function()``; an exception goes to the log of the package instead of ending the thread."""
     try:
         function()
-    except Exception:
-        import logging
-
+    except Exception as error:  # noqa: BLE001 - logged
+        try:
+            logging = descriptors.opening("cannot import logging", _logging)
+        except DescriptorLimitError:  # likely what failed; the thread must go on all the same
+            if sys.stderr is not None:
+                sys.stderr.write(f"a timer failed: {function!r}: {error!r}\n")
+            return
         logging.getLogger("embeddedpulsar").exception("a timer failed: %r", function)
+
+
+def _logging() -> Any:
+    import logging
+
+    return logging

@@ -190,8 +190,13 @@ class GroupCommit:
 
     def _on_timer(self) -> None:
         self._timer = None  # first, so that an append during the flush arms the next
-        if not self._is_closed:
+        if self._is_closed:
+            return
+        try:
             self.sync()
+        except DescriptorLimitError:
+            self.note_dirty()  # it is still owed
+            raise
 
     def sync_if_due(self) -> bool:
         """Flush what a process that is gone left dirty beyond the interval; return whether it had."""
