@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import resource
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
 
-from embeddedpulsar import Client, MessageId
+from embeddedpulsar import Client, InitialPosition, MessageId
 from embeddedpulsar.exceptions import AlreadyClosed, DescriptorLimitError
 from tests.multiprocess.children import Child, say
 
@@ -92,6 +93,49 @@ def close_consumers(root: str) -> None:
         say(mapped, message.data().decode(), more)
 
 
+def send_and_receive_everywhere(root: str, name: str, durability: str) -> None:
+    """Child: two threads send to 40 topics and two receive from them, all of what two processes send."""
+    limit(96)
+    topics, turns, failures = 40, 20, []
+    with Client(root, durability=durability) as client:
+        producers = [client.create_producer(f"t{number}") for number in range(topics)]
+        consumers = [
+            client.subscribe(f"t{number}", name, initial_position=InitialPosition.Earliest)
+            for number in range(topics)
+        ]
+
+        def send(first: int) -> None:
+            for turn in range(turns):
+                for number in range(first, topics, 2):
+                    producers[number].send(f"{name} {turn}".encode())
+
+        def receive(first: int) -> None:
+            for number in range(first, topics, 2):
+                seen: dict[str, int] = {}
+                while sum(seen.values()) < 2 * turns:
+                    message = consumers[number].receive(30_000)
+                    sender, turn = message.data().decode().split()
+                    assert int(turn) == seen.get(sender, 0)
+                    seen[sender] = int(turn) + 1
+                    consumers[number].acknowledge(message)
+
+        def run(action: Callable[[int], None], first: int) -> None:
+            try:
+                action(first)
+            except Exception as e:
+                failures.append(repr(e))
+
+        threads = [
+            threading.Thread(target=run, args=(action, n)) for action in (send, receive) for n in (0, 1)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        used = open_now()
+    say(used, *failures)
+
+
 class Shortage:
     """Runs things while only a few descriptors can be had."""
 
@@ -169,6 +213,21 @@ def test_live_topics_need_fewer_descriptors_than_there_are_topics(tmp_path: Path
         assert closed < 100
         assert end < 12
         assert child.join() == 0
+
+
+@pytest.mark.parametrize("durability", ["process", "interval"])
+def test_threads_of_processes_that_share_a_tight_budget(tmp_path: Path, durability: str):
+    """What rests while another thread needs it comes back: nothing is lost, doubled or out of order."""
+    arguments = (tmp_path / "store",)
+    with (
+        Child(send_and_receive_everywhere, *arguments, "a", durability) as one,
+        Child(send_and_receive_everywhere, *arguments, "b", durability) as other,
+    ):
+        for child in (one, other):
+            used, *failures = child.read().split(" ", 1)
+            assert not failures
+            assert int(used) < 90
+            assert child.join() == 0
 
 
 def test_closing_gives_everything_back_at_once(tmp_path: Path):
