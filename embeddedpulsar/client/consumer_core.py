@@ -89,7 +89,7 @@ class ConsumerCore:
         self.batches = BatchReceiver(
             self.delivery,
             self.take,
-            self.queue.messages.appendleft,
+            self.put_back,
             config.batch_receive,
             config.receiver_queue_size,
             session.monotonic,
@@ -121,6 +121,15 @@ class ConsumerCore:
                     self.unacked.watch((entry.ledger_id, entry.entry_id), entry.redelivery_count)
                 self._last_handed = entry
             return queue.messages.popleft()
+        finally:
+            queue.lock.release()
+
+    def put_back(self, message: Message[Any]) -> None:
+        """Make a message that was taken the next one again. Nobody else has seen it."""
+        queue = self.queue
+        try:
+            queue.lock.acquire()
+            queue.messages.appendleft(message)
         finally:
             queue.lock.release()
 

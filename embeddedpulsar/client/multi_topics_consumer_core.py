@@ -106,7 +106,7 @@ class MultiTopicsCore:
         client.listeners.add(self.listener)
 
     def _put_back(self, message: Message[Any]) -> None:
-        self.children[message.topic_name()].queue.messages.appendleft(message)
+        self.children[message.topic_name()].put_back(message)
 
     # -- finding the topic -------------------------------------------------------------------------------
 

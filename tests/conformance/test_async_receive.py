@@ -175,3 +175,18 @@ def test_with_a_listener_there_is_nothing_to_await(topic):
     consumer = topic.consumer(message_listener=lambda consumer, message: None)
     with pytest.raises(InvalidConfiguration):
         asyncio.run(consumer.receive_async())
+
+
+def test_several_topics_are_awaited_together(client):
+    """A consumer of several topics wakes for each of them."""
+    consumer = client.subscribe(["red", "blue"], "sub")
+
+    async def main() -> list[str]:
+        tasks = [asyncio.create_task(consumer.receive_async()) for _ in range(2)]
+        await turn()
+        for name in ("blue", "red"):
+            client.create_producer(name).send(name.encode())
+        messages = await asyncio.wait_for(asyncio.gather(*tasks), 10)
+        return sorted(message.topic_name().rpartition("/")[2] for message in messages)
+
+    assert asyncio.run(main()) == ["blue", "red"]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from embeddedpulsar import Client, InitialPosition
 from tests.conformance.conftest import numbers, receive_all
 
 
@@ -64,3 +67,29 @@ def test_a_nack_brings_only_the_rest(topic):
     consumer.acknowledge(messages[1])
     consumer.negative_acknowledge(messages[0])
     assert numbers([consumer.receive(5000), consumer.receive(5000)]) == [0, 2]
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_switch_of_the_broker(store_path: Path, enabled: bool):
+    """With acknowledgmentAtBatchIndexLevelEnabled=false a batch comes again whole, until all is acknowledged."""
+    store_path.mkdir(mode=0o700)
+    setting = f"acknowledgmentAtBatchIndexLevelEnabled={str(enabled).lower()}\n"
+    (store_path / "broker.conf").write_text(setting, "utf-8")
+
+    def subscribe():
+        earliest = InitialPosition.Earliest
+        return client.subscribe("t", "s", batch_index_ack_enabled=True, initial_position=earliest)
+
+    with Client(store_path) as client:
+        with client.create_producer("t", batching_enabled=True) as producer:
+            for number in range(3):
+                producer.send_async(b"hello-%d" % number, None)
+        with subscribe() as consumer:
+            consumer.acknowledge(receive_all(consumer)[1])
+        with subscribe() as consumer:
+            messages = receive_all(consumer)
+            assert numbers(messages) == ([0, 2] if enabled else [0, 1, 2])
+            for message in messages:
+                consumer.acknowledge(message)
+        with subscribe() as consumer:
+            assert receive_all(consumer) == []

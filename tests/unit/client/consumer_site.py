@@ -127,6 +127,7 @@ class ConsumerSite:
             config=SimpleNamespace(stats_interval_s=stats_interval_s),
             store=SimpleNamespace(settings=settings or BrokerSettings()),
             log=ClientLog(),
+            listeners=SimpleNamespace(add=lambda target: None, remove=lambda target: None),
             wake=self._wake,
             forget_consumer=lambda consumer: None,
         )
@@ -137,8 +138,8 @@ class ConsumerSite:
             consumer_name="c",
             topic_name="persistent://public/default/t",
             origin=MessageOrigin("persistent://public/default/t", BytesSchema()),
-            ledger=SimpleNamespace(tail=0, arm=lambda tail: True),
-            mailbox=None,
+            ledger=SimpleNamespace(tail=0, arm=lambda tail: True, wait=lambda tail, timeout_s: False),
+            mailbox=SimpleNamespace(generation=0, wait=lambda seen, timeout_s: self.pass_time(timeout_s)),
             monotonic=self.clock.monotonic,
             call_later=self.scheduler.call_later,
             release=lambda: None,

@@ -35,6 +35,8 @@ def test_defaults():
     assert made.url.root == "/srv/data"
     assert (made.durability, made.durability_interval_ms, made.listener_threads) == ("process", 1000, 1)
     assert not made.allow_network_fs
+    assert made.stats_interval_s == 600
+    assert config(stats_interval_in_seconds=-1).stats_interval_s == 0
 
 
 @pytest.mark.parametrize(

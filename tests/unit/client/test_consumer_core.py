@@ -7,7 +7,8 @@ import logging
 import pytest
 
 from embeddedpulsar import CumulativeAcknowledgementNotAllowedError, MessageId, MultiplierRedeliveryBackoff
-from embeddedpulsar.exceptions import AlreadyClosed, StorageFullError
+from embeddedpulsar.exceptions import AlreadyClosed, InvalidConfiguration, StorageFullError
+from embeddedpulsar.policies import BatchReceivePolicy
 from embeddedpulsar.settings import BrokerSettings
 from tests.unit.client.consumer_site import ConsumerSite, texts
 
@@ -308,7 +309,7 @@ def test_a_batch_put_back_by_batch_receive_is_not_told_of_twice(site):
     """What does not fit stays first, and its entry is told of once."""
     site.publish(1, 1)
     message = site.receive(1)[0]
-    site.core.queue.messages.appendleft(message)
+    site.core.put_back(message)
     assert texts(site.receive()) == ["0.0", "1.0"]
     assert site.attachment.handed_out == [(7, 0), (7, 1)]
 
@@ -341,3 +342,46 @@ def test_statistics_are_logged_at_the_interval(caplog):
 def test_no_statistics_without_an_interval():
     """stats_interval_in_seconds=0 starts no timer."""
     assert ConsumerSite().scheduler.pending == 0
+
+
+def test_a_queue_of_size_0_holds_nothing_back():
+    """One entry is fetched with each receive; the rest stays with the subscription."""
+    site = ConsumerSite(receiver_queue_size=0)
+    site.publish(1, 2, 1)
+    assert site.attachment.held == []
+    for entry, expected in enumerate(("0.0", "1.0")):
+        assert texts(site.receive(1)) == [expected]
+        assert site.attachment.held == [(7, number) for number in range(entry + 1)]
+    assert texts(site.receive(1)) == ["1.1"]
+    assert len(site.attachment.held) == 2
+    with pytest.raises(InvalidConfiguration, match="receiver_queue_size=0"):
+        site.consumer.receive(timeout_millis=100)
+
+
+def test_batch_receive_keeps_what_does_not_fit():
+    """The message over the limit is the first of the next batch."""
+    site = ConsumerSite(batch_receive=BatchReceivePolicy(10, 7, 100))
+    site.publish(1, 1, 1, 1)
+    assert texts(site.consumer.batch_receive()) == ["0.0", "1.0"]
+    assert texts(site.consumer.batch_receive()) == ["2.0", "3.0"]
+    assert site.attachment.handed_out == [(7, 0), (7, 1), (7, 2), (7, 3)]
+
+
+def test_a_paused_listener_fetches_nothing():
+    """What it would get stays with the subscription, for other consumers."""
+    seen: list[str] = []
+    site = ConsumerSite(listener=lambda consumer, message: seen.extend(texts([message])))
+    site.publish(1, 2, 1)
+    target = site.core.listener
+    assert target is not None
+    assert target.run(2)
+    site.consumer.pause_message_listener()
+    held = list(site.attachment.held)
+    site.publish(1)
+    assert not target.run(100)
+    assert (seen, site.attachment.held) == (["0.0", "1.0"], held)
+    site.consumer.resume_message_listener()
+    target.run(100)
+    assert seen == ["0.0", "1.0", "1.1", "2.0", "3.0"]
+    with pytest.raises(InvalidConfiguration):
+        site.consumer.receive()
