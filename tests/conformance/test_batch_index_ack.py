@@ -71,7 +71,7 @@ def test_a_nack_brings_only_the_rest(topic):
 
 @pytest.mark.parametrize("enabled", [True, False])
 def test_the_switch_of_the_broker(store_path: Path, enabled: bool):
-    """With acknowledgmentAtBatchIndexLevelEnabled=false a batch comes again whole, until all is acknowledged."""
+    """Switched off in broker.conf, a batch comes again whole until all of it is acknowledged."""
     store_path.mkdir(mode=0o700)
     setting = f"acknowledgmentAtBatchIndexLevelEnabled={str(enabled).lower()}\n"
     (store_path / "broker.conf").write_text(setting, "utf-8")

@@ -27,6 +27,7 @@ class SharedAttachment:
     """What one consumer of a Shared subscription has, if it is the only one; remembers what it is asked."""
 
     delivers_singly = True
+    version = 0
 
     def __init__(self) -> None:
         self.epoch = 1
@@ -90,6 +91,12 @@ class SharedAttachment:
         self.ready = sorted(self.ready + self.held)
         self.held = []
 
+    def arm(self, seen_version: int) -> bool:
+        return True
+
+    def due_ms(self) -> int:
+        return 0
+
     def is_active(self) -> bool:
         return self.active
 
@@ -140,6 +147,7 @@ class ConsumerSite:
             origin=MessageOrigin("persistent://public/default/t", BytesSchema()),
             ledger=SimpleNamespace(tail=0, arm=lambda tail: True, wait=lambda tail, timeout_s: False),
             mailbox=SimpleNamespace(generation=0, wait=lambda seen, timeout_s: self.pass_time(timeout_s)),
+            clock=self.clock,
             monotonic=self.clock.monotonic,
             call_later=self.scheduler.call_later,
             release=lambda: None,
