@@ -22,18 +22,8 @@ _ABSENT: dict[str, str] = {
     "subscriptionExpirationTimeMinutes": "expiry of subscriptions",
     "allowAutoTopicCreationType": "partitioned topics",
     "defaultNumPartitions": "partitioned topics",
-    "keepAliveIntervalSeconds": "the detaching of silent consumers",
-    "maxUnackedMessagesPerConsumer": "Shared subscriptions",
-    "maxUnackedMessagesPerSubscription": "Shared subscriptions",
-    "dispatcherMaxRoundRobinBatchSize": "Shared subscriptions",
-    "subscriptionKeySharedUseConsistentHashing": "Key_Shared subscriptions",
-    "subscriptionKeySharedConsistentHashingReplicaPoints": "Key_Shared subscriptions",
-    "subscriptionKeySharedUseClassicPersistentImplementation": "Key_Shared subscriptions",
-    "activeConsumerFailoverConsistentHashing": "Failover subscriptions",
-    "activeConsumerFailoverDelayTimeMillis": "Failover subscriptions",
-    "delayedDeliveryEnabled": "delayed delivery",
-    "delayedDeliveryTickTimeMillis": "delayed delivery",
-    "isDelayedDeliveryDeliverAtTimeStrict": "delayed delivery",
+    "dispatcherMaxRoundRobinBatchSize": "turns of a fixed size",
+    "activeConsumerFailoverDelayTimeMillis": "a delay before a standby takes over",
 }
 
 # The numbers that make sense, where that is not every number.
@@ -42,6 +32,11 @@ _RANGES: dict[str, tuple[int, int]] = {
     "managedLedgerMaxSizePerLedgerMbytes": (1, 1 << 30),
     "managedLedgerMaxEntriesPerLedger": (1, 1 << 31),
     "managedLedgerMaxLedgerRolloverTimeMinutes": (1, 1 << 31),
+    "keepAliveIntervalSeconds": (0, 1 << 20),
+    "maxUnackedMessagesPerConsumer": (0, (1 << 32) - 1),
+    "maxUnackedMessagesPerSubscription": (0, (1 << 32) - 1),
+    "subscriptionKeySharedConsistentHashingReplicaPoints": (1, 10_000),
+    "delayedDeliveryTickTimeMillis": (1, 1 << 31),
     "maxConsumersPerSubscription": (0, 1 << 31),
     "maxProducersPerTopic": (0, 1 << 31),
 }

@@ -179,13 +179,6 @@ def _refuse_unbuilt(options: dict[str, Any]) -> None:
     topic = options["topic"]
     one = "subscribe to one topic by its name"
     refuse_unbuilt(not isinstance(topic, str | list), "a pattern as topic", "pattern subscriptions", one)
-    kind = options["consumer_type"]
-    refuse_unbuilt(
-        kind != ConsumerType.Exclusive,
-        f"consumer_type={kind.name}",
-        f"{kind.name} subscriptions",
-        "subscribe with ConsumerType.Exclusive",
-    )
     refuse_unbuilt(options["is_read_compacted"], "is_read_compacted", "topic compaction")
     refuse_unbuilt(options["crypto_key_reader"], "crypto_key_reader", "end-to-end encryption")
     refuse_unbuilt(
@@ -208,7 +201,6 @@ def _refuse_unbuilt(options: dict[str, Any]) -> None:
         "max_pending_chunked_message",
         "chunking of large messages",
     )
-    refuse_unbuilt(options["key_shared_policy"], "key_shared_policy", "KeyShared subscriptions")
     refuse_unbuilt(
         options["subscription_mode"] != SubscriptionMode.Durable,
         "subscription_mode",

@@ -57,7 +57,9 @@ class ConsumerCore:
         )
         fetch = session.attachment.read if self.dead_letters is None else self.dead_letters.fetch
         self.queue = ReceiverQueue(fetch, config.receiver_queue_size, session.origin, self.acks.track)
-        self.delivery = Delivery(self.queue, session.ledger, session.mailbox, session.monotonic)
+        self.delivery = Delivery(
+            self.queue, session.ledger, session.mailbox, session.clock, session.attachment
+        )
         self.nacks = NegativeAcksTracker(
             config.nack_delay_ms,
             self._redeliver_due,
@@ -85,6 +87,7 @@ class ConsumerCore:
         self.acks.quick = self._can_be_quick
         self.acks.on_done = self._note_done
         session.attachment.on_rewound = self._on_moved
+        session.attachment.on_switched = self._on_switched
         self._stats = ConsumerStats(session, self.queue, self.acks)
         self.batches = BatchReceiver(
             self.delivery,
@@ -262,6 +265,11 @@ class ConsumerCore:
     def _on_moved(self) -> None:
         """The subscription was moved, by this consumer or (told while it fetches) by somebody else."""
         self.acks.begin_epoch()
+        self._start_over()
+
+    def _on_switched(self) -> None:
+        """Another Failover consumer is active now, and gets what this one has not acknowledged."""
+        self.acks.flush()
         self._start_over()
 
     def _start_over(self) -> None:

@@ -48,6 +48,7 @@ class ConsumerSession:
         self.consumer_name = config.name or os.urandom(5).hex()
         self.ledger: ManagedLedger = topic.ledger
         self.mailbox = store.mailbox
+        self.clock = store.clock
         self.monotonic = store.clock.monotonic
         self.call_later = core.scheduler.call_later
         self.origin = MessageOrigin(topic.name, config.schema)
@@ -58,7 +59,15 @@ class ConsumerSession:
             self.subscription = topic.use_subscription(config.subscription_name, True, initial)
             try:
                 self.attachment = self.subscription.attach(
-                    self.consumer_name, config.consumer_type, store.mailbox.uuid
+                    self.consumer_name,
+                    config.consumer_type,
+                    store.mailbox.uuid,
+                    config.priority_level,
+                    receiver_queue_size=config.receiver_queue_size,
+                    key_shared=config.key_shared,
+                    topic=topic.name,
+                    partition=self.origin.partition,
+                    several_topics=config.several_topics,
                 )
             except BaseException:
                 topic.end_use(self.subscription, config.subscription_name)

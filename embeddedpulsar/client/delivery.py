@@ -11,18 +11,28 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.receiver_queue import ReceiverQueue
     from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
     from embeddedpulsar.message import Message
+    from embeddedpulsar.platform.clock import Clock
     from embeddedpulsar.platform.mailbox import Mailbox
 
-# A wake-up may be lost with the process that should have sent it, and whoever moves a subscription wakes
-# nobody: then this is how long it takes.
+# A wake-up may be lost with the process that should have sent it: then this is how long it takes.
 _BACK_STOP_S: Final = 0.1
-_IDLE_AFTER_S: Final = 1.0
+_IDLE_AFTER_S: Final = 0.1
 _IDLE_BACK_STOP_S: Final = 0.5
+NEVER_S: Final = 1e9
 
 
 def back_stop(idle_s: float) -> float:
     """How long to sleep at most, after so long without a message."""
     return _BACK_STOP_S if idle_s < _IDLE_AFTER_S else _IDLE_BACK_STOP_S
+
+
+class Hold(Protocol):
+    """A consumer's hold on its subscription, as far as waiting is concerned."""
+
+    @property
+    def version(self) -> int: ...
+    def arm(self, seen_version: int) -> bool: ...
+    def due_ms(self) -> int: ...
 
 
 class Source(Protocol):
@@ -33,6 +43,7 @@ class Source(Protocol):
     @property
     def tail(self) -> Any: ...
     def arm(self, seen: Any, /) -> bool: ...
+    def due_in_s(self) -> float: ...
     def poll(self, take: Callable[[], Message[Any]]) -> Message[Any] | None: ...
     def wait(self, take: Callable[[], Message[Any]], timeout_ms: int | None) -> Message[Any]: ...
 
@@ -40,23 +51,30 @@ class Source(Protocol):
 class Delivery:
     """Blocks until the queue has a message.
 
-    Role: the slow path of every receive. It reads the doorbell's generation first and the tail second, then
-    fills the queue, then asks to be rung at the next append, then sleeps: so an append between any two steps
-    is never slept through.
+    Role: the slow path of every receive. It reads the doorbell's generation first, the tail of the topic and
+    the version of the subscription second, then fills the queue, then asks to be rung when either changes,
+    then sleeps: so nothing that happens between any two steps is slept through.
 
     Any number of threads may wait. `close` wakes them at once if its caller rings; so does Ctrl-C, and a
     signal handler runs when its signal arrives.
     """
 
-    __slots__ = ("_ledger", "_mailbox", "_monotonic", "_queue", "closed_text")
+    __slots__ = ("_hold", "_ledger", "_mailbox", "_monotonic", "_queue", "_wall_ms", "closed_text")
 
     def __init__(
-        self, queue: ReceiverQueue, ledger: ManagedLedger, mailbox: Mailbox, monotonic: Callable[[], float]
+        self,
+        queue: ReceiverQueue,
+        ledger: ManagedLedger,
+        mailbox: Mailbox,
+        clock: Clock,
+        hold: Hold | None = None,
     ) -> None:
         self._queue = queue
         self._ledger = ledger
         self._mailbox = mailbox
-        self._monotonic = monotonic
+        self._monotonic = clock.monotonic
+        self._wall_ms = clock.wall_ms
+        self._hold = hold
         self.closed_text = ""
 
     def check_open(self) -> None:
@@ -67,11 +85,18 @@ class Delivery:
     @property
     def tail(self) -> Any:
         """What to compare with later, to know whether anything came: see `arm`."""
-        return self._ledger.tail
+        hold = self._hold
+        return self._ledger.tail, 0 if hold is None else hold.version
 
     def arm(self, seen: Any) -> bool:
         """Ask to be rung when something comes; False if something came since `tail` was ``seen``."""
-        return self._ledger.arm(seen)
+        tail, version = seen
+        return self._ledger.arm(tail) and (self._hold is None or self._hold.arm(version))
+
+    def due_in_s(self) -> float:
+        """Seconds until the next delayed entry is due; `NEVER_S` without any."""
+        due_ms = 0 if self._hold is None else self._hold.due_ms()
+        return max(0.0, (due_ms - self._wall_ms()) / 1000) if due_ms else NEVER_S
 
     def wait(self, take: Callable[[], Message[Any]], timeout_ms: int | None) -> Message[Any]:
         """Take a message, waiting for it.
@@ -81,23 +106,27 @@ class Delivery:
             AlreadyClosed: the consumer or reader is closed, or was closed meanwhile.
         """
         begun = -1.0
+        hold = self._hold
+        version = 0
         while True:
             generation = self._mailbox.generation
             tail = self._ledger.tail
+            if hold is not None:
+                version = hold.version
             message = self.poll(take)
             if message is not None:
                 return message
             now = self._monotonic()
             if begun < 0:
                 begun = now
-            nap = back_stop(now - begun)
+            nap = min(back_stop(now - begun), self.due_in_s())
             if timeout_ms is not None:
                 left = begun + timeout_ms / 1000 - now
                 if left <= 0:
                     raise Timeout(f"no message within {timeout_ms} ms")
                 nap = min(nap, left)
             # Where appends come fast, the first of these spins a little before it gives up.
-            if not self._ledger.wait(tail, 0):
+            if not self._ledger.wait(tail, 0) and (hold is None or hold.arm(version)):
                 self._mailbox.wait(generation, nap)
 
     def poll(self, take: Callable[[], Message[Any]]) -> Message[Any] | None:

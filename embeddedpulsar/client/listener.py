@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from embeddedpulsar.client.delivery import back_stop
+from embeddedpulsar.client.delivery import NEVER_S, back_stop
 from embeddedpulsar.exceptions import AlreadyClosed
 from embeddedpulsar.platform import fork, threads
 from embeddedpulsar.platform.clock import SYSTEM_CLOCK
@@ -54,6 +54,10 @@ class ListenerTarget:
     def is_closed(self) -> bool:
         """Whether its consumer or reader is closed."""
         return bool(self._delivery.closed_text)
+
+    def due_in_s(self) -> float:
+        """Seconds until the next delayed message is due."""
+        return NEVER_S if self.is_paused else self._delivery.due_in_s()
 
     def run(self, most: int) -> bool:
         """Call the listener for up to ``most`` messages, and return whether there was any."""
@@ -169,5 +173,6 @@ class ListenerThreads:
             except (AlreadyClosed, ValueError):
                 if not target.is_closed:
                     raise
-        mailbox.wait(seen, back_stop(idle_s))
+        due_s = min((target.due_in_s() for target, _ in tails), default=NEVER_S)
+        mailbox.wait(seen, min(back_stop(idle_s), due_s))
         return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from embeddedpulsar.client.delivery import back_stop
+from embeddedpulsar.client.delivery import NEVER_S, back_stop
 from embeddedpulsar.exceptions import AlreadyClosed, Timeout
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class MultiTopicsDelivery:
             now = self._monotonic()
             if begun < 0:
                 begun = now
-            nap = back_stop(now - begun)
+            nap = min(back_stop(now - begun), self.due_in_s())
             if timeout_ms is not None:
                 left = begun + timeout_ms / 1000 - now
                 if left <= 0:
@@ -124,6 +124,10 @@ class MultiTopicsDelivery:
     def arm(self, seen: list[Any]) -> bool:
         """Ask every topic to ring when something comes; False if something came since `tail` was ``seen``."""
         return all(child.delivery.arm(tail) for child, tail in zip(self._children, seen, strict=True))
+
+    def due_in_s(self) -> float:
+        """Seconds until the next delayed entry of any topic is due."""
+        return min((child.delivery.due_in_s() for child in self._children), default=NEVER_S)
 
     def close(self, text: str) -> None:
         """Let every later call fail with ``text``."""

@@ -71,7 +71,7 @@ class Reader(Generic[T]):
             self._fetch, config.receiver_queue_size, MessageOrigin(topic.name, config.schema)
         )
         self._queue.start_within(position.ledger_id, position.entry_id, first)
-        self._delivery = Delivery(self._queue, topic.ledger, core.store.mailbox, core.store.clock.monotonic)
+        self._delivery = Delivery(self._queue, topic.ledger, core.store.mailbox, core.store.clock)
         self._take = self._queue.take
         self._listener: ListenerTarget | None = None
         if config.listener is not None:

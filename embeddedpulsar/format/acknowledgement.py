@@ -8,7 +8,7 @@ that is smaller than four bytes an entry, and a list otherwise.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from embeddedpulsar.exceptions import CorruptionError
@@ -60,6 +60,15 @@ class AckGroup(NamedTuple):
     def entries(self) -> tuple[int, ...]:
         """The entries of a list."""
         return struct.unpack(f"<{len(self.data) // 4}I", self.data)
+
+    def expanded(self) -> Sequence[int]:
+        """The entries, whatever the form."""
+        if self.form == FORM_RANGE:
+            return range(self.first, self.last + 1)
+        if self.form == FORM_LIST:
+            return self.entries()
+        first, digits = self.first, f"{int.from_bytes(self.data, 'little'):b}"[::-1]
+        return [first + i for i, digit in enumerate(digits) if digit == "1"]
 
 
 class AckBatch(NamedTuple):
@@ -138,12 +147,18 @@ def _group(ledger_id: int, entries: list[int]) -> AckGroup:
 def encode_ack(command: Ack) -> bytes:
     """Payload of an acknowledgement."""
     consumer_id, epoch, groups, batches = command
-    parts = [ACK_HEADER.pack(consumer_id, epoch, len(groups), len(batches))]
-    for ledger_id, first, last, form, data in groups:
-        parts += (ACK_GROUP.pack(ledger_id, first, last, len(data), form, 0), data, _PADDING[-len(data) & 7])
+    parts = [ACK_HEADER.pack(consumer_id, epoch, len(groups), len(batches)), pack_groups(groups)]
     for ledger_id, entry_id, size, indexes in batches:
         bitmap = indexes.to_bytes((size + 7) >> 3, "little")
         parts += (ACK_BATCH.pack(ledger_id, entry_id, size), bitmap, _PADDING[-len(bitmap) & 7])
+    return b"".join(parts)
+
+
+def pack_groups(groups: Sequence[AckGroup]) -> bytes:
+    """Groups, one behind the other."""
+    parts: list[bytes] = []
+    for ledger_id, first, last, form, data in groups:
+        parts += (ACK_GROUP.pack(ledger_id, first, last, len(data), form, 0), data, _PADDING[-len(data) & 7])
     return b"".join(parts)
 
 
@@ -160,17 +175,29 @@ def decode_ack(payload: Buffer) -> Ack:
     at = ACK_HEADER.size
     if group_count * ACK_GROUP.size + batch_count * ACK_BATCH.size > end - at:
         raise CorruptionError(reason=f"{group_count} groups and {batch_count} batches in {end} bytes")
-    groups = []
-    for _ in range(group_count):
-        group, at = _read_group(payload, at, end)
-        groups.append(group)
+    groups, at = read_groups(payload, at, end, group_count)
     batches = []
     for _ in range(batch_count):
         batch, at = _read_batch(payload, at, end)
         batches.append(batch)
     if at != end:
         raise CorruptionError(reason=f"{end - at} bytes behind the acknowledgement")
-    return Ack(consumer_id, epoch, tuple(groups), tuple(batches))
+    return Ack(consumer_id, epoch, groups, tuple(batches))
+
+
+def read_groups(payload: Buffer, at: int, end: int, count: int) -> tuple[tuple[AckGroup, ...], int]:
+    """``count`` groups that begin at byte ``at``, and where they end.
+
+    Raises:
+        CorruptionError: they do not fit, or are none.
+    """
+    if count * ACK_GROUP.size > end - at:
+        raise CorruptionError(reason=f"{count} groups in {end - at} bytes")
+    groups = []
+    for _ in range(count):
+        group, at = _read_group(payload, at, end)
+        groups.append(group)
+    return tuple(groups), at
 
 
 def _read_group(payload: Buffer, at: int, end: int) -> tuple[AckGroup, int]:

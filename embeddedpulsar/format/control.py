@@ -1,5 +1,5 @@
-"""Control files `ctl`: 8192 mapped bytes of 64-bit words, each hot one on a cache line of its own
-(docs/format/control.md).
+"""Control files `ctl`: 8192 mapped bytes (a subscription's 12288) of 64-bit words, each hot one on a cache
+line of its own (docs/format/control.md).
 
 Bytes [0,128) identify the file and carry a checksum. The words carry none: they are live, change by one
 aligned 8-byte store at a time (`words[i] = v` on `memoryview.cast("Q")`, never `struct.pack_into`), and are
@@ -43,8 +43,9 @@ UUID_TABLE_OFFSET: Final = 2048
 UUID_SIZE: Final = 16
 UUID_SLOTS: Final = 64
 CONSUMER_TABLE_OFFSET: Final = 3072
-CONSUMER_SLOT_SIZE: Final = 64
-CONSUMER_SLOTS: Final = 64
+CONSUMER_SLOT_SIZE: Final = 32
+CONSUMER_SLOTS: Final = 250
+SUBSCRIPTION_CONTROL_SIZE: Final = 12288
 WAITERS_OTHERS_BIT: Final = 1 << 63
 
 Buffer = bytes | bytearray | memoryview
@@ -79,9 +80,20 @@ class SubscriptionWord:
     VERSION: Final = 32  # bumped on every change others care for
     MARK_DELETE_LEDGER: Final = 40
     MARK_DELETE_ENTRY: Final = 41
+    READ_LEDGER: Final = 42  # of the read position of Shared and Key_Shared: a hint
+    READ_ENTRY: Final = 43
     NEXT_DUE_MS: Final = 48
     WAITERS: Final = 56
     CONSUMERS: Final = 64  # attached consumers
+
+
+class ConsumerSlotWord:
+    """Words of one consumer's slot in a subscription's ctl. The process of the consumer alone writes them."""
+
+    CONSUMER_ID: Final = 0  # whose slot it is; written under the lock
+    GRANTED: Final = 1  # messages it is ready to be assigned, counted from its attachment on
+    HANDED: Final = 2  # entries its application was given, counted likewise
+    ALIVE_MS: Final = 3  # when its process last showed itself, in ms of the boot's clock
 
 
 class StoreWord:

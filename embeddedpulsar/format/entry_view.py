@@ -45,8 +45,8 @@ class EntryView:
     asked for; a column of a hostile writer may then raise `CorruptionError`.
 
     The last four slots belong to the consumer that holds the view: `redelivery_count`, `acked` (one byte per
-    message, or None while none is), `unacked_left`, `skip` (batch indexes that were acknowledged before the
-    view was made, as a bit set, or None).
+    message, or None while none is), `number` (of the entry among those its consumer was assigned), `skip`
+    (batch indexes that were acknowledged before the view was made, as a bit set, or None).
     """
 
     __slots__ = (
@@ -59,12 +59,12 @@ class EntryView:
         "entry_id",
         "flags",
         "ledger_id",
+        "number",
         "offsets",
         "payload",
         "publish_time",
         "redelivery_count",
         "skip",
-        "unacked_left",
     )
 
     ledger_id: int
@@ -78,7 +78,7 @@ class EntryView:
     offsets: list[int]
     redelivery_count: int
     acked: bytearray | None
-    unacked_left: int
+    number: int
     skip: int | bytearray | None
     _metadata: bytes
     _lazy: _Columns | None
@@ -301,7 +301,7 @@ def decode(
     view.offsets = offsets
     view.redelivery_count = 0
     view.acked = None
-    view.unacked_left = count
+    view.number = 0
     view.skip = None
     if type(payload) is bytes:
         view.payload = payload

@@ -13,19 +13,42 @@ from typing import Any, Final, NamedTuple
 
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.acknowledgement import ACK, Ack, decode_ack, encode_ack
+from embeddedpulsar.format.consumer_record import ATTACH as ATTACH
+from embeddedpulsar.format.consumer_record import DETACH as DETACH
+from embeddedpulsar.format.consumer_record import DETACH_CLOSED as DETACH_CLOSED
+from embeddedpulsar.format.consumer_record import DETACH_DEAD as DETACH_DEAD
+from embeddedpulsar.format.consumer_record import DETACH_SILENT as DETACH_SILENT
+from embeddedpulsar.format.consumer_record import NO_RULES as NO_RULES
+from embeddedpulsar.format.consumer_record import Attach as Attach
+from embeddedpulsar.format.consumer_record import ConsumerRules as ConsumerRules
+from embeddedpulsar.format.consumer_record import Detach as Detach
+from embeddedpulsar.format.consumer_record import (
+    decode_attach,
+    decode_detach,
+    encode_attach,
+    encode_detach,
+    name_bytes,
+    read_name,
+    require,
+)
+from embeddedpulsar.format.dispatch_record import ASSIGN as ASSIGN
+from embeddedpulsar.format.dispatch_record import REDELIVER as REDELIVER
+from embeddedpulsar.format.dispatch_record import Assign as Assign
+from embeddedpulsar.format.dispatch_record import Redeliver as Redeliver
+from embeddedpulsar.format.dispatch_record import (
+    decode_assign,
+    decode_redeliver,
+    encode_assign,
+    encode_redeliver,
+)
 
 # Record types. Persistent values, never renumber; 0 belongs to the journal itself.
 CREATE: Final = 1
-ATTACH: Final = 2
-DETACH: Final = 3
 LEDGERS: Final = 4
 ACK_CUMULATIVE: Final = 6
 SEEK: Final = 7
 CLAMP: Final = 8
 CHECKPOINT: Final = 9
-
-DETACH_CLOSED: Final = 0
-DETACH_DEAD: Final = 1
 
 CREATE_HEADER: Final = struct.Struct(
     "<"
@@ -34,22 +57,6 @@ CREATE_HEADER: Final = struct.Struct(
     "q"  # 16 entry_id of the mark-delete position
     "I"  # 24 name_length; the UTF-8 name of the subscription follows
     "I"  # 28 reserved, 0
-)
-ATTACH_HEADER: Final = struct.Struct(
-    "<"
-    "Q"  # 0  consumer_id: the epoch it attaches with, and so unique
-    "Q"  # 8  attached_ms, time of attachment
-    "16s"  # 16 client_uuid: the lease that proves the consumer alive
-    "i"  # 32 priority_level, 0 is best
-    "I"  # 36 name_length; the UTF-8 name of the consumer follows
-    "B"  # 40 consumer_type: 0 Exclusive, 1 Shared, 2 Failover, 3 Key_Shared
-    "7x"  # 41 zero
-)
-DETACH_BODY: Final = struct.Struct(
-    "<"
-    "Q"  # 0  consumer_id
-    "I"  # 8  reason: 0 closed, 1 found dead
-    "I"  # 12 reserved, 0
 )
 LEDGERS_HEADER: Final = struct.Struct(
     "<"
@@ -81,8 +88,6 @@ CHECKPOINT_BODY: Final = struct.Struct(
     "I"  # 8  digest after them
     "I"  # 12 checksum of the whole state after them
 )
-MAX_NAME_BYTES: Final = 4096
-LAST_CONSUMER_TYPE: Final = 3
 
 Buffer = bytes | bytearray | memoryview
 
@@ -94,24 +99,6 @@ class Create(NamedTuple):
     epoch: int
     ledger_id: int
     entry_id: int
-
-
-class Attach(NamedTuple):
-    """A consumer joins. Whether it may was decided before this was written."""
-
-    consumer_id: int
-    name: str
-    consumer_type: int
-    priority_level: int
-    client_uuid: bytes
-    attached_ms: int
-
-
-class Detach(NamedTuple):
-    """A consumer leaves, or was found dead."""
-
-    consumer_id: int
-    reason: int
 
 
 class Ledgers(NamedTuple):
@@ -153,7 +140,9 @@ class Checkpoint(NamedTuple):
     checksum: int
 
 
-Command = Create | Attach | Detach | Ledgers | Ack | AckCumulative | Seek | Clamp | Checkpoint
+Command = (
+    Create | Attach | Detach | Ledgers | Ack | AckCumulative | Seek | Clamp | Checkpoint | Assign | Redeliver
+)
 
 
 def encode(command: Command) -> tuple[int, bytes]:
@@ -183,29 +172,13 @@ def decode(kind: int, payload: Buffer) -> Command:
 
 
 def _encode_create(command: Create) -> tuple[int, bytes]:
-    name = _name_bytes(command.name)
+    name = name_bytes(command.name)
     return CREATE, CREATE_HEADER.pack(command.epoch, command.ledger_id, command.entry_id, len(name), 0) + name
 
 
 def _decode_create(payload: Buffer) -> Create:
     epoch, ledger_id, entry_id, length, _ = _unpack(CREATE_HEADER, payload)
-    return Create(_read_name(payload, CREATE_HEADER.size, length), epoch, ledger_id, entry_id)
-
-
-def _encode_attach(command: Attach) -> tuple[int, bytes]:
-    consumer_id, text, consumer_type, priority, uuid, attached_ms = command
-    name = _name_bytes(text)
-    if len(uuid) != 16:
-        raise ValueError(f"a client uuid has 16 bytes, not {len(uuid)}")
-    front = ATTACH_HEADER.pack(consumer_id, attached_ms, uuid, priority, len(name), consumer_type)
-    return ATTACH, front + name
-
-
-def _decode_attach(payload: Buffer) -> Attach:
-    consumer_id, attached_ms, uuid, priority, length, consumer_type = _unpack(ATTACH_HEADER, payload)
-    name = _read_name(payload, ATTACH_HEADER.size, length)
-    _require(consumer_type <= LAST_CONSUMER_TYPE, f"consumer type {consumer_type}")
-    return Attach(consumer_id, name, consumer_type, priority, uuid, attached_ms)
+    return Create(read_name(payload, CREATE_HEADER.size, length), epoch, ledger_id, entry_id)
 
 
 def _encode_ledgers(command: Ledgers) -> tuple[int, bytes]:
@@ -217,10 +190,10 @@ def _encode_ledgers(command: Ledgers) -> tuple[int, bytes]:
 def _decode_ledgers(payload: Buffer) -> Ledgers:
     count, _ = _unpack(LEDGERS_HEADER, payload)
     start = LEDGERS_HEADER.size
-    _require(count * LEDGER.size == len(payload) - start, f"{count} ledgers in {len(payload)} bytes")
+    require(count * LEDGER.size == len(payload) - start, f"{count} ledgers in {len(payload)} bytes")
     listed = tuple(LEDGER.iter_unpack(payload[start:]))
     ids = [ledger_id for ledger_id, _ in listed]
-    _require(ids == sorted(set(ids)), "ledgers out of order")
+    require(ids == sorted(set(ids)), "ledgers out of order")
     return Ledgers(listed)
 
 
@@ -229,54 +202,34 @@ def _fixed(kind: int, body: struct.Struct) -> Callable[[Sequence[int]], tuple[in
     return lambda command: (kind, body.pack(*command))
 
 
-def _encode_detach(command: Detach) -> tuple[int, bytes]:
-    return DETACH, DETACH_BODY.pack(command.consumer_id, command.reason, 0)
-
-
-def _name_bytes(name: str) -> bytes:
-    encoded = name.encode()
-    if not 0 < len(encoded) <= MAX_NAME_BYTES:
-        raise ValueError(f"a name has 1 to {MAX_NAME_BYTES} bytes, not {len(encoded)}")
-    return encoded
-
-
-def _read_name(payload: Buffer, start: int, length: int) -> str:
-    _require(0 < length <= MAX_NAME_BYTES and start + length == len(payload), f"name of {length} bytes")
-    try:
-        return bytes(payload[start:]).decode()
-    except UnicodeDecodeError as e:
-        raise CorruptionError(reason="a name is not UTF-8") from e
-
-
 def _unpack(body: struct.Struct, payload: Buffer) -> tuple[Any, ...]:
-    _require(len(payload) >= body.size, f"command of {len(payload)} bytes, at least {body.size} expected")
+    require(len(payload) >= body.size, f"command of {len(payload)} bytes, at least {body.size} expected")
     return body.unpack_from(payload, 0)
 
 
 _ENCODERS: Final[dict[type, Callable[[Any], tuple[int, bytes]]]] = {
     Create: _encode_create,
-    Attach: _encode_attach,
-    Detach: _encode_detach,
+    Attach: encode_attach,
+    Detach: encode_detach,
     Ledgers: _encode_ledgers,
     Ack: lambda command: (ACK, encode_ack(command)),
     AckCumulative: _fixed(ACK_CUMULATIVE, CUMULATIVE_BODY),
     Seek: _fixed(SEEK, POSITION_BODY),
     Clamp: _fixed(CLAMP, POSITION_BODY),
     Checkpoint: _fixed(CHECKPOINT, CHECKPOINT_BODY),
+    Assign: encode_assign,
+    Redeliver: encode_redeliver,
 }
 _DECODERS: Final[dict[int, Callable[[Buffer], Command]]] = {
     CREATE: _decode_create,
-    ATTACH: _decode_attach,
-    DETACH: lambda payload: Detach(*_unpack(DETACH_BODY, payload)[:2]),
+    ATTACH: decode_attach,
+    DETACH: decode_detach,
     LEDGERS: _decode_ledgers,
     ACK: decode_ack,
     ACK_CUMULATIVE: lambda payload: AckCumulative(*_unpack(CUMULATIVE_BODY, payload)),
     SEEK: lambda payload: Seek(*_unpack(POSITION_BODY, payload)),
     CLAMP: lambda payload: Clamp(*_unpack(POSITION_BODY, payload)),
     CHECKPOINT: lambda payload: Checkpoint(*_unpack(CHECKPOINT_BODY, payload)),
+    ASSIGN: decode_assign,
+    REDELIVER: decode_redeliver,
 }
-
-
-def _require(fits: bool, otherwise: str) -> None:
-    if not fits:
-        raise CorruptionError(reason=otherwise)

@@ -1,4 +1,4 @@
-"""A consumer's hold on its subscription: reading, acknowledging, moving. Hot: `Attachment.read`."""
+"""A consumer's hold on its subscription: acknowledging, moving, waiting. How it reads depends on the type."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from embeddedpulsar.format.entry import EntryView
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.platform import fork
+from embeddedpulsar.storage.waiter_slots import OTHERS
 from embeddedpulsar.subscription.backlog import acknowledged_in, messages_left
 from embeddedpulsar.subscription.consumer_registry import Consumer
+from embeddedpulsar.subscription.departures import departures_of
 from embeddedpulsar.subscription.log_facts import existing, ledgers_of, news_for, seek_commands
+from embeddedpulsar.subscription.membership import Membership
 from embeddedpulsar.subscription.shared_state import SharedState
 from embeddedpulsar.subscription.state import STALE, SubscriptionState
-from embeddedpulsar.subscription.unacked_reader import UnackedReader
 
 Entry = tuple[int, int]
 Partial = Mapping[Entry, tuple[int, int]]
@@ -43,55 +45,54 @@ class Attachment:
             acknowledgements passes the epoch under which it collected them.
         on_rewound: called by `read`, before it reads on, when somebody else moved the subscription: entries
             fetched before, and acknowledgements collected for them, are void.
+        on_switched: called by `read` when this Failover consumer has stopped being the active one: what was
+            fetched and not given to the application is void. Acknowledgements are not.
     """
 
     delivers_singly: bool = False
 
     def __init__(
-        self,
-        log: ManagedLedger,
-        shared: SharedState,
-        mailbox_uuid: bytes,
-        consumer: Consumer,
-        state: SubscriptionState,
+        self, log: ManagedLedger, shared: SharedState, membership: Membership, consumer: Consumer
     ) -> None:
-        self.consumer_id: Final = consumer.consumer_id
+        self.consumer_id = consumer.consumer_id
         self.name: Final = consumer.name
         self.epoch = consumer.epoch
+        self.code = consumer.code
         self.on_rewound: Callable[[], object] | None = None
+        self.on_switched: Callable[[], object] | None = None
         self._log: Final = log
         self._shared: Final = shared
-        self._uuid: Final = mailbox_uuid
+        self._membership: Final = membership
         self._words: Final = shared.control.words
         self._seen_epoch = self._words[_EPOCH]
-        self._reader: Final = UnackedReader(log, shared, state)
-        self._slot = 0
+        self._slot = OTHERS
+        self._has_left = False
         self._fork_generation: Final = fork.GENERATION
 
     # -- reading -----------------------------------------------------------------------------------
 
     def read(self, max_messages: int, max_bytes: int) -> list[EntryView]:
-        """The next unacknowledged entries, at least one if there is any; an empty list at the tail.
-
-        Lock-free while nothing ahead is acknowledged: 0.4 us on top of `EntryCursor.read`.
+        """The next entries for this consumer, at least one if there is any; an empty list if there is none.
 
         Args:
             max_messages: messages, at most (but always one entry).
             max_bytes: bytes of frames, at most.
 
         Raises:
-            AlreadyClosed: the consumer was detached, the subscription deleted, or the topic closed.
+            AlreadyClosed: the consumer has left, the subscription was deleted, or the topic closed.
         """
-        try:
-            is_void = self._words[_EPOCH] != self._seen_epoch
-        except ValueError:
-            raise AlreadyClosed(f"the subscription of consumer {self.name!r} is closed") from None
-        if is_void or self._fork_generation != fork.GENERATION:
-            self._resync()
-        views = self._reader.read(max_messages, max_bytes)
-        if self._reader.has_jumped:
-            self._explain_jump()
-        return views
+        raise NotImplementedError(f"{type(self).__name__} does not define read()")
+
+    def handed(self, view: EntryView) -> None:
+        """The application was given the first message of an entry."""
+
+    def is_active(self) -> bool:
+        """Whether entries come to this consumer: of Failover consumers, to one at a time."""
+        return True
+
+    def _check_usable(self) -> None:
+        if self._fork_generation != fork.GENERATION or self._shared.control.closed:
+            raise AlreadyClosed(f"the subscription of consumer {self.name!r} is closed")
 
     def _resync(self) -> None:
         """Something happened to the subscription. If it was put elsewhere, go there and say so."""
@@ -105,20 +106,38 @@ class Attachment:
         if consumer.epoch == self.epoch:
             return False
         self.epoch = consumer.epoch
-        self._reader.rewind(state)
+        self._go_to(state)
         return True
 
+    def _go_to(self, state: SubscriptionState) -> None:
+        """What was read is void: begin where the state says."""
+        raise NotImplementedError(f"{type(self).__name__} does not define _go_to()")
+
+    def _read_position(self) -> Entry:
+        """Entries before this one are known to exist."""
+        raise NotImplementedError(f"{type(self).__name__} does not define _read_position()")
+
+    def _note_ack(self, last: Position) -> None:
+        """Entries up to ``last``, from the read position on, are about to be acknowledged."""
+
     def _own(self, state: SubscriptionState) -> Consumer:
+        """This consumer in the state. One that was taken for dead (its process was stopped) joins again."""
         consumer = state.consumers.get(self.consumer_id)
-        if consumer is None:
-            why = "was detached" if state.exists else "lost its subscription, which was deleted"
-            raise AlreadyClosed(f"the consumer {self.name!r} {why}; subscribe again")
+        if consumer is not None:
+            return consumer
+        if not state.exists:
+            raise AlreadyClosed(
+                f"the consumer {self.name!r} lost its subscription, which was deleted; subscribe again"
+            )
+        if self._has_left:
+            raise AlreadyClosed(f"the consumer {self.name!r} was detached; subscribe again")
+        consumer = self._membership.rejoin(state, self.consumer_id)
+        self.consumer_id, self.code = consumer.consumer_id, consumer.code
         return consumer
 
-    def _explain_jump(self) -> None:
+    def _acknowledge_unreadable(self, skipped: list[AckGroup]) -> None:
         """Tell the state which ledgers there are now, and acknowledge entries that cannot be read: either
         would hold back the mark-delete position for ever."""
-        self._reader.has_jumped = False
         facts = ledgers_of(self._log)
 
         def body(state: SubscriptionState) -> None:
@@ -127,33 +146,16 @@ class Attachment:
                 self._shared.commit(news)
 
         self._shared.transact(body)
-        skipped, self._reader.skipped = self._reader.skipped, []
         if skipped:
             self._commit_ack(Ack(self.consumer_id, self.epoch, tuple(skipped), ()), skipped[-1].ledger_id)
 
     def redeliver(self) -> None:
-        """Read again from the first unacknowledged entry, leaving out acknowledged ones.
-
-        Only this consumer's read position moves: nothing is journalled, and acknowledgements under way count.
-        """
-        self._shared.transact(self._rewind)
+        """Have everything this consumer holds delivered again."""
+        raise NotImplementedError(f"{type(self).__name__} does not define redeliver()")
 
     def redeliver_entries(self, entries: Sequence[Entry]) -> bool:
-        """Have some entries delivered again; True, as here, when that is everything unacknowledged."""
-        self.redeliver()
-        return True
-
-    def handed(self, view: EntryView) -> None:
-        """The application was given the first message of an entry, where entries are delivered singly."""
-
-    def is_active(self) -> bool:
-        """Whether this consumer is the one that gets messages, among those of a Failover subscription."""
-        return True
-
-    def _rewind(self, state: SubscriptionState) -> None:
-        self._own(state)
-        self._follow(state)
-        self._reader.rewind(state)
+        """Have entries delivered again; whether everything this consumer holds is on its way then."""
+        raise NotImplementedError(f"{type(self).__name__} does not define redeliver_entries()")
 
     # -- acknowledging -----------------------------------------------------------------------------
 
@@ -187,11 +189,11 @@ class Attachment:
         except ValueError:  # ids that no ledger can have
             return self.acknowledge(*self._real(entries, partial), epoch=epoch)
         highest = max(_end_of(groups), batches[-1][:2] if batches else BEFORE_FIRST)
-        if highest >= self._reader.position:
+        if highest >= self._read_position():
             entries, partial = self._real(entries, partial)
             groups, batches = group_entries(entries), group_batches(partial)
             highest = max(_end_of(groups), batches[-1][:2] if batches else BEFORE_FIRST)
-            self._reader.note_ack(Position(*highest))
+            self._note_ack(Position(*highest))
         if not groups and not batches:
             return True
         return self._commit_ack(
@@ -228,10 +230,10 @@ class Attachment:
             False if nothing was acknowledged because the subscription was moved since.
         """
         position = Position(ledger_id, entry_id)
-        if position >= self._reader.position:
+        if position >= self._read_position():
             if position > (self._log.last_position() or BEFORE_FIRST):
                 return True  # a made-up id must not acknowledge the future
-            self._reader.note_ack(position)
+            self._note_ack(position)
         index, size = (batch_index, batch_size) if 0 <= batch_index < batch_size else (-1, 0)
         current = self.epoch if epoch is None else epoch
         command = record.AckCumulative(self.consumer_id, current, ledger_id, entry_id, index, size)
@@ -287,15 +289,40 @@ class Attachment:
         The mailbox's generation must have been read before.
         """
 
+        words = self._words
+        try:
+            if words[SubscriptionWord.VERSION] != seen_version:
+                return False
+            if self._slot != OTHERS and words[SubscriptionWord.WAITERS] >> self._slot & 1:
+                return True  # still announced: whoever changes anything from now on takes the bit and rings
+        except ValueError:
+            raise AlreadyClosed(f"the subscription of consumer {self.name!r} is closed") from None
+
         def body(_: SubscriptionState) -> bool:
-            if self._words[SubscriptionWord.VERSION] != seen_version:
+            if words[SubscriptionWord.VERSION] != seen_version:
                 return False
             waiters = self._shared.waiters
-            self._slot = waiters.claim(self._uuid, self._slot)
+            self._slot = waiters.claim(self._membership.uuid, self._slot)
             waiters.arm(self._slot)
             return True
 
         return self._shared.transact(body)
+
+    def due_ms(self) -> int:
+        """When the next delayed entry is due, in ms since the epoch; 0 for none. Lock-free."""
+        return 0
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether the consumer has not left."""
+        return not self._has_left and not self._shared.control.closed
+
+    def show_alive(self) -> None:
+        """Let others see that this process runs."""
+        try:
+            self._membership.show_alive(self.code)
+        except ValueError:
+            return  # closed meanwhile
 
     def is_current(self) -> bool:
         """Whether the consumer is attached, and nothing was moved since it last read."""
@@ -311,17 +338,20 @@ class Attachment:
 
     def detach(self) -> None:
         """Leave. What was not acknowledged is delivered to the next consumer. Idempotent."""
+        self._has_left = True
         if self._fork_generation != fork.GENERATION or self._shared.control.closed:
             return
+        shared = self._shared
 
         def body(state: SubscriptionState) -> None:
-            if state.consumers.get(self.consumer_id) is not None:
-                self._shared.commit([record.Detach(self.consumer_id, record.DETACH_CLOSED)])
+            leaving = departures_of(state, shared.control, (self.consumer_id,))
+            if leaving:
+                shared.commit(leaving)
 
-        self._shared.transact(body)
+        shared.transact(body)
 
     def __repr__(self) -> str:
-        return f"<Attachment {self.name!r} id={self.consumer_id} epoch={self.epoch}>"
+        return f"<{type(self).__name__} {self.name!r} id={self.consumer_id} epoch={self.epoch}>"
 
 
 def _end_of(groups: Sequence[AckGroup]) -> Entry:

@@ -5,10 +5,18 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from embeddedpulsar.enums import ConsumerType
+from embeddedpulsar.format.consumer_record import NO_RULES, ConsumerRules
+from embeddedpulsar.subscription.entry_states import FIRST_OWNER, LAST_OWNER
 
 
 class Consumer(NamedTuple):
-    """One attached consumer. `epoch` is what its acknowledgements must carry to count."""
+    """One attached consumer.
+
+    Attributes:
+        epoch: what its acknowledgements must carry to count.
+        code: marks its entries (`entry_states`), and its slot in the ctl.
+        rules: what it asks of dispatch.
+    """
 
     consumer_id: int
     name: str
@@ -17,6 +25,8 @@ class Consumer(NamedTuple):
     client_uuid: bytes
     attached_ms: int
     epoch: int
+    code: int = 0
+    rules: ConsumerRules = NO_RULES
 
 
 class ConsumerRegistry:
@@ -59,6 +69,11 @@ class ConsumerRegistry:
         for consumer in self._by_id.values():
             return ConsumerType(consumer.consumer_type)
         return None
+
+    def free_code(self) -> int:
+        """The code the next consumer gets; 0 if there are as many as a subscription can have."""
+        used = {consumer.code for consumer in self._by_id.values()}
+        return next((code for code in range(FIRST_OWNER, LAST_OWNER + 1) if code not in used), 0)
 
     def add(self, consumer: Consumer) -> None:
         """A consumer attached."""

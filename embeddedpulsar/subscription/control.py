@@ -7,12 +7,15 @@ from typing import Final
 
 from embeddedpulsar.exceptions import CorruptionError, UnsupportedFormatVersion
 from embeddedpulsar.format.control import (
+    CONSUMER_SLOT_SIZE,
+    CONSUMER_TABLE_OFFSET,
     CONTROL_HEADER_SIZE,
-    CONTROL_SIZE,
     KIND_SUBSCRIPTION,
+    SUBSCRIPTION_CONTROL_SIZE,
     UUID_SIZE,
     UUID_SLOTS,
     UUID_TABLE_OFFSET,
+    ConsumerSlotWord,
     ControlHeader,
     SubscriptionWord,
     pack_control_header,
@@ -22,6 +25,7 @@ from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform import disk
 from embeddedpulsar.platform.mapped_file import MappedFile
 from embeddedpulsar.storage.filenames import control_path, under_construction
+from embeddedpulsar.subscription.entry_states import FIRST_OWNER
 
 _SIGN: Final = 1 << 63
 _MODULUS: Final = 1 << 64
@@ -55,7 +59,9 @@ class SubscriptionControl:
             CorruptionError: it is too short to be one.
             UnsupportedFormatVersion: written by a newer release, or in the other byte order.
         """
-        file = MappedFile.open(control_path(directory), writable=True, size=CONTROL_SIZE, lean=True)
+        file = MappedFile.open(
+            control_path(directory), writable=True, size=SUBSCRIPTION_CONTROL_SIZE, lean=True
+        )
         try:
             return cls(file)
         except BaseException:
@@ -72,7 +78,7 @@ class SubscriptionControl:
         building = under_construction(path)
         if os.path.lexists(building):  # of a process that died here
             disk.DISK.unlink(building)
-        MappedFile.open(building, writable=True, size=CONTROL_SIZE, create=True).close()
+        MappedFile.open(building, writable=True, size=SUBSCRIPTION_CONTROL_SIZE, create=True).close()
         disk.DISK.replace(building, path)
         return cls.open(directory)
 
@@ -104,6 +110,8 @@ class SubscriptionControl:
         first = UUID_TABLE_OFFSET // 8
         for word in range(first, first + UUID_SLOTS * UUID_SIZE // 8):
             words[word] = 0
+        for word in range(CONSUMER_TABLE_OFFSET // 8, len(words)):
+            words[word] = 0
 
     def adopt(self, boot: bytes) -> None:
         """Declare the words true from now on. Last step of a recovery, under the lock."""
@@ -115,6 +123,11 @@ class SubscriptionControl:
         """What consumers read ahead may be void, and waiters have to look: no later than the commit."""
         words = self.words
         words[SubscriptionWord.EPOCH] = (words[SubscriptionWord.EPOCH] + 1) % _MODULUS
+        words[SubscriptionWord.VERSION] = (words[SubscriptionWord.VERSION] + 1) % _MODULUS
+
+    def bump(self) -> None:
+        """Something happened that waiters have to look at, though nothing they read ahead is void."""
+        words = self.words
         words[SubscriptionWord.VERSION] = (words[SubscriptionWord.VERSION] + 1) % _MODULUS
 
     def publish(self, mark_delete: Position, consumers: int, epoch: int) -> None:
@@ -129,6 +142,39 @@ class SubscriptionControl:
         words[SubscriptionWord.CONSUMERS] = consumers
         if words[SubscriptionWord.EPOCH] < epoch:
             words[SubscriptionWord.EPOCH] = epoch
+
+    def publish_dispatch(self, read: Position, next_due_ms: int) -> None:
+        """Show where Shared and Key_Shared read on, and when the next delayed entry is due (0: none)."""
+        words = self.words
+        words[SubscriptionWord.READ_LEDGER], words[SubscriptionWord.READ_ENTRY] = (
+            read.ledger_id,
+            read.entry_id % _MODULUS,
+        )
+        words[SubscriptionWord.NEXT_DUE_MS] = next_due_ms
+
+    @property
+    def read_position(self) -> Position:
+        """Where Shared and Key_Shared read on: a hint, perhaps of two different moments."""
+        words = self.words
+        ledger_id, entry_id = words[SubscriptionWord.READ_LEDGER], words[SubscriptionWord.READ_ENTRY]
+        return Position(ledger_id, entry_id - _MODULUS if entry_id & _SIGN else entry_id)
+
+    # -- consumers' slots --------------------------------------------------------------------------
+
+    def take_slot(self, code: int, consumer_id: int, granted: int, alive_ms: int) -> None:
+        """Give the slot of ``code`` to a consumer. Under the lock."""
+        words, base = self.words, slot_of(code)
+        words[base + ConsumerSlotWord.GRANTED] = granted
+        words[base + ConsumerSlotWord.HANDED] = 0
+        words[base + ConsumerSlotWord.ALIVE_MS] = alive_ms
+        words[base + ConsumerSlotWord.CONSUMER_ID] = consumer_id
+
+    def slot_word(self, code: int, consumer_id: int, word: int) -> int:
+        """What a consumer says in its slot; 0 if the slot is not its own (a recovery cleared it)."""
+        words, base = self.words, slot_of(code)
+        if words[base + ConsumerSlotWord.CONSUMER_ID] != consumer_id:
+            return 0
+        return int(words[base + word])
 
     @property
     def mark_delete(self) -> Position:
@@ -148,3 +194,8 @@ class SubscriptionControl:
     def close(self) -> None:
         """Unmap. Idempotent."""
         self._file.close()
+
+
+def slot_of(code: int) -> int:
+    """Index of the first word of the slot of the consumer with that code (see `entry_states`)."""
+    return (CONSUMER_TABLE_OFFSET + (code - FIRST_OWNER) * CONSUMER_SLOT_SIZE) // 8

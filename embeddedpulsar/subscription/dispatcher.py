@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
 
 from embeddedpulsar.enums import ConsumerType
-from embeddedpulsar.exceptions import OperationNotSupported
-from embeddedpulsar.subscription.consumer_registry import ConsumerRegistry
-from embeddedpulsar.subscription.dispatcher_single_active import ExclusiveDispatcher
+from embeddedpulsar.format.dispatch_record import Assign
+from embeddedpulsar.subscription.assignment import Claim
+from embeddedpulsar.subscription.consumer_registry import Consumer, ConsumerRegistry
+from embeddedpulsar.subscription.dispatch_state import DispatchState
+from embeddedpulsar.subscription.dispatcher_multiple import SharedDispatcher
+from embeddedpulsar.subscription.dispatcher_single_active import ExclusiveDispatcher, FailoverDispatcher
+from embeddedpulsar.subscription.dispatcher_sticky_key import KeySharedDispatcher
 
 
 class Dispatcher(Protocol):
@@ -17,23 +21,34 @@ class Dispatcher(Protocol):
     answer the same in all of them.
     """
 
-    def refusal(self, consumers: ConsumerRegistry, newcomer: str) -> str:
-        """Why a consumer named ``newcomer`` may not attach now; empty if it may."""
+    def refusal(self, consumers: ConsumerRegistry, newcomer: Consumer, dispatch: DispatchState) -> str:
+        """Why ``newcomer`` may not attach now; empty if it may."""
 
 
-_DISPATCHERS: dict[ConsumerType, Dispatcher] = {ConsumerType.Exclusive: ExclusiveDispatcher()}
+class ActiveDispatcher(Dispatcher, Protocol):
+    """A type of which one consumer at a time gets everything."""
+
+    def active(self, consumers: ConsumerRegistry) -> int:
+        """Id of the consumer that gets everything; 0 without any."""
+
+
+class ClaimDispatcher(Dispatcher, Protocol):
+    """A type whose consumers claim entries."""
+
+    def assign(self, consumers: ConsumerRegistry, dispatch: DispatchState, claim: Claim) -> Assign | None:
+        """What a claim comes to; None for nothing at all."""
+
+
+ACTIVE_DISPATCHERS: Final[dict[ConsumerType, ActiveDispatcher]] = {
+    ConsumerType.Exclusive: ExclusiveDispatcher(),
+    ConsumerType.Failover: FailoverDispatcher(),
+}
+CLAIM_DISPATCHERS: Final[dict[ConsumerType, ClaimDispatcher]] = {
+    ConsumerType.Shared: SharedDispatcher(),
+    ConsumerType.KeyShared: KeySharedDispatcher(),
+}
 
 
 def dispatcher_for(consumer_type: ConsumerType) -> Dispatcher:
-    """The rules of a subscription type.
-
-    Raises:
-        OperationNotSupported: this release has no such subscriptions.
-    """
-    try:
-        return _DISPATCHERS[consumer_type]
-    except KeyError:
-        names = ", ".join(kind.name for kind in _DISPATCHERS)
-        raise OperationNotSupported(
-            f"{consumer_type.name} subscriptions are not built yet; this release has {names}"
-        ) from None
+    """The rules of a subscription type."""
+    return ACTIVE_DISPATCHERS.get(consumer_type) or CLAIM_DISPATCHERS[consumer_type]

@@ -1,57 +1,114 @@
-"""Who may attach, and who has to leave. Decisions on a caught-up state, inside a transaction."""
+"""A consumer's place among the consumers of its subscription, and how it gets it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from typing import Final
 
-from embeddedpulsar.enums import ConsumerType
-from embeddedpulsar.exceptions import ConsumerBusy
-from embeddedpulsar.format.subscription_record import DETACH_CLOSED, DETACH_DEAD, Command, Detach
-from embeddedpulsar.subscription.consumer_registry import ConsumerRegistry
-from embeddedpulsar.subscription.dispatcher import Dispatcher
+from embeddedpulsar.format import subscription_record as record
+from embeddedpulsar.format.control import ConsumerSlotWord
+from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
+from embeddedpulsar.platform.clock import Clock
+from embeddedpulsar.platform.peers import Peers
+from embeddedpulsar.settings import BrokerSettings
+from embeddedpulsar.subscription.admission import check_admission
+from embeddedpulsar.subscription.consumer_registry import Consumer
+from embeddedpulsar.subscription.control import slot_of
+from embeddedpulsar.subscription.departures import departures_of_dead, departures_of_silent
+from embeddedpulsar.subscription.log_facts import ledgers_of, news_for
+from embeddedpulsar.subscription.newcomer import Newcomer
+from embeddedpulsar.subscription.shared_state import SharedState
+from embeddedpulsar.subscription.state import SubscriptionState
+
+_ALIVE: Final = ConsumerSlotWord.ALIVE_MS
 
 
-def check_admission(
-    consumers: ConsumerRegistry, name: str, consumer_type: ConsumerType, dispatcher: Dispatcher, most: int
-) -> None:
-    """Refuse a newcomer whom the attached consumers do not admit.
+class Membership:
+    """Attaches one consumer, again if need be.
 
-    Args:
-        consumers: who is attached, the dead detached.
-        name: of the newcomer.
-        consumer_type: what it wants to be.
-        dispatcher: the rules of that type.
-        most: how many consumers may be attached; 0 for any number.
+    Role: between an attachment and the settings and surroundings of its subscription. Who may call: methods
+    that take a state inside a transaction; the rest any thread.
 
-    Raises:
-        ConsumerBusy: the text says who is in the way.
+    Attributes:
+        uuid: the lease of this process.
     """
-    if consumers.consumer_type not in (None, consumer_type):
-        kind = consumers.consumer_type
-        raise ConsumerBusy(f"Subscription is of different type: {names_of(consumers)} attached as {kind!s}")
-    if most and len(consumers) >= most:
-        raise ConsumerBusy(
-            f"the subscription has {most} consumers, as many as maxConsumersPerSubscription allows"
-        )
-    refusal = dispatcher.refusal(consumers, name)
-    if refusal:
-        raise ConsumerBusy(refusal)
+
+    def __init__(
+        self,
+        newcomer: Newcomer,
+        uuid: bytes,
+        *,
+        log: ManagedLedger,
+        shared: SharedState,
+        peers: Peers,
+        clock: Clock,
+        settings: BrokerSettings,
+    ) -> None:
+        self.uuid: Final = uuid
+        self._newcomer: Final = newcomer
+        self._log: Final = log
+        self._shared: Final = shared
+        self._peers: Final = peers
+        self._clock: Final = clock
+        self._settings: Final = settings
+
+    def join(self, state: SubscriptionState, facts: record.Ledgers) -> Consumer:
+        """Attach the consumer, once those that are dead or silent are detached.
+
+        Raises:
+            ConsumerBusy, ConsumerAssignError: the consumers that are attached do not admit this one.
+        """
+        shared, newcomer = self._shared, self._newcomer
+        detach_lost(state, shared, self._peers, self._clock, self._settings)
+        # No earlier consumer has this id, not even one of a deleted subscription of the same name.
+        attach = newcomer.command(state.epoch + 1, self._clock.wall_ms())
+        trial = Consumer(*attach[:-1], 0, state.consumers.free_code(), attach.rules)
+        check_admission(state, trial, self._settings.maxConsumersPerSubscription)
+        shared.control.take_slot(trial.code, trial.consumer_id, newcomer.receiver_queue_size, self._now_ms())
+        shared.commit([attach, *news_for(state, facts)])
+        consumer = state.consumers.get(attach.consumer_id)
+        assert consumer is not None
+        return consumer
+
+    def rejoin(self, state: SubscriptionState, consumer_id: int) -> Consumer:
+        """Attach the consumer again: its process was taken for dead.
+
+        Raises:
+            ConsumerBusy, ConsumerAssignError: others came meanwhile and do not admit it.
+        """
+        return self.join(state, ledgers_of(self._log))
+
+    def cutoff_ms(self) -> int:
+        """Entries to be delivered later than this are delayed."""
+        settings = self._settings
+        if not settings.delayedDeliveryEnabled:
+            return (1 << 64) - 1
+        now = self._clock.wall_ms()
+        if settings.isDelayedDeliveryDeliverAtTimeStrict:
+            return now
+        return now + settings.delayedDeliveryTickTimeMillis
+
+    def show_alive(self, code: int) -> None:
+        """Say that the process of this consumer runs."""
+        self._shared.control.words[slot_of(code) + _ALIVE] = self._now_ms()
+
+    def _now_ms(self) -> int:
+        return int(self._clock.monotonic() * 1000)
 
 
-def departures_of_dead(consumers: ConsumerRegistry, is_alive: Callable[[bytes], bool]) -> list[Command]:
-    """Take out consumers whose process is gone; the kernel says which, by their leases."""
-    return [
-        Detach(consumer.consumer_id, DETACH_DEAD)
-        for consumer in consumers.all()
-        if not is_alive(consumer.client_uuid)
-    ]
-
-
-def departures_of(consumers: ConsumerRegistry, ids: Collection[int]) -> list[Command]:
-    """Take out those of the consumers ``ids`` that are still attached."""
-    return [Detach(one.consumer_id, DETACH_CLOSED) for one in consumers.all() if one.consumer_id in ids]
-
-
-def names_of(consumers: ConsumerRegistry, but: int = 0) -> str:
-    """The attached consumers, for messages; without the consumer ``but``."""
-    return ", ".join(repr(one.name) for one in consumers.all() if one.consumer_id != but)
+def detach_lost(
+    state: SubscriptionState,
+    shared: SharedState,
+    peers: Peers,
+    clock: Clock,
+    settings: BrokerSettings,
+) -> None:
+    """Journal the departure of consumers whose process is gone, or has been stopped for too long."""
+    lost = departures_of_dead(state, shared.control, peers.is_alive)
+    keep_alive_ms = settings.keepAliveIntervalSeconds * 1000
+    if keep_alive_ms > 0:
+        silent_before_ms = int(clock.monotonic() * 1000) - keep_alive_ms
+        known = {departure.consumer_id for departure in lost}
+        silent = departures_of_silent(state, shared.control, silent_before_ms)
+        lost += [departure for departure in silent if departure.consumer_id not in known]
+    if lost:
+        shared.commit(lost)

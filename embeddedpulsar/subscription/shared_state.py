@@ -10,7 +10,6 @@ from typing import Final, TypeVar
 
 from embeddedpulsar.exceptions import AlreadyClosed, CorruptionError, NotAllowedError, StorageError
 from embeddedpulsar.format import subscription_record as record
-from embeddedpulsar.format.acknowledgement import Ack
 from embeddedpulsar.format.control import KIND_SUBSCRIPTION, UUID_TABLE_OFFSET, SubscriptionWord
 from embeddedpulsar.managed_ledger.options import FLUSH, INTERVAL
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
@@ -20,17 +19,17 @@ from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.platform.scheduler import Timer
 from embeddedpulsar.storage.filenames import lock_path
 from embeddedpulsar.storage.journal import Journal
-from embeddedpulsar.storage.waiter_slots import WaiterSlots
+from embeddedpulsar.storage.waiter_slots import SLOTS, WaiterSlots
 from embeddedpulsar.subscription.control import SubscriptionControl
 from embeddedpulsar.subscription.options import StateOptions
 from embeddedpulsar.subscription.replica import SubscriptionReplica
 from embeddedpulsar.subscription.snapshot import checkpoint_of
-from embeddedpulsar.subscription.state import MEMBERS, REWOUND, SubscriptionState
+from embeddedpulsar.subscription.state import CLAIMABLE, MEMBERS, REWOUND, SubscriptionState
 
 CHECKPOINT_EVERY: Final = 1000
 """Commands between checkpoints, by which replicas notice that they disagree."""
-_QUIET: Final = frozenset((Ack, record.AckCumulative, record.Ledgers, record.Clamp, record.Checkpoint))
-"""Commands that void nothing a consumer has read ahead."""
+_VOIDING: Final = frozenset((record.Create, record.Attach, record.Detach, record.Seek))
+"""Commands that void what consumers have read ahead."""
 
 R = TypeVar("R")
 
@@ -69,6 +68,10 @@ class SharedState:
         self._to_ring: deque[bytes] = deque()
         self._sync_timer: Timer | None = None
         self._names_are_durable = False
+        self.on_members: Callable[[], object] | None = None
+        """Called without the lock when consumers came or went."""
+        self._has_new_members = False
+        self._baton = 0  # the slot after which the next to wake is looked for: nobody is passed over for ever
         self._journal: Final = Journal(
             directory,
             words=control.words,
@@ -171,7 +174,7 @@ class SharedState:
         records = [record.encode(command) for command in commands]
         announce = None
         for command in commands:
-            if type(command) not in _QUIET:
+            if type(command) in _VOIDING:
                 announce = self._announce
         self._journal.append(
             records, self._clock.wall_ms(), announce=announce, apply=lambda: self._apply(commands)
@@ -196,6 +199,18 @@ class SharedState:
         self._announce()
         self._journal.remove(self._clock.wall_ms())
         self._publish(REWOUND | MEMBERS)
+
+    def wake(self, *, everybody: bool) -> None:
+        """Have others look, once the lock is free: all who wait, or the next of them. Inside `transact`."""
+        if everybody:
+            self.control.bump()
+            self._to_ring.extend(self.waiters.take())
+        else:
+            uuid = self.waiters.take_one(self._baton)
+            if uuid is not None:
+                self._baton = (self._baton + 1) % SLOTS
+                self.control.bump()
+                self._to_ring.append(uuid)
 
     def _apply(self, commands: Sequence[record.Command]) -> None:
         for command in commands:
@@ -258,7 +273,14 @@ class SharedState:
     def _publish(self, effects: int) -> None:
         state = self._replica.state
         self.control.publish(state.mark_delete, len(state.consumers), state.epoch)
-        if effects & (REWOUND | MEMBERS):
+        dispatch = state.dispatch
+        if dispatch.handouts:
+            self.control.publish_dispatch(dispatch.read, dispatch.delayed.next_due() or 0)
+        if effects & MEMBERS:
+            self._has_new_members = True
+        if effects & CLAIMABLE:
+            self.control.bump()
+        if effects & (REWOUND | MEMBERS | CLAIMABLE):
             self._to_ring.extend(self.waiters.take())
         if failpoints.ACTIVE:
             failpoints.hit("subscription:published")
@@ -273,6 +295,10 @@ class SharedState:
             with contextlib.suppress(IndexError):
                 while True:
                     self._options.peers.ring(self._to_ring.popleft())
+        if self._has_new_members:
+            self._has_new_members = False
+            if self.on_members is not None:
+                self.on_members()
         while self._journal.damage:
             self._options.report(self._journal.damage.pop(0))
 

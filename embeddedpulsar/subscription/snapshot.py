@@ -10,6 +10,7 @@ from zlib import crc32
 from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.acknowledgement import MAX_BATCH_SIZE, MAX_ENTRY_ID
+from embeddedpulsar.format.consumer_record import ConsumerRules
 from embeddedpulsar.format.document import KIND_SUBSCRIPTION_SNAPSHOT, decode_document, encode_document
 from embeddedpulsar.format.subscription_record import Checkpoint
 from embeddedpulsar.subscription.ack_bitmaps import AckBitmaps
@@ -35,7 +36,8 @@ def encode_snapshot(state: SubscriptionState) -> bytes:
             "commands": state.commands,
             "digest": state.digest,
             "stale": state.stale,
-            "consumers": [list(consumer) for consumer in state.consumers.all()],
+            "consumers": [_pack_consumer(consumer) for consumer in state.consumers.all()],
+            "dispatch": state.dispatch.pack(state.acks) if state.dispatch.handouts else None,
             "ledgers": [_pack_ledger(ledger_id, acks) for ledger_id, acks in state.acks.ledgers()],
         },
     )
@@ -59,6 +61,8 @@ def decode_snapshot(data: bytes) -> SubscriptionState:
         for consumer in fields["consumers"]:
             state.consumers.add(_consumer(*consumer))
         state.acks = AckBitmaps.of([_unpack_ledger(*ledger) for ledger in fields["ledgers"]])
+        if fields["dispatch"] is not None:
+            state.dispatch.unpack(fields["dispatch"])
     except (KeyError, TypeError, ValueError, IndexError, OverflowError) as e:
         raise CorruptionError(reason=f"the snapshot lacks or distorts {e or type(e).__name__}") from e
     return state
@@ -97,13 +101,28 @@ def _unpack_ledger(
     return ledger_id, acks
 
 
+def _pack_consumer(consumer: Consumer) -> list[Any]:
+    *fields, rules = consumer
+    return [*fields, [*rules[:-1], [list(one) for one in rules.ranges]]]
+
+
 def _consumer(
-    consumer_id: int, name: str, consumer_type: int, priority: int, uuid: bytes, attached_ms: int, epoch: int
+    consumer_id: int,
+    name: str,
+    consumer_type: int,
+    priority: int,
+    uuid: bytes,
+    attached_ms: int,
+    epoch: int,
+    code: int,
+    rules: list[Any],
 ) -> Consumer:
     if len(_typed(bytes, uuid)) != 16:
         raise ValueError(f"the uuid of consumer {name!r}")
     _typed(str, name)
     ConsumerType(consumer_type)
-    for number in (consumer_id, consumer_type, priority, attached_ms, epoch):
+    *numbers, ranges = rules
+    for number in (consumer_id, consumer_type, priority, attached_ms, epoch, code, *numbers):
         _typed(int, number)
-    return Consumer(consumer_id, name, consumer_type, priority, uuid, attached_ms, epoch)
+    asked = ConsumerRules._make([*numbers, tuple((_typed(int, a), _typed(int, b)) for a, b in ranges)])
+    return Consumer(consumer_id, name, consumer_type, priority, uuid, attached_ms, epoch, code, asked)

@@ -2,9 +2,8 @@
 
 Nothing here reads a clock, a file, a lock, a random number or a process id; commands carry every fact.
 Each process that uses the subscription keeps a replica and feeds it the commands of the journal, whose
-order the subscription's lock decides. Exclusive needs what is here. The other types add commands (claims,
-redeliveries) and the structures those fill (pending ranges, redelivery counts, a replay queue) beside
-`acks`; the rules that choose between consumers are dispatchers.
+order the subscription's lock decides. Exclusive and Failover need `acks` and `consumers`; Shared and
+Key_Shared also what `dispatch` keeps. The rules that choose between consumers are dispatchers.
 """
 
 from __future__ import annotations
@@ -14,11 +13,13 @@ from collections.abc import Callable
 from typing import Any, Final
 from zlib import crc32
 
+from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.format import subscription_record as record
 from embeddedpulsar.format.acknowledgement import FORM_BITMAP, FORM_RANGE, Ack
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.subscription.ack_bitmaps import AckBitmaps
 from embeddedpulsar.subscription.consumer_registry import Consumer, ConsumerRegistry
+from embeddedpulsar.subscription.dispatch_state import DispatchState
 
 # Effects of a command: what whoever applied it has to make known outside. Flags, to be combined.
 NONE: Final = 0
@@ -26,8 +27,10 @@ STALE: Final = 1  # dropped: its consumer left, or was put back since
 MARK_DELETE: Final = 2  # the mark-delete position moved
 REWOUND: Final = 4  # what consumers have read ahead is void: they look here before they read on
 MEMBERS: Final = 8  # consumers came or left
+CLAIMABLE: Final = 16  # entries came back, or may be had now, that could not be had before
 
-_SUMMARY: Final = struct.Struct("<QqQQIIB")
+_SUMMARY: Final = struct.Struct("<QqQQIIBQqQQ")
+_SHARED_TYPES: Final = (ConsumerType.Shared, ConsumerType.KeyShared)
 
 
 class SubscriptionState:
@@ -50,6 +53,7 @@ class SubscriptionState:
         "commands",
         "consumers",
         "digest",
+        "dispatch",
         "epoch",
         "exists",
         "name",
@@ -62,6 +66,7 @@ class SubscriptionState:
         self.epoch = 0
         self.acks = AckBitmaps(BEFORE_FIRST)
         self.consumers = ConsumerRegistry()
+        self.dispatch = DispatchState()
         self.commands = 0
         self.digest = 0
         self.stale = 0
@@ -80,6 +85,8 @@ class SubscriptionState:
         effects = handler(self, command)
         if self.acks.mark_delete != before:
             effects |= MARK_DELETE
+            if self.dispatch.handouts and self.dispatch.advance(self.acks.mark_delete):
+                effects |= CLAIMABLE
         self.commands += 1
         self._mix()
         return effects
@@ -90,7 +97,19 @@ class SubscriptionState:
         floor, top = (newest.floor, max(newest.floor, newest.top)) if newest is not None else (0, 0)
         ledger_id, entry_id = acks.mark_delete
         members = len(self.consumers)
-        summary = _SUMMARY.pack(ledger_id, entry_id, self.epoch, self.stale, floor, top, members & 0xFF)
+        dispatch = self.dispatch
+        summary = _SUMMARY.pack(
+            ledger_id,
+            entry_id,
+            self.epoch,
+            self.stale,
+            floor,
+            top,
+            members & 0xFF,
+            *(dispatch.read if dispatch.handouts else BEFORE_FIRST),
+            dispatch.waiting,
+            dispatch.delayed_messages,
+        )
         self.digest = crc32(summary, self.digest)
 
     def _create(self, command: record.Create) -> int:
@@ -102,24 +121,21 @@ class SubscriptionState:
 
     def _attach(self, command: record.Attach) -> int:
         self.epoch += 1
-        self.consumers.add(
-            Consumer(
-                command.consumer_id,
-                command.name,
-                command.consumer_type,
-                command.priority_level,
-                command.client_uuid,
-                command.attached_ms,
-                self.epoch,
-            )
-        )
+        consumer = Consumer(*command[:-1], self.epoch, self.consumers.free_code(), command.rules)
+        self.consumers.add(consumer)
+        if consumer.consumer_type in _SHARED_TYPES:
+            self.dispatch.join(consumer, self.mark_delete)
         return REWOUND | MEMBERS
 
     def _detach(self, command: record.Detach) -> int:
         if not self.consumers.remove(command.consumer_id):
             return NONE
         self.epoch += 1
-        return REWOUND | MEMBERS
+        if not self.dispatch.handouts:
+            return REWOUND | MEMBERS
+        self.dispatch.leave(command.consumer_id, command.reason, command.handed, self.mark_delete)
+        self._check_limits()
+        return REWOUND | MEMBERS | CLAIMABLE
 
     def _ledgers(self, command: record.Ledgers) -> int:
         self.acks.learn_ledgers(command.listed)
@@ -129,11 +145,14 @@ class SubscriptionState:
         if not self.consumers.is_current(command.consumer_id, command.epoch):
             self.stale += 1
             return STALE
-        acks = self.acks
+        acks, dispatch = self.acks, self.dispatch
+        is_shared, is_free = bool(dispatch.handouts), False
         for group in command.groups:
             ledger = acks.ledger(group.ledger_id)
             if ledger is None:
                 continue  # acknowledged long ago, or no ledger of this topic
+            if is_shared and dispatch.pending.settle(group):
+                is_free = True
             if group.form == FORM_RANGE:
                 ledger.add_range(group.first, group.last)
             elif group.form == FORM_BITMAP:
@@ -144,8 +163,33 @@ class SubscriptionState:
             ledger = acks.ledger(ledger_id)
             if ledger is not None:
                 ledger.add_indexes(entry_id, size, indexes)
+                if is_shared and ledger.is_acked(entry_id):
+                    is_free |= dispatch.pending.settle_range(ledger_id, entry_id, entry_id)
         acks.settle()
+        return self._freed(is_free) if is_shared else NONE
+
+    def _freed(self, is_key_free: bool) -> int:
+        """Whether entries that could not be had can be had now."""
+        if self._check_limits():
+            return CLAIMABLE
+        return CLAIMABLE if is_key_free and self.dispatch.waiting else NONE
+
+    def _check_limits(self) -> bool:
+        limits = {one.consumer_id: one.rules.max_unacked for one in self.consumers.all()}
+        return self.dispatch.check_limits(limits)
+
+    def _assign(self, command: record.Assign) -> int:
+        self.dispatch.assign(command, self.acks)
+        self._check_limits()
         return NONE
+
+    def _redeliver(self, command: record.Redeliver) -> int:
+        if not self.consumers.is_current(command.consumer_id, command.epoch):
+            self.stale += 1
+            return STALE
+        self.dispatch.redeliver(command)
+        self._check_limits()
+        return CLAIMABLE
 
     def _ack_cumulative(self, command: record.AckCumulative) -> int:
         if not self.consumers.is_current(command.consumer_id, command.epoch):
@@ -166,10 +210,14 @@ class SubscriptionState:
         self.acks.reset(Position(command.ledger_id, command.entry_id))
         self.epoch += 1
         self.consumers.raise_epochs(self.epoch)
-        return REWOUND
+        if not self.dispatch.handouts:
+            return REWOUND
+        self.dispatch.restart(self.mark_delete)
+        return REWOUND | CLAIMABLE
 
     def _clamp(self, command: record.Clamp) -> int:
         self.acks.clamp(Position(command.ledger_id, command.entry_id))
+        self.dispatch.restart(self.mark_delete)
         return NONE
 
     def _checkpoint(self, command: record.Checkpoint) -> int:
@@ -186,4 +234,6 @@ _HANDLERS: Final[dict[type, Callable[[SubscriptionState, Any], int]]] = {
     record.Seek: SubscriptionState._seek,
     record.Clamp: SubscriptionState._clamp,
     record.Checkpoint: SubscriptionState._checkpoint,
+    record.Assign: SubscriptionState._assign,
+    record.Redeliver: SubscriptionState._redeliver,
 }

@@ -23,23 +23,25 @@ from embeddedpulsar.platform.clock import Clock
 from embeddedpulsar.platform.mailbox import Mailbox
 from embeddedpulsar.platform.peers import Peers
 from embeddedpulsar.platform.scheduler import Scheduler, SchedulerLike
+from embeddedpulsar.policies import KeySharedPolicy
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage.journal import COMPACT_BYTES
+from embeddedpulsar.subscription.active_attachment import ActiveAttachment
+from embeddedpulsar.subscription.admission import names_of
 from embeddedpulsar.subscription.attachment import Attachment
 from embeddedpulsar.subscription.backlog import acknowledged_in, messages_left
 from embeddedpulsar.subscription.consumer_registry import Consumer
-from embeddedpulsar.subscription.dispatcher import dispatcher_for
-from embeddedpulsar.subscription.log_facts import ledgers_of, news_for, seek_commands
-from embeddedpulsar.subscription.membership import (
-    check_admission,
-    departures_of,
-    departures_of_dead,
-    names_of,
-)
+from embeddedpulsar.subscription.departures import departures_of
+from embeddedpulsar.subscription.dispatcher import CLAIM_DISPATCHERS
+from embeddedpulsar.subscription.log_facts import ledgers_of, seek_commands
+from embeddedpulsar.subscription.membership import Membership, detach_lost
+from embeddedpulsar.subscription.newcomer import Newcomer, rules_for
 from embeddedpulsar.subscription.options import StateOptions
+from embeddedpulsar.subscription.shared_attachment import SharedAttachment
 from embeddedpulsar.subscription.shared_state import SharedState
 from embeddedpulsar.subscription.state import SubscriptionState
 from embeddedpulsar.subscription.statistics import SubscriptionStatistics, statistics_of
+from embeddedpulsar.subscription.vigil import Vigil
 
 DamageReporter = Callable[[StorageError], object]
 
@@ -71,6 +73,9 @@ class Subscription:
         self._shared: SharedState | None = None
         self._attached: set[int] = set()  # consumers attached through this object, and some that have left
         self._own_scheduler: SchedulerLike | None = None
+        self._vigil: Final = Vigil(
+            mailbox, options.scheduler, settings.keepAliveIntervalSeconds / 3, self.detach_dead, self._peers
+        )
 
     @classmethod
     def open(
@@ -135,6 +140,7 @@ class Subscription:
             self._opening.acquire()
             if self._shared is None:
                 shared = SharedState.open(self.directory, self._options, self._log.last_position)
+                shared.on_members = self._vigil.look
                 try:
                     self._check_name(shared.transact(_name_of))
                 except BaseException:
@@ -256,68 +262,101 @@ class Subscription:
         consumer_type: ConsumerType = ConsumerType.Exclusive,
         client_uuid: bytes | None = None,
         priority: int = 0,
+        *,
+        receiver_queue_size: int = 1000,
+        key_shared: KeySharedPolicy | None = None,
+        topic: str = "",
+        partition: int = -1,
+        several_topics: bool = False,
     ) -> Attachment:
-        """Attach a consumer. Consumers of processes that died are detached first.
+        """Attach a consumer. Consumers whose process died, or is silent for too long, are detached first.
 
         Args:
             consumer_name: for statistics, and to order consumers by.
             consumer_type: must be that of the consumers attached already.
             client_uuid: the lease of the consumer's process; default this process's own.
             priority: priority level, 0 being the best.
+            receiver_queue_size: messages it is ready to take at once.
+            key_shared: how keys are divided on Key_Shared; default AUTO_SPLIT, in order.
+            topic, partition: of the subscription, for the choice of the active consumer on Failover.
+            several_topics: whether the consumer consumes other topics too.
 
         Raises:
             SubscriptionNotFound: there is no such subscription.
             ConsumerBusy: the consumers that are attached do not admit this one.
-            OperationNotSupported: this release has no subscriptions of that type.
+            ConsumerAssignError: the keys cannot be divided with this one.
         """
         shared = self._existing()
+        rules = rules_for(
+            self._settings,
+            consumer_type,
+            key_shared,
+            topic=topic,
+            partition=partition,
+            several_topics=several_topics,
+        )
         uuid = self._mailbox.uuid if client_uuid is None else client_uuid
-        dispatcher = dispatcher_for(consumer_type)
+        newcomer = Newcomer(consumer_name, consumer_type, uuid, priority, receiver_queue_size, rules)
+        membership = self._membership(shared, newcomer)
         facts = ledgers_of(self._log)
-
         joining: set[int] = set()
 
         def body(state: SubscriptionState) -> Attachment:
             if not state.exists:
                 raise SubscriptionNotFound(f"there is no subscription {self.name!r}; it was deleted")
-            self._detach_dead(shared, state)
-            consumers = state.consumers
-            most = self._settings.maxConsumersPerSubscription
-            check_admission(consumers, consumer_name, consumer_type, dispatcher, most)
-            # No earlier consumer has this id, not even one of a deleted subscription of the same name.
-            join = record.Attach(
-                state.epoch + 1, consumer_name, consumer_type, priority, uuid, self._options.clock.wall_ms()
-            )
-            joining.add(join.consumer_id)
-            shared.commit([join, *news_for(state, facts)])
-            self._attached &= {one.consumer_id for one in consumers.all()}
+            joining.add(state.epoch + 1)
+            consumer = membership.join(state, facts)
+            joining.add(consumer.consumer_id)
+            self._attached &= {one.consumer_id for one in state.consumers.all()}
             self._attached |= joining
-            return Attachment(self._log, shared, self._mailbox.uuid, Consumer(*join, state.epoch), state)
+            if consumer_type in CLAIM_DISPATCHERS:
+                return SharedAttachment(self._log, shared, membership, consumer)
+            return ActiveAttachment(self._log, shared, membership, consumer, state)
 
         try:
-            return shared.transact(body)
+            attachment = shared.transact(body)
+            self._vigil.begin(attachment)
+            return attachment
         except BaseException:
             # Whoever asked will never learn of his consumer (Ctrl-C): nobody else could let it go.
             if joining:
                 self._detach_all(shared, joining)
             raise
 
+    def _membership(self, shared: SharedState, newcomer: Newcomer) -> Membership:
+        return Membership(
+            newcomer,
+            self._mailbox.uuid,
+            log=self._log,
+            shared=shared,
+            peers=self._options.peers,
+            clock=self._options.clock,
+            settings=self._settings,
+        )
+
     def _detach_dead(self, shared: SharedState, state: SubscriptionState) -> None:
-        """Journal the departure of consumers whose process is gone. Inside a transaction."""
-        dead = departures_of_dead(state.consumers, self._options.peers.is_alive)
-        if dead:
-            shared.commit(dead)
+        """Journal the departure of consumers whose process is gone, or stopped. Inside a transaction."""
+        detach_lost(state, shared, self._options.peers, self._options.clock, self._settings)
 
     def _detach_all(self, shared: SharedState, ids: Collection[int]) -> None:
         def body(state: SubscriptionState) -> None:
-            leaving = departures_of(state.consumers, ids)
+            leaving = departures_of(state, shared.control, ids)
             if leaving:
                 shared.commit(leaving)
 
         shared.transact(body)
 
+    def _peers(self) -> set[bytes]:
+        """The other processes that have consumers."""
+        shared = self._shared
+        if shared is None or shared.control.closed or shared.is_foreign:
+            return set()
+        consumers = shared.transact(lambda state: state.consumers.all())
+        return {one.client_uuid for one in consumers} - {self._mailbox.uuid}
+
     def detach_dead(self) -> None:
-        """Detach the consumers of processes that died. Whoever learns of a death may call it."""
+        """Detach the consumers of processes that died, or were stopped for longer than
+        ``keepAliveIntervalSeconds``. Whoever learns of a death may call it."""
         shared = self._existing()
         shared.transact(lambda state: self._detach_dead(shared, state))
 
@@ -365,6 +404,7 @@ class Subscription:
         At level "interval" what is owed is flushed first.
         """
         shared, self._shared = self._shared, None
+        self._vigil.end()
         try:
             if shared is not None:
                 with contextlib.closing(shared):

@@ -15,7 +15,6 @@ from embeddedpulsar.client.consumer_config import consumer_config, reader_config
 from embeddedpulsar.client.redelivery_backoff import MultiplierRedeliveryBackoff
 from embeddedpulsar.enums import (
     ConsumerCryptoFailureAction,
-    ConsumerType,
     RegexSubscriptionMode,
     SubscriptionMode,
 )
@@ -99,16 +98,12 @@ def test_wrong_options_have_the_texts_of_pulsar_client(theirs, name, value):
     ("options", "feature"),
     [
         ({"topic": re.compile("t.*")}, "pattern subscriptions"),
-        ({"consumer_type": ConsumerType.Shared}, "Shared subscriptions"),
-        ({"consumer_type": ConsumerType.Failover}, "Failover subscriptions"),
-        ({"consumer_type": ConsumerType.KeyShared}, "KeyShared subscriptions"),
         ({"is_read_compacted": True}, "compaction"),
         ({"crypto_key_reader": embeddedpulsar.CryptoKeyReader("a", "b")}, "encryption"),
         ({"crypto_failure_action": ConsumerCryptoFailureAction.CONSUME}, "encryption"),
         ({"replicate_subscription_state_enabled": True}, "replication"),
         ({"max_pending_chunked_message": 5}, "chunking"),
         ({"auto_ack_oldest_chunked_message_on_queue_full": True}, "chunking"),
-        ({"key_shared_policy": embeddedpulsar.ConsumerKeySharedPolicy()}, "KeyShared"),
         ({"regex_subscription_mode": RegexSubscriptionMode.AllTopics}, "pattern subscriptions"),
         ({"pattern_auto_discovery_period": 5}, "pattern subscriptions"),
         ({"subscription_mode": SubscriptionMode.NonDurable}, "not durable"),

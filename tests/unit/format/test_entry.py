@@ -29,7 +29,7 @@ def assert_same(view: EntryView, content: EntryContent, prefix: ProducerPrefix) 
     count = len(content.values)
     assert view.values() == content.values
     assert [view.value(i) for i in range(count)] == content.values
-    assert (view.count, view.batched, view.unacked_left) == (count, content.batched, count)
+    assert (view.count, view.batched, view.number) == (count, content.batched, 0)
     assert view.keys() == only_if_any(content.keys, lambda key: key is not None)
     assert view.ordering_keys() == only_if_any(content.ordering_keys, lambda key: key is not None)
     assert [view.properties(i) for i in range(count)] == [p or {} for p in content.properties or [{}] * count]

@@ -153,7 +153,7 @@ def test_words_lie_apart_and_inside():
         assert all(control.CONTROL_HEADER_SIZE <= 8 * word < control.UUID_TABLE_OFFSET for word in words)
     assert control.UUID_TABLE_OFFSET + control.UUID_SIZE * control.UUID_SLOTS <= control.CONSUMER_TABLE_OFFSET
     end = control.CONSUMER_TABLE_OFFSET + control.CONSUMER_SLOT_SIZE * control.CONSUMER_SLOTS
-    assert end <= control.CONTROL_SIZE
+    assert end <= control.SUBSCRIPTION_CONTROL_SIZE
 
 
 @given(

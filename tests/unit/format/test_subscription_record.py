@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from array import array
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from embeddedpulsar.format.acknowledgement import (
     group_batches,
     group_entries,
 )
+from embeddedpulsar.format.dispatch_record import FreshRun
 
 U32 = st.integers(0, (1 << 32) - 1)
 U64 = st.integers(0, (1 << 64) - 1)
@@ -34,6 +36,16 @@ BATCHES = st.dictionaries(
     st.integers(1, 200).flatmap(lambda size: st.tuples(st.integers(0, (1 << size) - 1), st.just(size))),
     max_size=5,
 )
+
+
+def _run(extra: int) -> st.SearchStrategy[FreshRun]:
+    """Runs of ``extra`` + 1 entries, with and without columns."""
+    column = st.lists(U32, min_size=extra + 1, max_size=extra + 1).map(lambda numbers: array("I", numbers))
+    first = st.integers(0, 100)
+    columns = st.tuples(st.none() | column, st.none() | column)
+    return st.builds(lambda ledger, at, two: FreshRun(ledger, at, at + extra, *two), U64, first, columns)
+
+
 COMMANDS = st.one_of(
     st.builds(record.Create, NAME, U64, U64, ENTRY),
     st.builds(
@@ -44,8 +56,31 @@ COMMANDS = st.one_of(
         st.integers(-5, 5),
         st.binary(min_size=16, max_size=16),
         U64,
+        st.builds(
+            record.ConsumerRules,
+            st.integers(0, 3),
+            st.integers(0, 65535),
+            st.integers(0, 15),
+            st.integers(-1, 1000),
+            U32,
+            U32,
+            U32,
+            st.lists(st.integers(0, 65535).map(lambda first: (first, 65535)), max_size=3).map(tuple),
+        ),
     ),
-    st.builds(record.Detach, U64, st.integers(0, 1)),
+    st.builds(record.Detach, U64, st.integers(0, 2), U64),
+    st.builds(
+        record.Assign,
+        st.tuples(U64, ENTRY),
+        U64,
+        st.lists(st.integers(0, 40).flatmap(_run), max_size=3).map(tuple),
+        st.lists(st.tuples(U64, U64, st.integers(0, MAX_ENTRY_ID)), max_size=3).map(tuple),
+        st.lists(st.tuples(U64, U64, st.integers(0, 50), st.integers(50, MAX_ENTRY_ID)), max_size=3).map(
+            tuple
+        ),
+        st.lists(st.tuples(U64, U64), max_size=3).map(tuple),
+    ),
+    st.builds(record.Redeliver, U64, U64, U64, ENTRIES.map(group_entries)),
     st.builds(
         record.Ledgers,
         st.dictionaries(U64, ENTRY, max_size=5).map(lambda listed: tuple(sorted(listed.items()))),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from embeddedpulsar.format.control import CONTROL_SIZE, UUID_TABLE_OFFSET, SubscriptionWord
+from embeddedpulsar.format.control import SUBSCRIPTION_CONTROL_SIZE, UUID_TABLE_OFFSET, SubscriptionWord
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.subscription.control import SubscriptionControl
 
@@ -19,7 +19,7 @@ def test_a_new_ctl_is_not_trusted_before_it_is_adopted(tmp_path: Path) -> None:
     """Its words are believed in one boot and on one inode."""
     control = SubscriptionControl.create(str(tmp_path))
     assert os.listdir(tmp_path) == ["ctl"]
-    assert os.stat(tmp_path / "ctl").st_size == CONTROL_SIZE
+    assert os.stat(tmp_path / "ctl").st_size == SUBSCRIPTION_CONTROL_SIZE
     assert not control.is_trusted(BOOT)
     control.adopt(BOOT)
     assert control.is_trusted(BOOT)

@@ -1,0 +1,222 @@
+"""Payloads of the commands of Shared and Key_Shared subscriptions (docs/format/subscription.md): which
+consumer gets which entries, and which entries come back.
+
+Whoever commits an assignment has read the log; the command carries what the others need to know of it.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from array import array
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from embeddedpulsar.exceptions import CorruptionError
+from embeddedpulsar.format.acknowledgement import MAX_ENTRY_ID, AckGroup, Buffer, pack_groups, read_groups
+
+# Record types. Persistent values, never renumber.
+ASSIGN: Final = 10
+REDELIVER: Final = 11
+
+ASSIGN_HEADER: Final = struct.Struct(
+    "<"
+    "Q"  # 0  ledger_id of the read position: the entry that is read next
+    "q"  # 8  entry_id of the read position; the whole field pair 0, -1 leaves it where it is
+    "Q"  # 16 due_ms: delayed entries due by then are due; 0 for none
+    "I"  # 24 runs of fresh entries that follow
+    "I"  # 28 delayed entries that follow the runs
+    "I"  # 32 ranges that follow the delayed entries
+    "I"  # 36 counts that follow the ranges
+)
+FRESH_RUN: Final = struct.Struct(
+    "<"
+    "Q"  # 0  ledger_id
+    "I"  # 8  first entry
+    "I"  # 12 last entry
+    "I"  # 16 columns: 1 messages, 2 key hashes; u32 for each entry, in this order, padded with zeros to 8
+    "I"  # 20 reserved, 0
+)
+DELAYED_ENTRY: Final = struct.Struct(
+    "<"
+    "Q"  # 0  deliver_at_ms
+    "Q"  # 8  ledger_id
+    "I"  # 16 entry_id
+    "I"  # 20 reserved, 0
+)
+ASSIGNED_RANGE: Final = struct.Struct(
+    "<"
+    "Q"  # 0  consumer_id
+    "Q"  # 8  ledger_id
+    "I"  # 16 first entry
+    "I"  # 20 last entry
+)
+HANDED_COUNT: Final = struct.Struct(
+    "<"
+    "Q"  # 0  consumer_id
+    "Q"  # 8  handed: entries its application was given since it attached
+)
+REDELIVER_HEADER: Final = struct.Struct(
+    "<"
+    "Q"  # 0  consumer_id
+    "Q"  # 8  epoch of that consumer
+    "Q"  # 16 handed: entries its application was given since it attached
+    "I"  # 24 groups that follow, as in ACK; 0 for everything the consumer holds
+    "I"  # 28 reserved, 0
+)
+COLUMN_MESSAGES: Final = 1
+COLUMN_HASHES: Final = 2
+STAY: Final = (0, -1)
+"""The read position of an assignment that does not move it."""
+
+
+class FreshRun(NamedTuple):
+    """Entries of one ledger that the read position passes.
+
+    ``messages`` is None where every entry holds one; ``hashes`` is None where keys do not matter.
+    """
+
+    ledger_id: int
+    first: int
+    last: int
+    messages: array[int] | None
+    hashes: array[int] | None
+
+
+class Assign(NamedTuple):
+    """Entries go to consumers.
+
+    Attributes:
+        read: the entry that is read next, or `STAY`.
+        due_ms: delayed entries due by then wait no longer.
+        fresh: entries that the read position passes, ascending.
+        delayed: those of them that are to wait, as (deliver_at_ms, ledger, entry).
+        ranges: (consumer_id, ledger, first, last): waiting entries that consumer gets, in this order.
+        handed: (consumer_id, entries its application has been given).
+    """
+
+    read: tuple[int, int]
+    due_ms: int
+    fresh: tuple[FreshRun, ...]
+    delayed: tuple[tuple[int, int, int], ...]
+    ranges: tuple[tuple[int, int, int, int], ...]
+    handed: tuple[tuple[int, int], ...]
+
+
+class Redeliver(NamedTuple):
+    """A consumer gives entries back, or, without groups, everything it holds."""
+
+    consumer_id: int
+    epoch: int
+    handed: int
+    groups: tuple[AckGroup, ...]
+
+
+def encode_assign(command: Assign) -> tuple[int, bytes]:
+    """Record type and payload."""
+    (ledger_id, entry_id), due_ms, fresh, delayed, ranges, handed = command
+    parts = [
+        ASSIGN_HEADER.pack(ledger_id, entry_id, due_ms, len(fresh), len(delayed), len(ranges), len(handed))
+    ]
+    for run in fresh:
+        columns = (run.messages is not None) + 2 * (run.hashes is not None)
+        parts.append(FRESH_RUN.pack(run.ledger_id, run.first, run.last, columns, 0))
+        numbers = b"".join(
+            column_bytes(column) for column in (run.messages, run.hashes) if column is not None
+        )
+        parts += (numbers, bytes(-len(numbers) & 7))
+    parts += [DELAYED_ENTRY.pack(*entry, 0) for entry in delayed]
+    parts += [ASSIGNED_RANGE.pack(*one) for one in ranges]
+    parts += [HANDED_COUNT.pack(*one) for one in handed]
+    return ASSIGN, b"".join(parts)
+
+
+def decode_assign(payload: Buffer) -> Assign:
+    """The assignment of a payload.
+
+    Raises:
+        CorruptionError: its fields do not fit the payload, or each other.
+    """
+    end = len(payload)
+    _require(end >= ASSIGN_HEADER.size, f"assignment of {end} bytes")
+    ledger_id, entry_id, due_ms, runs, delayed, ranges, handed = ASSIGN_HEADER.unpack_from(payload, 0)
+    at = ASSIGN_HEADER.size
+    _require(runs * FRESH_RUN.size <= end - at, f"{runs} runs in {end} bytes")
+    fresh = []
+    for _ in range(runs):
+        run, at = _read_run(payload, at, end)
+        fresh.append(run)
+    sizes = (delayed * DELAYED_ENTRY.size, ranges * ASSIGNED_RANGE.size, handed * HANDED_COUNT.size)
+    _require(at + sum(sizes) == end, f"an assignment of {at + sum(sizes)} bytes in {end}")
+    waiting = tuple(one[:3] for one in DELAYED_ENTRY.iter_unpack(payload[at : at + sizes[0]]))
+    at += sizes[0]
+    assigned = tuple(ASSIGNED_RANGE.iter_unpack(payload[at : at + sizes[1]]))
+    counts = tuple(HANDED_COUNT.iter_unpack(payload[at + sizes[1] :]))
+    _require(all(first <= last <= MAX_ENTRY_ID for *_, first, last in assigned), "a range runs backwards")
+    _require(all(entry <= MAX_ENTRY_ID for *_, entry in waiting), "a delayed entry no ledger has")
+    return Assign((ledger_id, entry_id), due_ms, tuple(fresh), waiting, assigned, counts)
+
+
+def _read_run(payload: Buffer, at: int, end: int) -> tuple[FreshRun, int]:
+    start = at + FRESH_RUN.size
+    _require(start <= end, "assignment cut short")
+    ledger_id, first, last, columns, _ = FRESH_RUN.unpack_from(payload, at)
+    _require(first <= last <= MAX_ENTRY_ID and columns <= 3, f"a run from {first} to {last}")
+    size = 4 * (last - first + 1)
+    numbers: list[array[int] | None] = []
+    for column in (COLUMN_MESSAGES, COLUMN_HASHES):
+        if columns & column:
+            _require(start + size <= end, "assignment cut short")
+            numbers.append(column_of(payload[start : start + size]))
+            start += size
+        else:
+            numbers.append(None)
+    at += FRESH_RUN.size
+    return FreshRun(ledger_id, first, last, *numbers), start + (at - start & 7)
+
+
+def encode_redeliver(command: Redeliver) -> tuple[int, bytes]:
+    """Record type and payload."""
+    consumer_id, epoch, handed, groups = command
+    head = REDELIVER_HEADER.pack(consumer_id, epoch, handed, len(groups), 0)
+    return REDELIVER, head + pack_groups(groups)
+
+
+def decode_redeliver(payload: Buffer) -> Redeliver:
+    """The command of a payload.
+
+    Raises:
+        CorruptionError: its fields do not fit the payload, or each other.
+    """
+    end = len(payload)
+    _require(end >= REDELIVER_HEADER.size, f"redelivery of {end} bytes")
+    consumer_id, epoch, handed, count, _ = REDELIVER_HEADER.unpack_from(payload, 0)
+    groups, at = read_groups(payload, REDELIVER_HEADER.size, end, count)
+    _require(at == end, f"{end - at} bytes behind the redelivery")
+    return Redeliver(consumer_id, epoch, handed, groups)
+
+
+def column_bytes(numbers: Iterable[int]) -> bytes:
+    """Numbers as they are stored: u32, little-endian."""
+    column = array("I", numbers)
+    if sys.byteorder == "big":
+        column.byteswap()
+    return column.tobytes()
+
+
+def column_of(data: Buffer) -> array[int]:
+    """What `column_bytes` stored.
+
+    Raises:
+        ValueError: not a multiple of four bytes.
+    """
+    column = array("I")
+    column.frombytes(data)
+    if sys.byteorder == "big":
+        column.byteswap()
+    return column
+
+
+def _require(fits: bool, otherwise: str) -> None:
+    if not fits:
+        raise CorruptionError(reason=otherwise)

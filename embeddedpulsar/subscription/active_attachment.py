@@ -1,0 +1,113 @@
+"""Consumers of Exclusive and Failover: the active one reads everything, in order. Hot: `read`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from embeddedpulsar.enums import ConsumerType
+from embeddedpulsar.exceptions import AlreadyClosed, ConsumerBusy
+from embeddedpulsar.format.control import SubscriptionWord
+from embeddedpulsar.format.entry import EntryView
+from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
+from embeddedpulsar.managed_ledger.position import Position
+from embeddedpulsar.platform import fork
+from embeddedpulsar.subscription.attachment import Attachment, Entry
+from embeddedpulsar.subscription.consumer_registry import Consumer
+from embeddedpulsar.subscription.dispatcher import ACTIVE_DISPATCHERS
+from embeddedpulsar.subscription.membership import Membership
+from embeddedpulsar.subscription.shared_state import SharedState
+from embeddedpulsar.subscription.state import SubscriptionState
+from embeddedpulsar.subscription.unacked_reader import UnackedReader
+
+_EPOCH: Final = SubscriptionWord.EPOCH
+
+
+class ActiveAttachment(Attachment):
+    """A consumer that gets everything while it is the active one, and nothing while it is not.
+
+    Role: see `Attachment`. Invariants: who becomes active begins at the first unacknowledged entry; whoever
+    was active before sees the epoch raised before it reads on. Acknowledgements of entries that were read
+    while active count afterwards too.
+    """
+
+    def __init__(
+        self,
+        log: ManagedLedger,
+        shared: SharedState,
+        membership: Membership,
+        consumer: Consumer,
+        state: SubscriptionState,
+    ) -> None:
+        super().__init__(log, shared, membership, consumer)
+        self._active_of: Final = ACTIVE_DISPATCHERS[ConsumerType(consumer.consumer_type)].active
+        self._reader: Final = UnackedReader(log, shared, state)
+        self._is_active = self._active_of(state.consumers) == self.consumer_id
+        self._was_switched = False
+
+    def read(self, max_messages: int, max_bytes: int) -> list[EntryView]:
+        """The next unacknowledged entries; none at the tail, or while another consumer is active.
+
+        Lock-free while nothing ahead is acknowledged: 0.4 us on top of `EntryCursor.read`.
+        """
+        try:
+            is_void = self._words[_EPOCH] != self._seen_epoch
+        except ValueError:
+            raise AlreadyClosed(f"the subscription of consumer {self.name!r} is closed") from None
+        if is_void or self._fork_generation != fork.GENERATION:
+            try:
+                self._resync()
+            except ConsumerBusy:
+                return []  # taken for dead, and another consumer came: ours waits until it may join again
+            if self._was_switched:
+                self._was_switched = False
+                if self.on_switched is not None:
+                    self.on_switched()
+        if not self._is_active:
+            return []
+        views = self._reader.read(max_messages, max_bytes)
+        if self._reader.has_jumped:
+            self._reader.has_jumped = False
+            skipped, self._reader.skipped = self._reader.skipped, []
+            self._acknowledge_unreadable(skipped)
+        return views
+
+    def is_active(self) -> bool:
+        """Whether entries come to this consumer."""
+        return self._shared.transact(lambda state: self._active_of(state.consumers) == self.consumer_id)
+
+    def _follow(self, state: SubscriptionState) -> bool:
+        was_moved = super()._follow(state)
+        is_active = self._active_of(state.consumers) == self.consumer_id
+        if is_active and not self._is_active:
+            self._reader.rewind(state)
+        elif self._is_active and not is_active:
+            self._was_switched = True
+        self._is_active = is_active
+        return was_moved
+
+    def _go_to(self, state: SubscriptionState) -> None:
+        self._reader.rewind(state)
+
+    def _read_position(self) -> Entry:
+        return self._reader.position
+
+    def _note_ack(self, last: Position) -> None:
+        self._reader.note_ack(last)
+
+    def redeliver(self) -> None:
+        """Read again from the first unacknowledged entry, leaving out acknowledged ones.
+
+        Only this consumer's read position moves: nothing is journalled, and acknowledgements under way count.
+        """
+        self._shared.transact(self._rewind)
+
+    def redeliver_entries(self, entries: Sequence[Entry]) -> bool:
+        """Order would be lost if single entries came back: everything does."""
+        self.redeliver()
+        return True
+
+    def _rewind(self, state: SubscriptionState) -> None:
+        self._own(state)
+        self._follow(state)
+        self._reader.rewind(state)

@@ -1,0 +1,131 @@
+"""Putting together one assignment: which of the entries at hand go to whom, in order."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from embeddedpulsar.format.dispatch_record import STAY, Assign, FreshRun
+from embeddedpulsar.managed_ledger.position import Position
+from embeddedpulsar.subscription.dispatch_state import DispatchState
+
+
+class FreshEntry(NamedTuple):
+    """What dispatch needs to know of an entry behind the read position.
+
+    Attributes:
+        ledger_id, entry_id: where it is.
+        messages: how many it holds.
+        key_hash: 31-bit hash of its sticky key.
+        deliver_at: ms since the epoch before which it is not to be delivered; 0 for at once.
+    """
+
+    ledger_id: int
+    entry_id: int
+    messages: int
+    key_hash: int
+    deliver_at: int
+
+
+class Claim(NamedTuple):
+    """What a consumer that ran dry brings along: everything the state does not know.
+
+    Attributes:
+        consumer_id: of the consumer.
+        room: messages it can take.
+        fresh: the entries behind the read position, in order and without a gap, as far as it has looked.
+        backlog: messages behind the read position, about.
+        granted: messages each consumer is ready to be assigned, counted from its attachment on.
+        handed: entries each application was given, counted likewise.
+        cutoff_ms: entries that are to be delivered later than this are delayed.
+    """
+
+    consumer_id: int
+    room: int
+    fresh: Sequence[FreshEntry]
+    backlog: int
+    granted: dict[int, int]
+    handed: dict[int, int]
+    cutoff_ms: int
+
+
+class Assignment:
+    """An assignment in the making.
+
+    Role: a stack of decisions for a dispatcher, turned into one command. Pure. Invariants: every fresh entry
+    that was `pass`ed is in the command, whether somebody gets it or not.
+    """
+
+    __slots__ = ("_delayed", "_fresh", "_keys_matter", "_passed", "_ranges", "given")
+
+    def __init__(self, fresh: Sequence[FreshEntry], *, keys_matter: bool) -> None:
+        self._fresh = fresh
+        self._keys_matter = keys_matter
+        self._passed = 0
+        self._delayed: list[tuple[int, int, int]] = []
+        self._ranges: dict[int, list[tuple[int, int, int]]] = {}
+        self.given: dict[int, int] = {}
+        """Messages for each consumer so far."""
+
+    def give(self, consumer_id: int, ledger_id: int, entry_id: int, messages: int) -> None:
+        """An entry goes to a consumer, behind those it gets already."""
+        self.give_range(consumer_id, ledger_id, entry_id, entry_id, messages)
+
+    def give_range(self, consumer_id: int, ledger_id: int, first: int, last: int, messages: int) -> None:
+        """The same for several."""
+        ranges = self._ranges.setdefault(consumer_id, [])
+        if ranges and ranges[-1][0] == ledger_id and ranges[-1][2] + 1 == first:
+            ranges[-1] = (ledger_id, ranges[-1][1], last)
+        else:
+            ranges.append((ledger_id, first, last))
+        self.given[consumer_id] = self.given.get(consumer_id, 0) + messages
+
+    def next_fresh(self, cutoff_ms: int) -> FreshEntry | None:
+        """The next fresh entry that is due; those before it are passed and delayed. It is not passed yet."""
+        fresh = self._fresh
+        while self._passed < len(fresh):
+            entry = fresh[self._passed]
+            if entry.deliver_at <= cutoff_ms:
+                return entry
+            self._delayed.append((entry.deliver_at, entry.ledger_id, entry.entry_id))
+            self._passed += 1
+        return None
+
+    def pass_one(self) -> None:
+        """The read position passes the entry `next_fresh` gave."""
+        self._passed += 1
+
+    def command(self, claim: Claim) -> Assign | None:
+        """The assignment; None if there is nothing to say."""
+        if not self._passed and not self._ranges:
+            return None
+        passed = self._fresh[: self._passed]
+        read = Position(passed[-1].ledger_id, passed[-1].entry_id + 1) if passed else STAY
+        ranges = tuple((one, *each) for one in self._ranges for each in self._ranges[one])
+        handed = tuple((one, claim.handed[one]) for one in self._ranges if claim.handed.get(one))
+        fresh = tuple(_fresh_runs(passed, self._keys_matter))
+        return Assign(read, 0, fresh, tuple(self._delayed), ranges, handed)
+
+
+def _fresh_runs(passed: Sequence[FreshEntry], keys_matter: bool) -> Iterator[FreshRun]:
+    start = 0
+    for at in range(1, len(passed) + 1):
+        if at < len(passed) and passed[at][:2] == (passed[at - 1].ledger_id, passed[at - 1].entry_id + 1):
+            continue
+        run = passed[start:at]
+        messages = array("I", [entry.messages for entry in run])
+        hashes = array("I", [entry.key_hash for entry in run]) if keys_matter else None
+        plain = messages.count(1) == len(messages)
+        yield FreshRun(
+            run[0].ledger_id, run[0].entry_id, run[-1].entry_id, None if plain else messages, hashes
+        )
+        start = at
+
+
+def permits_of(dispatch: DispatchState, claim: Claim, consumer_id: int) -> int:
+    """Messages a consumer could be assigned now; 0 if it is full, or blocked."""
+    handout = dispatch.handouts.get(consumer_id)
+    if handout is None or handout.is_blocked or dispatch.is_blocked:
+        return 0
+    return max(0, claim.granted.get(consumer_id, 0) - handout.messages)

@@ -1,0 +1,59 @@
+"""Who has to leave. Decisions on a caught-up state, inside a transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from embeddedpulsar.format.control import ConsumerSlotWord
+from embeddedpulsar.format.subscription_record import (
+    DETACH_CLOSED,
+    DETACH_DEAD,
+    DETACH_SILENT,
+    Detach,
+)
+from embeddedpulsar.subscription.control import SubscriptionControl
+from embeddedpulsar.subscription.state import SubscriptionState
+
+
+def departures_of_dead(
+    state: SubscriptionState, control: SubscriptionControl, is_alive: Callable[[bytes], bool]
+) -> list[Detach]:
+    """Take out consumers whose process is gone; the kernel says which, by their leases."""
+    return [
+        departure(state, control, one.consumer_id, DETACH_DEAD)
+        for one in state.consumers.all()
+        if not is_alive(one.client_uuid)
+    ]
+
+
+def departures_of_silent(
+    state: SubscriptionState, control: SubscriptionControl, silent_before_ms: int
+) -> list[Detach]:
+    """Take out consumers whose process lives and has not shown itself since a moment of the boot's clock."""
+    return [
+        departure(state, control, one.consumer_id, DETACH_SILENT)
+        for one in state.consumers.all()
+        if 0 < control.slot_word(one.code, one.consumer_id, ConsumerSlotWord.ALIVE_MS) < silent_before_ms
+    ]
+
+
+def departures_of(
+    state: SubscriptionState, control: SubscriptionControl, ids: Collection[int]
+) -> list[Detach]:
+    """Take out those of the consumers ``ids`` that are still attached."""
+    return [
+        departure(state, control, one.consumer_id, DETACH_CLOSED)
+        for one in state.consumers.all()
+        if one.consumer_id in ids
+    ]
+
+
+def departure(
+    state: SubscriptionState, control: SubscriptionControl, consumer_id: int, reason: int
+) -> Detach:
+    """The command by which an attached consumer leaves: it says what its application has seen."""
+    consumer = state.consumers.get(consumer_id)
+    handed = 0
+    if consumer is not None:
+        handed = control.slot_word(consumer.code, consumer_id, ConsumerSlotWord.HANDED)
+    return Detach(consumer_id, reason, handed)

@@ -1,0 +1,248 @@
+"""What Shared and Key_Shared subscriptions know besides acknowledgements: who has what, and what waits."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from embeddedpulsar.format.consumer_record import (
+    DETACH_CLOSED,
+    FLAG_CLASSIC,
+    FLAG_OUT_OF_ORDER,
+)
+from embeddedpulsar.format.dispatch_record import STAY, Assign, FreshRun, Redeliver
+from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
+from embeddedpulsar.subscription.ack_bitmaps import AckBitmaps
+from embeddedpulsar.subscription.consumer_registry import Consumer
+from embeddedpulsar.subscription.delayed_delivery_tracker import DelayedDeliveryTracker
+from embeddedpulsar.subscription.entry_states import DELAYED, WAITING
+from embeddedpulsar.subscription.handout import Handout
+from embeddedpulsar.subscription.pending_entries import PendingEntries
+from embeddedpulsar.subscription.sticky_key_selector import StickyKeySelector, make_selector, selector_of
+
+
+class DispatchState:
+    """The dispatch half of a subscription's replicated state.
+
+    Role: applies what was decided about entries and consumers; decides nothing. Pure, guarded by whoever
+    guards the state. Invariants: with no consumer it is empty, and `read` is the entry behind the mark-delete
+    position; each consumer has a `Handout` whose code marks its entries in `pending`.
+
+    Attributes:
+        read: the entry that is read next: nobody has it, and nothing behind it is known.
+        pending: entries that were read and are not acknowledged.
+        delayed: those of them that are not due, by time.
+        handouts: by consumer id.
+        selector: who gets which key; None on Shared.
+        joined: where consumers joined that get nothing from behind there before everything before there is
+            acknowledged (the classic rule of Key_Shared).
+        most_unacked: messages that all consumers together may hold; 0 for any number.
+        is_blocked: the consumers together hold too many unacknowledged messages.
+    """
+
+    __slots__ = (
+        "delayed",
+        "handouts",
+        "is_blocked",
+        "joined",
+        "most_unacked",
+        "pending",
+        "read",
+        "selector",
+        "selector_kind",
+    )
+
+    def __init__(self) -> None:
+        self.pending = PendingEntries()
+        self.delayed = DelayedDeliveryTracker()
+        self.handouts: dict[int, Handout] = {}
+        self.joined: dict[int, Position] = {}
+        self.selector: StickyKeySelector | None = None
+        self.selector_kind = 0
+        self.most_unacked = 0
+        self.read = BEFORE_FIRST
+        self.is_blocked = False
+
+    def restart(self, mark_delete: Position) -> None:
+        """Everything behind ``mark_delete`` is to be read, by nobody yet."""
+        self.pending.clear()
+        self.delayed.clear()
+        self.read = mark_delete.next()
+        self.is_blocked = False
+        for handout in self.handouts.values():
+            handout.clear()
+            handout.is_blocked = False
+        self.joined.clear()
+
+    # -- consumers ---------------------------------------------------------------------------------
+
+    def join(self, consumer: Consumer, mark_delete: Position) -> None:
+        """A consumer attached. The first one decides how keys are divided."""
+        rules = consumer.rules
+        if not self.handouts:
+            self.restart(mark_delete)
+            self.most_unacked = rules.max_unacked_in_all
+            self.selector_kind = rules.selector
+            self.selector = make_selector(rules.selector, rules.points) if rules.selector else None
+        elif rules.flags & (FLAG_CLASSIC | FLAG_OUT_OF_ORDER) == FLAG_CLASSIC:
+            if mark_delete.next() < self.read:
+                self.joined[consumer.consumer_id] = self.read
+        self.handouts[consumer.consumer_id] = Handout(consumer.code)
+        if self.selector is not None:
+            with contextlib.suppress(ValueError):  # refused before the command was written
+                self.selector.add(consumer.consumer_id, consumer.name, rules.ranges)
+
+    def leave(self, consumer_id: int, reason: int, handed: int, mark_delete: Position) -> None:
+        """A consumer left; what it had waits for others. With the last one everything is forgotten.
+
+        Entries its application was given count as redelivered unless it closed in good order.
+        """
+        handout = self.handouts.pop(consumer_id, None)
+        if handout is None:
+            return
+        self.joined.pop(consumer_id, None)
+        if self.selector is not None:
+            self.selector.remove(consumer_id)
+        if not self.handouts:
+            self.restart(mark_delete)
+            self.selector = None
+            return
+        unseen = handout.behind(handed)
+        self.pending.give_back_all(handout.code, unseen, counted=reason != DETACH_CLOSED)
+        self.check_limits({})
+
+    # -- entries -----------------------------------------------------------------------------------
+
+    def assign(self, command: Assign, acks: AckBitmaps) -> None:
+        """Entries were read, delayed, or given to consumers."""
+        pending = self.pending
+        if command.due_ms:
+            for ledger_id, entry_id in self.delayed.pop_due(command.due_ms):
+                pending.come_due(ledger_id, entry_id)
+        for run in command.fresh:
+            pending.add(run)
+            self._settle_acked(run, acks)
+        for deliver_at, ledger_id, entry_id in command.delayed:
+            if pending.state(ledger_id, entry_id) == WAITING:
+                pending.delay(ledger_id, entry_id)
+                self.delayed.add(deliver_at, ledger_id, entry_id)
+        if command.read != STAY:
+            self.read = max(self.read, Position(*command.read))
+        for consumer_id, handed in command.handed:
+            if consumer_id in self.handouts:
+                self.handouts[consumer_id].forget(handed)
+        for consumer_id, ledger_id, first, last in command.ranges:
+            handout = self.handouts.get(consumer_id)
+            if handout is not None:
+                messages = pending.assign(ledger_id, first, last, handout.code)
+                handout.assign(ledger_id, first, last, messages)
+
+    def _settle_acked(self, run: FreshRun, acks: AckBitmaps) -> None:
+        """Entries that were acknowledged before they were read do not wait."""
+        known = acks.ledger(run.ledger_id)
+        if known is None:
+            if run.ledger_id < acks.mark_delete.ledger_id:
+                self.pending.settle_range(run.ledger_id, run.first, run.last)
+            return
+        entry = run.first
+        while 0 <= (entry := known.next_acked(entry)) <= run.last:
+            end = known.next_unacked(entry)
+            self.pending.settle_range(run.ledger_id, entry, min(end - 1, run.last))
+            entry = end
+
+    def redeliver(self, command: Redeliver) -> None:
+        """A consumer gave entries back."""
+        handout = self.handouts.get(command.consumer_id)
+        if handout is None:
+            return
+        if command.groups:
+            for group in command.groups:
+                self.pending.give_back(handout.code, group, counted=True)
+        else:
+            self.pending.give_back_all(handout.code, handout.behind(command.handed), counted=True)
+            handout.clear()
+
+    def advance(self, mark_delete: Position) -> bool:
+        """The mark-delete position moved up: nothing before it matters. Whether newcomers are held back no
+        more."""
+        start = mark_delete.next()
+        self.pending.trim(start.ledger_id, start.entry_id)
+        self.delayed.drop_before(start.ledger_id, start.entry_id)
+        self.read = max(self.read, start)
+        admitted = [one for one, position in self.joined.items() if position <= start]
+        for consumer_id in admitted:
+            del self.joined[consumer_id]
+        return bool(admitted)
+
+    def check_limits(self, limits: Mapping[int, int]) -> bool:
+        """Block who holds too much, unblock who holds half of that; whether somebody was unblocked.
+
+        Args:
+            limits: most messages for each consumer that has a limit.
+        """
+        totals = self.pending.totals
+        is_free, held = False, 0
+        for consumer_id, handout in self.handouts.items():
+            holds = totals[handout.code]
+            held += holds
+            most = limits.get(consumer_id, 0)
+            if most and handout.is_blocked and holds <= most // 2:
+                handout.is_blocked, is_free = False, True
+            elif most and holds >= most:
+                handout.is_blocked = True
+        most = self.most_unacked
+        if most and self.is_blocked and held <= most // 2:
+            self.is_blocked, is_free = False, True
+        elif most and held >= most:
+            self.is_blocked = True
+        return is_free
+
+    # -- looking -----------------------------------------------------------------------------------
+
+    @property
+    def waiting(self) -> int:
+        """Messages that wait for a consumer, of those that were read."""
+        return self.pending.totals[WAITING]
+
+    @property
+    def delayed_messages(self) -> int:
+        """Messages that are not due."""
+        return self.pending.totals[DELAYED]
+
+    def holds(self, consumer_id: int) -> int:
+        """Messages a consumer has not acknowledged."""
+        handout = self.handouts.get(consumer_id)
+        return 0 if handout is None else self.pending.totals[handout.code]
+
+    # -- snapshots ---------------------------------------------------------------------------------
+
+    def pack(self, acks: AckBitmaps) -> list[Any]:
+        """Everything, the same for the same contents."""
+        floors = {ledger_id: ledger.floor for ledger_id, ledger in acks.ledgers()}
+        return [
+            list(self.read),
+            self.pending.pack(floors),
+            self.delayed.pack(),
+            [[consumer_id, *handout.pack()] for consumer_id, handout in self.handouts.items()],
+            [[consumer_id, *position] for consumer_id, position in self.joined.items()],
+            self.most_unacked,
+            self.selector_kind,
+            None if self.selector is None else self.selector.pack(),
+            self.is_blocked,
+        ]
+
+    def unpack(self, packed: Sequence[Any]) -> None:
+        """Become what was packed.
+
+        Raises:
+            ValueError, TypeError: it is no such thing.
+        """
+        read, pending, delayed, handouts, joined, most, kind, selector, self.is_blocked = packed
+        self.read = Position(*read)
+        self.pending.unpack(pending)
+        self.delayed = DelayedDeliveryTracker.unpack(delayed)
+        self.handouts = {consumer_id: Handout.unpack(rest) for consumer_id, *rest in handouts}
+        self.joined = {consumer_id: Position(*position) for consumer_id, *position in joined}
+        self.most_unacked, self.selector_kind = most, kind
+        self.selector = None if selector is None else selector_of(kind, selector)

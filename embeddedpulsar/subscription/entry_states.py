@@ -1,0 +1,197 @@
+"""Where each entry of one ledger stands in dispatch: one byte per entry. Hot: runs for every claim and every
+acknowledgement of a Shared or Key_Shared subscription.
+
+Everything that can be is one C call over a slice: a byte table says what becomes of each state.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import Final
+
+NONE: Final = 0
+"""Acknowledged, or not read yet."""
+WAITING: Final = 1
+"""Read, and nobody's: whoever may have it can claim it."""
+DELAYED: Final = 2
+"""Read, and not due yet."""
+FIRST_OWNER: Final = 4
+"""This and all higher codes: some consumer's, until it acknowledges the entry or gives it back."""
+LAST_OWNER: Final = 253
+OWNERS: Final = LAST_OWNER - FIRST_OWNER + 1
+_LARGE: Final = 255
+
+_find_waiting: Final = re.compile(b"\x01+").search
+_KEEP: Final = bytes(range(256))
+SETTLE: Final = bytes(256)
+"""Every state becomes `NONE`."""
+
+
+@cache
+def moving(before: int, after: int) -> bytes:
+    """The table that turns one state into another and leaves all others."""
+    table = bytearray(_KEEP)
+    table[before] = after
+    return bytes(table)
+
+
+@cache
+def _runs_of(code: int) -> re.Pattern[bytes]:
+    return re.compile(re.escape(bytes((code,))) + b"+")
+
+
+class EntryStates:
+    """The entries of one ledger from `base` on.
+
+    Role: part of the replicated state; pure, guarded by whoever guards that. Invariants: `messages`,
+    `hashes` and `counts`, where they are kept, have one number per byte of `states`; what they say of an
+    entry in state NONE means nothing. `totals` is shared by all ledgers: messages in each state.
+
+    Attributes:
+        messages: messages of each entry; None while every entry has one.
+        hashes: key hash of each entry; None where keys do not matter.
+        counts: redeliveries of each entry; None while there were none. 255 stands for more than 254.
+    """
+
+    __slots__ = ("base", "counts", "hashes", "messages", "states", "totals")
+
+    def __init__(self, base: int, totals: list[int]) -> None:
+        self.base = base
+        self.totals = totals
+        self.states = bytearray()
+        self.messages: array[int] | None = None
+        self.hashes: array[int] | None = None
+        self.counts: bytearray | None = None
+
+    @property
+    def end(self) -> int:
+        """The entry behind the last one known."""
+        return self.base + len(self.states)
+
+    def add(
+        self, first: int, last: int, messages: Sequence[int] | None, hashes: Sequence[int] | None
+    ) -> None:
+        """Entries were read: they are waiting. ``first`` is not below `end`."""
+        self._extend(first - self.end)
+        number = last - first + 1
+        self.states += b"\x01" * number
+        if messages is not None and self.messages is None:
+            self.messages = array("I", (1,)) * (len(self.states) - number)
+        if self.messages is not None:
+            self.messages.extend(messages if messages is not None else array("I", (1,)) * number)
+        if hashes is not None and self.hashes is None:
+            self.hashes = array("I", (0,)) * (len(self.states) - number)
+        if self.hashes is not None:
+            self.hashes.extend(hashes if hashes is not None else array("I", (0,)) * number)
+        if self.counts is not None:
+            self.counts += bytes(number)
+        self.totals[WAITING] += number if messages is None else sum(messages)
+
+    def _extend(self, gap: int) -> None:
+        """Skip entries nobody will ever claim: they are damaged."""
+        if gap <= 0:
+            return
+        self.states += bytes(gap)
+        for numbers in (self.messages, self.hashes):
+            if numbers is not None:
+                numbers.extend(array("I", (0,)) * gap)
+        if self.counts is not None:
+            self.counts += bytes(gap)
+
+    def move(self, first: int, last: int, table: bytes) -> bytes:
+        """Give the entries ``first..last`` the states ``table`` has for theirs; returns the old states.
+
+        Entries that are not known are left out; the result then begins at the first that is.
+        """
+        start, stop = max(first - self.base, 0), max(last + 1 - self.base, 0)
+        old = bytes(self.states[start:stop])
+        if not old:
+            return old
+        self.states[start:stop] = old.translate(table)
+        totals, messages = self.totals, self.messages
+        if messages is None:
+            codes = set(old) if old.count(old[0]) != len(old) else old[:1]
+            for code in codes:
+                if table[code] != code:
+                    number = old.count(code)
+                    totals[code] -= number
+                    totals[table[code]] += number
+        else:
+            for number, code in zip(messages[start:stop], old, strict=True):
+                totals[code] -= number
+                totals[table[code]] += number
+        totals[NONE] = 0
+        return old
+
+    def move_some(self, entries: Sequence[int], table: bytes) -> list[tuple[int, int]]:
+        """The same for scattered entries; returns those whose state changed, with the old state."""
+        changed = []
+        states, base, totals, messages = self.states, self.base, self.totals, self.messages
+        for entry in entries:
+            at = entry - base
+            if not 0 <= at < len(states):
+                continue
+            code = states[at]
+            after = table[code]
+            if after != code:
+                states[at] = after
+                number = 1 if messages is None else messages[at]
+                totals[code] -= number
+                totals[after] += number
+                changed.append((entry, code))
+        totals[NONE] = 0
+        return changed
+
+    def count_redelivery(self, entries: Sequence[int]) -> None:
+        """Each of these known entries came back once more."""
+        counts = self.counts
+        if counts is None:
+            counts = self.counts = bytearray(len(self.states))
+        base = self.base
+        for entry in entries:
+            if counts[entry - base] < _LARGE:
+                counts[entry - base] += 1
+
+    def forget_counts(self, first: int, last: int) -> None:
+        """Entries were acknowledged."""
+        if self.counts is not None:
+            start, stop = max(first - self.base, 0), max(last + 1 - self.base, 0)
+            self.counts[start:stop] = bytes(len(self.counts[start:stop]))
+
+    def state(self, entry: int) -> int:
+        """Where an entry stands."""
+        at = entry - self.base
+        return self.states[at] if 0 <= at < len(self.states) else NONE
+
+    def redeliveries(self, entry: int) -> int:
+        """How often an entry came back."""
+        return 0 if self.counts is None else self.counts[entry - self.base]
+
+    def messages_of(self, entry: int) -> int:
+        """Messages of a known entry."""
+        return 1 if self.messages is None else self.messages[entry - self.base]
+
+    def waiting(self, entry: int) -> tuple[int, int] | None:
+        """The first run of waiting entries at or after ``entry``, as (first, last)."""
+        found = _find_waiting(self.states, max(entry - self.base, 0))
+        return None if found is None else (self.base + found.start(), self.base + found.end() - 1)
+
+    def runs(self, code: int, first: int = 0, last: int | None = None) -> Iterator[tuple[int, int]]:
+        """All runs of a state within ``first..last``, as (first, last)."""
+        base = self.base
+        stop = len(self.states) if last is None else max(last + 1 - base, 0)
+        for found in list(_runs_of(code).finditer(self.states, max(first - base, 0), stop)):
+            yield base + found.start(), base + found.end() - 1
+
+    def trim(self, floor: int) -> None:
+        """Let go of entries below ``floor``, which are acknowledged."""
+        surplus = min(floor - self.base, len(self.states))
+        if surplus <= 0:
+            return
+        for numbers in (self.states, self.messages, self.hashes, self.counts):
+            if numbers is not None:
+                del numbers[:surplus]
+        self.base += surplus

@@ -1,0 +1,72 @@
+"""Entries a consumer was assigned and has still to read from the log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from embeddedpulsar.format.entry import EntryView
+from embeddedpulsar.subscription.state import SubscriptionState
+
+
+class FetchedRange(NamedTuple):
+    """A run of entries, with what the state says of them.
+
+    Attributes:
+        ledger_id, first, last: the entries.
+        number: of the first one in the consumer's handout.
+        messages: of all of them.
+        counts: redeliveries of each, or None for none.
+        indexes: acknowledged batch indexes, by entry.
+    """
+
+    ledger_id: int
+    first: int
+    last: int
+    number: int
+    messages: int
+    counts: bytes | None
+    indexes: Mapping[int, int]
+
+    def rest(self, first: int) -> FetchedRange:
+        """The same from a later entry on."""
+        skip = first - self.first
+        counts = None if self.counts is None else self.counts[skip:]
+        return self._replace(first=first, number=self.number + skip, counts=counts)
+
+    def stamp(self, views: Sequence[EntryView]) -> None:
+        """Write what the state says into the entries."""
+        counts, indexes = self.counts, self.indexes
+        for view in views:
+            at = view.entry_id - self.first
+            view.number = self.number + at + 1
+            if counts is not None:
+                view.redelivery_count = counts[at]
+            if indexes:
+                view.skip = indexes.get(view.entry_id)
+
+
+def ranges_for(state: SubscriptionState, consumer_id: int, number: int) -> list[FetchedRange]:
+    """What a consumer was assigned from entry ``number`` of its handout on, and still holds."""
+    dispatch = state.dispatch
+    handout = dispatch.handouts[consumer_id]
+    found: list[FetchedRange] = []
+    at = max(number, handout.start)
+    for ledger_id, first, last in handout.behind(at):
+        states = dispatch.pending.ledger(ledger_id)
+        acks = state.acks.ledger(ledger_id)
+        partial = acks.partial if acks is not None else {}
+        runs = [] if states is None else list(states.runs(handout.code, first, last))
+        for start, end in runs:
+            assert states is not None
+            skip = start - states.base
+            counts = None if states.counts is None else bytes(states.counts[skip : skip + end - start + 1])
+            messages = end - start + 1
+            if states.messages is not None:
+                messages = sum(states.messages[skip : skip + messages])
+            indexes = {}
+            if partial and acks is not None:
+                indexes = {one: acks.indexes(one) for one in partial if start <= one <= end}
+            found.append(FetchedRange(ledger_id, start, end, at + start - first, messages, counts, indexes))
+        at += last - first + 1
+    return found

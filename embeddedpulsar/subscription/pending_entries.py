@@ -1,0 +1,236 @@
+"""Entries of all ledgers that were read and are not acknowledged: who has which, and which wait."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from embeddedpulsar.format.acknowledgement import FORM_RANGE, MAX_ENTRY_ID, AckGroup
+from embeddedpulsar.format.dispatch_record import FreshRun, column_bytes, column_of
+from embeddedpulsar.subscription.entry_states import (
+    DELAYED,
+    NONE,
+    SETTLE,
+    WAITING,
+    EntryStates,
+    moving,
+)
+from embeddedpulsar.subscription.key_holds import KeyHolds
+
+_TRIM_STEP: Final = 4096
+
+
+class PendingEntries:
+    """One byte per entry, and a few numbers, for everything between the mark-delete and the read position.
+
+    Role: part of the replicated state; pure, guarded by whoever guards that. Invariants: an entry has a state
+    exactly while it was read and is not acknowledged; `totals` are the messages in each state, `keys` what
+    key hashes consumers hold.
+    """
+
+    __slots__ = ("_ledgers", "keys", "totals")
+
+    def __init__(self) -> None:
+        self.totals = [0] * 256
+        self.keys = KeyHolds()
+        self._ledgers: dict[int, EntryStates] = {}
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.totals = [0] * 256
+        self.keys = KeyHolds()
+        self._ledgers = {}
+
+    # -- entries come and go -----------------------------------------------------------------------
+
+    def add(self, run: FreshRun) -> None:
+        """Entries were read: they wait."""
+        states = self._ledgers.get(run.ledger_id)
+        if states is None:
+            states = self._ledgers[run.ledger_id] = EntryStates(run.first, self.totals)
+        if run.first < states.end:
+            return  # no writer does that: the read position only rises
+        states.add(run.first, run.last, run.messages, run.hashes)
+
+    def settle(self, group: AckGroup) -> bool:
+        """Entries were acknowledged; whether a key hash is free now."""
+        states = self._ledgers.get(group.ledger_id)
+        if states is None:
+            return False
+        if group.form == FORM_RANGE:
+            return self.settle_range(group.ledger_id, group.first, group.last)
+        changed = states.move_some(group.expanded(), SETTLE)
+        if states.counts is not None:
+            for entry, _ in changed:
+                states.counts[entry - states.base] = 0
+        return self.keys.release(states, changed)
+
+    def settle_range(self, ledger_id: int, first: int, last: int) -> bool:
+        """The same for all entries ``first..last`` of a ledger."""
+        states = self._ledgers.get(ledger_id)
+        if states is None:
+            return False
+        old = states.move(first, last, SETTLE)
+        states.forget_counts(first, last)
+        return self.keys.release_run(states, max(first, states.base), old)
+
+    def assign(self, ledger_id: int, first: int, last: int, code: int) -> int:
+        """Waiting entries go to the consumer ``code``; returns how many messages."""
+        states = self._ledgers.get(ledger_id)
+        if states is None:
+            return 0
+        before = self.totals[code]
+        old = states.move(first, last, moving(WAITING, code))
+        if states.hashes is not None:
+            at = max(first, states.base)
+            self.keys.hold(states, [at + i for i, state in enumerate(old) if state == WAITING], code)
+        return self.totals[code] - before
+
+    def delay(self, ledger_id: int, entry_id: int) -> None:
+        """A waiting entry is to wait until it is due."""
+        states = self._ledgers.get(ledger_id)
+        if states is not None:
+            states.move(entry_id, entry_id, moving(WAITING, DELAYED))
+
+    def come_due(self, ledger_id: int, entry_id: int) -> None:
+        """A delayed entry is due; it may have been acknowledged meanwhile."""
+        states = self._ledgers.get(ledger_id)
+        if states is not None:
+            states.move(entry_id, entry_id, moving(DELAYED, WAITING))
+
+    def give_back(self, code: int, group: AckGroup, *, counted: bool) -> None:
+        """Entries of the consumer ``code`` wait again."""
+        states = self._ledgers.get(group.ledger_id)
+        if states is None:
+            return
+        changed = states.move_some(group.expanded(), moving(code, WAITING))
+        if counted:
+            states.count_redelivery([entry for entry, _ in changed])
+        self.keys.release(states, changed)
+
+    def give_back_all(self, code: int, spared: Sequence[tuple[int, int, int]], *, counted: bool) -> None:
+        """Everything of the consumer ``code`` waits again.
+
+        Args:
+            code: of the consumer.
+            spared: (ledger, first, last): not counted as redelivered.
+            counted: whether the rest is.
+        """
+        for ledger_id, first, last in spared:
+            self._give_back_runs(code, ledger_id, first, last, counted=False)
+        for ledger_id in self._ledgers:
+            self._give_back_runs(code, ledger_id, 0, MAX_ENTRY_ID, counted=counted)
+
+    def _give_back_runs(self, code: int, ledger_id: int, first: int, last: int, *, counted: bool) -> None:
+        states = self._ledgers.get(ledger_id)
+        if states is None:
+            return
+        table = moving(code, WAITING)
+        for start, stop in states.runs(code, first, last):
+            old = states.move(start, stop, table)
+            if counted:
+                states.count_redelivery(range(start, stop + 1))
+            self.keys.release_run(states, start, old)
+
+    def trim(self, ledger_id: int, floor: int) -> None:
+        """Let go of everything before an entry: the mark-delete position passed it."""
+        for one in [one for one in self._ledgers if one < ledger_id]:
+            states = self._ledgers.pop(one)
+            old = states.move(states.base, states.end, SETTLE)
+            self.keys.release_run(states, states.base, old)
+        first = self._ledgers.get(ledger_id)
+        if first is not None and floor - first.base >= _TRIM_STEP:
+            first.trim(floor)
+
+    # -- looking -----------------------------------------------------------------------------------
+
+    def state(self, ledger_id: int, entry_id: int) -> int:
+        """Where an entry stands."""
+        states = self._ledgers.get(ledger_id)
+        return NONE if states is None else states.state(entry_id)
+
+    def ledger(self, ledger_id: int) -> EntryStates | None:
+        """The entries of one ledger."""
+        return self._ledgers.get(ledger_id)
+
+    def waiting_runs(self) -> Iterator[tuple[int, int, int]]:
+        """Waiting entries as (ledger, first, last), ascending."""
+        if not self.totals[WAITING]:
+            return
+        for ledger_id in sorted(self._ledgers):
+            states = self._ledgers[ledger_id]
+            entry = 0
+            while (run := states.waiting(entry)) is not None:
+                yield ledger_id, *run
+                entry = run[1] + 1
+
+    def owned_runs(self, code: int, ledger_id: int, first: int, last: int) -> list[tuple[int, int]]:
+        """Entries of ``first..last`` the consumer ``code`` has, as (first, last)."""
+        states = self._ledgers.get(ledger_id)
+        return [] if states is None else list(states.runs(code, first, last))
+
+    # -- snapshots ---------------------------------------------------------------------------------
+
+    def pack(self, floors: dict[int, int]) -> list[list[Any]]:
+        """Everything, the same for the same contents.
+
+        Args:
+            floors: the first unacknowledged entry of each ledger that has one.
+        """
+        packed = []
+        for ledger_id in sorted(self._ledgers):
+            states = self._ledgers[ledger_id]
+            skip = min(max(floors.get(ledger_id, 0) - states.base, 0), len(states.states))
+            live = states.states[skip:]
+            packed.append([ledger_id, states.base + skip, bytes(live), *_pack_numbers(states, skip, live)])
+        return packed
+
+    def unpack(self, packed: Sequence[Sequence[Any]]) -> None:
+        """Become what was packed.
+
+        Raises:
+            ValueError, TypeError: it is no such thing.
+        """
+        self.clear()
+        for ledger_id, base, live, messages, hashes, counts in packed:
+            if not (0 <= base <= MAX_ENTRY_ID and ledger_id >= 0):
+                raise ValueError(f"entries from {base} of ledger {ledger_id}")
+            states = self._ledgers[ledger_id] = EntryStates(base, self.totals)
+            states.states = bytearray(live)
+            states.messages = _unpack_column(messages, len(live))
+            states.hashes = _unpack_column(hashes, len(live))
+            if counts:
+                states.counts = bytearray(len(live))
+                for at, number in counts:
+                    states.counts[at] = number
+            for at, code in enumerate(live):
+                if code:
+                    self.totals[code] += 1 if states.messages is None else states.messages[at]
+            self.keys.learn(states)
+
+
+def _pack_numbers(states: EntryStates, skip: int, live: bytes | bytearray) -> list[Any]:
+    columns: list[Any] = []
+    for numbers, default in ((states.messages, 1), (states.hashes, 0)):
+        if numbers is None:
+            columns.append(b"")
+            continue
+        kept = [number if code else default for number, code in zip(numbers[skip:], live, strict=True)]
+        columns.append(column_bytes(kept) if any(one != default for one in kept) else b"")
+    counts = states.counts
+    counted: list[list[int]] = (
+        []
+        if counts is None
+        else [[at, counts[skip + at]] for at, code in enumerate(live) if code and counts[skip + at]]
+    )
+    return [*columns, counted]
+
+
+def _unpack_column(data: bytes, number: int) -> array[int] | None:
+    if not data:
+        return None
+    column = column_of(data)
+    if len(column) != number:
+        raise ValueError(f"{len(column)} numbers for {number} entries")
+    return column

@@ -1,0 +1,265 @@
+"""Consumers of Shared and Key_Shared: whoever runs dry claims. Hot: `read`."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from embeddedpulsar.enums import ConsumerType
+from embeddedpulsar.exceptions import AlreadyClosed, ConsumerBusy
+from embeddedpulsar.format import subscription_record as record
+from embeddedpulsar.format.acknowledgement import FORM_RANGE, Ack, AckGroup, group_entries
+from embeddedpulsar.format.control import ConsumerSlotWord, SubscriptionWord
+from embeddedpulsar.format.dispatch_record import STAY, Assign
+from embeddedpulsar.format.entry import EntryView
+from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
+from embeddedpulsar.managed_ledger.position import Position
+from embeddedpulsar.subscription.assignment import Claim
+from embeddedpulsar.subscription.attachment import Attachment, Entry
+from embeddedpulsar.subscription.consumer_registry import Consumer
+from embeddedpulsar.subscription.control import slot_of
+from embeddedpulsar.subscription.dispatcher import CLAIM_DISPATCHERS
+from embeddedpulsar.subscription.fetched_range import FetchedRange, ranges_for
+from embeddedpulsar.subscription.log_facts import ledgers_of, news_for
+from embeddedpulsar.subscription.look_ahead import LookAhead
+from embeddedpulsar.subscription.membership import Membership
+from embeddedpulsar.subscription.shared_state import SharedState
+from embeddedpulsar.subscription.state import SubscriptionState
+
+_HANDED: Final = ConsumerSlotWord.HANDED
+_GRANTED: Final = ConsumerSlotWord.GRANTED
+
+
+class _Outcome(NamedTuple):
+    """What a claim came to: whether the subscription was moved, and whether to try again at once."""
+
+    was_moved: bool
+    is_stale: bool
+
+
+class SharedAttachment(Attachment):
+    """A consumer that claims entries when it has none left.
+
+    Role: see `Attachment`. It looks at the log first, without a lock, and then claims under the lock what the
+    dispatcher lets it have; if others were faster, it looks again. Invariants: what is read was assigned to
+    this consumer, in the order of the assignments; each entry once.
+    """
+
+    delivers_singly = True
+
+    def __init__(
+        self,
+        log: ManagedLedger,
+        shared: SharedState,
+        membership: Membership,
+        consumer: Consumer,
+    ) -> None:
+        super().__init__(log, shared, membership, consumer)
+        self._dispatcher: Final = CLAIM_DISPATCHERS[ConsumerType(consumer.consumer_type)]
+        keys_matter = consumer.consumer_type == ConsumerType.KeyShared
+        self._ahead: Final = LookAhead(log, shared.control, keys_matter)
+        self._cursor: Final = log.cursor(Position(0, 0), inclusive=True)
+        self._ranges: deque[FetchedRange] = deque()  # assigned, and not read from the log yet
+        self._fetched = 0  # number of the next entry of the handout
+        self._base = slot_of(consumer.code)
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    def read(self, max_messages: int, max_bytes: int) -> list[EntryView]:
+        """The next entries for this consumer; none if it cannot have any now."""
+        self._check_usable()
+        try:
+            while True:
+                if not self._ranges and not self._claim(max_messages, max_bytes):
+                    return []
+                views = self._fetch(max_bytes)
+                if views:
+                    return views
+        except ConsumerBusy:
+            return []  # taken for dead, and the subscription is another type's now
+        except ValueError:
+            if self._shared.control.closed:
+                raise AlreadyClosed(f"the subscription of consumer {self.name!r} is closed") from None
+            raise
+
+    def _claim(self, room: int, max_bytes: int) -> bool:
+        """Have entries assigned; whether there are any to fetch."""
+        while True:
+            outcome = self._try_to_claim(room, max_bytes)
+            if outcome.was_moved:
+                if self.on_rewound is not None:
+                    self.on_rewound()
+                continue
+            if self._ranges:
+                return True
+            if not outcome.is_stale:
+                return False
+
+    def _try_to_claim(self, room: int, max_bytes: int) -> _Outcome:
+        ahead, known = self._ahead, self._shared.state
+        ahead.look(room, max_bytes)
+        backlog = ahead.backlog(room) if len(known.consumers) > 1 else ahead.messages
+        facts = ledgers_of(self._log) if ahead.last_ledger > known.acks.newest_ledger else None
+        return self._shared.transact(lambda state: self._decide(state, room, backlog, facts))
+
+    def _decide(
+        self, state: SubscriptionState, room: int, backlog: int, facts: record.Ledgers | None
+    ) -> _Outcome:
+        """Under the lock: take what is assigned already, else claim."""
+        if self._follow(state):
+            return _Outcome(was_moved=True, is_stale=True)
+        shared, dispatch, ahead = self._shared, state.dispatch, self._ahead
+        handout = dispatch.handouts[self.consumer_id]
+        ready = ranges_for(state, self.consumer_id, self._fetched)
+        unread = sum(one.messages for one in ready)
+        self._words[self._base + _GRANTED] = handout.messages - unread + max(room, 0)
+        if not ready:
+            cutoff_ms = self._membership.cutoff_ms()
+            next_due = dispatch.delayed.next_due()
+            if next_due is not None and next_due <= cutoff_ms:
+                shared.commit([Assign(STAY, cutoff_ms, (), (), (), ())])
+            is_known = ahead.covers(dispatch.read)
+            if is_known:
+                self._tell(state, facts)
+            claim = self._claim_of(state, room, backlog if is_known else 0, cutoff_ms, is_known)
+            command = self._dispatcher.assign(state.consumers, dispatch, claim)
+            if command is not None:
+                shared.commit([command])
+                self._pass_on(state, command)
+                ahead.drop_before(dispatch.read)
+                ready = ranges_for(state, self.consumer_id, self._fetched)
+            if not ready:
+                has_more = command is not None and command.read != STAY
+                return _Outcome(was_moved=False, is_stale=not is_known or has_more)
+        self._ranges.extend(ready)
+        self._fetched = handout.end
+        return _Outcome(was_moved=False, is_stale=False)
+
+    def _tell(self, state: SubscriptionState, facts: record.Ledgers | None) -> None:
+        """The state learns which ledgers there are, and which entries on the way cannot be read."""
+        commands: list[record.Command] = [] if facts is None else news_for(state, facts)
+        gaps = self._ahead.gaps_from(state.dispatch.read)
+        if gaps:
+            commands.append(Ack(self.consumer_id, self.epoch, tuple(gaps), ()))
+        if commands:
+            self._shared.commit(commands)
+
+    def _claim_of(
+        self, state: SubscriptionState, room: int, backlog: int, cutoff_ms: int, is_known: bool
+    ) -> Claim:
+        control, consumers = self._shared.control, state.consumers.all()
+        return Claim(
+            self.consumer_id,
+            room,
+            self._ahead.entries_from(state.dispatch.read) if is_known else (),
+            backlog,
+            {one.consumer_id: control.slot_word(one.code, one.consumer_id, _GRANTED) for one in consumers},
+            {one.consumer_id: control.slot_word(one.code, one.consumer_id, _HANDED) for one in consumers},
+            cutoff_ms,
+        )
+
+    def _pass_on(self, state: SubscriptionState, command: Assign) -> None:
+        """Wake those who got something; and one more if something is left, lest it lie there."""
+        if any(consumer_id != self.consumer_id for consumer_id, *_ in command.ranges):
+            self._shared.wake(everybody=True)
+        elif state.dispatch.waiting or self._ahead.has_beyond(state.dispatch.read):
+            self._shared.wake(everybody=False)
+
+    def _fetch(self, max_bytes: int) -> list[EntryView]:
+        """Read assigned entries, about ``max_bytes`` of them."""
+        views: list[EntryView] = []
+        missing: list[AckGroup] = []
+        size = 0
+        while self._ranges and size < max_bytes:
+            part = self._ranges.popleft()
+            found = self._ahead.take(part.ledger_id, part.first, part.last)
+            if found is None:
+                self._cursor.seek(Position(part.ledger_id, part.first))
+                most = part.last - part.first + 1
+                found = self._cursor.read(most, part.messages, max(max_bytes - size, 1))
+                found = [
+                    one for one in found if one.ledger_id == part.ledger_id and one.entry_id <= part.last
+                ]
+            end = found[-1].entry_id + 1 if found else part.last + 1
+            if end <= part.last:
+                self._ranges.appendleft(part.rest(end))
+            missing += _missing(part, found, end)
+            part.stamp(found)
+            views += found
+            size += sum(len(one.payload) for one in found)
+        if missing:
+            self._acknowledge_unreadable(missing)
+        return views
+
+    def handed(self, view: EntryView) -> None:
+        """The application was given the first message of an entry: if it dies now, that counts."""
+        try:
+            self._words[self._base + _HANDED] = view.number
+        except ValueError:
+            return  # closed meanwhile
+
+    # -- giving back -------------------------------------------------------------------------------
+
+    def redeliver(self) -> None:
+        """Everything this consumer holds waits for whoever is ready; what its application was given is
+        counted."""
+        self._give_back(())
+
+    def redeliver_entries(self, entries: Sequence[Entry]) -> bool:
+        """These entries wait for whoever is ready, and count as redelivered once more. False, always."""
+        groups = group_entries(existing_ids(entries))
+        if groups:
+            self._give_back(groups)
+        return False
+
+    def _give_back(self, groups: tuple[AckGroup, ...]) -> None:
+        def body(state: SubscriptionState) -> None:
+            if self._follow(state):
+                return
+            handed = self._words[self._base + _HANDED]
+            self._shared.commit([record.Redeliver(self.consumer_id, self.epoch, handed, groups)])
+            if not groups:
+                self._go_to(state)
+
+        self._check_usable()
+        self._shared.transact(body)
+
+    # -- the state says where ----------------------------------------------------------------------
+
+    def _own(self, state: SubscriptionState) -> Consumer:
+        before = self.consumer_id
+        consumer = super()._own(state)
+        if consumer.consumer_id != before:
+            self._base = slot_of(consumer.code)
+        return consumer
+
+    def _go_to(self, state: SubscriptionState) -> None:
+        self._ranges.clear()
+        self._ahead.clear()
+        self._fetched = state.dispatch.handouts[self.consumer_id].end
+
+    def _read_position(self) -> Entry:
+        return self._shared.control.read_position
+
+    def due_ms(self) -> int:
+        """When the next delayed entry is due, in ms since the epoch; 0 for none. Lock-free."""
+        try:
+            return int(self._words[SubscriptionWord.NEXT_DUE_MS])
+        except ValueError:
+            return 0
+
+
+def existing_ids(entries: Sequence[Entry]) -> list[Entry]:
+    """Without ids no entry can have."""
+    return [one for one in entries if one[0] >= 0 and one[1] >= 0]
+
+
+def _missing(part: FetchedRange, found: Sequence[EntryView], end: int) -> list[AckGroup]:
+    """The entries before ``end`` that could not be read."""
+    gaps, expected = [], part.first
+    for entry_id in [*(one.entry_id for one in found), end]:
+        if entry_id > expected:
+            gaps.append(AckGroup(part.ledger_id, expected, entry_id - 1, FORM_RANGE, b""))
+        expected = entry_id + 1
+    return gaps

@@ -1,0 +1,101 @@
+"""Watching over the consumers of one subscription: that ours are seen to live, and that deaths are seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from embeddedpulsar.exceptions import PulsarException
+from embeddedpulsar.platform import threads
+from embeddedpulsar.platform.mailbox import Mailbox
+from embeddedpulsar.platform.scheduler import SchedulerLike, Timer
+from embeddedpulsar.subscription.attachment import Attachment
+
+
+class Vigil:
+    """Keeps a subscription free of consumers that are gone.
+
+    Role: while this process has consumers of the subscription it shows that they live, three times in each
+    keep-alive interval, looks for others that do not, and watches the processes of the others: the kernel
+    reports a death within a millisecond or two. Who may call: any thread, holding no lock.
+    """
+
+    def __init__(
+        self,
+        mailbox: Mailbox,
+        scheduler: SchedulerLike,
+        interval_s: float,
+        detach_lost: Callable[[], object],
+        peers_of: Callable[[], set[bytes]],
+    ) -> None:
+        self._mailbox: Final = mailbox
+        self._scheduler: Final = scheduler
+        self._interval_s: Final = interval_s
+        self._detach_lost: Final = detach_lost
+        self._peers_of: Final = peers_of
+        self._lock: Final = threads.RLock()  # guards everything below
+        self._ours: list[Attachment] = []
+        self._watched: set[bytes] = set()
+        self._timer: Timer | None = None
+
+    def begin(self, attachment: Attachment) -> None:
+        """A consumer of this process attached."""
+        try:
+            self._lock.acquire()
+            self._ours.append(attachment)
+            if self._timer is None and self._interval_s > 0:
+                self._timer = self._scheduler.call_later(self._interval_s, self._on_timer)
+        finally:
+            self._lock.release()
+        self.look()
+
+    def _on_timer(self) -> None:
+        try:
+            self._lock.acquire()
+            self._timer = None
+            self._ours = [one for one in self._ours if one.is_attached]
+            if not self._ours:
+                return
+            for attachment in self._ours:
+                attachment.show_alive()
+            self._timer = self._scheduler.call_later(self._interval_s, self._on_timer)
+        finally:
+            self._lock.release()
+        try:
+            self._detach_lost()
+        except PulsarException:
+            return  # the subscription is gone, or its lock is stuck; whoever uses it is told
+        self.look()
+
+    def look(self) -> None:
+        """Consumers came or went: watch the processes there are now."""
+        try:
+            self._lock.acquire()
+            wanted = self._peers_of() if self._ours else set()
+            for uuid in self._watched - wanted:
+                self._mailbox.unwatch(uuid, self._on_death)
+            fresh = wanted - self._watched
+            self._watched = wanted
+        finally:
+            self._lock.release()
+        for uuid in fresh:
+            try:
+                self._mailbox.watch(uuid, self._on_death)
+            except OSError:
+                self._watched.discard(uuid)  # no descriptor to spare: the timer looks after it
+
+    def _on_death(self, uuid: bytes) -> None:
+        self._watched.discard(uuid)
+        self._detach_lost()
+
+    def end(self) -> None:
+        """Nothing is to be watched any more. Idempotent."""
+        try:
+            self._lock.acquire()
+            self._ours = []
+            timer, self._timer = self._timer, None
+        finally:
+            self._lock.release()
+        if timer is not None:
+            timer.cancel()
+        self.look()
