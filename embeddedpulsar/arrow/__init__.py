@@ -79,7 +79,7 @@ def read_topic(
         >>> read_topic("./data", "orders", ["value", "__key"]).to_pylist()
         [{'value': b'one tea', '__key': b'table-7'}]
     """
-    names, ranges = _planned(path, topic, columns, start, end, start_time, end_time)
+    names, ranges = _planned(path, topic, columns, start, end, start_time, end_time, fail_on_data_loss)
     from embeddedpulsar.arrow.record_batches import table
 
     found: pa.Table = table(ranges, names, _damage_handler(fail_on_data_loss))
@@ -117,7 +117,7 @@ def scan_topic(
         >>> sum(batch.num_rows for batch in scan_topic("./data", "beeps", ["value"]))
         3
     """
-    names, ranges = _planned(path, topic, columns, start, end, start_time, end_time)
+    names, ranges = _planned(path, topic, columns, start, end, start_time, end_time, fail_on_data_loss)
     on_damage = _damage_handler(fail_on_data_loss)
     from embeddedpulsar.arrow.record_batches import record_batches
 
@@ -137,9 +137,11 @@ def _planned(
     end: MessageId | None,
     start_time: Time | None,
     end_time: Time | None,
+    strict: bool,
 ) -> tuple[tuple[str, ...], list[EntryRange]]:
     require_pyarrow()
     names = check_columns(columns)
+    from embeddedpulsar.arrow.damage import raise_lost, warn_of_lost
     from embeddedpulsar.arrow.plan import Bounds, plan_log, topic_partitions
 
     root = os.fspath(path)
@@ -150,7 +152,8 @@ def _planned(
             f"{topic} has {len(logs)} partitions, and a message id is a place in one; read one partition "
             f"({topic}-partition-0), or use start_time and end_time"
         )
-    return names, [planned for name in logs for planned in plan_log(root, name, bounds)]
+    on_lost = raise_lost if strict else warn_of_lost
+    return names, [planned for name in logs for planned in plan_log(root, name, bounds, on_lost)]
 
 
 def _damage_handler(strict: bool) -> Callable[[CorruptionError, int, int], None]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from embeddedpulsar.exceptions import CorruptionError
+from embeddedpulsar.storage.damage import DamageReport
+
+REMEDY: Final = "pass fail_on_data_loss=False (Spark: failOnDataLoss) to read what is left"
 
 
 def raise_damage(error: CorruptionError, first: int, after: int) -> NoReturn:
@@ -22,3 +25,15 @@ def warn_of_damage(error: CorruptionError, first: int, after: int) -> None:
     logging.getLogger("embeddedpulsar.arrow").warning(
         "left out %d entries from %d on: %s", after - first, first, error
     )
+
+
+def raise_lost(report: DamageReport) -> NoReturn:
+    """Raise for a segment that cannot be read at all."""
+    raise CorruptionError(path=report.path, offset=report.offset, reason=report.reason, remedy=REMEDY)
+
+
+def warn_of_lost(report: DamageReport) -> None:
+    """Log which segment is left out and go on."""
+    import logging
+
+    logging.getLogger("embeddedpulsar.arrow").warning("left out a segment: %s", report)

@@ -16,6 +16,7 @@ from embeddedpulsar.format.index_slot import SLOT
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.storage.chain_scan import scan_log
+from embeddedpulsar.storage.damage import DamageHook
 from embeddedpulsar.storage.segment import Segment
 from embeddedpulsar.storage.segment_snapshot import SegmentInfo, committed_segments
 from embeddedpulsar.topic.root_layout import TOPICS
@@ -69,13 +70,18 @@ def topic_directory(root: str, name: TopicName) -> str:
     return os.path.join(root, TOPICS, directory_name(name.full))
 
 
-def plan_log(root: str, name: TopicName, bounds: Bounds = EVERYTHING) -> list[EntryRange]:
+def plan_log(
+    root: str, name: TopicName, bounds: Bounds = EVERYTHING, on_lost: DamageHook | None = None
+) -> list[EntryRange]:
     """The entries of one topic or partition within `bounds`, one range for each segment, in order.
 
+    Args:
+        on_lost: told of segments that are missing or unreadable, and left out; may raise.
+
     Raises:
-        CorruptionError: a segment is missing or unreadable.
+        CorruptionError: a segment is missing or unreadable, and nobody is to be told.
     """
-    return plan_segments(committed_segments(topic_directory(root, name)), name, bounds)
+    return plan_segments(committed_segments(topic_directory(root, name), on_lost), name, bounds)
 
 
 def plan_segments(

@@ -6,12 +6,14 @@ everything behind it may take buffers out of the map as they are.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 from zlib import crc32
 
 import pyarrow as pa
 
+from embeddedpulsar.arrow.damage import REMEDY
 from embeddedpulsar.arrow.entry_range import EntryRange
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.frame import (
@@ -29,9 +31,9 @@ from embeddedpulsar.format.frame import (
     verify_body,
 )
 from embeddedpulsar.format.index_slot import SLOT, SLOTS_OFFSET, slot_offset
-from embeddedpulsar.format.segment_header import SEGMENT_HEADER_SIZE, parse_segment_header
 from embeddedpulsar.platform.mapped_file import MappedFile
 from embeddedpulsar.storage.chain_scan import scan_log
+from embeddedpulsar.storage.segment_headers import find_segment_header
 
 GROUP_BYTES: Final = 8 << 20
 """A group is closed when its frames have this many bytes together, so that offsets stay far below 2 GiB."""
@@ -189,10 +191,10 @@ def _resume(
     else:
         slots = _indexed(planned)
         resumed = _next_readable(planned, segment, at, expected, slots)
-        resumed = resumed or _next_readable(planned, segment, at, expected, _scanned(planned, segment))
+        resumed = resumed or _next_readable(planned, segment, at, expected, _scanned(planned))
         # Committed bytes behind the last entry that could be counted are at least one entry more.
         after = resumed or (planned.end_offset, max(planned.end_entry, expected + 1))
-    error.remedy = "pass fail_on_data_loss=False (Spark: failOnDataLoss) to read what is left"
+    error.remedy = REMEDY
     on_damage(_located(error, segment.path, at), expected, after[1])
     return after
 
@@ -229,9 +231,9 @@ def _indexed(planned: EntryRange) -> bytes:
     return slots
 
 
-def _scanned(planned: EntryRange, segment: MappedSegment) -> bytes:
+def _scanned(planned: EntryRange) -> bytes:
     """The same, derived from all frames of the segment, as recovery would."""
-    header = parse_segment_header(segment.data[:SEGMENT_HEADER_SIZE])
+    header = find_segment_header(os.path.dirname(planned.path), planned.ledger_id).header
     scan = scan_log(
         planned.path,
         chain_seed=header.chain_seed,

@@ -53,11 +53,10 @@ def _messages_through(view: LogView, chain: LedgerChain, position: Position) -> 
         last, _ = view.extent(ledger_id)
         entry_id = min(position.entry_id, last)
     closed = chain.find(ledger_id)
-    if closed is None:
-        return chain.messages_before_tail + view.messages_through(ledger_id, entry_id)
-    if entry_id == closed.last_entry_id:
+    if closed is not None and entry_id == closed.last_entry_id:
         return closed.messages_before + closed.messages
+    before = closed.messages_before if closed is not None else chain.messages_before_tail
     try:
-        return closed.messages_before + view.messages_through(ledger_id, entry_id)
+        return before + view.messages_through(ledger_id, entry_id)
     except (FileNotFoundError, StorageError):
-        return closed.messages_before  # lost or trimmed meanwhile: count it whole
+        return before  # lost or trimmed meanwhile: count it whole

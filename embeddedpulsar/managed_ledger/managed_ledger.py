@@ -287,10 +287,8 @@ class ManagedLedger:
         for closed in reversed(chain.closed):
             if closed.last_entry_id >= 0:
                 return Position(closed.ledger_id, closed.last_entry_id)
-        header = self._view.segment(chain.tail_ledger).header
-        if header.prev_last_entry_id >= 0:
-            return Position(header.prev_ledger_id, header.prev_last_entry_id)
-        return None
+        previous = self._view.trimmed_before(chain.tail_ledger)
+        return Position(*previous) if previous is not None else None
 
     def find_by_publish_time(self, publish_ms: int) -> Position:
         """The first entry published at `publish_ms` or later; the position behind the last if none was."""

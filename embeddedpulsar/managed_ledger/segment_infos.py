@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.storage.filenames import index_path, log_path
 from embeddedpulsar.storage.log_view import LogView
 from embeddedpulsar.storage.segment_snapshot import SegmentInfo
@@ -30,10 +31,7 @@ def segment_infos(view: LogView) -> list[SegmentInfo]:
     ledger_id = chain.tail_ledger
     if ledger_id:
         last, end = view.extent(ledger_id)
-        last_ms = chain.tail_base_publish_ms
-        if last >= 0:
-            slot = view.slot(ledger_id, last)
-            last_ms += slot.publish_delta_ms
+        last_ms, messages = _ending(view, ledger_id, last, chain.tail_base_publish_ms)
         found.append(
             SegmentInfo(
                 ledger_id,
@@ -41,9 +39,20 @@ def segment_infos(view: LogView) -> list[SegmentInfo]:
                 index_path(directory, ledger_id),
                 end,
                 last + 1,
-                slot.messages if last >= 0 else 0,
+                messages,
                 chain.tail_base_publish_ms,
                 last_ms,
             )
         )
     return found
+
+
+def _ending(view: LogView, ledger_id: int, last: int, base_ms: int) -> tuple[int, int]:
+    """Publish time of the last entry of the tail's ledger, and its messages; none if it is unreadable."""
+    if last < 0:
+        return base_ms, 0
+    try:
+        slot = view.slot(ledger_id, last)
+    except (FileNotFoundError, CorruptionError):
+        return base_ms, 0
+    return base_ms + slot.publish_delta_ms, slot.messages

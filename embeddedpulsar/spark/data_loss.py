@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from embeddedpulsar.exceptions import CorruptionError, ReadError
+from embeddedpulsar.storage.damage import DamageReport
 
 CODE = "EMBEDDEDPULSAR_DATA_LOSS"
 
@@ -44,3 +45,7 @@ class DataLossPolicy:
         lost = f"entry {first}" if after == first + 1 else f"entries {first} to {after - 1}"
         where = f"{error.path} at offset {error.offset}"
         self.lost(f"{lost} of {where}: {error.reason}")
+
+    def segment_lost(self, report: DamageReport) -> None:
+        """Report a segment that cannot be read at all; the handler `committed_segments` wants."""
+        self.lost(str(report))

@@ -51,7 +51,7 @@ def plan_tasks(options: ReadOptions, pruning: Pruning) -> list[Task]:
     planned = []
     for name in filter(pruning.admits, logs):
         start, end = _place(options.start, name), _place(options.end, name)
-        segments = committed_segments(topic_directory(options.path, name))
+        segments = committed_segments(topic_directory(options.path, name), policy.segment_lost)
         _check_place("startingOffsets", start, name, segments, policy)
         _check_place("endingOffsets", end, name, segments, policy)
         planned.append(plan_segments(segments, name, _bounds(start, end, pruning)))

@@ -13,7 +13,7 @@ LOST_TAIL: Final = "lost tail"
 MISSING_SEGMENT: Final = "missing segment"
 """A ledger that others refer to has no file."""
 SEGMENT_HEADER: Final = "segment header"
-"""A segment whose header page is unreadable: nothing in it can be placed."""
+"""Both copies of a segment's header are damaged. It was derived, or else the segment is skipped."""
 INDEX: Final = "index"
 """An index did not fit its segment; it was derived again, nothing is lost."""
 
@@ -21,8 +21,8 @@ INDEX: Final = "index"
 class DamageReport(NamedTuple):
     """One stretch of a topic that could not be read. The bytes stay where they are.
 
-    `first_entry` to `last_entry` are the entries lost with it, both included; -1 where unknown. `end_offset`
-    is where reading goes on; 0 when it goes on in another file.
+    `first_entry` to `last_entry` are the entries lost with it, both included; -1 where unknown, 0 to -1 where
+    none are. `end_offset` is where reading goes on; 0 when it goes on in another file.
 
     Example:
         >>> print(DamageReport("t/7.log", 7, 3, 3, 4096, 4192, "body checksum mismatch"))
@@ -42,6 +42,8 @@ class DamageReport(NamedTuple):
         entries = "unknown entries"
         if self.last_entry >= 0:
             entries = f"entries {self.first_entry} to {self.last_entry}"
+        elif self.kind == INDEX or self.first_entry > self.last_entry:
+            entries = "no entries"
         place = f"{entries} of ledger {self.ledger_id} at offset {self.offset}"
         return f"{self.path}: {self.kind}, {place}: {self.reason}"
 

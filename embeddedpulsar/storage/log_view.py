@@ -13,11 +13,12 @@ from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.storage import damage
 from embeddedpulsar.storage.chain_scan import scan_log
 from embeddedpulsar.storage.damage import DamageHook, DamageReport
-from embeddedpulsar.storage.filenames import index_path, log_path
+from embeddedpulsar.storage.filenames import index_path
 from embeddedpulsar.storage.index_repair import write_index
 from embeddedpulsar.storage.salvage import slot_of, visible_slots
 from embeddedpulsar.storage.segment import Segment
 from embeddedpulsar.storage.segment_cache import SEGMENTS
+from embeddedpulsar.storage.segment_index import SegmentIndex
 from embeddedpulsar.storage.segment_set import LedgerChain, SegmentSet
 from embeddedpulsar.storage.topic_control import MUST_ROLL, TopicControl
 
@@ -80,14 +81,22 @@ class LogView:
         return closed.end_offset if closed is not None else 0
 
     def extent(self, ledger_id: int) -> tuple[int, int]:
-        """The last entry of a ledger and its end offset, of one moment; also if its last frame is damaged.
+        """The last entry of a ledger and its end offset, of one moment; also if the segment is damaged.
+
+        Entry -1 where neither segment nor index can tell.
 
         Raises:
             FileNotFoundError: the segment is trimmed.
-            CorruptionError: it is lost.
         """
         end = self.end_of(ledger_id)
         return self._last_known_entry(ledger_id, end), end
+
+    def trimmed_before(self, ledger_id: int) -> tuple[int, int] | None:
+        """The last entry of the ledger before, which is trimmed; None if there was none, or nothing tells."""
+        segment = self._readable(ledger_id)
+        if segment is None or segment.header.prev_last_entry_id < 0:
+            return None
+        return segment.header.prev_ledger_id, segment.header.prev_last_entry_id
 
     def after_fork_in_child(self) -> None:
         """The thread locks may be held by threads that do not exist here."""
@@ -232,21 +241,32 @@ class LogView:
             return closed.last_entry_id
         if end <= FIRST_FRAME_OFFSET:
             return -1
+        segment = self._readable(ledger_id)
         try:
-            segment = self.segment(ledger_id)
+            if segment is not None:
+                return self._last_frame(segment, end).entry_id
+            index = SegmentIndex.open(self.directory, ledger_id, writable=False)
+            return visible_slots(index, end) - 1
+        except (CorruptionError, FileNotFoundError):
+            if segment is None:
+                return -1
+        try:
+            entries = visible_slots(segment.index, end)
+        except (CorruptionError, FileNotFoundError):
+            entries = 0
+        return (entries or len(self._derived_slots(segment)) // SLOT_SIZE) - 1
+
+    def _readable(self, ledger_id: int) -> Segment | None:
+        """The segment; None if it is lost or damaged (the chain reported it).
+
+        Raises:
+            FileNotFoundError: it is trimmed.
+        """
+        try:
+            return self.segment(ledger_id)
         except FileNotFoundError:
             if self.is_trimmed(ledger_id):
                 raise
-            path, reason = (
-                log_path(self.directory, ledger_id),
-                "the file is gone, although it was not trimmed",
-            )
-            raise CorruptionError(path=path, reason=reason, remedy="restore it from a copy") from None
-        try:
-            return self._last_frame(segment, end).entry_id
         except CorruptionError:
-            segment = self.segment(ledger_id)
-        try:
-            return visible_slots(segment, end) - 1
-        except (CorruptionError, FileNotFoundError):
-            return len(self._derived_slots(segment)) // SLOT_SIZE - 1
+            return None
+        return None

@@ -6,12 +6,13 @@ import contextlib
 import os
 from typing import Final, NamedTuple
 
-from embeddedpulsar.exceptions import StorageError
+from embeddedpulsar.exceptions import CorruptionError, StorageError
 from embeddedpulsar.format.control import TopicWord, tail_word
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET, SegmentHeader
 from embeddedpulsar.platform import descriptors, disk, failpoints
 from embeddedpulsar.storage.filenames import INDEX_SUFFIX, LOG_SUFFIX, index_path, ledgers_of, log_path
 from embeddedpulsar.storage.segment import Ending, Segment
+from embeddedpulsar.storage.segment_headers import is_never_written, read_segment_header
 from embeddedpulsar.storage.segment_index import SegmentIndex
 from embeddedpulsar.storage.topic_control import MUST_ROLL, TOUCHED
 
@@ -132,18 +133,31 @@ def _header(new: NewLedger, previous: Ending | None) -> SegmentHeader:
 def remove_strays(directory: str, tail_ledger: int) -> int:
     """Unlink segments and indexes above the tail's ledger; return how many files. Under the topic lock.
 
+    Not one that was written and cannot be read: it may be the tail that a recovery could not find.
     Durably: a stray that came back after a power loss, when the old ledger had gone on, would claim its end.
     """
     names = descriptors.names_in(directory)
-    strays = [log_path(directory, ledger) for ledger in ledgers_of(names, LOG_SUFFIX) if ledger > tail_ledger]
+    logs = [ledger for ledger in ledgers_of(names, LOG_SUFFIX) if ledger > tail_ledger]
+    kept = {ledger for ledger in logs if _is_damaged(directory, ledger)}
+    strays = [log_path(directory, ledger) for ledger in logs if ledger not in kept]
     strays += [
-        index_path(directory, ledger) for ledger in ledgers_of(names, INDEX_SUFFIX) if ledger > tail_ledger
+        index_path(directory, ledger)
+        for ledger in ledgers_of(names, INDEX_SUFFIX)
+        if ledger > tail_ledger and ledger not in kept
     ]
     for path in strays:
         disk.DISK.unlink(path)
     if strays:
         disk.DISK.fsync_dir(directory)
     return len(strays)
+
+
+def _is_damaged(directory: str, ledger: int) -> bool:
+    try:
+        read_segment_header(directory, ledger)
+    except CorruptionError:
+        return not is_never_written(log_path(directory, ledger))
+    return False
 
 
 def _discard(directory: str, ledger_id: int) -> None:

@@ -231,7 +231,7 @@ def _index_slots(log: str) -> bytes:
     ledger = parse_ledger(name)
     try:
         fd = disk.DISK.open_file(index_path(directory, ledger or 0), os.O_RDONLY)
-    except OSError:
+    except FileNotFoundError:
         return b""
     try:
         return disk.DISK.pread(fd, os.fstat(fd).st_size, 0)[SLOTS_OFFSET:]

@@ -9,6 +9,7 @@ from embeddedpulsar.platform import disk
 from embeddedpulsar.storage.damage import DamageReport
 from embeddedpulsar.storage.filenames import log_path
 from embeddedpulsar.storage.segment import Ending, Segment
+from embeddedpulsar.storage.segment_index import SegmentIndex
 
 
 def salvaged_ending(
@@ -19,12 +20,20 @@ def salvaged_ending(
     The caller starts a new ledger from it: nothing is ever appended behind damage. Frames first (an index
     alone may be lost), then the index (a last frame alone may be), then only the end offset.
     """
-    ending = _from_frames(directory, ledger_id, end) or _from_index(directory, ledger_id, end)
+    ending, first_lost = _from_frames(directory, ledger_id, end), 0
+    if ending is None:
+        ending, first_lost = _from_index(directory, ledger_id, end), -1
     if ending is None:
         ending = Ending(ledger_id, end, -1, 0, 0, 0)
     offset = getattr(error, "offset", None)
     damage = DamageReport(
-        log_path(directory, ledger_id), ledger_id, -1, -1, offset or 0, end, f"damage at the tail: {error}"
+        log_path(directory, ledger_id),
+        ledger_id,
+        first_lost,
+        -1,
+        offset or 0,
+        end,
+        f"damage at the tail: {getattr(error, 'reason', '') or error}; the next entry starts a new ledger",
     )
     return ending, damage
 
@@ -47,25 +56,21 @@ def _from_frames(directory: str, ledger_id: int, end: int) -> Ending | None:
 
 def _from_index(directory: str, ledger_id: int, end: int) -> Ending | None:
     try:
-        segment = Segment.open(directory, ledger_id)
-        entries = visible_slots(segment, end)
+        index = SegmentIndex.open(directory, ledger_id, writable=False)
+        entries = visible_slots(index, end)
         if not entries:
             return None
-        slot = segment.index.slot(entries - 1)
+        slot = index.slot(entries - 1)
     except (CorruptionError, FileNotFoundError):
         return None
     return Ending(ledger_id, end, entries - 1, slot.crc, slot.messages, 0)
 
 
-def visible_slots(segment: Segment, end: int) -> int:
+def visible_slots(index: SegmentIndex, end: int) -> int:
     """How many slots, from the first on, point below `end`: offsets rise; behind them are zeros or strays.
 
     By positional reads: beyond the visible slots the file may be a hole, and a mapped hole can kill.
-
-    Raises:
-        FileNotFoundError, CorruptionError: there is no index.
     """
-    index = segment.index
     low, high = 0, index.capacity
     while low < high:
         middle = (low + high) // 2

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import struct
 from typing import Final, NamedTuple, cast
 
-from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, UnsupportedFormatVersion
+from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.frame import (
     HEADER,
     TRAILER,
@@ -21,11 +20,10 @@ from embeddedpulsar.format.segment_header import (
     SEGMENT_HEADER_SIZE,
     SegmentHeader,
     pack_segment_header,
-    parse_segment_header,
 )
-from embeddedpulsar.platform import disk
 from embeddedpulsar.platform.mapped_file import MappedFile
 from embeddedpulsar.storage.filenames import log_path
+from embeddedpulsar.storage.segment_headers import checked_header, find_segment_header
 from embeddedpulsar.storage.segment_index import SegmentIndex
 
 
@@ -81,24 +79,16 @@ class Segment:
 
     @classmethod
     def open(cls, directory: str, ledger_id: int, *, writable: bool = False) -> Segment:
-        """Map the segment of a ledger.
+        """Map the segment of a ledger. For writing its header must be intact; for reading it may be derived.
 
         Raises:
             FileNotFoundError: trimmed, or lost.
-            CorruptionError: neither copy of its header is intact, or it is another ledger's.
+            CorruptionError: the header is damaged, or it is another ledger's.
             UnsupportedFormatVersion: a newer release wrote it.
         """
         file = MappedFile.open(log_path(directory, ledger_id), writable=writable)
         try:
-            header = parse_segment_header(bytes(file.view[:SEGMENT_HEADER_SIZE]))
-            _check_identity(header, ledger_id)
-        except (CorruptionError, ForeignFileError) as e:
-            file.close()
-            # Under this name it can only be a segment, so what is not one is a damaged one.
-            raise CorruptionError(path=file.path, offset=e.offset, reason=e.reason, remedy=e.remedy) from None
-        except UnsupportedFormatVersion as e:
-            file.close()
-            raise e.at(file.path) from None
+            header = _header_of(file, directory, ledger_id)
         except BaseException:
             file.close()
             raise
@@ -265,31 +255,10 @@ class Segment:
         return f"<Segment {self.path}>"
 
 
-def read_segment_header(directory: str, ledger_id: int) -> SegmentHeader:
-    """The header of a ledger's segment, without mapping it.
-
-    Raises:
-        FileNotFoundError: trimmed, or lost.
-        CorruptionError: neither copy is intact, or it is another ledger's.
-    """
-    path = log_path(directory, ledger_id)
-    fd = disk.DISK.open_file(path, os.O_RDONLY)
+def _header_of(file: MappedFile, directory: str, ledger_id: int) -> SegmentHeader:
     try:
-        page = disk.DISK.pread(fd, SEGMENT_HEADER_SIZE, 0)
-    finally:
-        os.close(fd)
-    try:
-        header = parse_segment_header(page)
-        _check_identity(header, ledger_id)
-    except (CorruptionError, UnsupportedFormatVersion) as e:
-        raise e.at(path) from None
-    return header
-
-
-def _check_identity(header: SegmentHeader, ledger_id: int) -> None:
-    if header.ledger_id != ledger_id:
-        raise CorruptionError(
-            reason=f"the header says ledger {header.ledger_id}",
-            offset=0,
-            remedy="the file was renamed or copied; give it its own name back",
-        )
+        return checked_header(bytes(file.view[:SEGMENT_HEADER_SIZE]), file.path, ledger_id)
+    except CorruptionError:
+        if file.writable:
+            raise  # nothing is appended behind damage
+    return find_segment_header(directory, ledger_id).header

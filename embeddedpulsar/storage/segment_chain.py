@@ -14,7 +14,7 @@ from embeddedpulsar.platform import descriptors
 from embeddedpulsar.storage import damage
 from embeddedpulsar.storage.damage import DamageReport
 from embeddedpulsar.storage.filenames import ledgers_of, log_path
-from embeddedpulsar.storage.segment import read_segment_header
+from embeddedpulsar.storage.segment_headers import find_segment_header
 
 
 class Link(NamedTuple):
@@ -75,13 +75,18 @@ def _read_headers(directory: str, ledgers: list[int]) -> tuple[dict[int, Segment
     for ledger in ledgers:
         path = log_path(directory, ledger)
         try:
-            headers[ledger] = read_segment_header(directory, ledger)
+            found = find_segment_header(directory, ledger)
         except FileNotFoundError:
             continue  # trimmed since the directory was listed
         except UnsupportedFormatVersion as e:
             raise e.at(path) from None
         except StorageError as e:
-            damaged.append(DamageReport(path, ledger, -1, -1, 0, 0, e.reason, damage.SEGMENT_HEADER))
+            reason = f"{e.reason}; {e.remedy}"
+            damaged.append(DamageReport(path, ledger, -1, -1, 0, 0, reason, damage.SEGMENT_HEADER))
+        else:
+            headers[ledger] = found.header
+            if found.damage:
+                damaged.append(found.report(path))
     return headers, damaged
 
 

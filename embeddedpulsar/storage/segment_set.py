@@ -12,7 +12,7 @@ from embeddedpulsar.platform import descriptors, threads
 from embeddedpulsar.storage.chain_scan import scan_log
 from embeddedpulsar.storage.damage import MISSING_SEGMENT, SEGMENT_HEADER, DamageHook, DamageReport
 from embeddedpulsar.storage.filenames import ledgers_of, log_path
-from embeddedpulsar.storage.segment import read_segment_header
+from embeddedpulsar.storage.segment_headers import find_segment_header
 
 
 class ClosedLedger(NamedTuple):
@@ -160,7 +160,10 @@ class SegmentSet:
         path = log_path(self._directory, ledger_id)
         last = successor.prev_last_entry_id if successor else -1
         try:
-            return read_segment_header(self._directory, ledger_id)
+            found = find_segment_header(self._directory, ledger_id)
+            if found.damage:
+                self._report(found.report(path))
+            return found.header
         except FileNotFoundError:
             if ledger_id >= self._words[TopicWord.TRIM]:
                 reason = "the file is gone, although it was not trimmed"
@@ -168,7 +171,8 @@ class SegmentSet:
                 self._report(DamageReport(path, ledger_id, first, last, 0, 0, reason, MISSING_SEGMENT))
         except StorageError as e:
             first = 0 if last >= 0 else -1
-            self._report(DamageReport(path, ledger_id, first, last, 0, 0, e.reason, SEGMENT_HEADER))
+            reason = f"{e.reason}; {e.remedy}"
+            self._report(DamageReport(path, ledger_id, first, last, 0, 0, reason, SEGMENT_HEADER))
         return None
 
     def _listed_before(self, ledger_id: int) -> int:

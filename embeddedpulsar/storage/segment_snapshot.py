@@ -24,7 +24,9 @@ from embeddedpulsar.platform import clock, descriptors
 from embeddedpulsar.platform.mapped_file import MappedFile
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.storage.chain_scan import scan_log
-from embeddedpulsar.storage.segment import Segment, read_segment_header
+from embeddedpulsar.storage.damage import MISSING_SEGMENT, SEGMENT_HEADER, DamageHook, DamageReport
+from embeddedpulsar.storage.segment import Segment
+from embeddedpulsar.storage.segment_headers import find_segment_header, is_never_written
 
 
 class SegmentInfo(NamedTuple):
@@ -59,18 +61,23 @@ class _End(NamedTuple):
     last_publish_ms: int = -1
 
 
-def committed_segments(directory: str) -> list[SegmentInfo]:
+def committed_segments(directory: str, on_lost: DamageHook | None = None) -> list[SegmentInfo]:
     """The segments of a topic, oldest first; empty when nothing was ever published.
 
     Costs some 0.1 ms per segment. A segment that is trimmed meanwhile is either listed or not.
 
+    Args:
+        directory: of the topic.
+        on_lost: told of segments that should be there and cannot be read, which are left out; may raise.
+
     Raises:
         FileNotFoundError: there is no such directory.
-        CorruptionError: a segment that should be there is missing or has no readable header.
+        CorruptionError: a segment is missing or has no readable header, and nobody is to be told.
     """
     words = _control_words(directory)
+    lost = on_lost or _refuse
     if words is None:
-        ledger, end = _derived_end(directory)
+        ledger, end = _derived_end(directory, 1 << 32, lost)
         trim = 0
     else:
         tail, trim = words
@@ -83,9 +90,16 @@ def committed_segments(directory: str) -> list[SegmentInfo]:
             header, info = _describe(directory, ledger, end, latest)
         except FileNotFoundError:
             now = _control_words(directory)
-            if now is not None and ledger >= now[1]:
-                raise _missing(directory, ledger) from None
-            break  # trimmed since we began
+            if now is None or ledger < now[1]:
+                break  # trimmed since we began
+            reason = f"the segment of ledger {ledger} is gone, although it was not trimmed; restore the file"
+            lost(_lost(directory, ledger, end, reason, MISSING_SEGMENT))
+            ledger, end = _derived_end(directory, ledger, lost)
+            continue
+        except CorruptionError as e:
+            lost(_lost(directory, ledger, end, f"{e.reason}; {e.remedy}", SEGMENT_HEADER))
+            ledger, end = _derived_end(directory, ledger, lost)
+            continue
         found.append(info)
         latest = header.base_publish_ms
         end = _End(header.prev_end_offset, header.prev_last_entry_id + 1, header.prev_messages)
@@ -106,12 +120,14 @@ def topic_incarnation(directory: str) -> int:
         return 0
 
 
-def _missing(directory: str, ledger: int) -> CorruptionError:
-    return CorruptionError(
-        path=filenames.log_path(directory, ledger),
-        reason=f"the segment of ledger {ledger} is gone, although it was not trimmed",
-        remedy="restore the file from a backup",
-    )
+def _lost(directory: str, ledger: int, end: _End, reason: str, kind: str) -> DamageReport:
+    first = 0 if end.entries >= 0 else -1
+    last = end.entries - 1 if end.entries >= 0 else -1
+    return DamageReport(filenames.log_path(directory, ledger), ledger, first, last, 0, 0, reason, kind)
+
+
+def _refuse(report: DamageReport) -> None:
+    raise CorruptionError(path=report.path, offset=report.offset, reason=report.reason)
 
 
 def _open_control(directory: str) -> MappedFile:
@@ -170,18 +186,21 @@ def _completed(segment: Segment, end: _End, latest: int) -> _End:
     return _End(end.offset, ending.last_entry_id + 1, ending.messages, ending.last_publish_ms)
 
 
-def _derived_end(directory: str) -> tuple[int, _End]:
-    """The last ledger with any entries and where its frames end; ledger 0 without one."""
+def _derived_end(directory: str, below: int, lost: DamageHook) -> tuple[int, _End]:
+    """The last ledger below an id that has any entries, and where its frames end; ledger 0 without one."""
     for ledger in reversed(filenames.ledgers_of(descriptors.names_in(directory))):
+        if ledger >= below:
+            continue
+        path = filenames.log_path(directory, ledger)
         try:
-            header = read_segment_header(directory, ledger)
-            scan = scan_log(
-                filenames.log_path(directory, ledger),
-                chain_seed=header.chain_seed,
-                base_publish_ms=header.base_publish_ms,
-            )
-        except (FileNotFoundError, CorruptionError):
-            continue  # removed meanwhile, or its creator died before the header was written
+            header = find_segment_header(directory, ledger).header
+            scan = scan_log(path, chain_seed=header.chain_seed, base_publish_ms=header.base_publish_ms)
+        except FileNotFoundError:
+            continue  # removed meanwhile
+        except CorruptionError as e:
+            if not is_never_written(path):  # else its creator died before the header was written
+                lost(_lost(directory, ledger, _End(0), f"{e.reason}; {e.remedy}", SEGMENT_HEADER))
+            continue
         if scan.frames or not header.prev_ledger_id:
             return ledger, _End(scan.end_offset, scan.last_entry_id + 1, scan.messages, scan.last_publish_ms)
     return 0, _End(0)

@@ -101,6 +101,44 @@ def test_a_frame_inside_a_payload_is_not_taken_for_an_entry(tmp_path):
     assert values(log, fail_on_data_loss=False) == ["last"]
 
 
+@pytest.mark.parametrize("offset", [0, 4, 12, 16, 24])
+def test_frames_in_a_payload_that_would_fit_are_not_taken_either(tmp_path, offset):
+    """Entry ids that go on, times that do, a chain: without an index the rest of the header decides."""
+    inner = LogFiles(tmp_path / "inner")
+    for i in range(40):
+        inner.append(encode_plain([b"ghost%d" % i] * 2, 0, PRODUCER), 1_000_000)
+    inner.finish()
+    start, length = inner.written[2][3], inner.written[-1][3] + inner.written[-1][4] - inner.written[2][3]
+    copied = inner.log_path(7).read_bytes()[start : start + length]
+    assert read_header(copied, 0, len(copied)).entry_id == 2
+    log = LogFiles(tmp_path / "outer")
+    log.append(encode_plain([b"first"], 0, PRODUCER), 1_000_000)
+    log.append(encode_plain([copied], 1, PRODUCER), 1_000_000)
+    for i in range(3):
+        log.append(encode_plain([b"behind%d" % i], 2 + i, PRODUCER), 1_000_000)
+    log.finish()
+    log.index_path(7).unlink()
+    damage(log, 1, offset)
+    assert values(log, fail_on_data_loss=False) == ["first", "behind0", "behind1", "behind2"]
+
+
+@pytest.mark.parametrize("ruined", [4096, 4140])
+def test_a_segment_without_a_header(log, caplog, ruined):
+    """Derived from the first frame, it is read as ever; without that and an index, it is left out."""
+    path = log.log_path(7)
+    path.write_bytes(b"\xee" * ruined + path.read_bytes()[ruined:])
+    log.index_path(7).unlink()
+    if ruined == 4096:
+        assert values(log) == without()
+        return
+    with pytest.raises(CorruptionError, match="fail_on_data_loss=False") as failure:
+        values(log)
+    assert str(path) in str(failure.value)
+    with caplog.at_level(logging.WARNING):
+        assert values(log, fail_on_data_loss=False) == []
+    assert "left out a segment" in caplog.text and str(path) in caplog.text
+
+
 def test_a_shortened_file_is_refused_before_it_is_touched(log):
     """A segment that ends before its committed end would kill the process if it were mapped and read."""
     content = log.log_path(7).read_bytes()

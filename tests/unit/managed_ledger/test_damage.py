@@ -18,6 +18,9 @@ from embeddedpulsar.storage.damage import DamageReport
 from embeddedpulsar.storage.filenames import index_path, log_path
 from embeddedpulsar.storage.segment import Segment
 from embeddedpulsar.storage.segment_cache import SEGMENTS
+from embeddedpulsar.storage.segment_snapshot import committed_segments
+from embeddedpulsar.testing.ledger_files import pretend_reboot
+from tests.frames import framed
 from tests.ledger_site import PREFIX, START, LedgerSite, drain, send, values
 
 BODY, HEADER, TRAILER = 60, 20, -4
@@ -221,20 +224,82 @@ def test_a_lost_segment(site: LedgerSite, victim: str):
     assert ledger.find_by_publish_time(0) == sent[0]
 
 
-def test_a_segment_with_an_unreadable_header(site: LedgerSite):
-    """Both copies of a header gone: the ledger is skipped, its neighbours are found all the same."""
+@pytest.mark.parametrize("victim", [1, 4, 10])
+def test_a_segment_with_an_unreadable_header(site: LedgerSite, victim: int):
+    """Both copies of a header gone: it is derived, and told once; nothing is lost. One copy is enough."""
     reports: list[DamageReport] = []
     ledger = opened(site, reports, max_entries=3)
     sent = [send(ledger, b"%d" % n) for n in range(12)]
     ledger.close()
-    overwrite(log_path(ledger.directory, sent[4].ledger_id), 0, bytes(1024))
+    overwrite(log_path(ledger.directory, sent[victim].ledger_id), 0, bytes(1024))
     ledger = opened(site, reports)
-    assert values(ledger) == [b"%d" % n for n in (0, 1, 2, 6, 7, 8, 9, 10, 11)]
-    assert reports[0].kind == kinds.SEGMENT_HEADER
+    assert values(ledger) == [b"%d" % n for n in range(12)]
+    assert [report.kind for report in reports] == [kinds.SEGMENT_HEADER]
+    assert (reports[0].first_entry, reports[0].last_entry) == (0, -1)
+    assert ledger.messages_after(sent[2]) == 9 and ledger.last_position() == sent[11]
+    assert ledger.find_by_publish_time(0) == sent[0]
+    assert (send(ledger, b"more").ledger_id > sent[-1].ledger_id) == (victim == 10)
+    assert values(ledger, sent[victim]) == [b"%d" % n for n in range(victim, 12)] + [b"more"]
     ledger.close()
-    overwrite(log_path(ledger.directory, sent[0].ledger_id), 0, b"broken first copy")
-    ledger = opened(site, [])
-    assert values(ledger)[:3] == [b"0", b"1", b"2"]  # the second copy is enough
+    overwrite(log_path(ledger.directory, sent[6].ledger_id), 0, b"broken first copy")
+    ledger = opened(site, reports)
+    assert values(ledger) == [b"%d" % n for n in range(12)] + [b"more"]
+
+
+@pytest.mark.parametrize("victim", [1, 4, 10])
+def test_a_segment_of_which_nothing_tells(site: LedgerSite, victim: int):
+    """Header, first frame and index gone: the ledger is skipped, its neighbours are found all the same."""
+    reports: list[DamageReport] = []
+    ledger = opened(site, reports, max_entries=3)
+    sent = [send(ledger, b"%d" % n) for n in range(12)]
+    lost = sent[victim].ledger_id
+    ledger.close()
+    overwrite(log_path(ledger.directory, lost), 0, b"\xee" * 4140)
+    os.unlink(index_path(ledger.directory, lost))
+    ledger = opened(site, reports)
+    left = [b"%d" % n for n in range(12) if sent[n].ledger_id != lost]
+    assert values(ledger) == left
+    assert reports[0].kind == kinds.SEGMENT_HEADER and "put " in reports[0].reason
+    assert ledger.segments() and ledger.statistics().ledgers == 4
+    assert ledger.last_position() == (sent[8] if victim == 10 else sent[11])
+    assert ledger.messages_after(START) >= 9 and ledger.entries_between(START, sent[8]) >= 6
+    assert send(ledger, b"more").ledger_id >= lost
+    assert values(ledger) == [*left, b"more"]
+
+
+@pytest.mark.parametrize("is_recovered", [False, True])
+@pytest.mark.parametrize("field", [0, 4, 12, 16, 24])
+def test_frames_in_a_payload_stay_in_it(site: LedgerSite, field: int, is_recovered: bool):
+    """A damaged header and a lost index do not let a copied segment out, nor frames made up for it."""
+    reports: list[DamageReport] = []
+    ledger = opened(site, reports)
+    sent = [send(ledger, b"before %d" % n) for n in range(5)]
+    path = log_path(ledger.directory, sent[0].ledger_id)
+    copied = Path(path).read_bytes()[: offset_of(ledger, sent[4]) + 112]
+    later, crc = b"", 7
+    for entry in range(6, 60):
+        one, crc = framed(
+            encode_single(b"never sent", 0, PREFIX),
+            entry_id=entry,
+            prev_crc=crc,
+            publish_ms=ledger.statistics().last_publish_ms,
+        )
+        later += one
+    hit = send(ledger, copied + later)
+    expected = [b"before %d" % n for n in range(5)] + [b"behind %d" % n for n in range(5)]
+    for n in range(5):
+        send(ledger, b"behind %d" % n)
+    flip(ledger, hit, field)
+    ledger.close()
+    os.unlink(index_path(ledger.directory, hit.ledger_id))
+    if is_recovered:
+        pretend_reboot(ledger.directory)
+    ledger = opened(site, reports)
+    assert values(ledger) == expected
+    assert values(ledger, hit) == expected[5:]
+    ledger.close()
+    with_arrow = [info.entries for info in committed_segments(ledger.directory)]
+    assert with_arrow == [11]
 
 
 def test_a_tail_segment_that_is_gone(site: LedgerSite):
