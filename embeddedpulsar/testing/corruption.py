@@ -22,9 +22,16 @@ from embeddedpulsar.format.control import (
     parse_control_header,
 )
 from embeddedpulsar.format.entry import EntryContent, ProducerPrefix, encode, encode_plain, encode_single
-from embeddedpulsar.format.frame import frames
+from embeddedpulsar.format.frame import (
+    HEADER_SIZE,
+    KIND_ENTRY,
+    TRAILER_SIZE,
+    frames,
+    pack_trailer,
+    seal,
+)
 from embeddedpulsar.format.index_slot import SLOTS_OFFSET
-from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET, SEGMENT_HEADER
+from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform import clock as clocks
@@ -38,7 +45,9 @@ from embeddedpulsar.testing.ledger_files import LedgerIds, open_ledger, pretend_
 from embeddedpulsar.testing.log_model import Payloads, Place, Seen
 from embeddedpulsar.testing.log_workload import read_all
 
-KINDS: Final = ("segment", "index", "control")
+ALONE: Final = "segment whose index is gone"
+KINDS: Final = ("segment", "index", "control", ALONE)
+_SMALL: Final = 60
 _PREFIX: Final = ProducerPrefix("storm")
 _AFTER: Final = (b"after the damage",)
 
@@ -76,6 +85,8 @@ class Original:
             ]
             if number % 29 == 7:
                 values = [rng.randbytes(9000)]
+            elif number % 29 == 15:
+                values = [self._planted(number, ledger.segments()[-1].end_offset)]
             keys: list[str | None] = [f"k{i}" for i in range(len(values))]
             if len(values) == 1:
                 entry = encode_single(values[0], number, _PREFIX)
@@ -86,6 +97,32 @@ class Original:
             ledger_id, entry_id, _ = ledger.append(entry)
             self.entries[ledger_id, entry_id] = tuple(values)
         ledger.close()
+
+    def _planted(self, number: int, end: int) -> bytes:
+        """A payload that looks like the log: what it ends with, and entries that might follow."""
+        ledger_id, entry_id = max(self.entries)
+        with open(log_path(self.directory, ledger_id), "rb") as file:
+            data = file.read()
+        *_, (at, header) = frames(data, FIRST_FRAME_OFFSET, end)
+        copied = data[max(FIRST_FRAME_OFFSET, at - 3000 & -8) : at + header.length]
+        crc = header.crc
+        for later in range(entry_id + 2, entry_id + 12):
+            entry = encode_single(b"never published %d" % number, 0, _PREFIX)
+            length = HEADER_SIZE + entry.size + TRAILER_SIZE
+            front, crc = seal(
+                length,
+                crc,
+                entry.body_crc,
+                KIND_ENTRY,
+                entry.codec,
+                entry.flags,
+                later,
+                header.publish_time + 10,
+                entry.count,
+                entry.metadata_length,
+            )
+            copied += front + b"".join(entry.parts) + pack_trailer(length)
+        return copied
 
     def _locate(self, ledger: int) -> None:
         with open(log_path(self.directory, ledger), "rb") as file:
@@ -151,13 +188,15 @@ def make_case(original: Original, kind: str, directory: str, rng: random.Random)
         pretend_same_boot(directory)
     else:
         pretend_reboot(directory)
-    if kind == "segment":
+    if kind in ("segment", ALONE):
         damage = damage_file(log_path(directory, ledger), rng, original.ends[ledger] + 200)
     elif kind == "index":
         entries = sum(place[0] == ledger for place in original.entries)
         damage = damage_file(index_path(directory, ledger), rng, SLOTS_OFFSET + 24 * entries + 100)
     else:
         damage = damage_file(control_path(directory), rng)
+    if kind == ALONE:
+        os.unlink(index_path(directory, ledger))
     return Case(directory, kind, ledger, is_believed, damage)
 
 
@@ -253,11 +292,14 @@ def _wrong(original: Original, seen: list[Seen]) -> list[str]:
 
 
 def may_be_lost(original: Original, case: Case, place: Place) -> bool:
-    """Whether damage of this kind may cost this entry."""
-    if case.kind != "segment" or place[0] != case.ledger:
+    """Whether damage of this kind may cost this entry.
+
+    Without an index, frames that nothing speaks for are lost with those that were hit.
+    """
+    if place[0] != case.ledger or case.kind not in ("segment", ALONE):
         return False
     damage = case.damage
-    if damage.touches(0, SEGMENT_HEADER.size) and damage.touches(512, 512 + SEGMENT_HEADER.size):
+    if case.kind == ALONE and any(stop - start > _SMALL for start, stop in damage.ranges):
         return True
     frame = original.frames[place]
     return damage.touches(frame.start, frame.end)
