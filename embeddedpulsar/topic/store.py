@@ -183,7 +183,7 @@ class Store:
         full, open_topic = self._opener(name, create)
         return self._topics.begin(full, open_topic)
 
-    def _opener(self, name: str, create: bool) -> tuple[str, TopicOpener]:
+    def _opener(self, name: str, create: bool, *, is_told: bool = False) -> tuple[str, TopicOpener]:
         """The full name, and what finds or makes the topic and opens it."""
         parsed = TopicName.parse(name)
         if not parsed.is_persistent:
@@ -195,14 +195,13 @@ class Store:
         def open_topic(notes: list[str]) -> Topic:
             entry = session.catalog.find(parsed.full)
             if entry is None:
-                entry = self._create_topic(session, parsed, create, notes)
+                self._check_may_create(session, parsed, create, is_told)
+                entry = self._create_entry(session, parsed, notes)
             return self._open_topic(session, entry, notes)
 
         return parsed.full, open_topic
 
-    def _create_topic(
-        self, session: StoreSession, name: TopicName, create: bool, notes: list[str]
-    ) -> TopicEntry:
+    def _check_may_create(self, session: StoreSession, name: TopicName, create: bool, is_told: bool) -> None:
         if not session.catalog.has_namespace(name.namespace_name):
             raise TopicNotFound(
                 f"{name.full}: there is no namespace {name.namespace_name} in {self.root}, which has "
@@ -210,16 +209,13 @@ class Store:
             )
         if not create:
             raise TopicNotFound(f"{name.full}: no such topic in {self.root}")
-        if not session.settings.allowAutoTopicCreation:
+        if not is_told and not session.settings.allowAutoTopicCreation:
             raise TopicNotFound(
                 f"{name.full}: no such topic in {self.root}, and broker.conf says "
                 "allowAutoTopicCreation=false; use a topic that exists, or set it to true there"
             )
-        return self._create_entry(session, name, notes)
 
-    def _create_entry(
-        self, session: StoreSession, name: TopicName, notes: list[str] | None = None
-    ) -> TopicEntry:
+    def _create_entry(self, session: StoreSession, name: TopicName, notes: list[str]) -> TopicEntry:
         lock = session.catalog.lock
         try:
             lock.acquire()
@@ -236,11 +232,8 @@ class Store:
             InvalidTopicName, NotImplementedError: see `topic`.
             TopicNotFound: the namespace does not exist.
         """
-        parsed = TopicName.parse(name)
-        session = self._current()
-        if parsed.is_persistent and session.catalog.has_namespace(parsed.namespace_name):
-            self._create_entry(session, parsed)
-        return self.topic(parsed.full, create=False)
+        full, open_topic = self._opener(name, True, is_told=True)
+        return self._topics.keep(full, open_topic)
 
     def _open_topic(self, session: StoreSession, entry: TopicEntry, notes: list[str]) -> Topic:
         return Topic.open(

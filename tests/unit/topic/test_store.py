@@ -470,3 +470,27 @@ def test_closing_goes_on_when_a_topic_cannot_be_closed_in_order(root: Path):
         store.release()
     assert store.closed and open_store_count() == 0
     assert descriptors() == before and os.listdir(root / "clients") == []
+
+
+@pytest.mark.parametrize("how", ["create_topic", "topic"])
+@pytest.mark.parametrize("state", ["damaged", "gone"])
+def test_a_damaged_description_is_reported(root: Path, caplog, how: str, state: str):
+    """A topic whose record the catalog lost, with a damaged topic.meta: adopted, and the log says so."""
+    store = Store.open(root)
+    first = publish(store, "orders", b"kept")
+    meta = Path(store.topic("orders").ledger.directory) / "topic.meta"
+    store.release()
+    (root / "catalog").unlink()
+    if state == "gone":
+        meta.unlink()
+    else:
+        meta.write_bytes(b"\xee" * 40)
+    store = Store.open(root)
+    with caplog.at_level(logging.WARNING, "embeddedpulsar"):
+        topic = getattr(store, how)("orders")
+    assert str(meta) in caplog.text
+    assert "written again for the topic persistent://public/default/orders" in caplog.text
+    assert topic.ledger.last_position() == first[:2]
+    caplog.clear()
+    assert store.create_topic("orders") is topic and not caplog.text
+    store.release()
