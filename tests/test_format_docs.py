@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import re
 import struct
@@ -19,7 +20,7 @@ from embeddedpulsar.format import (
     journal_record,
     segment_header,
 )
-from tests.source_tree import ROOT
+from tests.source_tree import ROOT, modules
 
 PAGES = sorted((ROOT / "docs" / "format").glob("*.md"))
 MARK = re.compile(r"<!-- (struct|constants|example): (\S+) -->\n((?:.*\n)*?)(?:\n|\Z)")
@@ -110,6 +111,59 @@ def test_no_persistent_value_is_undocumented(owner: Any, prefix: str):
         key for key in vars(owner) if key.isupper() and key.startswith(prefix) and not key.startswith("_")
     }
     assert found <= documented
+
+
+WORD_CLASSES = ("TopicWord", "SubscriptionWord", "StoreWord")
+
+
+def words_beside() -> dict[tuple[str, str], int]:
+    """(module, name) -> index of every word that a module puts "so many behind" one of control.py."""
+    found = {}
+    for module, tree in modules().items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.BinOp) and isinstance(node.left, ast.Attribute):
+                owner = node.left.value
+                if isinstance(owner, ast.Name) and owner.id in WORD_CLASSES and isinstance(node.op, ast.Add):
+                    name = next((name for name, value in assigned(tree) if value is node), "")
+                    assert name, f"{module}:{node.lineno}: a word without a name of its own"
+                    found[module, name] = getattr(resolve(module), name)
+    return found
+
+
+def assigned(tree: ast.Module) -> list[tuple[str, ast.expr]]:
+    """Names and values of the assignments at the top of a module."""
+    return [
+        (node.target.id, node.value)
+        for node in tree.body
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None
+    ]
+
+
+def test_words_beside_those_of_control_are_documented():
+    """Modules that put words of their own beside others have a table, too, and take no other's place."""
+    documented = {
+        (target, row[1])
+        for _, target, block in marked("constants")
+        for row in rows(block)
+        if row[0].isdigit()
+    }
+    beside = words_beside()
+    assert {"JOURNAL_CHECKED", "TOUCHED", "POISON_TO"} <= {name for _, name in beside}
+    assert set(beside) <= documented
+    topic = [value for key, value in vars(control.TopicWord).items() if key.isupper()]
+    taken = [*topic, *beside.values()]
+    assert len(taken) == len(set(taken)), "two words share a place"
+
+
+def test_no_word_is_used_by_number():
+    """`words[97]` would escape the tables."""
+    for module, tree in modules().items():
+        if module.startswith("embeddedpulsar.testing."):
+            continue  # words of a text
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+                owner = node.value.attr if isinstance(node.value, ast.Attribute) else ast.unparse(node.value)
+                assert owner.lstrip("_") != "words", f"{module}:{node.lineno}"
 
 
 def example_frame() -> bytes:
