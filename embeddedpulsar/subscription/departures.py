@@ -1,4 +1,4 @@
-"""Who has to leave. Decisions on a caught-up state, inside a transaction."""
+"""Who has to leave. Decisions on a caught-up state, inside a transaction where nothing else is said."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from embeddedpulsar.format.subscription_record import (
     Detach,
 )
 from embeddedpulsar.subscription.control import SubscriptionControl
+from embeddedpulsar.subscription.shared_state import SharedState
 from embeddedpulsar.subscription.state import SubscriptionState
 
 
@@ -46,6 +47,25 @@ def departures_of(
         for one in state.consumers.all()
         if one.consumer_id in ids
     ]
+
+
+def detach(shared: SharedState, ids: Collection[int]) -> None:
+    """Detach consumers that are closed, outside of a transaction."""
+
+    def body(state: SubscriptionState) -> None:
+        leaving = departures_of(state, shared.control, ids)
+        if leaving:
+            shared.commit(leaving)
+
+    shared.transact(body)
+
+
+def other_processes(shared: SharedState, uuid: bytes) -> set[bytes]:
+    """Leases of the processes that have consumers, but for ``uuid``; outside of a transaction."""
+    if shared.control.closed or shared.is_foreign:
+        return set()
+    consumers = shared.transact(lambda state: state.consumers.all())
+    return {one.client_uuid for one in consumers} - {uuid}
 
 
 def departure(

@@ -16,6 +16,7 @@ from embeddedpulsar.subscription.control import slot_of
 from embeddedpulsar.subscription.departures import departures_of_dead, departures_of_silent
 from embeddedpulsar.subscription.log_facts import ledgers_of, news_for
 from embeddedpulsar.subscription.newcomer import Newcomer
+from embeddedpulsar.subscription.options import StateOptions
 from embeddedpulsar.subscription.shared_state import SharedState
 from embeddedpulsar.subscription.state import SubscriptionState
 
@@ -36,19 +37,17 @@ class Membership:
         self,
         newcomer: Newcomer,
         uuid: bytes,
-        *,
         log: ManagedLedger,
         shared: SharedState,
-        peers: Peers,
-        clock: Clock,
+        options: StateOptions,
         settings: BrokerSettings,
     ) -> None:
         self.uuid: Final = uuid
         self._newcomer: Final = newcomer
         self._log: Final = log
         self._shared: Final = shared
-        self._peers: Final = peers
-        self._clock: Final = clock
+        self._peers: Final = options.peers
+        self._clock: Final = options.clock
         self._settings: Final = settings
 
     def join(self, state: SubscriptionState, facts: record.Ledgers) -> Consumer:

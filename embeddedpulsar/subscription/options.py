@@ -35,3 +35,10 @@ class StateOptions(NamedTuple):
     lock_timeout_s: float
     compact_bytes: int
     report: Callable[[StorageError], object]
+
+
+def log_damage(error: StorageError) -> None:
+    """What becomes of damage when nobody asked to be told of it."""
+    import logging  # 5 ms, and only where something is broken
+
+    logging.getLogger("embeddedpulsar").error("%s", error)

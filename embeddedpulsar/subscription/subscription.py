@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Final
 
 from embeddedpulsar.enums import ConsumerType
@@ -31,12 +31,12 @@ from embeddedpulsar.subscription.admission import names_of
 from embeddedpulsar.subscription.attachment import Attachment
 from embeddedpulsar.subscription.backlog import acknowledged_in, messages_left
 from embeddedpulsar.subscription.consumer_registry import Consumer
-from embeddedpulsar.subscription.departures import departures_of
+from embeddedpulsar.subscription.departures import detach, other_processes
 from embeddedpulsar.subscription.dispatcher import CLAIM_DISPATCHERS
 from embeddedpulsar.subscription.log_facts import ledgers_of, seek_commands
 from embeddedpulsar.subscription.membership import Membership, detach_lost
 from embeddedpulsar.subscription.newcomer import Newcomer, rules_for
-from embeddedpulsar.subscription.options import StateOptions
+from embeddedpulsar.subscription.options import StateOptions, log_damage
 from embeddedpulsar.subscription.shared_attachment import SharedAttachment
 from embeddedpulsar.subscription.shared_state import SharedState
 from embeddedpulsar.subscription.state import SubscriptionState
@@ -123,7 +123,7 @@ class Subscription:
             interval_s=ledger_options.interval_ms / 1000,
             lock_timeout_s=ledger_options.lock_timeout_s,
             compact_bytes=compact_bytes,
-            report=damage or _log_damage,
+            report=damage or log_damage,
         )
         subscription = cls(directory, managed_ledger, mailbox, settings, options)
         if scheduler is None:
@@ -297,7 +297,9 @@ class Subscription:
         )
         uuid = self._mailbox.uuid if client_uuid is None else client_uuid
         newcomer = Newcomer(consumer_name, consumer_type, uuid, priority, receiver_queue_size, rules)
-        membership = self._membership(shared, newcomer)
+        membership = Membership(
+            newcomer, self._mailbox.uuid, self._log, shared, self._options, self._settings
+        )
         facts = ledgers_of(self._log)
         joining: set[int] = set()
 
@@ -320,39 +322,16 @@ class Subscription:
         except BaseException:
             # Whoever asked will never learn of his consumer (Ctrl-C): nobody else could let it go.
             if joining:
-                self._detach_all(shared, joining)
+                detach(shared, joining)
             raise
-
-    def _membership(self, shared: SharedState, newcomer: Newcomer) -> Membership:
-        return Membership(
-            newcomer,
-            self._mailbox.uuid,
-            log=self._log,
-            shared=shared,
-            peers=self._options.peers,
-            clock=self._options.clock,
-            settings=self._settings,
-        )
 
     def _detach_dead(self, shared: SharedState, state: SubscriptionState) -> None:
         """Journal the departure of consumers whose process is gone, or stopped. Inside a transaction."""
         detach_lost(state, shared, self._options.peers, self._options.clock, self._settings)
 
-    def _detach_all(self, shared: SharedState, ids: Collection[int]) -> None:
-        def body(state: SubscriptionState) -> None:
-            leaving = departures_of(state, shared.control, ids)
-            if leaving:
-                shared.commit(leaving)
-
-        shared.transact(body)
-
     def _peers(self) -> set[bytes]:
-        """The other processes that have consumers."""
         shared = self._shared
-        if shared is None or shared.control.closed or shared.is_foreign:
-            return set()
-        consumers = shared.transact(lambda state: state.consumers.all())
-        return {one.client_uuid for one in consumers} - {self._mailbox.uuid}
+        return set() if shared is None else other_processes(shared, self._mailbox.uuid)
 
     def detach_dead(self) -> None:
         """Detach the consumers of processes that died, or were stopped for longer than
@@ -409,7 +388,7 @@ class Subscription:
             if shared is not None:
                 with contextlib.closing(shared):
                     if self._attached and not shared.is_foreign:
-                        self._detach_all(shared, self._attached)
+                        detach(shared, self._attached)
         finally:
             if self._own_scheduler is not None:
                 self._own_scheduler.close()
@@ -421,9 +400,3 @@ class Subscription:
 
 def _name_of(state: SubscriptionState) -> str:
     return state.name if state.exists else ""
-
-
-def _log_damage(error: StorageError) -> None:
-    import logging  # 5 ms, and only where something is broken
-
-    logging.getLogger("embeddedpulsar").error("%s", error)
