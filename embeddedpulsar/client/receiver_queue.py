@@ -83,26 +83,25 @@ class ReceiverQueue:
         if room > 0:
             prepare = self._prepare
             origin = self._origin
-            fetched = size = 0
-            for view in self._fetch(room, _FETCH_BYTES):
-                count = view.count
+            views = self._fetch(room, _FETCH_BYTES)
+            fetched, size = len(views), 0
+            for view in views:
+                if view.count == 1 and self._start is None and view.skip is None:
+                    messages.append(Message(view, 0, origin))
+                    start, end = view.offsets
+                    size += end - start
+                    continue
+                if prepare is not None:
+                    prepare(view)
                 if self._start is None and view.skip is None:
-                    if count == 1:
-                        messages.append(Message(view, 0, origin))
-                    else:
-                        if prepare is not None:
-                            prepare(view)
-                        messages.extend(map(Message, repeat(view), range(count), repeat(origin)))
-                    offsets = view.offsets
-                    size += offsets[count] - offsets[0]
+                    messages.extend(map(Message, repeat(view), range(view.count), repeat(origin)))
+                    size += view.offsets[-1] - view.offsets[0]
+                    fetched += view.count - 1
                 else:
-                    if prepare is not None:
-                        prepare(view)
                     rest = self._some(view)
                     messages.extend(rest)
-                    count = len(rest)
                     size += size_of(rest)
-                fetched += count
+                    fetched += len(rest) - 1
             self.fetched += fetched
             self.fetched_bytes += size
         return bool(messages)
