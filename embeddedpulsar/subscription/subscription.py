@@ -142,7 +142,7 @@ class Subscription:
                 shared = SharedState.open(self.directory, self._options, self._log.last_position)
                 shared.on_members = self._vigil.look
                 try:
-                    self._check_name(shared.transact(_name_of))
+                    self._check_name(shared.transact(lambda state: state.name if state.exists else ""))
                 except BaseException:
                     shared.close()
                     raise
@@ -396,7 +396,3 @@ class Subscription:
     def __repr__(self) -> str:
         state = "not open" if self._shared is None else "exists" if self.exists() else "does not exist"
         return f"<Subscription {self.name!r} {state}>"
-
-
-def _name_of(state: SubscriptionState) -> str:
-    return state.name if state.exists else ""
