@@ -53,7 +53,7 @@ class ConsumerCore:
             config.ack_receipt,
         )
         self.dead_letters, self.retries = letters_of(
-            session, self.acks, self.negative_acknowledge, self._forget_moved
+            session, self.acks, self.negative_acknowledge, self._forget_moving
         )
         fetch = session.attachment.read if self.dead_letters is None else self.dead_letters.fetch
         self.queue = ReceiverQueue(fetch, config.receiver_queue_size, session.origin, self.acks.track)
@@ -207,8 +207,8 @@ class ConsumerCore:
         """Have an entry delivered again at once."""
         self._redeliver_due([position])
 
-    def _forget_moved(self, positions: list[Position]) -> None:
-        """Some entries were moved to the dead letter topic."""
+    def _forget_moving(self, positions: list[Position]) -> None:
+        """Some entries move to the dead letter topic."""
         try:
             self.queue.lock.acquire()
             self._drop(positions)

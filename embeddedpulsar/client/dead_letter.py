@@ -48,7 +48,7 @@ class DeadLetters:
         producer: of the dead letter topic.
         acks: knows which messages of a batch are acknowledged.
         give_back: has an entry delivered again after a delay.
-        forget: told of entries that were moved: nothing of them is to be delivered or acknowledged any more.
+        forget: told of entries that are about to move: nothing more of them is to be delivered.
     """
 
     def __init__(
@@ -104,7 +104,10 @@ class DeadLetters:
                 continue
             view.acked = self._acks.open.get(position)
             views.append((view, epoch))
-        return sorted(others + self._move(views)) if views else others
+        if not views:
+            return others
+        self._forget([(view.ledger_id, view.entry_id) for view, _ in views])
+        return sorted(others + self._move(views))
 
     def discard(self, position: _Place) -> None:
         """The entry was acknowledged."""
@@ -177,7 +180,6 @@ class DeadLetters:
         for epoch in sorted({epoch for _, epoch in moved}):
             positions = [position for position, one in moved if one == epoch]
             self._session.attachment.acknowledge(positions, epoch=epoch)
-            self._forget(positions)
 
 
 def dead_letter_topic_name(topic: str, subscription: str) -> str:

@@ -17,7 +17,7 @@ from embeddedpulsar.exceptions import (
     SubscriptionNotFound,
 )
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST
-from embeddedpulsar.platform import fork, threads
+from embeddedpulsar.platform import failpoints, fork, threads
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 
 Letter = tuple[bytes, Options]
 """A payload as it was stored, and what goes with it."""
+
+# Steps of a move: 1. the copy is stored; 2. it is as durable as the client asks for; 3. whoever moved it
+# acknowledges the original. A death before 1 leaves the original, one before 3 leaves both.
+failpoints.declare("letter:before", "letter:stored")
 
 REAL_TOPIC: Final = "REAL_TOPIC"
 ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
@@ -104,6 +108,8 @@ class LetterProducer:
             InvalidTopicName, TopicNotFound, ProducerBusy: see `Client.create_producer`.
             PulsarException: see `Producer.send`. Some of the letters may be stored.
         """
+        if failpoints.ACTIVE:
+            failpoints.hit("letter:before")
         try:
             self._lock.acquire()
             _, publisher = self._opened or self._open()
@@ -127,6 +133,8 @@ class LetterProducer:
         end_word, opened = self._end_word, self._opened
         if end_word and opened is not None:
             opened[0].ledger.wait_durable(end_word)
+        if failpoints.ACTIVE:
+            failpoints.hit("letter:stored")
 
     def _open(self) -> tuple[ProducerSession, Publisher]:
         if self._is_closed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from typing import Any
@@ -13,6 +14,7 @@ from embeddedpulsar import (
     Client,
     ConsumerBatchReceivePolicy,
     ConsumerBusy,
+    ConsumerType,
     InitialPosition,
     InvalidConfiguration,
     InvalidTopicName,
@@ -20,6 +22,7 @@ from embeddedpulsar import (
     OperationNotSupported,
     Timeout,
 )
+from tests.children import in_child
 from tests.conformance.conftest import receive_all
 
 TOPICS = ["red", "green", "blue"]
@@ -278,7 +281,7 @@ def test_a_listener_gets_all_topics_one_message_at_a_time(client):
 def test_batches_hold_messages_of_all_topics(client):
     """batch_receive gathers from all topics, up to its limit; the rest stays."""
     publish(client)
-    policy = ConsumerBatchReceivePolicy(5, -1, 1000)
+    policy = ConsumerBatchReceivePolicy(5, -1, 200)
     consumer = subscribe(client, batch_receive_policy=policy)
     first = consumer.batch_receive()
     assert len(first) == 5
@@ -354,3 +357,63 @@ def test_all_queues_together_are_bounded(client):
     consumer.receive(1000)
     assert max(len(child.queue) for child in consumer._core.children.values()) <= 4
     assert len(receive_all(consumer)) == 59
+
+
+def test_it_can_be_awaited(client):
+    """receive_async takes from all topics, and sleeps until one has something."""
+
+    async def main() -> list[Any]:
+        consumer = subscribe(client)
+        waiting = [asyncio.create_task(consumer.receive_async()) for _ in range(9)]
+        await asyncio.wait(waiting, timeout=0)
+        publish(client)
+        return await asyncio.wait_for(asyncio.gather(*waiting), timeout=20)
+
+    assert texts(asyncio.run(main())) == expected()
+
+
+def test_a_forked_child_has_none(client):
+    """The consumer, and the acknowledgement of what it received, stay the parent's."""
+    publish(client)
+    consumer = subscribe(client)
+    message = consumer.receive(1000)
+
+    def use() -> str:
+        raised = []
+        for call in (consumer.receive, lambda: consumer.acknowledge(message), consumer.close):
+            try:
+                call()
+            except AlreadyClosed as error:
+                raised.append("parent" in str(error))
+        return str(raised)
+
+    assert in_child(use) == "[True, True, True]"
+    consumer.acknowledge(message)
+    assert len(receive_all(consumer)) == 8
+
+
+@pytest.mark.parametrize("kind", [ConsumerType.Shared, ConsumerType.KeyShared])
+def test_several_consumers_share_several_topics(client, kind):
+    """Two consumers of the same topics get every message between them, once."""
+    publish(client, count=20)
+    consumers = [subscribe(client, consumer_type=kind, receiver_queue_size=2) for _ in range(2)]
+    messages = []
+    while any(found := [consumer.receive_nowait() for consumer in consumers]):
+        for consumer, message in zip(consumers, found, strict=True):
+            if message is not None:
+                consumer.acknowledge(message)
+                messages.append(message)
+    assert texts(messages) == expected(20)
+
+
+def test_the_standby_takes_over_all_topics(client):
+    """With Failover, what the first consumer leaves unacknowledged goes to the other when it closes."""
+    publish(client)
+    first = subscribe(client, consumer_type=ConsumerType.Failover, consumer_name="a")
+    second = subscribe(client, consumer_type=ConsumerType.Failover, consumer_name="b")
+    one = receive_all(first, 300)
+    two = receive_all(second, 300)
+    assert texts([*one, *two]) == expected()
+    first.close()
+    again = receive_all(second, 300)
+    assert texts([*two, *again]) == expected()
