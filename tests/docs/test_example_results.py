@@ -19,6 +19,12 @@ RESULTS = {
         "anything new? False",
         "from three: three four",
     ],
+    "04_retries_and_dead_letters.py": [
+        "pasta served, attempt 1",
+        "soup served, attempt 2",
+        "shoe given up: burnt",
+        "ordered in persistent://public/default/orders",
+    ],
 }
 
 
