@@ -1,7 +1,7 @@
 """Messages that fail: sent round once more after a while, and moved out of the way when that does not help.
 
-A kitchen cooks what is ordered. Soup burns at the first attempt. Nobody knows how to cook a shoe, so that order
-ends in a topic of its own, where somebody may look at it, and holds nothing up.
+A kitchen cooks what is ordered. Soup burns at the first attempt. Nobody knows how to cook a shoe, so that
+order ends in a topic of its own, where somebody may look at it, and holds nothing up.
 """
 
 from __future__ import annotations
