@@ -220,9 +220,6 @@ class MappedFile:
         except BufferError:
             return  # unmapped when the last exported view dies
 
-    def __del__(self) -> None:
-        self.close()
-
     def __repr__(self) -> str:
         state = "closed" if self.closed else ("writable" if self.writable else "read-only")
         return f"<MappedFile {self.path} {self.size} bytes {state}>"

@@ -38,6 +38,18 @@ class Ending(NamedTuple):
     last_publish_ms: int
 
 
+class _Closing:
+    """Closes a file with the last reference to itself."""
+
+    __slots__ = ("_file",)
+
+    def __init__(self, file: MappedFile) -> None:
+        self._file = file
+
+    def __del__(self) -> None:
+        self._file.close()
+
+
 class Segment:
     """One ledger, mapped: log, header and (when first asked for) index.
 
@@ -45,12 +57,13 @@ class Segment:
     Invariants: the header never changes; bytes below the ledger's end never change; nothing at or above the
     end may be read (it may be a hole, or what a dead writer left).
     Who may call: any thread. Files are closed when the last reference goes, so a reader that holds a segment
-    may go on after it was trimmed or dropped from the cache. By its files, not by a finalizer of its own:
+    may go on after it was trimmed or dropped from the cache. By its parts, not by a finalizer of its own:
     while that ran, a weak reference would still give out the segment.
     """
 
     __slots__ = (
         "__weakref__",
+        "_closing",
         "_file",
         "_index",
         "_opened_index",
@@ -65,6 +78,7 @@ class Segment:
 
     def __init__(self, directory: str, file: MappedFile, header: SegmentHeader) -> None:
         self._file: Final = file
+        self._closing: Final = _Closing(file)
         self._index: SegmentIndex | None = None
         self._opened_index: Final[dict[int, SegmentIndex]] = {}  # of threads that open it at once, one wins
         self.directory: Final = directory
