@@ -11,6 +11,7 @@ PERSISTENT = "persistent"
 NON_PERSISTENT = "non-persistent"
 PARTITION_SUFFIX = "-partition-"
 MAX_PART_LENGTH = 255
+NON_DURABLE_PREFIX = "n-"
 
 _is_plain = re.compile(r"[A-Za-z0-9_\-=:.]+").fullmatch
 _is_canonical_number = re.compile(r"0|[1-9][0-9]{0,8}").fullmatch
@@ -139,14 +140,18 @@ def directory_name(full_name: str) -> str:
     return _hashed("t", full_name, local)
 
 
-def subscription_directory_name(subscription_name: str) -> str:
+def subscription_directory_name(subscription_name: str, *, durable: bool = True) -> str:
     """Return the directory of a subscription within its topic's, made like `directory_name`.
+
+    Args:
+        subscription_name: any text.
+        durable: whether the subscription outlives its consumers; another directory if not.
 
     Example:
         >>> subscription_directory_name("audit")
         's-xaptpicdu33wpz6jjuif6s6tci-audit'
     """
-    return _hashed("s", subscription_name, subscription_name)
+    return _hashed("s" if durable else NON_DURABLE_PREFIX[0], subscription_name, subscription_name)
 
 
 def _hashed(kind: str, name: str, readable: str) -> str:

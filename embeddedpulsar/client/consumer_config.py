@@ -202,11 +202,6 @@ def _refuse_unbuilt(options: dict[str, Any]) -> None:
         "chunking of large messages",
     )
     refuse_unbuilt(
-        options["subscription_mode"] != SubscriptionMode.Durable,
-        "subscription_mode",
-        "subscriptions that are not durable",
-    )
-    refuse_unbuilt(
         options["regex_subscription_mode"] != RegexSubscriptionMode.PersistentOnly,
         "regex_subscription_mode",
         "pattern subscriptions",

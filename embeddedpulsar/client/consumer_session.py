@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import TYPE_CHECKING, Any
 
-from embeddedpulsar.enums import InitialPosition
+from embeddedpulsar.enums import InitialPosition, SubscriptionMode
+from embeddedpulsar.exceptions import SubscriptionNotFound
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.message_id import MessageId, make
 from embeddedpulsar.topic_name import TopicName
@@ -15,9 +17,13 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.consumer_config import ConsumerConfig
     from embeddedpulsar.format.entry import EntryView
     from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
+    from embeddedpulsar.subscription.attachment import Attachment
+    from embeddedpulsar.subscription.subscription import Subscription
     from embeddedpulsar.topic.open_topics import TopicUse
+    from embeddedpulsar.topic.topic import Topic
 
 LARGEST_ID = 0x7FFFFFFFFFFFFFFF
+_ATTEMPTS = 10
 
 
 class MessageOrigin:
@@ -52,28 +58,42 @@ class ConsumerSession:
         self.monotonic = store.clock.monotonic
         self.call_later = core.scheduler.call_later
         self.origin = MessageOrigin(topic.name, config.schema)
+        self._durable = config.subscription_mode == SubscriptionMode.Durable
         try:
-            initial = last_or_start(self.ledger)
-            if config.initial_position == InitialPosition.Earliest:
-                initial = BEFORE_FIRST
-            self.subscription = topic.use_subscription(config.subscription_name, True, initial)
-            try:
-                self.attachment = self.subscription.attach(
-                    self.consumer_name,
-                    config.consumer_type,
-                    store.mailbox.uuid,
-                    config.priority_level,
-                    receiver_queue_size=config.receiver_queue_size,
-                    key_shared=config.key_shared,
-                    topic=topic.name,
-                    partition=self.origin.partition,
-                    several_topics=config.several_topics,
-                )
-            except BaseException:
-                topic.end_use(self.subscription, config.subscription_name)
-                raise
+            self.subscription, self.attachment = self._attach(topic)
         except BaseException:
             use.release()
+            raise
+
+    def _attach(self, topic: Topic) -> tuple[Subscription, Attachment]:
+        """Attach. A subscription that is not durable may end, with its last consumer, before this one
+        comes."""
+        for _ in range(0 if self._durable else _ATTEMPTS):
+            with contextlib.suppress(SubscriptionNotFound):
+                return self._try_to_attach(topic)
+        return self._try_to_attach(topic)
+
+    def _try_to_attach(self, topic: Topic) -> tuple[Subscription, Attachment]:
+        config = self.config
+        name = config.subscription_name
+        initial = last_or_start(self.ledger)
+        if config.initial_position == InitialPosition.Earliest:
+            initial = BEFORE_FIRST
+        subscription = topic.use_subscription(name, True, initial, durable=self._durable)
+        try:
+            return subscription, subscription.attach(
+                self.consumer_name,
+                config.consumer_type,
+                self.mailbox.uuid,
+                config.priority_level,
+                receiver_queue_size=config.receiver_queue_size,
+                key_shared=config.key_shared,
+                topic=topic.name,
+                partition=self.origin.partition,
+                several_topics=config.several_topics,
+            )
+        except BaseException:
+            topic.end_use(subscription, name, durable=self._durable)
             raise
 
     def release(self) -> None:
@@ -83,7 +103,7 @@ class ConsumerSession:
         except IndexError:
             return
         try:
-            use.topic.end_use(self.subscription, self.config.subscription_name)
+            use.topic.end_use(self.subscription, self.config.subscription_name, durable=self._durable)
         finally:
             use.release()
 

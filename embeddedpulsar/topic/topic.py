@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar.enums import ProducerAccessMode
-from embeddedpulsar.exceptions import AlreadyClosed, StorageError, SubscriptionNotFound
+from embeddedpulsar.exceptions import AlreadyClosed, StorageError
 from embeddedpulsar.format.catalog_record import TopicEntry
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.managed_ledger.options import PROCESS, LedgerOptions
-from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
-from embeddedpulsar.platform import descriptors, threads
+from embeddedpulsar.managed_ledger.position import Position
+from embeddedpulsar.platform import threads
 from embeddedpulsar.platform.clock import Clock
-from embeddedpulsar.storage import filenames
 from embeddedpulsar.topic.descriptor_limit import within_limit
 from embeddedpulsar.topic.producers import ProducerRegistration, Producers
-from embeddedpulsar.topic.usage import Usage
-from embeddedpulsar.topic_name import subscription_directory_name
+from embeddedpulsar.topic.topic_subscriptions import SubscriptionKey, TopicSubscriptions
 
 if TYPE_CHECKING:
     from embeddedpulsar.subscription.subscription import Subscription
     from embeddedpulsar.topic.store_session import StoreSession
-
-MOST_IDLE_SUBSCRIPTIONS: Final = 8
 
 
 class Topic:
@@ -61,9 +56,10 @@ class Topic:
         self._entry = entry
         self._session = session
         self._clock = clock
-        self._lock = threads.RLock()  # guards _subscriptions, _usage and _is_durable
-        self._subscriptions: dict[str, Subscription] = {}
-        self._usage = Usage(MOST_IDLE_SUBSCRIPTIONS)
+        self._lock = threads.RLock()  # guards _is_durable
+        self._subscriptions: Final = TopicSubscriptions(
+            self.name, directory, ledger, session.settings, self._open_subscription
+        )
         self._make_room: Final = make_room
         self._durability = options.durability
         self._is_durable = options.durability != PROCESS
@@ -194,7 +190,9 @@ class Topic:
 
     # -- subscriptions -----------------------------------------------------------------------------
 
-    def subscription(self, name: str, create: bool = True, initial: Position | None = None) -> Subscription:
+    def subscription(
+        self, name: str, create: bool = True, initial: Position | None = None, *, durable: bool = True
+    ) -> Subscription:
         """The subscription of that name; made if need be and allowed. It stays open with the topic.
 
         Args:
@@ -202,127 +200,54 @@ class Topic:
             create: make it if there is none and ``allowAutoSubscriptionCreation`` is on.
             initial: where a new one starts: everything up to this position counts as acknowledged. Default:
                 the last entry there is.
+            durable: whether it outlives its consumers. Durable and other subscriptions of one name are
+                independent.
 
         Raises:
             SubscriptionNotFound: there is none, and it may not be made.
         """
-        subscription = self._opened(name, is_kept=True)
-        self._find_or_create(subscription, name, create, initial)
-        return subscription
+        self._check_open()
+        return self._subscriptions.get(SubscriptionKey(name, durable), create, initial)
 
     def use_subscription(
-        self, name: str, create: bool = True, initial: Position | None = None
+        self, name: str, create: bool = True, initial: Position | None = None, *, durable: bool = True
     ) -> Subscription:
         """As `subscription`, until the caller says `end_use`; later it may be closed, and opened again."""
-
-        def begin() -> Subscription:
-            subscription = self._opened(name, is_kept=False)
-            try:
-                self._find_or_create(subscription, name, create, initial)
-            except BaseException:
-                self.end_use(subscription, name)
-                raise
-            return subscription
-
+        self._check_open()
+        key = SubscriptionKey(name, durable)
         return within_limit(
-            begin, self._close_all_idle, f"cannot open the subscription {name!r} of {self.name}"
+            lambda: self._subscriptions.use(key, create, initial),
+            self._close_all_idle,
+            f"cannot open the subscription {name!r} of {self.name}",
         )
 
-    def end_use(self, subscription: Subscription, name: str) -> None:
-        """Undo one `use_subscription`. A deleted subscription is closed when nobody uses it any more."""
-        try:
-            self._lock.acquire()
-            if self.closed or self._subscriptions.get(name) is not subscription:
-                return
-            if self._usage.end(name) and not subscription.exists():
-                self._close_subscription(name)
-            for surplus in self._usage.surplus():
-                self._close_subscription(surplus)
-        finally:
-            self._lock.release()
-
-    def _close_subscription(self, name: str) -> None:
-        """Under the lock, and with nobody using it."""
-        self._usage.forget(name)
-        self._subscriptions.pop(name).close()
-
-    def _close_all_idle(self) -> None:
-        try:
-            self._lock.acquire()
-            for name in self._usage.idle():
-                self._close_subscription(name)
-        finally:
-            self._lock.release()
-        self._make_room()
-
-    def _find_or_create(
-        self, subscription: Subscription, name: str, create: bool, initial: Position | None
-    ) -> None:
-        if subscription.exists():
-            return
-        if not create:
-            raise SubscriptionNotFound(f"{self.name} has no subscription {name!r}")
-        if not self._session.settings.allowAutoSubscriptionCreation:
-            raise SubscriptionNotFound(
-                f"{self.name} has no subscription {name!r}, and broker.conf says "
-                "allowAutoSubscriptionCreation=false; set it to true there: subscribing is the only way to "
-                "create one"
-            )
-        self._create(subscription, initial)
+    def end_use(self, subscription: Subscription, name: str, *, durable: bool = True) -> None:
+        """Undo one `use_subscription`. A deleted subscription is closed when nobody uses it any more, and one
+        that is not durable is deleted when its last consumer has left."""
+        if not self.closed:
+            self._subscriptions.end_use(subscription, SubscriptionKey(name, durable))
 
     def create_subscription(self, name: str, initial: Position | None = None) -> Subscription:
         """Make a subscription whatever ``allowAutoSubscriptionCreation`` says; one that is there stays as
         it is."""
-        subscription = self._opened(name, is_kept=True)
-        self._create(subscription, initial)
-        return subscription
-
-    def _create(self, subscription: Subscription, initial: Position | None) -> None:
-        if initial is None:
-            initial = self.ledger.last_position() or BEFORE_FIRST
-        subscription.create(initial)
+        self._check_open()
+        return self._subscriptions.create(SubscriptionKey(name, True), initial)
 
     def subscriptions(self) -> list[str]:
-        """Names of the subscriptions, sorted. Opens those this process has not opened, and closes them
-        again."""
+        """Names of the durable subscriptions, sorted. Opens those this process has not opened, and closes
+        them again."""
         self._check_open()
-        found = []
-        for name in self._subscription_directories():
-            directory = os.path.join(filenames.subscriptions_path(self.directory), name)
-            opened = self._open_subscription(directory, "")
-            if opened.exists():
-                found.append(opened.name)
-            opened.close()
-        return sorted(found)
+        return self._subscriptions.names()
 
-    def _subscription_directories(self) -> list[str]:
-        try:
-            return descriptors.names_in(filenames.subscriptions_path(self.directory))
-        except FileNotFoundError:
-            return []
+    def _close_all_idle(self) -> None:
+        self._subscriptions.close_idle()
+        self._make_room()
 
-    def _opened(self, name: str, *, is_kept: bool) -> Subscription:
-        try:
-            self._lock.acquire()
-            self._check_open()
-            subscription = self._subscriptions.get(name)
-            if subscription is None:
-                directory = os.path.join(
-                    filenames.subscriptions_path(self.directory), subscription_directory_name(name)
-                )
-                subscription = self._subscriptions[name] = self._open_subscription(directory, name)
-            if is_kept:
-                self._usage.keep(name)
-            else:
-                self._usage.begin(name)
-            return subscription
-        finally:
-            self._lock.release()
-
-    def _open_subscription(self, directory: str, name: str) -> Subscription:
+    def _open_subscription(self, directory: str, name: str, *, durable: bool) -> Subscription:
         # Imported on first use: most processes that publish have no subscription.
         from embeddedpulsar.subscription.subscription import Subscription
 
+        self._check_open()
         return Subscription.open(
             directory,
             name,
@@ -332,7 +257,7 @@ class Topic:
             clock=self._clock,
             settings=self._session.settings,
             scheduler=self._session.scheduler,
-            durability=self._durability,
+            durability=self._durability if durable else PROCESS,
         )
 
     # -- the end -----------------------------------------------------------------------------------
@@ -363,10 +288,10 @@ class Topic:
         with contextlib.ExitStack() as closing:
             closing.callback(self.ledger.close)
             closing.callback(self._producers.close)
-            for subscription in self._subscriptions.values():
-                closing.callback(subscription.close)
+            closing.callback(self._subscriptions.close)
 
     def abandon(self) -> None:
         """In a forked child: what the parent opened is the parent's."""
         self.closed = True
         self._lock = threads.RLock()
+        self._subscriptions.abandon()

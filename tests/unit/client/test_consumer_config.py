@@ -106,7 +106,6 @@ def test_wrong_options_have_the_texts_of_pulsar_client(theirs, name, value):
         ({"auto_ack_oldest_chunked_message_on_queue_full": True}, "chunking"),
         ({"regex_subscription_mode": RegexSubscriptionMode.AllTopics}, "pattern subscriptions"),
         ({"pattern_auto_discovery_period": 5}, "pattern subscriptions"),
-        ({"subscription_mode": SubscriptionMode.NonDurable}, "not durable"),
     ],
 )
 def test_features_to_come_are_named(options, feature):

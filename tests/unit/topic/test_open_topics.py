@@ -192,7 +192,7 @@ def test_a_subscription_in_use_outlives_the_deletion_by_another(tmp_path):
         consumer = client.subscribe("a", "s")
         topic = client._core.store.use_topic("a").topic
         consumer._core.session.subscription.delete(force=True)
-        assert list(topic._subscriptions) == ["s"]
+        assert [one.name for one in topic._subscriptions] == ["s"]
         consumer.close()
         assert not topic._subscriptions
         with client.subscribe("a", "s") as consumer:

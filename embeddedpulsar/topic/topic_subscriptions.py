@@ -1,0 +1,196 @@
+"""The subscriptions of one topic, as this process has opened them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from embeddedpulsar.exceptions import BrokerMetadataError, SubscriptionNotFound
+from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
+from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
+from embeddedpulsar.platform import descriptors, threads
+from embeddedpulsar.settings import BrokerSettings
+from embeddedpulsar.storage import filenames
+from embeddedpulsar.topic.usage import Usage
+from embeddedpulsar.topic_name import NON_DURABLE_PREFIX, subscription_directory_name
+
+if TYPE_CHECKING:
+    from embeddedpulsar.subscription.subscription import Subscription
+
+MOST_IDLE_SUBSCRIPTIONS: Final = 8
+
+
+class SubscriptionKey(NamedTuple):
+    """What names a subscription of a topic: durable and other ones of one name are independent."""
+
+    name: str
+    durable: bool
+
+    @property
+    def directory_name(self) -> str:
+        """Its directory within the topic's."""
+        return subscription_directory_name(self.name, durable=self.durable)
+
+
+class OpenSubscription(Protocol):
+    """Opens the subscription in a directory."""
+
+    def __call__(self, directory: str, name: str, *, durable: bool) -> Subscription: ...
+
+
+class TopicSubscriptions:
+    """Role: finds, makes, opens and closes subscriptions. Invariants: one `Subscription` per key and process;
+    a few that nobody uses stay open for their next user. One that is not durable is deleted by whoever sees
+    its last consumer gone.
+    Who may call: any thread.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        directory: str,
+        ledger: ManagedLedger,
+        settings: BrokerSettings,
+        open_subscription: OpenSubscription,
+    ) -> None:
+        self._topic: Final = topic
+        self._path: Final = filenames.subscriptions_path(directory)
+        self._ledger: Final = ledger
+        self._settings: Final = settings
+        self._open: Final = open_subscription
+        self._lock = threads.RLock()  # guards everything below
+        self._opened: dict[str, Subscription] = {}
+        self._usage = Usage(MOST_IDLE_SUBSCRIPTIONS)
+
+    def __len__(self) -> int:
+        return len(self._opened)
+
+    def __iter__(self) -> Iterator[Subscription]:
+        return iter(list(self._opened.values()))
+
+    def get(self, key: SubscriptionKey, create: bool, initial: Position | None) -> Subscription:
+        """See `Topic.subscription`."""
+        subscription = self._of(key, is_kept=True)
+        self._find_or_create(subscription, key, create, initial)
+        return subscription
+
+    def use(self, key: SubscriptionKey, create: bool, initial: Position | None) -> Subscription:
+        """See `Topic.use_subscription`."""
+        subscription = self._of(key, is_kept=False)
+        try:
+            self._find_or_create(subscription, key, create, initial)
+        except BaseException:
+            self.end_use(subscription, key)
+            raise
+        return subscription
+
+    def create(self, key: SubscriptionKey, initial: Position | None) -> Subscription:
+        """See `Topic.create_subscription`."""
+        subscription = self._of(key, is_kept=True)
+        self._create(subscription, initial)
+        return subscription
+
+    def _of(self, key: SubscriptionKey, *, is_kept: bool) -> Subscription:
+        name = key.directory_name
+        try:
+            self._lock.acquire()
+            subscription = self._opened.get(name)
+            if subscription is None:
+                path = os.path.join(self._path, name)
+                subscription = self._opened[name] = self._open(path, key.name, durable=key.durable)
+            if is_kept:
+                self._usage.keep(name)
+            else:
+                self._usage.begin(name)
+            return subscription
+        finally:
+            self._lock.release()
+
+    def _find_or_create(
+        self, subscription: Subscription, key: SubscriptionKey, create: bool, initial: Position | None
+    ) -> None:
+        if not key.durable:
+            self._delete_if_left(subscription)  # by consumers that died: this is a new life of it
+        if subscription.exists():
+            return
+        if not create:
+            raise SubscriptionNotFound(f"{self._topic} has no subscription {key.name!r}")
+        if key.durable and not self._settings.allowAutoSubscriptionCreation:
+            raise SubscriptionNotFound(
+                f"{self._topic} has no subscription {key.name!r}, and broker.conf says "
+                "allowAutoSubscriptionCreation=false; set it to true there: subscribing is the only way to "
+                "create one"
+            )
+        self._create(subscription, initial)
+
+    def _create(self, subscription: Subscription, initial: Position | None) -> None:
+        if initial is None:
+            initial = self._ledger.last_position() or BEFORE_FIRST
+        subscription.create(initial)
+
+    def _delete_if_left(self, subscription: Subscription) -> None:
+        """A subscription that is not durable ends with its last consumer."""
+        with contextlib.suppress(BrokerMetadataError, SubscriptionNotFound):  # others are attached
+            if subscription.exists():
+                subscription.delete()
+
+    def names(self) -> list[str]:
+        """Names of the durable ones, sorted."""
+        found = []
+        for name in self._directories():
+            if name.startswith(NON_DURABLE_PREFIX):
+                continue
+            opened = self._open(os.path.join(self._path, name), "", durable=True)
+            if opened.exists():
+                found.append(opened.name)
+            opened.close()
+        return sorted(found)
+
+    def _directories(self) -> list[str]:
+        try:
+            return descriptors.names_in(self._path)
+        except FileNotFoundError:
+            return []
+
+    # -- closing -----------------------------------------------------------------------------------
+
+    def end_use(self, subscription: Subscription, key: SubscriptionKey) -> None:
+        """See `Topic.end_use`."""
+        name = key.directory_name
+        try:
+            self._lock.acquire()
+            if self._opened.get(name) is not subscription:
+                return
+            if not key.durable:
+                self._delete_if_left(subscription)
+            if self._usage.end(name) and not subscription.exists():
+                self._close(name)
+            for surplus in self._usage.surplus():
+                self._close(surplus)
+        finally:
+            self._lock.release()
+
+    def _close(self, name: str) -> None:
+        """Under the lock, and with nobody using it."""
+        self._usage.forget(name)
+        self._opened.pop(name).close()
+
+    def close_idle(self) -> None:
+        """Close what nobody uses: descriptors run out."""
+        try:
+            self._lock.acquire()
+            for name in self._usage.idle():
+                self._close(name)
+        finally:
+            self._lock.release()
+
+    def close(self) -> None:
+        """Close all of them."""
+        with contextlib.ExitStack() as closing:
+            for subscription in self._opened.values():
+                closing.callback(subscription.close)
+
+    def abandon(self) -> None:
+        """In a forked child: the inherited lock may be held by a thread that does not exist here."""
+        self._lock = threads.RLock()
