@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from embeddedpulsar.exceptions import BrokerMetadataError, SubscriptionNotFound
