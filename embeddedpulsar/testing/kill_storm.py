@@ -78,6 +78,7 @@ class KillStorm:
                 if self._rng.random() < _STOP_SHARE:
                     self._stop_for_a_while(self._next_victim())
                 self._kill(self._next_victim())
+                self._look_after()
                 if self._has_stuck() or not self.report.is_clean:
                     break
             self._finish()
@@ -139,20 +140,31 @@ class KillStorm:
             os.kill(pid, signal.SIGSTOP)
             _, status = os.waitpid(pid, os.WUNTRACED)
             if not os.WIFSTOPPED(status):
-                del self._pids[member]
-                self.report.problems.append(f"{self._name(member)} ended by itself: {self._error(member)}")
+                self._note_end(member, status)
                 return
             held = self._locks.held_by(pid)
             if held or not is_aimed:
                 break
             os.kill(pid, signal.SIGCONT)
             sleep(self._rng.uniform(0, 0.0003))
+        self._note_kill(member)
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         self._kills[self._name(member)] += 1
         self._inside.update(set(held))
         self._inside["any"] += bool(held)
         self._start(member)
+
+    def _note_kill(self, member: int) -> None:
+        """A process is stopped, and will be killed."""
+
+    def _note_end(self, member: int, status: int) -> None:
+        """A process ended by itself."""
+        del self._pids[member]
+        self.report.problems.append(f"{self._name(member)} ended by itself: {self._error(member)}")
+
+    def _look_after(self) -> None:
+        """Between two kills."""
 
     def _has_stuck(self) -> bool:
         """Whether nothing at all happened for a minute."""
@@ -200,13 +212,8 @@ class KillStorm:
     # -- the verdict --------------------------------------------------------------------------------------
 
     def _judge(self) -> None:
+        self._judge_kills()
         figures, problems = self.report.figures, self.report.problems
-        kills = self._kills.total()
-        inside = self._inside.pop("any", 0)
-        figures["by process"] = dict(sorted(self._kills.items()))
-        if kills >= _ENOUGH_KILLS and inside < _ENOUGH_INSIDE * kills:
-            problems.append(f"only {inside} of {kills} kills were inside a lock: the storm was too weak")
-        figures["inside a lock"] = f"{inside} ({inside / max(1, kills):.0%}): {dict(self._inside)}"
         stored = {member: self._page.stored(member) for member in self._producers}
         log = LogVerdict(self._workload.read_log(), stored)
         problems += log.problems
@@ -220,6 +227,15 @@ class KillStorm:
                 f"{verdict.lives} lives, {verdict.redelivered} redelivered, {verdict.assumed} assumed"
             )
         problems += self._workload.audit()
+
+    def _judge_kills(self) -> None:
+        figures, problems = self.report.figures, self.report.problems
+        kills = self._kills.total()
+        inside = self._inside.pop("any", 0)
+        figures["by process"] = dict(sorted(self._kills.items()))
+        if kills >= _ENOUGH_KILLS and inside < _ENOUGH_INSIDE * kills:
+            problems.append(f"only {inside} of {kills} kills were inside a lock: the storm was too weak")
+        figures["inside a lock"] = f"{inside} ({inside / max(1, kills):.0%}): {dict(self._inside)}"
 
     def _name(self, member: int) -> str:
         return f"producer-{member}" if member in self._producers else f"consumer-{member}"

@@ -22,6 +22,7 @@ STOP: Final = 0
 DRAIN: Final = 1
 _FIRST: Final = 64
 _WORDS_EACH: Final = 8
+_REACHED: Final = 3
 _SIZE: Final = 32 * 1024
 _RECEIPT: Final = struct.Struct("<IIQQQ")  # kind, life, ledger, entry, batch index + 1
 
@@ -81,6 +82,16 @@ class Page:
 
     def progress(self, member: int) -> int:
         return int(self.words[self.slot(member) + 2])
+
+    def reach(self, member: int, producer: int, number: int) -> None:
+        """Consumer ``member`` got a message of a producer (0 or 1) with this number, from 0."""
+        at = self.slot(member) + _REACHED + producer
+        if self.words[at] <= number:
+            self.words[at] = number + 1
+
+    def reached(self, member: int, producer: int) -> int:
+        """One more than the highest number it got of that producer."""
+        return int(self.words[self.slot(member) + _REACHED + producer])
 
     def close(self) -> None:
         self._file.close()

@@ -1,6 +1,7 @@
 """Storms from the command line.
 
     python -m embeddedpulsar.testing.storms kill --cycles 1000
+    python -m embeddedpulsar.testing.storms types --kills 300
     python -m embeddedpulsar.testing.storms power-loss --images 10000
     python -m embeddedpulsar.testing.storms corruption --cases 2000
 
@@ -16,7 +17,7 @@ import tempfile
 from collections.abc import Sequence
 from typing import Final
 
-from embeddedpulsar.testing import corruption, kill_storm, power_loss, store_corruption
+from embeddedpulsar.testing import corruption, kill_storm, power_loss, store_corruption, type_storm
 
 _SHOWN: Final = 50
 
@@ -28,6 +29,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         report = kill_storm.run(words[1:])
         print(report)
         return 0 if report.is_clean else 1
+    if words[:1] == ["types"]:
+        reports = type_storm.run(words[1:], _show_kills)
+        print(*reports, sep="\n")
+        return 0 if all(report.is_clean for report in reports) else 1
     options = _parser().parse_args(words)
     with tempfile.TemporaryDirectory(prefix="storm-", dir=options.workspace) as workspace:
         if options.storm == "power-loss":
@@ -42,6 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--quiet", action="store_true", help="no progress")
     storms = parser.add_subparsers(dest="storm", required=True)
     storms.add_parser("kill", help="processes killed at any moment", add_help=False)
+    storms.add_parser("types", help="consumers of one subscription killed at any moment", add_help=False)
     power = storms.add_parser("power-loss", help="disks that a power loss may leave")
     power.add_argument("--images", type=int, default=10_000, help="how many (default 10000)")
     power.add_argument("--steps", type=int, default=50, help="operations per script (default 50)")
@@ -94,6 +100,11 @@ def _corruption(options: argparse.Namespace, workspace: str) -> int:
 def _show_progress(done: int, violations: int) -> None:
     if sys.stderr.isatty():
         print(f"\r{done} done, {violations} violations ", end="", file=sys.stderr, flush=True)
+
+
+def _show_kills(name: str, kills: int, problems: int) -> None:
+    if sys.stderr.isatty():
+        print(f"\r{name}: {kills} kills, {problems} problems ", end="", file=sys.stderr, flush=True)
 
 
 def _show(violations: list[str]) -> int:
