@@ -74,7 +74,7 @@ class AsyncReceiver:
                         return message
                     if not source.arm(seen):
                         continue
-                    line.wake_within(back_stop(line.loop.time() - begun))
+                    line.wake_within(min(back_stop(line.loop.time() - begun), source.due_in_s()))
                 place.future = line.loop.create_future()
                 await place.future
         finally:
