@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import random
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -323,3 +325,38 @@ def test_an_overdue_acknowledgement_counts(client):
     assert consumer.receive(15_000).redelivery_count() == 1
     dead = client.subscribe("orders-sub-DLQ", "undertaker", initial_position=InitialPosition.Earliest)
     assert dead.receive(15_000).data() == b"hello-0"
+
+
+@pytest.mark.parametrize("kind", SINGLY)
+def test_every_message_ends_in_one_place(client, kind):
+    """Three threads refuse at random: each message is acknowledged, or a dead letter, once and not both."""
+    send(client, 200)
+    consumers = [subscribe(client, 2, kind, receiver_queue_size=20) for _ in range(3)]
+    dead = client.subscribe("orders-sub-DLQ", "undertaker", initial_position=InitialPosition.Earliest)
+    acknowledged: list[bytes] = []
+    is_over = threading.Event()
+
+    def work(consumer: Any, seed: int) -> None:
+        chance = random.Random(seed)
+        while not is_over.is_set():
+            try:
+                message = consumer.receive(20)
+            except Timeout:
+                continue
+            assert message.redelivery_count() <= 2
+            if chance.random() < 0.5:
+                consumer.acknowledge(message)
+                acknowledged.append(message.data())
+            else:
+                consumer.negative_acknowledge(message)
+
+    workers = [threading.Thread(target=work, args=pair) for pair in zip(consumers, range(3), strict=True)]
+    for worker in workers:
+        worker.start()
+    moved: list[bytes] = []
+    while len(acknowledged) + len(moved) < 200:
+        moved += [one.data() for one in receive_all(dead, 50)]
+    is_over.set()
+    for worker in workers:
+        worker.join()
+    assert sorted(acknowledged + moved) == sorted(b"hello-%d" % i for i in range(200))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 
@@ -47,6 +48,15 @@ def bury(root: str, point: str) -> None:
             consumer.negative_acknowledge(consumer.receive())
 
 
+def choke(root: str) -> None:
+    """Receive one message, and die of it."""
+    with pulsar.Client(root) as client:
+        consumer = consumer_of(client, "Shared")
+        message = consumer.receive()
+        say(message.data().decode(), message.redelivery_count())
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 def contents(client: pulsar.Client, topic: str) -> list[bytes]:
     """What a topic holds."""
     with client.create_reader(topic, pulsar.MessageId.earliest) as reader:
@@ -89,3 +99,18 @@ def test_killed_while_moving(tmp_path: Path, point: str):
         found = contents(client, "jobs-work-DLQ")
         assert set(found) == {b"%d" % number for number in range(5)}
         assert len(found) - len(before) <= 5
+
+
+def test_a_message_that_kills_its_consumers_moves(tmp_path: Path):
+    """Deaths count: what killed every process it was given to is not given to another one."""
+    with pulsar.Client(tmp_path) as client:
+        client.create_producer("jobs").send(b"poison")
+        consumer = consumer_of(client, "Shared")  # the last one to leave would take the counts along
+        for count in range(2):
+            with Child(choke, tmp_path) as child:
+                assert child.read() == f"poison {count}"
+                assert child.join() == -signal.SIGKILL
+        dead = client.subscribe("jobs-work-DLQ", "undertaker", initial_position=EARLIEST)
+        with pytest.raises(pulsar.Timeout):
+            consumer.receive(500)
+        assert dead.receive(5000).data() == b"poison"
