@@ -243,7 +243,8 @@ class Client(ClientLifetime):
             topic: as for `create_producer`, or a list of such names: their messages come as one stream, each
                 topic's in order. Patterns are not built.
             subscription_name: not empty.
-            consumer_type: ``Exclusive``, one consumer at a time; the others are not built.
+            consumer_type: ``Exclusive``: one consumer. ``Failover``: one at a time, the others stand by.
+                ``Shared``: each message to whoever has time. ``KeyShared``: each key to one, in order.
             schema: decodes `Message.value`; default gives ``bytes``.
             message_listener: called as ``listener(consumer, message)`` on a listener thread, one message at a
                 time; it acknowledges. An exception it raises is logged.
@@ -255,7 +256,8 @@ class Client(ClientLifetime):
             negative_ack_redelivery_delay_ms: delay of `Consumer.negative_acknowledge`; at least 100 is used.
             properties: checked; nothing shows them yet.
             initial_position: where a new subscription starts: behind the last message, or at the first.
-            is_read_compacted, pattern_auto_discovery_period, crypto_key_reader, key_shared_policy,
+            key_shared_policy: how consumers divide the keys; default is AUTO_SPLIT, in order.
+            is_read_compacted, pattern_auto_discovery_period, crypto_key_reader,
                 replicate_subscription_state_enabled, max_pending_chunked_message,
                 auto_ack_oldest_chunked_message_on_queue_full, regex_subscription_mode,
                 crypto_failure_action: not built.
@@ -269,7 +271,8 @@ class Client(ClientLifetime):
                 ``pulsar-client``, nor is what follows.
             ack_receipt_enabled: an acknowledgement returns when it is written.
             priority_level: consumers of the smallest number (best, at least 0) are served first.
-            subscription_mode: ``NonDurable`` is not built.
+            subscription_mode: ``NonDurable``: the subscription ends with its last consumer, and is none of
+                the durable one of its name.
             negative_ack_redelivery_backoff: delay by redelivery count, instead of the fixed one.
             ack_timeout_redelivery_backoff: added to ``unacked_messages_timeout_ms``, by redelivery count.
             ack_timeout_tick_ms: what is overdue is looked for so often.
@@ -279,7 +282,8 @@ class Client(ClientLifetime):
         Raises:
             ValueError: a wrong type or value.
             NotImplementedError: an option whose feature is not built is set.
-            ConsumerBusy: another consumer holds the subscription.
+            ConsumerBusy: the consumers that are attached do not admit this one.
+            ConsumerAssignError: the keys cannot be divided with this one.
             InvalidConfiguration: the subscription name is empty.
             InvalidTopicName, TopicNotFound, SubscriptionNotFound: see there.
             AlreadyClosed: the client is closed.
