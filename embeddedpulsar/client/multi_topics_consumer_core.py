@@ -162,18 +162,14 @@ class MultiTopicsCore:
     # -- leaving -----------------------------------------------------------------------------------------
 
     def unsubscribe(self) -> None:
-        """Delete the subscription of every topic, and close. What fails is raised when all were tried."""
+        """Delete the subscription of every topic, and close; nothing of that if one has other consumers."""
         self.delivery.check_open()
-        first_error: BaseException | None = None
-        for child in self.children.values():
+        # Those that will refuse come first, while nothing is deleted yet.
+        for child in sorted(self.children.values(), key=_company, reverse=True):
             try:
                 child.unsubscribe()
             except AlreadyClosed:
-                continue
-            except Exception as error:  # noqa: BLE001 - the others are tried first
-                first_error = first_error or error
-        if first_error is not None:
-            raise first_error
+                continue  # deleted by somebody else
         self._shut("the consumer has unsubscribed")
 
     def close(self) -> None:
@@ -220,3 +216,8 @@ class MultiTopicsCore:
 def is_end(target: MessageId) -> bool:
     """Whether an id is the earliest or the latest, which every topic has."""
     return target._ledger < 0 or target._ledger == LARGEST_ID
+
+
+def _company(child: ConsumerCore) -> int:
+    """How many consumers its subscription has."""
+    return len(child.session.subscription.consumers())

@@ -11,6 +11,7 @@ import pytest
 
 from embeddedpulsar import (
     AlreadyClosed,
+    BrokerMetadataError,
     Client,
     ConsumerBatchReceivePolicy,
     ConsumerBusy,
@@ -329,6 +330,19 @@ def test_unsubscribe_deletes_all(client):
     assert not consumer.is_connected()
     store = client._core.store
     assert [store.topic(name).subscriptions() for name in store.topic_names()] == [[], [], []]
+
+
+def test_unsubscribe_needs_to_be_alone_everywhere(client):
+    """When one of the subscriptions has another consumer, none is deleted and the consumer stays."""
+    publish(client)
+    consumer = subscribe(client, consumer_type=ConsumerType.Shared)
+    other = client.subscribe("blue", "sub", ConsumerType.Shared)
+    with pytest.raises(BrokerMetadataError):
+        consumer.unsubscribe()
+    assert texts(receive_all(consumer)) == expected()
+    other.close()
+    consumer.unsubscribe()
+    assert client._core.store.topic("red").subscriptions() == []
 
 
 def test_a_lost_subscription_ends_it_all(client):
