@@ -22,7 +22,7 @@ FIRST_OWNER: Final = 4
 """This and all higher codes: some consumer's, until it acknowledges the entry or gives it back."""
 LAST_OWNER: Final = 253
 OWNERS: Final = LAST_OWNER - FIRST_OWNER + 1
-_LARGE: Final = 255
+_LARGEST_BYTE: Final = 255
 
 _find_waiting: Final = re.compile(b"\x01+").search
 _KEEP: Final = bytes(range(256))
@@ -53,7 +53,7 @@ class EntryStates:
     Attributes:
         messages: messages of each entry; None while every entry has one.
         hashes: key hash of each entry; None where keys do not matter.
-        counts: redeliveries of each entry; None while there were none. 255 stands for more than 254.
+        counts: redeliveries of each entry; None while there were none. Bytes while they suffice.
     """
 
     __slots__ = ("base", "counts", "hashes", "messages", "states", "totals")
@@ -64,7 +64,7 @@ class EntryStates:
         self.states = bytearray()
         self.messages: array[int] | None = None
         self.hashes: array[int] | None = None
-        self.counts: bytearray | None = None
+        self.counts: bytearray | array[int] | None = None
 
     @property
     def end(self) -> int:
@@ -87,7 +87,7 @@ class EntryStates:
         if self.hashes is not None:
             self.hashes.extend(hashes if hashes is not None else array("I", (0,)) * number)
         if self.counts is not None:
-            self.counts += bytes(number)
+            self.counts.extend(bytes(number))
         self.totals[WAITING] += number if messages is None else sum(messages)
 
     def _extend(self, gap: int) -> None:
@@ -99,7 +99,7 @@ class EntryStates:
             if numbers is not None:
                 numbers.extend(array("I", (0,)) * gap)
         if self.counts is not None:
-            self.counts += bytes(gap)
+            self.counts.extend(bytes(gap))
 
     def move(self, first: int, last: int, table: bytes) -> bytes:
         """Give the entries ``first..last`` the states ``table`` has for theirs; returns the old states.
@@ -152,14 +152,29 @@ class EntryStates:
             counts = self.counts = bytearray(len(self.states))
         base = self.base
         for entry in entries:
-            if counts[entry - base] < _LARGE:
-                counts[entry - base] += 1
+            if counts[entry - base] == _LARGEST_BYTE and isinstance(counts, bytearray):
+                counts = self.counts = array("I", list(counts))
+            counts[entry - base] += 1
 
     def forget_counts(self, first: int, last: int) -> None:
         """Entries were acknowledged."""
-        if self.counts is not None:
-            start, stop = max(first - self.base, 0), max(last + 1 - self.base, 0)
-            self.counts[start:stop] = bytes(len(self.counts[start:stop]))
+        counts = self.counts
+        if counts is None:
+            return
+        start, stop = max(first - self.base, 0), max(last + 1 - self.base, 0)
+        if isinstance(counts, bytearray):
+            counts[start:stop] = bytes(len(counts[start:stop]))
+        else:
+            counts[start:stop] = array("I", (0,)) * len(counts[start:stop])
+
+    def set_counts(self, counted: Sequence[tuple[int, int]]) -> None:
+        """What a snapshot says: pairs of offset and count."""
+        if any(number > _LARGEST_BYTE for _, number in counted):
+            self.counts = array("I", (0,)) * len(self.states)
+        else:
+            self.counts = bytearray(len(self.states))
+        for at, number in counted:
+            self.counts[at] = number
 
     def state(self, entry: int) -> int:
         """Where an entry stands."""

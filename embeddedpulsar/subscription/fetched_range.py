@@ -25,7 +25,7 @@ class FetchedRange(NamedTuple):
     last: int
     number: int
     messages: int
-    counts: bytes | None
+    counts: Sequence[int] | None
     indexes: Mapping[int, int]
 
     def rest(self, first: int) -> FetchedRange:
@@ -60,7 +60,7 @@ def ranges_for(state: SubscriptionState, consumer_id: int, number: int) -> list[
         for start, end in runs:
             assert states is not None
             skip = start - states.base
-            counts = None if states.counts is None else bytes(states.counts[skip : skip + end - start + 1])
+            counts = None if states.counts is None else states.counts[skip : skip + end - start + 1]
             messages = end - start + 1
             if states.messages is not None:
                 messages = sum(states.messages[skip : skip + messages])

@@ -201,9 +201,7 @@ class PendingEntries:
             states.messages = _unpack_column(messages, len(live))
             states.hashes = _unpack_column(hashes, len(live))
             if counts:
-                states.counts = bytearray(len(live))
-                for at, number in counts:
-                    states.counts[at] = number
+                states.set_counts(counts)
             for at, code in enumerate(live):
                 if code:
                     self.totals[code] += 1 if states.messages is None else states.messages[at]
