@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from embeddedpulsar import Client, Consumer, InitialPosition, Producer, Timeout
+from tests.conformance.manual_time import ManualTime
 
 
 @pytest.fixture
@@ -58,6 +59,14 @@ class Topic:
 def topic(client: Client) -> Topic:
     """A topic of the client."""
     return Topic(client)
+
+
+@pytest.fixture
+def time(store_path: Path) -> Iterator[ManualTime]:
+    """A store, and a client of it, whose time passes when the test says so."""
+    made = ManualTime(store_path)
+    yield made
+    made.close()
 
 
 def numbers(messages: list[Any]) -> list[int]:
