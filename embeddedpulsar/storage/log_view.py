@@ -69,8 +69,9 @@ class LogView:
         return SEGMENTS.get(self.directory, ledger_id)
 
     def is_trimmed(self, ledger_id: int) -> bool:
-        """Whether the ledger lies before the trim point."""
-        return ledger_id < int(self.words[TopicWord.TRIM])
+        """Whether the ledger lies before the trim point; the tail's never does, whatever the word says."""
+        words = self.words
+        return ledger_id < int(words[TopicWord.TRIM]) and ledger_id < int(words[TopicWord.TAIL]) >> 32
 
     def end_of(self, ledger_id: int) -> int:
         """Where the ledger ends now: its end offset; 0 if it is not in the log (any more)."""

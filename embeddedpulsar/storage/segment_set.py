@@ -165,7 +165,8 @@ class SegmentSet:
                 self._report(found.report(path))
             return found.header
         except FileNotFoundError:
-            if ledger_id >= self._words[TopicWord.TRIM]:
+            words = self._words
+            if ledger_id >= min(words[TopicWord.TRIM], words[TopicWord.TAIL] >> 32):
                 reason = "the file is gone, although it was not trimmed"
                 first = 0 if last >= 0 else -1
                 self._report(DamageReport(path, ledger_id, first, last, 0, 0, reason, MISSING_SEGMENT))

@@ -9,6 +9,7 @@ from zlib import crc32
 
 import pytest
 
+from embeddedpulsar.format.control import TopicWord, tail_word
 from embeddedpulsar.format.entry import encode_single
 from embeddedpulsar.format.frame import HEADER_SIZE, read_header, seal
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
@@ -317,6 +318,18 @@ def test_a_tail_segment_that_is_gone(site: LedgerSite):
     assert send(ledger, b"new").ledger_id > sent[-1].ledger_id
     assert values(ledger) == [b"0", b"1", b"2", b"new"]
     assert reports
+
+
+def test_damaged_control_words_end_in_no_loop(site: LedgerSite):
+    """A tail that does not exist, before the trim point: there is nothing to read, and that is reported."""
+    reports: list[DamageReport] = []
+    ledger = opened(site, reports)
+    first = send(ledger, b"x")
+    ledger.words[TopicWord.TAIL] = tail_word(1 << 31, 8192)
+    ledger.words[TopicWord.TRIM] = 1 << 60
+    assert values(ledger) == [] and values(ledger, first) == []
+    assert ledger.last_position() is None and ledger.messages_after(first) == 0
+    assert {report.kind for report in reports} == {kinds.MISSING_SEGMENT}
 
 
 def test_a_cut_file(site: LedgerSite):
