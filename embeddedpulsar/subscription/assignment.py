@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from embeddedpulsar.format.dispatch_record import STAY, Assign, FreshRun
 from embeddedpulsar.managed_ledger.position import Position
+from embeddedpulsar.subscription.consumer_registry import Consumer
 from embeddedpulsar.subscription.dispatch_state import DispatchState
 
 
@@ -123,9 +124,15 @@ def _fresh_runs(passed: Sequence[FreshEntry], keys_matter: bool) -> Iterator[Fre
         start = at
 
 
-def permits_of(dispatch: DispatchState, claim: Claim, consumer_id: int) -> int:
-    """Messages a consumer could be assigned now; 0 if it is full, or blocked."""
+def permits_of(dispatch: DispatchState, claim: Claim, consumer: Consumer) -> int:
+    """Messages a consumer could be assigned now, without holding more than it may; 0 if it is full, or
+    blocked."""
+    consumer_id = consumer.consumer_id
     handout = dispatch.handouts.get(consumer_id)
     if handout is None or handout.is_blocked or dispatch.is_blocked:
         return 0
-    return max(0, claim.granted.get(consumer_id, 0) - handout.messages)
+    permits = claim.granted.get(consumer_id, 0) - handout.messages
+    most = consumer.rules.max_unacked
+    if most:
+        permits = min(permits, most - dispatch.holds(consumer_id))
+    return max(0, permits)

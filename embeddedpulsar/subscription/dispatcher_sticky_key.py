@@ -46,7 +46,7 @@ class KeySharedDispatcher:
         is_ordered = (
             not (first and first.rules.flags & FLAG_OUT_OF_ORDER) and dispatch.selector_kind != STICKY
         )
-        round_ = _Round(dispatch, claim, assignment, is_ordered)
+        round_ = _Round(consumers, dispatch, claim, assignment, is_ordered)
         for entry in _waiting(dispatch):
             if round_.is_over:
                 break
@@ -78,7 +78,12 @@ class _Round:
     """One pass over the entries that could be given."""
 
     def __init__(
-        self, dispatch: DispatchState, claim: Claim, assignment: Assignment, is_ordered: bool
+        self,
+        consumers: ConsumerRegistry,
+        dispatch: DispatchState,
+        claim: Claim,
+        assignment: Assignment,
+        is_ordered: bool,
     ) -> None:
         assert dispatch.selector is not None
         self._dispatch = dispatch
@@ -86,7 +91,7 @@ class _Round:
         self._is_ordered = is_ordered
         self._select = dispatch.selector.select
         self._codes = {one: handout.code for one, handout in dispatch.handouts.items()}
-        self._permits = {one: permits_of(dispatch, claim, one) for one in dispatch.handouts}
+        self._permits = {one.consumer_id: permits_of(dispatch, claim, one) for one in consumers.all()}
         self._open = sum(permits > 0 for permits in self._permits.values())
         self._held: set[int] = set()
         self.held_back = 0
