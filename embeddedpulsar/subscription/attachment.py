@@ -83,8 +83,12 @@ class Attachment:
         """
         raise NotImplementedError(f"{type(self).__name__} does not define read()")
 
-    def handed(self, view: EntryView) -> None:
-        """The application was given the first message of an entry."""
+    def handed(self, view: EntryView) -> bool:
+        """The application is about to be given the first message of an entry; False to `look` first."""
+        return True
+
+    def look(self) -> None:
+        """See whether what was read is still good."""
 
     def is_active(self) -> bool:
         """Whether entries come to this consumer: of Failover consumers, to one at a time."""

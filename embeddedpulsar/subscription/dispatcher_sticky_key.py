@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from heapq import heapify, heappop, heapreplace
 from typing import Final
 
 from embeddedpulsar.format.consumer_record import FLAG_OUT_OF_ORDER
 from embeddedpulsar.format.dispatch_record import Assign
-from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.subscription.assignment import Assignment, Claim, FreshEntry, permits_of
 from embeddedpulsar.subscription.consumer_registry import Consumer, ConsumerRegistry
 from embeddedpulsar.subscription.dispatch_state import DispatchState
@@ -21,10 +20,11 @@ _SLOT: Final = 0xFFFF
 class KeySharedDispatcher:
     """Key_Shared: the selector names the consumer of a key.
 
-    Whoever runs dry gives entries to everyone, because the next entries may be for anyone; but only to
-    consumers that said they are ready for more. An entry is held back, and with it all later ones of its
-    key, while its consumer is not ready or another one still holds entries of that key. What is held back
-    waits in the state, up to 2,000 entries a consumer and 20,000 in all; then nothing more is read.
+    Whoever runs dry takes what waits for it, and gives the entries behind the read position to everyone,
+    because they may be for anyone; but only to consumers that said they are ready for more. An entry is held
+    back, and with it all later ones of its key, while its consumer is not ready or another one still holds
+    entries of that key. What is held back waits in the state, up to 2,000 entries a consumer and 20,000 in
+    all; then nothing more is read.
     """
 
     def refusal(self, consumers: ConsumerRegistry, newcomer: Consumer, dispatch: DispatchState) -> str:
@@ -47,10 +47,7 @@ class KeySharedDispatcher:
             not (first and first.rules.flags & FLAG_OUT_OF_ORDER) and dispatch.selector_kind != STICKY
         )
         round_ = _Round(consumers, dispatch, claim, assignment, is_ordered)
-        for entry in _waiting(dispatch):
-            if round_.is_over:
-                break
-            round_.offer(entry)
+        round_.give_waiting(claim.consumer_id)
         most = min(LOOK_AHEAD_PER_CONSUMER * len(consumers), LOOK_AHEAD)
         while not round_.is_over and round_.held_back < most:
             fresh = assignment.next_fresh(claim.cutoff_ms)
@@ -94,7 +91,9 @@ class _Round:
         self._permits = {one.consumer_id: permits_of(dispatch, claim, one) for one in consumers.all()}
         self._open = sum(permits > 0 for permits in self._permits.values())
         self._held: set[int] = set()
-        self.held_back = 0
+        self._waiting: Final = dispatch.pending.waiting_keys
+        self._served: dict[int, int] = {}
+        self.held_back = len(self._waiting)
         """Entries nobody got."""
 
     @property
@@ -102,21 +101,54 @@ class _Round:
         """Whether nobody is ready for more."""
         return not self._open
 
+    def give_waiting(self, consumer_id: int) -> None:
+        """Give a consumer what waits for it, in order, as far as it is ready to take it."""
+        waiting, select = self._waiting, self._select
+        if not waiting or self._permits.get(consumer_id, 0) <= 0:
+            return
+        heads = []
+        for key_hash in waiting:
+            first = waiting.entries_of(key_hash)[0]
+            if select(key_hash) == consumer_id and self._may_have(consumer_id, key_hash & _SLOT, first):
+                heads.append((first, key_hash))
+        heapify(heads)
+        pending = self._dispatch.pending
+        while heads and self._permits[consumer_id] > 0:
+            (ledger_id, entry_id), key_hash = heads[0]
+            states = pending.ledger(ledger_id)
+            assert states is not None
+            self._give(consumer_id, ledger_id, entry_id, states.messages_of(entry_id))
+            served = self._served[key_hash] = self._served.get(key_hash, 0) + 1
+            entries = waiting.entries_of(key_hash)
+            if served < len(entries) and self._is_before_joining(consumer_id, entries[served]):
+                heapreplace(heads, (entries[served], key_hash))
+            else:
+                heappop(heads)
+        self.held_back -= sum(self._served.values())
+
+    def _give(self, consumer_id: int, ledger_id: int, entry_id: int, messages: int) -> None:
+        self._assignment.give(consumer_id, ledger_id, entry_id, messages)
+        left = self._permits[consumer_id] - messages
+        self._permits[consumer_id] = left
+        self._open -= left <= 0
+
+    def _waits(self, key_hash: int) -> bool:
+        """Whether entries of this key still wait, so that later ones have to."""
+        return len(self._waiting.entries_of(key_hash)) > self._served.get(key_hash, 0)
+
     def offer(self, entry: FreshEntry) -> None:
         """Give an entry to the consumer of its key, or hold it back."""
         slot = entry.key_hash & _SLOT
         consumer_id = self._select(entry.key_hash)
-        if consumer_id is None or not self._may_have(consumer_id, slot, entry):
+        is_next = not self._is_ordered or not self._waits(entry.key_hash)
+        if consumer_id is None or not is_next or not self._may_have(consumer_id, slot, entry[:2]):
             self.held_back += 1
             if self._is_ordered:
                 self._held.add(slot)
             return
-        self._assignment.give(consumer_id, entry.ledger_id, entry.entry_id, entry.messages)
-        left = self._permits[consumer_id] - entry.messages
-        self._permits[consumer_id] = left
-        self._open -= left <= 0
+        self._give(consumer_id, entry.ledger_id, entry.entry_id, entry.messages)
 
-    def _may_have(self, consumer_id: int, slot: int, entry: FreshEntry) -> bool:
+    def _may_have(self, consumer_id: int, slot: int, entry: tuple[int, int]) -> bool:
         if self._permits[consumer_id] <= 0:
             return False
         if not self._is_ordered:
@@ -128,19 +160,7 @@ class _Round:
             return False
         return self._is_before_joining(consumer_id, entry)
 
-    def _is_before_joining(self, consumer_id: int, entry: FreshEntry) -> bool:
+    def _is_before_joining(self, consumer_id: int, entry: tuple[int, int]) -> bool:
         """The classic rule: a newcomer gets only what stood before it joined, until that is acknowledged."""
         joined = self._dispatch.joined.get(consumer_id)
-        return joined is None or Position(entry.ledger_id, entry.entry_id) < joined
-
-
-def _waiting(dispatch: DispatchState) -> Iterator[FreshEntry]:
-    pending = dispatch.pending
-    for ledger_id, first, last in pending.waiting_runs():
-        states = pending.ledger(ledger_id)
-        if states is None:
-            continue
-        hashes, base = states.hashes, states.base
-        for entry_id in range(first, last + 1):
-            key_hash = 0 if hashes is None else hashes[entry_id - base]
-            yield FreshEntry(ledger_id, entry_id, states.messages_of(entry_id), key_hash, 0)
+        return joined is None or entry < joined

@@ -36,6 +36,14 @@ class KeyHolds:
         """Code of the consumer that holds entries of this key, 0 for none."""
         return self._held.get(key_hash & _SLOT, 0) >> 32
 
+    def number(self, key_hash: int) -> int:
+        """Entries of this key in flight."""
+        return self._held.get(key_hash & _SLOT, 0) & _COUNT
+
+    def pack(self) -> dict[int, int]:
+        """Everything, to be compared."""
+        return dict(self._held)
+
     def hold(self, states: EntryStates, entries: Sequence[int], code: int) -> None:
         """The consumer ``code`` got these entries."""
         hashes, base, held = states.hashes, states.base, self._held
@@ -62,12 +70,6 @@ class KeyHolds:
             else:
                 held[slot] = number - 1
         return is_free
-
-    def release_run(self, states: EntryStates, first: int, old: bytes) -> bool:
-        """The same for entries from ``first`` on, with the states they had."""
-        if states.hashes is None:
-            return False
-        return self.release(states, [(first + at, code) for at, code in enumerate(old)])
 
     def learn(self, states: EntryStates) -> None:
         """Count what a snapshot says is in flight."""

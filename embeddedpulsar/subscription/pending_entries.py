@@ -10,6 +10,7 @@ from embeddedpulsar.format.acknowledgement import FORM_RANGE, MAX_ENTRY_ID, AckG
 from embeddedpulsar.format.dispatch_record import FreshRun, column_bytes, column_of
 from embeddedpulsar.subscription.entry_states import (
     DELAYED,
+    FIRST_OWNER,
     NONE,
     SETTLE,
     WAITING,
@@ -17,6 +18,7 @@ from embeddedpulsar.subscription.entry_states import (
     moving,
 )
 from embeddedpulsar.subscription.key_holds import KeyHolds
+from embeddedpulsar.subscription.waiting_keys import WaitingKeys
 
 _TRIM_STEP: Final = 4096
 
@@ -26,20 +28,22 @@ class PendingEntries:
 
     Role: part of the replicated state; pure, guarded by whoever guards that. Invariants: an entry has a state
     exactly while it was read and is not acknowledged; `totals` are the messages in each state, `keys` what
-    key hashes consumers hold.
+    key hashes consumers hold, `waiting_keys` the waiting entries by key.
     """
 
-    __slots__ = ("_ledgers", "keys", "totals")
+    __slots__ = ("_ledgers", "keys", "totals", "waiting_keys")
 
     def __init__(self) -> None:
         self.totals = [0] * 256
         self.keys = KeyHolds()
+        self.waiting_keys = WaitingKeys()
         self._ledgers: dict[int, EntryStates] = {}
 
     def clear(self) -> None:
         """Forget everything."""
         self.totals = [0] * 256
         self.keys = KeyHolds()
+        self.waiting_keys = WaitingKeys()
         self._ledgers = {}
 
     # -- entries come and go -----------------------------------------------------------------------
@@ -52,6 +56,31 @@ class PendingEntries:
         if run.first < states.end:
             return  # no writer does that: the read position only rises
         states.add(run.first, run.last, run.messages, run.hashes)
+        self.waiting_keys.add(run.ledger_id, states, range(run.first, run.last + 1))
+
+    def _moved(
+        self, ledger_id: int, states: EntryStates, changed: Sequence[tuple[int, int]], after: int
+    ) -> bool:
+        """Entries, given with the state they had, have another now; whether a key hash is free now."""
+        if states.hashes is None or not changed:
+            return False
+        waited = [entry for entry, before in changed if before == WAITING]
+        if waited:
+            self.waiting_keys.remove(ledger_id, states, waited)
+        if after == WAITING:
+            self.waiting_keys.add(ledger_id, states, [entry for entry, _ in changed])
+        is_free = self.keys.release(states, changed)
+        if after >= FIRST_OWNER:
+            self.keys.hold(states, [entry for entry, _ in changed], after)
+        return is_free
+
+    def _moved_run(self, ledger_id: int, states: EntryStates, first: int, old: bytes, table: bytes) -> bool:
+        """The same for entries from ``first`` on, with the states they had and the table that changed
+        them."""
+        if states.hashes is None:
+            return False
+        changed = [(first + at, code) for at, code in enumerate(old) if table[code] != code]
+        return self._moved(ledger_id, states, changed, table[changed[0][1]]) if changed else False
 
     def settle(self, group: AckGroup) -> bool:
         """Entries were acknowledged; whether a key hash is free now."""
@@ -64,7 +93,7 @@ class PendingEntries:
         if states.counts is not None:
             for entry, _ in changed:
                 states.counts[entry - states.base] = 0
-        return self.keys.release(states, changed)
+        return self._moved(group.ledger_id, states, changed, NONE)
 
     def settle_range(self, ledger_id: int, first: int, last: int) -> bool:
         """The same for all entries ``first..last`` of a ledger."""
@@ -73,7 +102,7 @@ class PendingEntries:
             return False
         old = states.move(first, last, SETTLE)
         states.forget_counts(first, last)
-        return self.keys.release_run(states, max(first, states.base), old)
+        return self._moved_run(ledger_id, states, max(first, states.base), old, SETTLE)
 
     def assign(self, ledger_id: int, first: int, last: int, code: int) -> int:
         """Waiting entries go to the consumer ``code``; returns how many messages."""
@@ -81,23 +110,24 @@ class PendingEntries:
         if states is None:
             return 0
         before = self.totals[code]
-        old = states.move(first, last, moving(WAITING, code))
-        if states.hashes is not None:
-            at = max(first, states.base)
-            self.keys.hold(states, [at + i for i, state in enumerate(old) if state == WAITING], code)
+        table = moving(WAITING, code)
+        old = states.move(first, last, table)
+        self._moved_run(ledger_id, states, max(first, states.base), old, table)
         return self.totals[code] - before
 
     def delay(self, ledger_id: int, entry_id: int) -> None:
         """A waiting entry is to wait until it is due."""
         states = self._ledgers.get(ledger_id)
         if states is not None:
-            states.move(entry_id, entry_id, moving(WAITING, DELAYED))
+            changed = states.move_some((entry_id,), moving(WAITING, DELAYED))
+            self._moved(ledger_id, states, changed, DELAYED)
 
     def come_due(self, ledger_id: int, entry_id: int) -> None:
         """A delayed entry is due; it may have been acknowledged meanwhile."""
         states = self._ledgers.get(ledger_id)
         if states is not None:
-            states.move(entry_id, entry_id, moving(DELAYED, WAITING))
+            changed = states.move_some((entry_id,), moving(DELAYED, WAITING))
+            self._moved(ledger_id, states, changed, WAITING)
 
     def give_back(self, code: int, group: AckGroup, *, counted: bool) -> None:
         """Entries of the consumer ``code`` wait again."""
@@ -107,7 +137,7 @@ class PendingEntries:
         changed = states.move_some(group.expanded(), moving(code, WAITING))
         if counted:
             states.count_redelivery([entry for entry, _ in changed])
-        self.keys.release(states, changed)
+        self._moved(group.ledger_id, states, changed, WAITING)
 
     def give_back_all(self, code: int, spared: Sequence[tuple[int, int, int]], *, counted: bool) -> None:
         """Everything of the consumer ``code`` waits again.
@@ -131,14 +161,14 @@ class PendingEntries:
             old = states.move(start, stop, table)
             if counted:
                 states.count_redelivery(range(start, stop + 1))
-            self.keys.release_run(states, start, old)
+            self._moved_run(ledger_id, states, start, old, table)
 
     def trim(self, ledger_id: int, floor: int) -> None:
         """Let go of everything before an entry: the mark-delete position passed it."""
         for one in [one for one in self._ledgers if one < ledger_id]:
             states = self._ledgers.pop(one)
             old = states.move(states.base, states.end, SETTLE)
-            self.keys.release_run(states, states.base, old)
+            self._moved_run(one, states, states.base, old, SETTLE)
         first = self._ledgers.get(ledger_id)
         if first is not None and floor - first.base >= _TRIM_STEP:
             first.trim(floor)
@@ -206,6 +236,8 @@ class PendingEntries:
                 if code:
                     self.totals[code] += 1 if states.messages is None else states.messages[at]
             self.keys.learn(states)
+            waiting = [base + at for at, code in enumerate(live) if code == WAITING]
+            self.waiting_keys.add(ledger_id, states, waiting)
 
 
 def _pack_numbers(states: EntryStates, skip: int, live: bytes | bytearray) -> list[Any]:

@@ -27,6 +27,7 @@ from embeddedpulsar.subscription.membership import Membership
 from embeddedpulsar.subscription.shared_state import SharedState
 from embeddedpulsar.subscription.state import SubscriptionState
 
+_EPOCH: Final = SubscriptionWord.EPOCH
 _HANDED: Final = ConsumerSlotWord.HANDED
 _GRANTED: Final = ConsumerSlotWord.GRANTED
 
@@ -119,6 +120,7 @@ class SharedAttachment(Attachment):
             next_due = dispatch.delayed.next_due()
             if next_due is not None and next_due <= cutoff_ms:
                 shared.commit([Assign(STAY, cutoff_ms, (), (), (), ())])
+                shared.wake()
             is_known = ahead.covers(dispatch.read)
             if is_known:
                 self._tell(state, facts)
@@ -160,11 +162,11 @@ class SharedAttachment(Attachment):
         )
 
     def _pass_on(self, state: SubscriptionState, command: Assign) -> None:
-        """Wake those who got something; and one more if something is left, lest it lie there."""
-        if any(consumer_id != self.consumer_id for consumer_id, *_ in command.ranges):
-            self._shared.wake(everybody=True)
-        elif state.dispatch.waiting or self._ahead.has_beyond(state.dispatch.read):
-            self._shared.wake(everybody=False)
+        """Wake those who got something, and if something is left, all who wait, lest it lie there: one of
+        them alone might not be allowed to have it."""
+        is_for_others = any(consumer_id != self.consumer_id for consumer_id, *_ in command.ranges)
+        if is_for_others or state.dispatch.waiting or self._ahead.has_beyond(state.dispatch.read):
+            self._shared.wake()
 
     def _fetch(self, max_bytes: int) -> list[EntryView]:
         """Read assigned entries, about ``max_bytes`` of them."""
@@ -192,12 +194,28 @@ class SharedAttachment(Attachment):
             self._acknowledge_unreadable(missing)
         return views
 
-    def handed(self, view: EntryView) -> None:
-        """The application was given the first message of an entry: if it dies now, that counts."""
+    def handed(self, view: EntryView) -> bool:
+        """The application is about to be given the first message of an entry: if it dies then, that counts.
+
+        Returns:
+            False if something happened to the subscription since this consumer last read: it may have been
+            moved, and the entry be void. `look` tells, and then this is to be asked again.
+        """
+        words = self._words
         try:
-            self._words[self._base + _HANDED] = view.number
+            if words[_EPOCH] != self._seen_epoch:
+                return False
+            words[self._base + _HANDED] = view.number
         except ValueError:
-            return  # closed meanwhile
+            return True  # closed meanwhile
+        return True
+
+    def look(self) -> None:
+        """Follow the subscription now if it was moved, and say so (`on_rewound`)."""
+        try:
+            self._resync()
+        except (AlreadyClosed, ConsumerBusy):
+            self._seen_epoch = self._words[_EPOCH]  # `read` says so, or waits; what was fetched is still good
 
     # -- giving back -------------------------------------------------------------------------------
 
@@ -237,7 +255,8 @@ class SharedAttachment(Attachment):
     def _go_to(self, state: SubscriptionState) -> None:
         self._ranges.clear()
         self._ahead.clear()
-        self._fetched = state.dispatch.handouts[self.consumer_id].end
+        # Not its end: others may have assigned something since the subscription was moved.
+        self._fetched = state.dispatch.handouts[self.consumer_id].start
 
     def _read_position(self) -> Entry:
         return self._shared.control.read_position

@@ -19,7 +19,7 @@ from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.platform.scheduler import Timer
 from embeddedpulsar.storage.filenames import lock_path
 from embeddedpulsar.storage.journal import Journal
-from embeddedpulsar.storage.waiter_slots import SLOTS, WaiterSlots
+from embeddedpulsar.storage.waiter_slots import WaiterSlots
 from embeddedpulsar.subscription.control import SubscriptionControl
 from embeddedpulsar.subscription.options import StateOptions
 from embeddedpulsar.subscription.replica import SubscriptionReplica
@@ -71,7 +71,6 @@ class SharedState:
         self.on_members: Callable[[], object] | None = None
         """Called without the lock when consumers came or went."""
         self._has_new_members = False
-        self._baton = 0  # the slot after which the next to wake is looked for: nobody is passed over for ever
         self._journal: Final = Journal(
             directory,
             words=control.words,
@@ -200,17 +199,10 @@ class SharedState:
         self._journal.remove(self._clock.wall_ms())
         self._publish(REWOUND | MEMBERS)
 
-    def wake(self, *, everybody: bool) -> None:
-        """Have others look, once the lock is free: all who wait, or the next of them. Inside `transact`."""
-        if everybody:
-            self.control.bump()
-            self._to_ring.extend(self.waiters.take())
-        else:
-            uuid = self.waiters.take_one(self._baton)
-            if uuid is not None:
-                self._baton = (self._baton + 1) % SLOTS
-                self.control.bump()
-                self._to_ring.append(uuid)
+    def wake(self) -> None:
+        """Have all who wait look, once the lock is free. Inside `transact`."""
+        self.control.bump()
+        self._to_ring.extend(self.waiters.take())
 
     def _apply(self, commands: Sequence[record.Command]) -> None:
         for command in commands:
