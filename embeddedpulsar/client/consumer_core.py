@@ -112,14 +112,16 @@ class ConsumerCore:
         """Take a message, and tell of the first one of an entry.
 
         Under the lock, because entries that come again are taken out of the queue. An entry may be told of
-        again, if messages were put back.
+        again, if messages were put back. If another consumer moved the subscription, the queue is emptied.
         """
         queue = self.queue
         try:
             queue.lock.acquire()
             entry: Any = queue.messages[0]._entry
             if entry is not self._last_handed:
-                self.session.attachment.handed(entry)
+                while not self.session.attachment.handed(entry):
+                    self.session.attachment.look()
+                    entry = queue.messages[0]._entry
                 if self.unacked is not None:
                     self.unacked.watch((entry.ledger_id, entry.entry_id), entry.redelivery_count)
                 self._last_handed = entry

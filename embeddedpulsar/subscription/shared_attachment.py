@@ -215,7 +215,8 @@ class SharedAttachment(Attachment):
         try:
             self._resync()
         except (AlreadyClosed, ConsumerBusy):
-            self._seen_epoch = self._words[_EPOCH]  # `read` says so, or waits; what was fetched is still good
+            if self.on_rewound is not None:
+                self.on_rewound()  # there is nothing to be had here any more; `read` deals with it
 
     # -- giving back -------------------------------------------------------------------------------
 

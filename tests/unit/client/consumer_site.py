@@ -63,8 +63,9 @@ class SharedAttachment:
             views.append(view)
         return views
 
-    def handed(self, view: EntryView) -> None:
+    def handed(self, view: EntryView) -> bool:
         self.handed_out.append((view.ledger_id, view.entry_id))
+        return True
 
     def acknowledge(self, entries: Any, partial: Any, *, epoch: int | None = None) -> bool:
         self.commits += 1
