@@ -2,6 +2,7 @@
 
     python -m embeddedpulsar.testing.storms kill --cycles 1000
     python -m embeddedpulsar.testing.storms types --kills 300
+    python -m embeddedpulsar.testing.storms dispatch --seeds 10000
     python -m embeddedpulsar.testing.storms power-loss --images 10000
     python -m embeddedpulsar.testing.storms corruption --cases 2000
 
@@ -17,7 +18,15 @@ import tempfile
 from collections.abc import Sequence
 from typing import Final
 
-from embeddedpulsar.testing import corruption, kill_storm, power_loss, store_corruption, type_storm
+from embeddedpulsar.testing import (
+    corruption,
+    dispatch_setup,
+    dispatch_storm,
+    kill_storm,
+    power_loss,
+    store_corruption,
+    type_storm,
+)
 
 _SHOWN: Final = 50
 
@@ -37,6 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="storm-", dir=options.workspace) as workspace:
         if options.storm == "power-loss":
             return _power_loss(options, workspace)
+        if options.storm == "dispatch":
+            return _dispatch(options, workspace)
         return _corruption(options, workspace)
 
 
@@ -48,6 +59,8 @@ def _parser() -> argparse.ArgumentParser:
     storms = parser.add_subparsers(dest="storm", required=True)
     storms.add_parser("kill", help="processes killed at any moment", add_help=False)
     storms.add_parser("types", help="consumers of one subscription killed at any moment", add_help=False)
+    dispatch = storms.add_parser("dispatch", help="consumers of one subscription in every order, simulated")
+    dispatch.add_argument("--seeds", type=int, default=10_000, help="how many (default 10000)")
     power = storms.add_parser("power-loss", help="disks that a power loss may leave")
     power.add_argument("--images", type=int, default=10_000, help="how many (default 10000)")
     power.add_argument("--steps", type=int, default=50, help="operations per script (default 50)")
@@ -59,6 +72,17 @@ def _parser() -> argparse.ArgumentParser:
         help="per kind of file, of a topic and of a store (default 2000)",
     )
     return parser
+
+
+def _dispatch(options: argparse.Namespace, workspace: str) -> int:
+    found = dispatch_storm.storm(
+        options.seeds, options.seed, workspace, progress=None if options.quiet else _show_progress
+    )
+    print(
+        f"{found.seeds} seeds of {', '.join(dispatch_setup.KINDS)}; {found.steps} steps, {found.entries} "
+        f"entries, {found.deliveries} deliveries, {found.deaths} deaths"
+    )
+    return _show(found.violations)
 
 
 def _power_loss(options: argparse.Namespace, workspace: str) -> int:

@@ -1,0 +1,187 @@
+"""A topic's log in memory, for simulations of its subscriptions: what `ManagedLedger` is to them."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable
+from typing import Final
+
+from embeddedpulsar.format.frame import FLAG_DELAYED
+from embeddedpulsar.managed_ledger.options import LedgerOptions
+from embeddedpulsar.managed_ledger.position import Position
+from embeddedpulsar.storage.segment_snapshot import SegmentInfo
+
+
+class VirtualEntry:
+    """One entry as it was published; `view` makes what a consumer gets.
+
+    Attributes:
+        key: of its messages; 0 for none. It is the hash as well.
+        deliver_at: ms since the epoch; 0 for at once.
+        is_damaged: no cursor gives it out.
+    """
+
+    __slots__ = ("count", "deliver_at", "is_damaged", "key", "position", "publish_ms", "size")
+
+    def __init__(
+        self, position: Position, publish_ms: int, count: int, key: int, deliver_at: int, size: int
+    ) -> None:
+        self.position = position
+        self.publish_ms = publish_ms
+        self.count = count
+        self.key = key
+        self.deliver_at = deliver_at
+        self.size = size
+        self.is_damaged = False
+
+
+class VirtualView:
+    """What `EntryView` is to dispatch."""
+
+    __slots__ = (
+        "count",
+        "entry_id",
+        "flags",
+        "key_hash",
+        "ledger_id",
+        "number",
+        "origin",
+        "payload",
+        "redelivery_count",
+        "skip",
+    )
+
+    def __init__(self, entry: VirtualEntry) -> None:
+        self.origin = entry
+        self.ledger_id, self.entry_id = entry.position
+        self.count = entry.count
+        self.flags = FLAG_DELAYED if entry.deliver_at else 0
+        self.key_hash = entry.key
+        self.payload = bytes(entry.size)
+        self.redelivery_count = 0
+        self.number = 0
+        self.skip: int | None = None
+
+    def deliver_at(self) -> list[int]:
+        """When each of its messages may be delivered."""
+        return [self.origin.deliver_at] * self.count
+
+
+class VirtualLog:
+    """Ledgers of entries. Single-threaded.
+
+    Attributes:
+        entries: all of them, in order.
+        sleepers: whom to ring at the next append.
+    """
+
+    def __init__(self, first_ledger: int) -> None:
+        self.options: Final = LedgerOptions(durability="process")
+        self.entries: list[VirtualEntry] = []
+        self.sleepers: set[bytes] = set()
+        self._ledgers: list[int] = [first_ledger]
+        self._counts: dict[int, int] = {first_ledger: 0}
+        self._ring: Callable[[bytes], object] | None = None
+
+    def ring_by(self, ring: Callable[[bytes], object]) -> None:
+        """How processes that sleep at the tail are woken."""
+        self._ring = ring
+
+    # -- writing -----------------------------------------------------------------------------------
+
+    def append(self, publish_ms: int, count: int, key: int, deliver_at: int, size: int) -> VirtualEntry:
+        """Publish an entry and wake who waits for it."""
+        ledger_id = self._ledgers[-1]
+        position = Position(ledger_id, self._counts[ledger_id])
+        entry = VirtualEntry(position, publish_ms, count, key, deliver_at, size)
+        self._counts[ledger_id] += 1
+        self.entries.append(entry)
+        sleepers, self.sleepers = self.sleepers, set()
+        for uuid in sorted(sleepers):
+            if self._ring is not None:
+                self._ring(uuid)
+        return entry
+
+    def roll(self, step: int) -> None:
+        """Begin a ledger."""
+        ledger_id = self._ledgers[-1] + step
+        self._ledgers.append(ledger_id)
+        self._counts[ledger_id] = 0
+
+    # -- as `ManagedLedger` has it -----------------------------------------------------------------
+
+    @property
+    def tail(self) -> tuple[int, int]:
+        """Differs from what it was when something was appended."""
+        return self._ledgers[-1], len(self.entries)
+
+    def arm(self, seen_tail: object, uuid: bytes) -> bool:
+        """Ask to be rung at the next append."""
+        if self.tail != seen_tail:
+            return False
+        self.sleepers.add(uuid)
+        return True
+
+    def cursor(self, position: Position, *, inclusive: bool) -> VirtualCursor:
+        return VirtualCursor(self, position if inclusive else position.next())
+
+    def first_position(self) -> Position:
+        return self.entries[0].position if self.entries else Position(self._ledgers[-1], 0)
+
+    def last_position(self) -> Position | None:
+        return self.entries[-1].position if self.entries else None
+
+    def index_of(self, position: tuple[int, int]) -> int:
+        """Index of the first entry at or after a position."""
+        return bisect_left(self.entries, position, key=_position_of)
+
+    def find_by_publish_time(self, publish_ms: int) -> Position:
+        for entry in self.entries:
+            if entry.publish_ms >= publish_ms:
+                return entry.position
+        return Position(self._ledgers[-1], self._counts[self._ledgers[-1]])
+
+    def messages_after(self, position: Position) -> int:
+        return sum(entry.count for entry in self.entries[self.index_of(position.next()) :])
+
+    def messages_between(self, after: Position, through: Position) -> int:
+        return self.messages_after(after) - self.messages_after(through)
+
+    def segments(self) -> list[SegmentInfo]:
+        found = []
+        for ledger_id in self._ledgers:
+            inside = self.entries[self.index_of((ledger_id, 0)) : self.index_of((ledger_id + 1, 0))]
+            messages = sum(entry.count for entry in inside)
+            found.append(SegmentInfo(ledger_id, "", "", 0, len(inside), messages, 0, 0))
+        return found
+
+
+class VirtualCursor:
+    """What `EntryCursor` is: it steps over what is damaged, and stops at the end of a ledger."""
+
+    def __init__(self, log: VirtualLog, position: Position) -> None:
+        self._log = log
+        self.position = position
+
+    def seek(self, position: Position) -> None:
+        self.position = position
+
+    def read(self, max_entries: int, max_messages: int, max_bytes: int) -> list[VirtualView]:
+        entries = self._log.entries
+        found: list[VirtualView] = []
+        messages = size = 0
+        for entry in entries[self._log.index_of(self.position) :]:
+            is_full = len(found) >= max_entries or messages + entry.count > max_messages
+            is_full = is_full or size + entry.size > max_bytes
+            if found and (is_full or entry.position.ledger_id != found[-1].ledger_id):
+                break
+            self.position = entry.position.next()
+            if not entry.is_damaged:
+                found.append(VirtualView(entry))
+                messages += entry.count
+                size += entry.size
+        return found
+
+
+def _position_of(entry: VirtualEntry) -> Position:
+    return entry.position
