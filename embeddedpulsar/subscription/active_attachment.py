@@ -100,14 +100,14 @@ class ActiveAttachment(Attachment):
 
         Only this consumer's read position moves: nothing is journalled, and acknowledgements under way count.
         """
-        self._shared.transact(self._rewind)
+        self._tell_if_moved(self._shared.transact(self._rewind))
 
     def redeliver_entries(self, entries: Sequence[Entry]) -> bool:
         """Order would be lost if single entries came back: everything does."""
         self.redeliver()
         return True
 
-    def _rewind(self, state: SubscriptionState) -> None:
-        self._own(state)
-        self._follow(state)
+    def _rewind(self, state: SubscriptionState) -> bool:
+        was_moved = self._follow(state)
         self._reader.rewind(state)
+        return was_moved

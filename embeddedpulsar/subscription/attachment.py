@@ -43,8 +43,8 @@ class Attachment:
         delivers_singly: whether single entries come back, and deliveries are counted, as Shared has it.
         epoch: rises when what was read before is void (a seek, from whatever process). Who collects
             acknowledgements passes the epoch under which it collected them.
-        on_rewound: called by `read`, before it reads on, when somebody else moved the subscription: entries
-            fetched before, and acknowledgements collected for them, are void.
+        on_rewound: called when `read` or a redelivery notices, before it goes on, that somebody else moved
+            the subscription: entries fetched before, and acknowledgements collected for them, are void.
         on_switched: called by `read` when this Failover consumer has stopped being the active one: what was
             fetched and not given to the application is void. Acknowledgements are not.
     """
@@ -100,7 +100,11 @@ class Attachment:
 
     def _resync(self) -> None:
         """Something happened to the subscription. If it was put elsewhere, go there and say so."""
-        if self._shared.transact(self._follow) and self.on_rewound is not None:
+        self._tell_if_moved(self._shared.transact(self._follow))
+
+    def _tell_if_moved(self, was_moved: bool) -> None:
+        """Say what `_follow` answered; whoever follows has to, for it answers so once."""
+        if was_moved and self.on_rewound is not None:
             self.on_rewound()
 
     def _follow(self, state: SubscriptionState) -> bool:

@@ -233,16 +233,17 @@ class SharedAttachment(Attachment):
         return False
 
     def _give_back(self, groups: tuple[AckGroup, ...]) -> None:
-        def body(state: SubscriptionState) -> None:
+        def body(state: SubscriptionState) -> bool:
             if self._follow(state):
-                return
+                return True  # what was to be given back is void, or others have it
             handed = self._words[self._base + _HANDED]
             self._shared.commit([record.Redeliver(self.consumer_id, self.epoch, handed, groups)])
             if not groups:
                 self._go_to(state)
+            return False
 
         self._check_usable()
-        self._shared.transact(body)
+        self._tell_if_moved(self._shared.transact(body))
 
     # -- the state says where ----------------------------------------------------------------------
 
