@@ -124,6 +124,10 @@ class LookAhead:
     def _index_of(self, read: Position) -> int:
         return bisect_left(self._facts, read, key=_position_of)
 
+    def has(self, ledger_id: int, entry_id: int) -> bool:
+        """Whether `take` may have this entry."""
+        return (ledger_id, entry_id) in self._passed
+
     def take(self, ledger_id: int, first: int, last: int) -> list[EntryView] | None:
         """The entries ``first..last`` if `drop_before` just dropped them; None if they must be read again."""
         passed = self._passed

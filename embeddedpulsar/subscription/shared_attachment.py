@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.exceptions import AlreadyClosed, ConsumerBusy
 from embeddedpulsar.format import subscription_record as record
-from embeddedpulsar.format.acknowledgement import FORM_RANGE, Ack, AckGroup, group_entries
+from embeddedpulsar.format.acknowledgement import Ack, AckGroup, group_entries
 from embeddedpulsar.format.control import ConsumerSlotWord, SubscriptionWord
 from embeddedpulsar.format.dispatch_record import STAY, Assign
 from embeddedpulsar.format.entry import EntryView
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
-from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.subscription.assignment import Claim
 from embeddedpulsar.subscription.attachment import Attachment, Entry
 from embeddedpulsar.subscription.consumer_registry import Consumer
 from embeddedpulsar.subscription.control import slot_of
 from embeddedpulsar.subscription.dispatcher import CLAIM_DISPATCHERS
-from embeddedpulsar.subscription.fetched_range import FetchedRange, ranges_for
+from embeddedpulsar.subscription.fetched_range import ranges_for
 from embeddedpulsar.subscription.log_facts import ledgers_of, news_for
 from embeddedpulsar.subscription.look_ahead import LookAhead
 from embeddedpulsar.subscription.membership import Membership
+from embeddedpulsar.subscription.range_reader import RangeReader
 from embeddedpulsar.subscription.shared_state import SharedState
 from embeddedpulsar.subscription.state import SubscriptionState
 
@@ -60,8 +59,8 @@ class SharedAttachment(Attachment):
         self._dispatcher: Final = CLAIM_DISPATCHERS[ConsumerType(consumer.consumer_type)]
         keys_matter = consumer.consumer_type == ConsumerType.KeyShared
         self._ahead: Final = LookAhead(log, shared.control, keys_matter)
-        self._cursor: Final = log.cursor(Position(0, 0), inclusive=True)
-        self._ranges: deque[FetchedRange] = deque()  # assigned, and not read from the log yet
+        self._reader: Final = RangeReader(log, self._ahead)
+        self._ranges: Final = self._reader.ranges  # assigned, and not read from the log yet
         self._fetched = 0  # number of the next entry of the handout
         self._base = slot_of(consumer.code)
 
@@ -170,27 +169,10 @@ class SharedAttachment(Attachment):
 
     def _fetch(self, max_bytes: int) -> list[EntryView]:
         """Read assigned entries, about ``max_bytes`` of them."""
-        views: list[EntryView] = []
-        missing: list[AckGroup] = []
-        size = 0
-        while self._ranges and size < max_bytes:
-            part = self._ranges.popleft()
-            found = self._ahead.take(part.ledger_id, part.first, part.last)
-            if found is None:
-                self._cursor.seek(Position(part.ledger_id, part.first))
-                most = part.last - part.first + 1
-                found = self._cursor.read(most, part.messages, max(max_bytes - size, 1))
-                found = [
-                    one for one in found if one.ledger_id == part.ledger_id and one.entry_id <= part.last
-                ]
-            end = found[-1].entry_id + 1 if found else part.last + 1
-            if end <= part.last:
-                self._ranges.appendleft(part.rest(end))
-            missing += _missing(part, found, end)
-            part.stamp(found)
-            views += found
-            size += sum(len(one.payload) for one in found)
-        if missing:
+        reader = self._reader
+        views = reader.read(max_bytes)
+        if reader.missing:
+            missing, reader.missing = reader.missing, []
             self._acknowledge_unreadable(missing)
         return views
 
@@ -274,13 +256,3 @@ class SharedAttachment(Attachment):
 def existing_ids(entries: Sequence[Entry]) -> list[Entry]:
     """Without ids no entry can have."""
     return [one for one in entries if one[0] >= 0 and one[1] >= 0]
-
-
-def _missing(part: FetchedRange, found: Sequence[EntryView], end: int) -> list[AckGroup]:
-    """The entries before ``end`` that could not be read."""
-    gaps, expected = [], part.first
-    for entry_id in [*(one.entry_id for one in found), end]:
-        if entry_id > expected:
-            gaps.append(AckGroup(part.ledger_id, expected, entry_id - 1, FORM_RANGE, b""))
-        expected = entry_id + 1
-    return gaps
