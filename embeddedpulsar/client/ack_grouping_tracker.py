@@ -12,6 +12,7 @@ from embeddedpulsar.client.receiver_queue import is_skipped
 from embeddedpulsar.exceptions import (
     AlreadyClosed,
     CumulativeAcknowledgementNotAllowedError,
+    NotConnected,
     PulsarException,
 )
 from embeddedpulsar.platform import threads
@@ -222,20 +223,25 @@ class AckGroupingTracker:
 
         Raises:
             PulsarException: it could not be written; it stays collected.
+            NotConnected: with ``receipts``, it is void: the subscription was moved, or went over to others.
         """
+        is_valid = True
         try:
             self.lock.acquire()
             pending = self._cumulative
             if pending is not None:
                 ledger, entry, index, size = pending
-                self._attachment.acknowledge_cumulative(ledger, entry, index, size, epoch=self._epoch)
+                is_valid = self._attachment.acknowledge_cumulative(
+                    ledger, entry, index, size, epoch=self._epoch
+                )
                 self.sent += 1
                 if self._cumulative is pending:
                     self._cumulative = None
             count = len(self.done)
             partial = {position: bytes(flags) for position, flags in self._partial.copy().items()}
             if count or partial:
-                self._attachment.acknowledge(self.done[:count], _bitsets(partial), epoch=self._epoch)
+                bitsets = _bitsets(partial)
+                is_valid &= self._attachment.acknowledge(self.done[:count], bitsets, epoch=self._epoch)
                 self.sent += count + len(partial)
                 del self.done[:count]
                 for position, flags in partial.items():
@@ -243,6 +249,11 @@ class AckGroupingTracker:
                         self._partial.pop(position, None)
         finally:
             self.lock.release()
+        if self._receipts and not is_valid:
+            raise NotConnected(
+                "the message comes again: before it was acknowledged the subscription was moved, or this "
+                "process did not run for so long that it was taken for dead"
+            )
 
     def forget(self, position: Position) -> None:
         """A batch that was delivered will be fetched anew, or was acknowledged by other means."""

@@ -269,7 +269,7 @@ class Client(ClientLifetime):
                 Not if ``broker.conf`` says ``acknowledgmentAtBatchIndexLevelEnabled=false``.
             ack_group_time_ms: how long acknowledgements are collected; 0 writes each at once. Not in
                 ``pulsar-client``, nor is what follows.
-            ack_receipt_enabled: an acknowledgement returns when it is written.
+            ack_receipt_enabled: an acknowledgement returns when it is written; `NotConnected` if it is void.
             priority_level: consumers of the smallest number (best, at least 0) are served first.
             subscription_mode: ``NonDurable``: the subscription ends with its last consumer, and is none of
                 the durable one of its name.

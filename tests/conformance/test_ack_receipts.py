@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from embeddedpulsar import Client, ConsumerType, InitialPosition
+from embeddedpulsar import Client, ConsumerType, InitialPosition, NotConnected
+from embeddedpulsar.managed_ledger.position import BEFORE_FIRST
 from tests.children import in_child
 from tests.conformance.conftest import Topic, numbers
 from tests.conformance.pool import take
@@ -87,3 +88,19 @@ def test_closing_writes_the_rest(topic, kind):
         consumer.acknowledge(message)
     consumer.close()
     assert numbers(take(topic.consumer(consumer_type=kind))) == [0]
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_a_receipt_is_not_given_for_what_is_void(topic, kind):
+    """The subscription was moved meanwhile: the acknowledgement says so, and the message comes again."""
+    consumer = topic.consumer(consumer_type=kind, ack_receipt_enabled=True)
+    topic.publish(2)
+    message = consumer.receive(1000)
+    consumer._core.session.subscription.seek(BEFORE_FIRST, inclusive=False)
+    with pytest.raises(NotConnected):
+        consumer.acknowledge(message)
+    for number in range(2):
+        message = consumer.receive(1000)
+        while numbers([message]) != [number]:  # what it had fetched before
+            message = consumer.receive(1000)
+        consumer.acknowledge(message)

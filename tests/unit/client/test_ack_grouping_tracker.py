@@ -27,15 +27,17 @@ class Attachment:
         self.epochs: list[int | None] = []
         self.delivers_singly = False
 
-    def acknowledge(self, entries: Any, partial: Any, *, epoch: int | None = None) -> None:
+    def acknowledge(self, entries: Any, partial: Any, *, epoch: int | None = None) -> bool:
         self.epochs.append(epoch)
         self._write("some", list(entries), dict(partial))
+        return epoch == self.epoch
 
     def acknowledge_cumulative(
         self, ledger: int, entry: int, index: int, size: int, *, epoch: int | None = None
-    ) -> None:
+    ) -> bool:
         self.epochs.append(epoch)
         self._write("all", (ledger, entry), index, size)
+        return epoch == self.epoch
 
     def _write(self, *what: Any) -> None:
         failure, self.fail = self.fail, None
