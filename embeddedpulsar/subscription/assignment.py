@@ -58,9 +58,9 @@ class Assignment:
     that was `pass`ed is in the command, whether somebody gets it or not.
     """
 
-    __slots__ = ("_delayed", "_fresh", "_keys_matter", "_passed", "_ranges", "given")
+    __slots__ = ("_delayed", "_fresh", "_keys_matter", "_passed", "_ranges", "given", "room")
 
-    def __init__(self, fresh: Sequence[FreshEntry], *, keys_matter: bool) -> None:
+    def __init__(self, fresh: Sequence[FreshEntry], room: int, *, keys_matter: bool) -> None:
         self._fresh = fresh
         self._keys_matter = keys_matter
         self._passed = 0
@@ -68,6 +68,8 @@ class Assignment:
         self._ranges: dict[int, list[tuple[int, int, int]]] = {}
         self.given: dict[int, int] = {}
         """Messages for each consumer so far."""
+        self.room = room
+        """Messages that all consumers together may still get."""
 
     def give(self, consumer_id: int, ledger_id: int, entry_id: int, messages: int) -> None:
         """An entry goes to a consumer, behind those it gets already."""
@@ -81,6 +83,7 @@ class Assignment:
         else:
             ranges.append((ledger_id, first, last))
         self.given[consumer_id] = self.given.get(consumer_id, 0) + messages
+        self.room -= messages
 
     def next_fresh(self, cutoff_ms: int) -> FreshEntry | None:
         """The next fresh entry that is due; those before it are passed and delayed. It is not passed yet."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from embeddedpulsar.format.consumer_record import (
     DETACH_CLOSED,
@@ -16,10 +16,12 @@ from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.subscription.ack_bitmaps import AckBitmaps
 from embeddedpulsar.subscription.consumer_registry import Consumer
 from embeddedpulsar.subscription.delayed_delivery_tracker import DelayedDeliveryTracker
-from embeddedpulsar.subscription.entry_states import DELAYED, WAITING
+from embeddedpulsar.subscription.entry_states import DELAYED, FIRST_OWNER, WAITING
 from embeddedpulsar.subscription.handout import Handout
 from embeddedpulsar.subscription.pending_entries import PendingEntries
 from embeddedpulsar.subscription.sticky_key_selector import StickyKeySelector, make_selector, selector_of
+
+UNLIMITED: Final = 1 << 62
 
 
 class DispatchState:
@@ -157,8 +159,9 @@ class DispatchState:
         if handout is None:
             return
         if command.groups:
+            handout.forget(command.handed)
             for group in command.groups:
-                self.pending.give_back(handout.code, group, counted=True)
+                handout.drop(group.ledger_id, self.pending.give_back(handout.code, group))
         else:
             self.pending.give_back_all(handout.code, handout.behind(command.handed), counted=True)
             handout.clear()
@@ -214,6 +217,13 @@ class DispatchState:
         """Messages a consumer has not acknowledged."""
         handout = self.handouts.get(consumer_id)
         return 0 if handout is None else self.pending.totals[handout.code]
+
+    @property
+    def room(self) -> int:
+        """Messages that consumers may get before they hold too many together."""
+        if not self.most_unacked:
+            return UNLIMITED
+        return max(0, self.most_unacked - sum(self.pending.totals[FIRST_OWNER:]))
 
     # -- snapshots ---------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ class SharedDispatcher:
         claimer = consumers.get(claim.consumer_id)
         if claimer is None or dispatch.is_blocked:
             return None
-        assignment = Assignment(claim.fresh, keys_matter=False)
+        assignment = Assignment(claim.fresh, dispatch.room, keys_matter=False)
         supply = _Supply(dispatch, assignment, claim.cutoff_ms)
         for level in _better_levels(consumers.all(), claimer.priority_level):
             permits = {one.consumer_id: permits_of(dispatch, claim, one) for one in level}
@@ -68,16 +68,16 @@ class _Supply:
 
     def give(self, consumer_id: int, most: int) -> int:
         """Give about so many messages, at least one entry if there is any; returns how many it were."""
-        given = 0
-        while given < most:
+        assignment, given = self._assignment, 0
+        while given < most and assignment.room > 0:
             if self._run is not None:
-                given += self._give_waiting(consumer_id, most - given)
+                given += self._give_waiting(consumer_id, min(most - given, assignment.room))
                 continue
-            entry = self._assignment.next_fresh(self._cutoff_ms)
+            entry = assignment.next_fresh(self._cutoff_ms)
             if entry is None:
                 break
-            self._assignment.give(consumer_id, entry.ledger_id, entry.entry_id, entry.messages)
-            self._assignment.pass_one()
+            assignment.give(consumer_id, entry.ledger_id, entry.entry_id, entry.messages)
+            assignment.pass_one()
             given += entry.messages
         return given
 

@@ -41,7 +41,7 @@ class KeySharedDispatcher:
         """What everybody gets; None for nothing at all."""
         if dispatch.selector is None or dispatch.is_blocked:
             return None
-        assignment = Assignment(claim.fresh, keys_matter=True)
+        assignment = Assignment(claim.fresh, dispatch.room, keys_matter=True)
         first = consumers.get(claim.consumer_id)
         is_ordered = (
             not (first and first.rules.flags & FLAG_OUT_OF_ORDER) and dispatch.selector_kind != STICKY
@@ -98,8 +98,8 @@ class _Round:
 
     @property
     def is_over(self) -> bool:
-        """Whether nobody is ready for more."""
-        return not self._open
+        """Whether nobody is ready for more, or may have more."""
+        return not self._open or self._assignment.room <= 0
 
     def give_waiting(self, consumer_id: int) -> None:
         """Give a consumer what waits for it, in order, as far as it is ready to take it."""
@@ -113,7 +113,7 @@ class _Round:
                 heads.append((first, key_hash))
         heapify(heads)
         pending = self._dispatch.pending
-        while heads and self._permits[consumer_id] > 0:
+        while heads and self._permits[consumer_id] > 0 and self._assignment.room > 0:
             (ledger_id, entry_id), key_hash = heads[0]
             states = pending.ledger(ledger_id)
             assert states is not None

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 Range = tuple[int, int, int]
+_NO_LEDGER: Final = -1
 
 
 class Handout:
@@ -62,6 +63,27 @@ class Handout:
                 return
             ranges.popleft()
             self.start += number
+
+    def drop(self, ledger_id: int, entries: Sequence[int]) -> None:
+        """Entries that may be among these ranges are not the consumer's any more. Numbers stay as they are:
+        in place of what is dropped stand ranges of a ledger that is none."""
+        if not entries:
+            return
+        first, last = min(entries), max(entries)
+        if not any(one == ledger_id and a <= last and b >= first for one, a, b in self.ranges):
+            return  # as ever: it was given them before it gave them back
+        dropped, kept = frozenset(entries), deque[Range]()
+        for one, a, b in self.ranges:
+            if one != ledger_id or a > last or b < first:
+                kept.append((one, a, b))
+                continue
+            for entry in range(a, b + 1):
+                owner = _NO_LEDGER if entry in dropped else ledger_id
+                if kept and kept[-1][0] == owner and kept[-1][2] + 1 == entry:
+                    kept[-1] = (owner, kept[-1][1], entry)
+                else:
+                    kept.append((owner, entry, entry))
+        self.ranges = kept
 
     def behind(self, number: int) -> list[Range]:
         """The ranges from that entry on."""

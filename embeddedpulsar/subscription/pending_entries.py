@@ -129,15 +129,16 @@ class PendingEntries:
             changed = states.move_some((entry_id,), moving(DELAYED, WAITING))
             self._moved(ledger_id, states, changed, WAITING)
 
-    def give_back(self, code: int, group: AckGroup, *, counted: bool) -> None:
-        """Entries of the consumer ``code`` wait again."""
+    def give_back(self, code: int, group: AckGroup) -> list[int]:
+        """Entries of the consumer ``code`` wait again, and count; returns which of the group were its own."""
         states = self._ledgers.get(group.ledger_id)
         if states is None:
-            return
+            return []
         changed = states.move_some(group.expanded(), moving(code, WAITING))
-        if counted:
-            states.count_redelivery([entry for entry, _ in changed])
+        entries = [entry for entry, _ in changed]
+        states.count_redelivery(entries)
         self._moved(group.ledger_id, states, changed, WAITING)
+        return entries
 
     def give_back_all(self, code: int, spared: Sequence[tuple[int, int, int]], *, counted: bool) -> None:
         """Everything of the consumer ``code`` waits again.
@@ -242,12 +243,14 @@ class PendingEntries:
 
 def _pack_numbers(states: EntryStates, skip: int, live: bytes | bytearray) -> list[Any]:
     columns: list[Any] = []
-    for numbers, default in ((states.messages, 1), (states.hashes, 0)):
+    for numbers, default in ((states.messages, 1), (states.hashes, -1)):
         if numbers is None:
             columns.append(b"")
             continue
-        kept = [number if code else default for number, code in zip(numbers[skip:], live, strict=True)]
-        columns.append(column_bytes(kept) if any(one != default for one in kept) else b"")
+        kept = [number if code else 0 for number, code in zip(numbers[skip:], live, strict=True)]
+        # Whether keys matter is told by any column of hashes, be they 0, as long as there are entries.
+        is_plain = all(number == default for number, code in zip(kept, live, strict=True) if code)
+        columns.append(b"" if is_plain else column_bytes(kept))
     counts = states.counts
     counted: list[list[int]] = (
         []

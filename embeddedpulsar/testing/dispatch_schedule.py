@@ -153,7 +153,7 @@ class DispatchSchedule:
                 self._blame(judge.wrong_sequence(scene.got, scene.views))
             self._blame(judge.wrong_active(scene.consumers, scene.got))
         if self.steps % 7 == 0:
-            self._blame(audit.wrong_snapshot(judge.state, scene.log))
+            self._blame(audit.wrong_snapshot(judge.state, scene.log, self.setup.is_ordered))
         scene.views, scene.got, scene.problems = [], None, []
 
     def _blame(self, problems: Iterable[str]) -> None:
