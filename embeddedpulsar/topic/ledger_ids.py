@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from embeddedpulsar.exceptions import StorageFullError
+from embeddedpulsar.exceptions import CorruptionError, StorageFullError
 from embeddedpulsar.format.control import StoreWord
 from embeddedpulsar.platform import failpoints, fork, threads
 from embeddedpulsar.platform.file_lock import FileLock
@@ -45,6 +45,7 @@ class LedgerIds:
 
         Raises:
             StorageFullError: all 4 billion ids are used.
+            CorruptionError: the word that says which is the next is damaged.
             LockTimeout: the store lock was not free in time.
             OSError: the reservation could not be made durable; no id was used.
         """
@@ -65,6 +66,13 @@ class LedgerIds:
         words = self._control.words
         try:
             self._lock.acquire()
+            if not self._control.is_next_id_possible():
+                raise CorruptionError(
+                    path=self._control.path,
+                    offset=8 * StoreWord.NEXT_LEDGER_ID,
+                    reason="the next ledger id is damaged",
+                    remedy="close the store in every process and remove this file; it is derived again",
+                )
             first = max(words[StoreWord.NEXT_LEDGER_ID], above + 1, 1)
             if first + self._block > LAST_ID:
                 raise StorageFullError(

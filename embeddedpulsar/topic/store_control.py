@@ -17,6 +17,7 @@ from embeddedpulsar.format.control import (
 )
 from embeddedpulsar.platform import disk
 from embeddedpulsar.platform.mapped_file import MappedFile
+from embeddedpulsar.storage.roll import MAX_LEDGER_ID
 
 _CLIENT_JUMP: Final = 10_000
 """Client numbers are not flushed one by one; a new boot skips more than the last seconds can have handed
@@ -61,6 +62,10 @@ class StoreControl:
             and (header.device, header.inode) == (self._file.device, self._file.inode)
         )
 
+    def is_next_id_possible(self) -> bool:
+        """Whether the word of the next ledger id can have been stored; else it is damaged."""
+        return bool(self.words[StoreWord.NEXT_LEDGER_ID] <= MAX_LEDGER_ID)
+
     def adopt(self, boot: bytes, lowest_ledger_id: int) -> None:
         """Say that this boot has looked after the store; the last step of that.
 
@@ -69,7 +74,8 @@ class StoreControl:
             lowest_ledger_id: at least this is the next ledger id.
         """
         words = self.words
-        words[StoreWord.NEXT_LEDGER_ID] = max(words[StoreWord.NEXT_LEDGER_ID], lowest_ledger_id, 1)
+        found = words[StoreWord.NEXT_LEDGER_ID] if self.is_next_id_possible() else 0
+        words[StoreWord.NEXT_LEDGER_ID] = max(found, lowest_ledger_id, 1)
         numbers = words[StoreWord.NEXT_CLIENT_NUMBER]
         if numbers:
             words[StoreWord.NEXT_CLIENT_NUMBER] = (numbers // _CLIENT_JUMP + 1) * _CLIENT_JUMP

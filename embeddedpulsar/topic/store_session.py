@@ -128,10 +128,14 @@ class StoreSession:
         try:
             self.lock.acquire()
             if not self.control.is_current(boot):
-                known = self.control.header() is not None
+                known = self.control.header() is not None and self.control.is_next_id_possible()
                 # The word was flushed before an id below it was used. Without a believable header it may be
                 # zeros: then the files are asked, with room for ids that only journals still mention.
                 lowest = 1 if known else self.directories.highest_ledger_id() + 1
+                if not self.control.is_next_id_possible():
+                    report.append(
+                        f"{self.control.path}: the next ledger id was damaged; derived from the files"
+                    )
                 self.control.adopt(boot, lowest if lowest == 1 else lowest + _ROOM_FOR_UNSEEN_IDS)
         finally:
             self.lock.release()

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
-from embeddedpulsar.exceptions import StorageFullError
+from embeddedpulsar.exceptions import CorruptionError, StorageFullError
 from embeddedpulsar.format.control import StoreWord
+from embeddedpulsar.format.entry import ProducerPrefix, encode_single
 from embeddedpulsar.platform import disk, failpoints
 from embeddedpulsar.platform.fake_disk import FakeDisk
 from embeddedpulsar.platform.faulty_disk import FaultyDisk
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.topic.ledger_ids import LARGEST_BLOCK, LAST_ID, SMALLEST_BLOCK, LedgerIds
+from embeddedpulsar.topic.store import Store
 from embeddedpulsar.topic.store_control import StoreControl
 
 BOOT = bytes(range(16))
@@ -162,3 +166,31 @@ def test_a_new_boot_keeps_ledger_ids_and_jumps_over_client_numbers(process):
     control.adopt(bytes(16), 7)
     assert control.words[StoreWord.NEXT_LEDGER_ID] == 500
     assert control.next_client_number() == 10_000
+
+
+def test_an_impossible_word_is_damage(process):
+    """Within a boot an error that names the file and the way out; a new boot does not believe it."""
+    one = process()
+    one.control.words[StoreWord.NEXT_LEDGER_ID] = 7 << 40
+    with pytest.raises(CorruptionError, match=r"store\.ctl.*next ledger id is damaged.*remove this file"):
+        one.ids.allocate(0)
+    one.control.adopt(bytes(16), 900)
+    assert one.ids.allocate(0) == 900
+
+
+def test_a_store_with_an_impossible_word_is_derived_again(tmp_path, caplog):
+    """After a reboot (here: in a copy) the files say which ids were used; the log tells."""
+    root = tmp_path / "store"
+    store = Store.open(root)
+    first = store.topic("t").ledger.append(encode_single(b"x", 0, ProducerPrefix("p")))[0]
+    store.release()
+    copy = tmp_path / "copy"
+    shutil.copytree(root, copy)
+    with open(copy / "store.ctl", "r+b") as file:
+        file.seek(8 * StoreWord.NEXT_LEDGER_ID + 5)
+        file.write(b"\xee\xee")
+    with caplog.at_level(logging.WARNING, "embeddedpulsar"):
+        store = Store.open(copy)
+    assert "next ledger id was damaged" in caplog.text
+    assert store.topic("t").ledger.append(encode_single(b"y", 0, ProducerPrefix("p")))[0] > first
+    store.release()
