@@ -1,8 +1,9 @@
 """A year of flights out of New York through one topic: published, audited, killed, averaged.
 
 One process publishes 336,776 flights as JSON, keyed by tail number. Two others hold the subscriptions `audit`
-and `delays` and acknowledge as they go; `audit` is killed half way and started again. Then Spark computes the
-mean departure delay of each carrier from the files the topic lies in.
+and `delays` and acknowledge as they go; `audit` is killed half way and started again. Then four workers share
+one Key_Shared subscription: one is killed, one comes late, and the flights of each aircraft are handled in
+order. At last Spark computes the mean departure delay of each carrier from the files the topic lies in.
 
     python examples/flights/run.py [--directory out/flights] [--flights N] [--no-spark]
 """
@@ -22,9 +23,11 @@ from pathlib import Path
 import chart
 import dataset
 import spark_means
+from crew import Crew
 from display import Bar, Display
+from handled import NO_TAIL
 from ledger import Counter, Tally
-from worker import TOPIC
+from worker import CREW, DEPARTURES, TOPIC
 
 import embeddedpulsar as pulsar
 
@@ -42,6 +45,7 @@ class Demo:
         self._processes: list[subprocess.Popen[str]] = []
         self._failed = 0
         self.flights = 0
+        self._tails: list[str] = []
 
     def prepare(self, most: int | None) -> tuple[dict[str, float], float]:
         """Read the flights once, for their number and the means to compare with: by carrier, and of all."""
@@ -51,6 +55,7 @@ class Demo:
         delays, left_late = dataset.Delays(), dataset.Delays()
         for flight in dataset.flights(most):
             self.flights += 1
+            self._tails.append(str(flight["tailnum"] or NO_TAIL))
             delays.add(flight)
             left_late.add(flight | {"carrier": "all"})
         say(f"{self.flights:,} flights read in {time.monotonic() - begun:.1f} s")
@@ -92,11 +97,18 @@ class Demo:
         means: dict[str, float] = json.loads(outputs["delays"])
         return means
 
+    def share(self) -> None:
+        """Have workers handle every flight once more, aircraft by aircraft in order."""
+        crew = Crew(self._directory, self._tails, self._display)
+        crew.run(self._start, self._check_alive)
+        for passed, text in crew.verdicts():
+            self.check(passed, text)
+
     def check_nothing_left(self) -> None:
-        """Both subscriptions must have nothing more to give: every acknowledgement counted."""
+        """The subscriptions must have nothing more to give: every acknowledgement counted."""
         client = pulsar.Client(self._directory / "store")
-        for name in SUBSCRIPTIONS:
-            consumer = client.subscribe(TOPIC, name)
+        for topic, name in (*((TOPIC, name) for name in SUBSCRIPTIONS), (DEPARTURES, CREW)):
+            consumer = client.subscribe(topic, name)
             try:
                 consumer.receive(timeout_millis=300)
             except pulsar.Timeout:
@@ -141,8 +153,9 @@ class Demo:
             if process.stdout is not None:
                 process.stdout.close()
 
-    def _start(self, role: str) -> subprocess.Popen[str]:
+    def _start(self, role: str, *more: int) -> subprocess.Popen[str]:
         command = [sys.executable, str(HERE / "worker.py"), role, str(self._directory), str(self.flights)]
+        command += map(str, more)
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         self._processes.append(process)
         return process
@@ -186,6 +199,7 @@ def main() -> int:
         expected, overall = demo.prepare(asked.flights)
         streamed = demo.run()
         demo.check(same(streamed, expected), f"the {len(streamed)} means of delays are those of the CSV")
+        demo.share()
         demo.check_nothing_left()
         means = None if asked.no_spark else demo.spark(expected)
     finally:
@@ -200,7 +214,9 @@ def main() -> int:
     else:
         display.say(f"chart: {picture}")
     size = sum(file.stat().st_blocks * 512 for file in (directory / "store").rglob("*") if file.is_file())
-    display.say(f"store: {directory / 'store'}, {size / 1e6:.0f} MB; the topic is {TOPIC!r}")
+    display.say(
+        f"store: {directory / 'store'}, {size / 1e6:.0f} MB; the topics are {TOPIC!r} and {DEPARTURES!r}"
+    )
     verdict = "every check passed" if not demo.failed else f"{demo.failed} checks FAILED"
     display.say(f"{verdict} in {time.monotonic() - begun:.0f} s")
     return 1 if demo.failed else 0
