@@ -8,6 +8,7 @@ has not seen before it decides anything. When a generation has grown, the state 
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
@@ -46,13 +47,12 @@ class Journal:
     snapshot before its files and their names are durable; a number is never used for two committed
     generations.
     Durable: after a compaction everything; after `sync` what was committed before (the owner flushes the
-    names of the files, once); else what the kernel wrote.
-    Who may call: the holder of the directory's lock; `exists` and `sync` anyone.
+    names of the files, once); else what the kernel wrote. Who may call: the holder of the directory's lock;
+    `exists` and `sync` anyone.
 
     Args:
         directory: of the topic or subscription.
-        words: its mapped ctl.
-        word: index of the commit word in it.
+        words, word: its mapped ctl, and the index of the commit word in it.
         owner_kind: kind of ctl file (format/control.py), written into the headers.
         replica: the state.
         compact_bytes: see `COMPACT_BYTES`.
@@ -114,6 +114,14 @@ class Journal:
             self._load(generation, end)
         return True
 
+    def preload(self) -> None:
+        """`catch_up` without the lock, before anybody else uses this; it makes good what goes wrong here."""
+        generation, end = split_journal(self._words[self._word])
+        with contextlib.suppress(StorageError, OSError):
+            self._adopt(JournalFile(self.directory, generation, end), generation, end)
+        self._settled = self._settled and not self.damage
+        self.damage.clear()
+
     def discard(self) -> None:
         """Throw the replica away: the next `catch_up` builds it from the files."""
         self._settled = False
@@ -156,6 +164,8 @@ class Journal:
             self._salvage(generation, end)
             return
         self._adopt(journal, generation, end)
+        if not self._settled:
+            self._finish_removal()
         self._must_leave = bool(self.damage)
 
     def _adopt(self, journal: JournalFile, generation: int, end: int) -> None:
@@ -163,8 +173,7 @@ class Journal:
         self._file.use(disk.DISK.open_file(journal.path, os.O_RDWR), journal.path)
         self._compact_at = max(self._compact_bytes, journal.snapshot_size)
         self._moved(generation, end, crc)
-        if removed:
-            self._finish_removal()
+        self._settled = not removed  # whoever has the lock finishes that
 
     def _salvage(self, generation: int, end: int) -> None:
         """The journal that the word names is gone: take what the other files say, and leave that at once."""
@@ -208,8 +217,7 @@ class Journal:
         """Bring a state that does not exist into being, by its first commands.
 
         Args:
-            commands: (type, payload), types from 1.
-            time_ms: when they were decided.
+            commands: (type, payload), types from 1. time_ms: when they were decided.
         """
         generation = split_journal(self._words[self._word])[0] + 1
         path = journal_path(self.directory, generation)
@@ -250,9 +258,9 @@ class Journal:
         """Commit commands that were decided on the caught-up replica, and apply them to it.
 
         Args:
-            commands: (type, payload), types from 1. time_ms: when they were decided. announce: called
-            between the bytes and the commit word. What others watch without the lock must change
-                no later than the commit, or a writer that dies there would leave them unaware of it.
+            commands, time_ms: as for `create`.
+            announce: called between the bytes and the commit word. What others watch without the lock must
+                change no later than the commit, or a writer that dies there would leave them unaware of it.
             apply: applies the commands to the replica; default `Replica.replay` of each.
 
         Returns:

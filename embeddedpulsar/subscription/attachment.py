@@ -132,6 +132,7 @@ class Attachment:
         """This consumer in the state. One that was taken for dead (its process was stopped) joins again."""
         consumer = state.consumers.get(self.consumer_id)
         if consumer is not None:
+            self.show_alive()  # the timer may be waiting for the lock that is ours now
             return consumer
         if not state.exists:
             raise AlreadyClosed(
@@ -258,6 +259,7 @@ class Attachment:
             news = [] if facts is None else news_for(state, facts)
             return self._shared.commit([*news, command]) & STALE == 0
 
+            self.show_alive()
         return self._shared.transact(body)
 
     # -- moving ------------------------------------------------------------------------------------
@@ -328,7 +330,7 @@ class Attachment:
     def show_alive(self) -> None:
         """Let others see that this process runs."""
         try:
-            self._membership.show_alive(self.code)
+            self._membership.show_alive(self.code, self.consumer_id)
         except ValueError:
             return  # closed meanwhile
 

@@ -21,6 +21,7 @@ from embeddedpulsar.subscription.shared_state import SharedState
 from embeddedpulsar.subscription.state import SubscriptionState
 
 _ALIVE: Final = ConsumerSlotWord.ALIVE_MS
+_CONSUMER_ID: Final = ConsumerSlotWord.CONSUMER_ID
 
 
 class Membership:
@@ -86,9 +87,11 @@ class Membership:
             return now
         return now + settings.delayedDeliveryTickTimeMillis
 
-    def show_alive(self, code: int) -> None:
-        """Say that the process of this consumer runs."""
-        self._shared.control.words[slot_of(code) + _ALIVE] = self._now_ms()
+    def show_alive(self, code: int, consumer_id: int) -> None:
+        """Say that the process of this consumer runs; nothing if it was taken for dead."""
+        words, base = self._shared.control.words, slot_of(code)
+        if words[base + _CONSUMER_ID] == consumer_id:
+            words[base + _ALIVE] = self._now_ms()
 
     def _now_ms(self) -> int:
         return int(self._clock.monotonic() * 1000)

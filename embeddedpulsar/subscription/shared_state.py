@@ -102,7 +102,9 @@ class SharedState:
             control = _map_control(directory, lock, options.lock_timeout_s)
             stack.callback(control.close)
             shared = cls(directory, control, lock, options)
-            if not control.is_trusted(boot_clock.boot_id()):
+            if control.is_trusted(boot_clock.boot_id()):
+                shared._journal.preload()
+            else:
                 shared._recover(log_end() or BEFORE_FIRST)
             stack.pop_all()
         return shared

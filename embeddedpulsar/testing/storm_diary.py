@@ -12,6 +12,8 @@ import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from embeddedpulsar.platform.clock import perf_counter
+
 ATTACHED: Final = 1
 """The consumer is attached."""
 RECEIVED: Final = 2
@@ -33,11 +35,12 @@ STOPPED: Final = 9
 RESUMED: Final = 10
 """By the supervisor, before it lets the process go on."""
 
-_LINE: Final = struct.Struct("<HHIQQi4x")
+_LINE: Final = struct.Struct("<HHIQQiI")
 
 
 class Line(NamedTuple):
-    """One thing that happened, to which process in which of its lives, and with which message."""
+    """One thing that happened, to which process in which of its lives, with which message, and when (ms of
+    the boot's clock, the low 32 bits)."""
 
     kind: int
     member: int
@@ -45,6 +48,7 @@ class Line(NamedTuple):
     ledger_id: int
     entry_id: int
     batch_index: int
+    at_ms: int = 0
 
 
 class Diary:
@@ -57,7 +61,9 @@ class Diary:
 
     def write(self, kind: int, ledger_id: int = 0, entry_id: int = 0, batch_index: int = -1) -> None:
         """Append a line."""
-        os.write(self._fd, _LINE.pack(kind, self._member, self._life, ledger_id, entry_id, batch_index))
+        now_ms = int(perf_counter() * 1000) & 0xFFFFFFFF
+        who = self._member, self._life
+        os.write(self._fd, _LINE.pack(kind, *who, ledger_id, entry_id, batch_index, now_ms))
 
     def close(self) -> None:
         """Close the file."""

@@ -130,7 +130,7 @@ def test_a_diary_is_read_as_it_was_written(tmp_path):
     first.write(storm_diary.RECEIVED, 5, 6)
     for pen in (first, second):
         pen.close()
-    assert list(read_diary(path)) == [
+    assert [line._replace(at_ms=0) for line in read_diary(path)] == [
         Line(storm_diary.ATTACHED, 1, 3, 0, 0, -1),
         Line(storm_diary.RECEIVED, 2, 1, 1 << 40, 9, 4),
         Line(storm_diary.RECEIVED, 1, 3, 5, 6, -1),

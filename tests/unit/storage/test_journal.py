@@ -289,6 +289,59 @@ def test_whoever_finds_an_ended_journal_completes_the_removal(tmp_path: Path) ->
     assert files(tmp_path) == []
 
 
+def test_preload_leaves_little_to_be_done_under_the_lock(tmp_path: Path) -> None:
+    """What was committed by then is applied already; what is committed later is followed as always."""
+    words = control_words()
+    journal, _ = open_journal(tmp_path, words)
+    journal.create([(1, b"born")], 0)
+    other, theirs = open_journal(tmp_path, words)
+    other.preload()
+    assert theirs.payloads == [b"born"]
+    assert not other.catch_up()
+    journal.append([(2, b"a")], 0)
+    assert other.catch_up()
+    assert theirs.payloads == [b"born", b"a"]
+    assert theirs.resets == 1
+    journal.close()
+    other.close()
+
+
+@pytest.mark.parametrize("what", ["nothing", "compacted away", "ended", "damaged"])
+def test_preload_changes_nothing_and_complains_of_nothing(tmp_path: Path, what: str) -> None:
+    """Without the lock only `catch_up`, which follows under it, may find out what is the matter."""
+    words = control_words()
+    journal, _ = open_journal(tmp_path, words)
+    other, theirs = open_journal(tmp_path, words)
+    if what != "nothing":
+        journal.create([(1, b"born"), (1, b"bread")], 0)
+    if what == "compacted away":
+        word = words[TopicWord.JOURNAL]
+        journal.compact(0)
+        journal.compact(0)
+        now, words[TopicWord.JOURNAL] = words[TopicWord.JOURNAL], word
+        other.preload()
+        words[TopicWord.JOURNAL] = now
+    elif what == "ended":
+        failpoints.set("journal:end_stored", "raise")
+        with pytest.raises(failpoints.InjectedFailure):
+            journal.remove(0)
+        failpoints.clear()
+    elif what == "damaged":
+        path = tmp_path / "journal.1"
+        data = bytearray(path.read_bytes())
+        data[-10] ^= 1
+        path.write_bytes(data)
+    before = {name: (tmp_path / name).read_bytes() for name in files(tmp_path)}
+    other.preload()
+    assert {name: (tmp_path / name).read_bytes() for name in files(tmp_path)} == before
+    assert other.damage == []
+    other.catch_up()
+    assert theirs.payloads == {"damaged": [b"born"], "compacted away": [b"born", b"bread"]}.get(what, [])
+    assert len(other.damage) == (what == "damaged")
+    journal.close()
+    other.close()
+
+
 def test_create_sweeps_what_a_dead_creator_left(tmp_path: Path) -> None:
     """A journal that was written and never committed does not stand in the way."""
     words = control_words()
