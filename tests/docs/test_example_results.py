@@ -25,6 +25,14 @@ RESULTS = {
         "shoe given up: burnt",
         "ordered in persistent://public/default/orders",
     ],
+    "05_worker_pool.py": ["300 jobs done by 3 workers, one of them killed"],
+    "06_key_order.py": ["24 customers, 20 orders of each, in order: True"],
+    "07_delayed.py": [
+        "from   0 ms on: cake is in the oven",
+        "from 200 ms on: lower the heat",
+        "from 400 ms on: take the cake out",
+        "log: take the cake out, lower the heat, cake is in the oven",
+    ],
 }
 
 
