@@ -11,7 +11,7 @@ from embeddedpulsar.client.consumer import Consumer
 from embeddedpulsar.client.producer import Producer
 from embeddedpulsar.client.reader import Reader
 from embeddedpulsar.enums import BatchingType, ConsumerType, InitialPosition, Result
-from embeddedpulsar.exceptions import ConsumerBusy, Timeout
+from embeddedpulsar.exceptions import ConsumerBusy, NotConnected, Timeout
 from embeddedpulsar.message import Message
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.platform.clock import SYSTEM_CLOCK, perf_counter, sleep
@@ -172,7 +172,10 @@ class TypeWorkload:
                 consumer.negative_acknowledge(message)
                 continue
             diary.write(storm_diary.ACKNOWLEDGING, *place)
-            consumer.acknowledge(message)
+            try:
+                consumer.acknowledge(message)
+            except NotConnected:
+                continue  # taken for dead meanwhile: it comes again, to whomever
             if role.member % 3 != 1:
                 diary.write(storm_diary.ACKNOWLEDGED, *place)
             if self._comes_singly and rng.random() < _GIVE_ALL_BACK_SHARE:
