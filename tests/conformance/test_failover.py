@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
-from embeddedpulsar import ConsumerType, InitialPosition
+from embeddedpulsar import Client, ConsumerType, InitialPosition
 from tests.conformance.conftest import numbers, receive_all
-from tests.conformance.pool import acknowledge_all, take
+from tests.conformance.pool import acknowledge_all, take, write_settings
 
 FAILOVER = ConsumerType.Failover
 
@@ -177,3 +177,19 @@ def test_consumers_of_several_topics_share_them(client):
         client.create_producer(topic).send(topic.encode())
     assert sorted(message.data() for message in take(two)) == [b"topic-1", b"topic-2", b"topic-3"]
     assert [message.data() for message in take(one)] == [b"topic-4"]
+
+
+def test_the_ring_may_be_asked_for(store_path):
+    """With activeConsumerFailoverConsistentHashing=true the ring chooses for every topic, as brokers do since
+    2.10: topics 1 to 3 are con-2's, topic 4 is con-1's, whoever came first."""
+    write_settings(store_path, activeConsumerFailoverConsistentHashing=True)
+    found = []
+    with Client(store_path) as client:
+        for number in range(1, 5):
+            topic = f"topic-{number}"
+            one, two = (
+                client.subscribe(topic, "sub", FAILOVER, consumer_name=name) for name in ("con-1", "con-2")
+            )
+            client.create_producer(topic).send(b"hello-0")
+            found.append((len(take(one)), len(take(two))))
+    assert found == [(0, 1), (0, 1), (0, 1), (1, 0)]
