@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import mmap
 import multiprocessing
 import time
 from multiprocessing.connection import Connection
@@ -178,6 +179,98 @@ class Pair(Contestant):
         for actor in reversed(self.actors):
             actor.stop()
         self.actors.clear()
+
+
+class Tally:
+    """Words of memory that the processes of a crowd share: what each has received, and whether to stop."""
+
+    def __init__(self, path: str) -> None:
+        with open(path, "ab") as file:
+            file.truncate(mmap.PAGESIZE)
+        with open(path, "r+b") as file:
+            self.words = memoryview(mmap.mmap(file.fileno(), mmap.PAGESIZE)).cast("Q")
+
+
+class Crowd(Contestant):
+    """Several senders and several receivers over one queue; timed is first send to last receipt.
+
+    Nobody knows how much each receiver gets, so they count, and stop when they are told.
+    """
+
+    sender = ""
+    receiver = ""
+    senders = receivers = 2
+
+    def __init__(self, size: int = 100) -> None:
+        super().__init__()
+        self.size = size
+        self.actors: list[Actor] = []
+
+    def open_crowd(self, place: Path, **arguments: Any) -> None:
+        """Start all processes, the receivers first."""
+        path = str(place / "tally")
+        self._words = Tally(path).words
+        for number in range(self.receivers):
+            self.actors.append(Actor(self.receiver, number=number, tally=path, **arguments))
+            self.actors[-1].wait_ready()
+        for _ in range(self.senders):
+            self.actors.append(Actor(self.sender, **arguments))
+            self.actors[-1].wait_ready()
+
+    def run(self, operations: int) -> float:
+        words = self._words
+        receivers, senders = self.actors[: self.receivers], self.actors[self.receivers :]
+        for word in range(1 + self.receivers):
+            words[word] = 0
+        for receiver in receivers:
+            receiver.begin()
+        share, rest = divmod(operations, len(senders))
+        for number, sender in enumerate(senders):
+            sender.begin(operations=share + (number < rest), gap=None, size=self.size)
+        begun = min(sender.finish()["begun"] for sender in senders)
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while sum(words[1 : 1 + self.receivers]) < operations:
+            if time.monotonic() > deadline:
+                raise TimeoutError("the receivers did not get everything in time")
+            time.sleep(0.001)
+        ended = time.monotonic()
+        counts = list(words[1 : 1 + self.receivers])
+        words[0] = 1
+        self.call_off()
+        for receiver in receivers:
+            receiver.finish()
+        self.notes = {"least share %": 100 * min(counts) / max(1, sum(counts))}
+        return float(ended - begun)
+
+    def call_off(self) -> None:
+        """Wake receivers that block without a time limit; everything was received."""
+
+    def stop(self) -> None:
+        for actor in reversed(self.actors):
+            actor.stop()
+        self.actors.clear()
+
+
+class CrowdReceiver:
+    """One receiver of a crowd; a peer fills in how to receive and acknowledge some."""
+
+    def __init__(self, number: int, tally: str) -> None:
+        self._tally = Tally(tally)
+        self._word = 1 + number
+
+    def run(self) -> dict[str, Any]:
+        """Receive until it is over."""
+        words = self._tally.words
+        while not words[0]:
+            words[self._word] += self.receive_some(0.02)
+        return {}
+
+    def receive_some(self, seconds: float) -> int:
+        """Receive and acknowledge what there is, waiting about that long; returns how many messages."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Release what the constructor opened."""
 
 
 class Latency(Contestant):

@@ -36,12 +36,12 @@ class Acks(Contestant):
         ids: list[Any] = [consumer.receive(timeout_millis=10_000).message_id() for _ in range(operations)]
         if self.shuffled:
             random.Random(1).shuffle(ids)
-        before = _resident_megabytes()
+        before = resident_megabytes()
         acknowledge = consumer.acknowledge
         begun = time.perf_counter()
         for message_id in ids:
             acknowledge(message_id)
-        grown = _resident_megabytes() - before
+        grown = resident_megabytes() - before
         consumer.close()
         seconds = time.perf_counter() - begun
         self.notes = {"grown MB": max(0.0, grown)}
@@ -58,7 +58,8 @@ class OrderedAcks(Acks):
     shuffled = False
 
 
-def _resident_megabytes() -> float:
+def resident_megabytes() -> float:
+    """Memory of this process, where Linux tells; else 0."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
     except OSError:

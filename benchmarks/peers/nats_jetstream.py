@@ -8,7 +8,7 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
-from benchmarks.actors import Pair, Receiver, Sender
+from benchmarks.actors import Crowd, CrowdReceiver, Pair, Receiver, Sender
 from benchmarks.contest import MINUTES, Contestant
 from benchmarks.peers import servers
 
@@ -117,6 +117,86 @@ class StreamPair(Pair):
         super().stop()
         if self._server is not None:
             self._server.stop()
+
+
+class StreamCrowd(Crowd):
+    """Two publishers, two pull subscribers of one durable consumer."""
+
+    key = "nats"
+    name = "NATS JetStream, pull consumer, 2 to 2"
+    survives = MINUTES
+    sender = "benchmarks.peers.nats_jetstream:StreamSender"
+    receiver = "benchmarks.peers.nats_jetstream:StreamMember"
+    _server: servers.Server | None = None
+
+    def start(self, place: Path) -> None:
+        self._server = servers.nats(place)
+        self.open_crowd(place, port=self._server.port)
+
+    def stop(self) -> None:
+        super().stop()
+        if self._server is not None:
+            self._server.stop()
+
+
+class StreamMember(CrowdReceiver):
+    def __init__(self, number: int, tally: str, port: int) -> None:
+        super().__init__(number, tally)
+        self._link = Link(port)
+        self._pull = self._link.do(self._link.stream.pull_subscribe(SUBJECT, "durable"))
+
+    def receive_some(self, seconds: float) -> int:
+        received: int = self._link.do(self._receive_some(seconds))
+        return received
+
+    async def _receive_some(self, seconds: float) -> int:
+        import nats.errors
+
+        try:
+            messages = await self._pull.fetch(WINDOW // 4, timeout=max(seconds, 0.1))
+        except nats.errors.TimeoutError:
+            return 0
+        total = 0
+        for message in messages:
+            total += len(message.data)
+            await message.ack()
+        return len(messages)
+
+    def close(self) -> None:
+        self._link.close()
+
+
+class NackAll(_OverNats):
+    """A pull consumer gives each message back, gets all again and acknowledges."""
+
+    key = "nats"
+    name = "NATS JetStream nak, of 20,000"
+    most = 20_000
+
+    def run(self, operations: int) -> float:
+        assert self._link is not None
+        stream = self._link.stream
+        self._link.do(PublishAsync.publish(self, stream, operations))  # type: ignore[arg-type]
+        seconds: float = self._link.do(self._give_all_back(stream, operations))
+        self._link.do(stream.delete_consumer(STREAM, "durable"))
+        self._link.do(stream.purge_stream(STREAM))
+        return seconds
+
+    async def _give_all_back(self, stream: Any, operations: int) -> float:
+        from nats.js.api import ConsumerConfig
+
+        config = ConsumerConfig(max_ack_pending=operations + 1)
+        pull = await stream.pull_subscribe(SUBJECT, "durable", config=config)
+        begun = time.perf_counter()
+        left = operations
+        while left:
+            for message in await pull.fetch(min(WINDOW, operations), timeout=30):
+                if message.metadata.num_delivered == 1:
+                    await message.nak()
+                else:
+                    await message.ack()
+                    left -= 1
+        return time.perf_counter() - begun
 
 
 class StreamSender(Sender):

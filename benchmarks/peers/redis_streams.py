@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.actors import Pair, Receiver, Sender
+from benchmarks.actors import Crowd, CrowdReceiver, Pair, Receiver, Sender
 from benchmarks.contest import SECOND, Contestant
 from benchmarks.peers import servers
 
@@ -104,6 +104,25 @@ class RandomAcks(_OverRedis):
         return time.perf_counter() - begun
 
 
+class SortedSet(_OverRedis):
+    """The usual way to delay messages: a sorted set by due time, popped in blocks when they are due."""
+
+    key = "redis"
+    name = "Redis ZADD, ZPOPMIN in blocks of 1000 (a crash loses what was popped)"
+
+    def run(self, operations: int) -> float:
+        self.redis.delete(STREAM)
+        begun = time.perf_counter()
+        for first in range(0, operations, PIPELINE):
+            numbers = range(first, min(first + PIPELINE, operations))
+            self.redis.zadd(STREAM, {b"%012d" % number + self.payload: number for number in numbers})
+        self.notes = {"publish msg/s": operations / (time.perf_counter() - begun)}
+        begun = time.perf_counter()
+        while self.redis.zpopmin(STREAM, PIPELINE):
+            continue
+        return time.perf_counter() - begun
+
+
 class GroupPair(Pair):
     """One producer process, one consumer of a group in another."""
 
@@ -122,6 +141,81 @@ class GroupPair(Pair):
         super().stop()
         if self._server is not None:
             self._server.stop()
+
+
+class GroupCrowd(Crowd):
+    """Two producer processes, two consumers of a group in two others."""
+
+    key = "redis"
+    name = "Redis Streams, consumer group, 2 to 2"
+    survives = SECOND
+    sender = "benchmarks.peers.redis_streams:GroupSender"
+    receiver = "benchmarks.peers.redis_streams:GroupMember"
+    _server: servers.Server | None = None
+
+    def start(self, place: Path) -> None:
+        self._server = servers.redis(place)
+        redis = connect(self._server.port)
+        redis.xgroup_create(STREAM, GROUP, id="0", mkstream=True)
+        redis.close()
+        self.open_crowd(place, port=self._server.port)
+
+    def stop(self) -> None:
+        super().stop()
+        if self._server is not None:
+            self._server.stop()
+
+
+class GroupMember(CrowdReceiver):
+    def __init__(self, number: int, tally: str, port: int) -> None:
+        super().__init__(number, tally)
+        self._redis = connect(port)
+        self._name = f"consumer-{number}"
+
+    def receive_some(self, seconds: float) -> int:
+        found = self._redis.xreadgroup(
+            GROUP, self._name, {STREAM: ">"}, count=PIPELINE, block=int(seconds * 1000)
+        )
+        if not found:
+            return 0
+        total = 0
+        pipeline = self._redis.pipeline(transaction=False)
+        for message_id, fields in found[0][1]:
+            total += len(fields[FIELD])
+            pipeline.xack(STREAM, GROUP, message_id)
+        pipeline.execute()
+        return len(found[0][1])
+
+    def close(self) -> None:
+        self._redis.close()
+
+
+class ClaimAgain(_OverRedis):
+    """A group member reads everything, claims all of it again with XAUTOCLAIM, and acknowledges."""
+
+    key = "redis"
+    name = "Redis Streams XREADGROUP, XAUTOCLAIM, XACK, of 100,000"
+    most = 100_000
+
+    def run(self, operations: int) -> float:
+        self.redis.delete(STREAM)
+        for first in range(0, operations, PIPELINE):
+            pipeline = self.redis.pipeline(transaction=False)
+            for _ in range(min(PIPELINE, operations - first)):
+                pipeline.xadd(STREAM, {FIELD: self.payload})
+            pipeline.execute()
+        self.redis.xgroup_create(STREAM, GROUP, id="0")
+        begun = time.perf_counter()
+        while self.redis.xreadgroup(GROUP, CONSUMER, {STREAM: ">"}, count=PIPELINE):
+            continue
+        place, claimed = b"0-0", 0
+        while claimed < operations:
+            place, messages, *_ = self.redis.xautoclaim(
+                STREAM, GROUP, CONSUMER, min_idle_time=0, start_id=place, count=PIPELINE
+            )
+            self.redis.xack(STREAM, GROUP, *(message_id for message_id, _ in messages))
+            claimed += len(messages)
+        return time.perf_counter() - begun
 
 
 class GroupSender(Sender):
