@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import queue
 import time as real_time
 from datetime import timedelta
 
@@ -222,8 +223,8 @@ def test_switched_off(store_path):
 @pytest.mark.parametrize("listening", [False, True])
 def test_who_waits_is_woken_in_time(topic, listening):
     """A consumer that waits, or its listener, gets the message as soon as it is due, and not before."""
-    came = []
-    listener = {"message_listener": lambda _, message: came.append(real_time.time())} if listening else {}
+    came: queue.SimpleQueue[float] = queue.SimpleQueue()
+    listener = {"message_listener": lambda _, message: came.put(real_time.time())} if listening else {}
     consumer = topic.consumer(consumer_type=ConsumerType.Shared, **listener)
     due = real_time.time() + 0.2
     with topic.producer() as producer:
@@ -232,10 +233,8 @@ def test_who_waits_is_woken_in_time(topic, listening):
         with pytest.raises(Timeout):
             consumer.receive(50)
         consumer.receive(5000)
-        came.append(real_time.time())
-    while not came:
-        real_time.sleep(0.01)
-    assert due <= came[0] < due + 2
+        came.put(real_time.time())
+    assert due <= came.get(timeout=10) < due + 2
 
 
 def test_sought_messages_wait_as_well(time):
