@@ -11,7 +11,7 @@ from embeddedpulsar.client.consumer_stats import ConsumerStats
 from embeddedpulsar.client.delivery import Delivery
 from embeddedpulsar.client.listener import ListenerTarget
 from embeddedpulsar.client.negative_acks_tracker import NegativeAcksTracker
-from embeddedpulsar.client.receiver_queue import ReceiverQueue
+from embeddedpulsar.client.receiver_queue import VOID, ReceiverQueue
 from embeddedpulsar.client.retry_letter import letters_of
 from embeddedpulsar.client.unacked_message_tracker import UnackedMessageTracker
 from embeddedpulsar.exceptions import AlreadyClosed, InvalidConfiguration
@@ -109,23 +109,33 @@ class ConsumerCore:
         return message
 
     def _take_singly(self) -> Message[Any]:
-        """Take a message, and tell of the first one of an entry.
+        """Take a message; of a new entry, see to what has to be done first."""
+        message = self.queue.messages.popleft()
+        if message._entry is self._last_handed:
+            return message
+        return self._begin_entry(message)
 
-        Under the lock, because entries that come again are taken out of the queue. An entry may be told of
-        again, if messages were put back. If another consumer moved the subscription, the queue is emptied.
+    def _begin_entry(self, message: Message[Any]) -> Message[Any]:
+        """Tell that the application gets an entry, and return the message, or the next one if that is void.
+
+        An entry may be told of again, if messages were put back. If another consumer moved the subscription,
+        the queue is emptied.
         """
         queue = self.queue
         try:
             queue.lock.acquire()
-            entry: Any = queue.messages[0]._entry
-            if entry is not self._last_handed:
-                while not self.session.attachment.handed(entry):
-                    self.session.attachment.look()
-                    entry = queue.messages[0]._entry
-                if self.unacked is not None:
-                    self.unacked.watch((entry.ledger_id, entry.entry_id), entry.redelivery_count)
-                self._last_handed = entry
-            return queue.messages.popleft()
+            while message._entry is not self._last_handed:
+                entry: Any = message._entry
+                if entry.number != VOID:
+                    queue.messages.appendleft(message)  # should telling fail, it is not lost
+                    if self.session.attachment.handed(entry):
+                        if self.unacked is not None:
+                            self.unacked.watch((entry.ledger_id, entry.entry_id), entry.redelivery_count)
+                        self._last_handed = entry
+                    else:
+                        self.session.attachment.look()
+                message = queue.messages.popleft()
+            return message
         finally:
             queue.lock.release()
 

@@ -37,7 +37,7 @@ class ConsumerStats:
         queue = self._queue
         try:
             queue.lock.acquire()
-            waiting = list(queue.messages)
+            waiting = queue.valid()
             return queue.fetched - len(waiting), queue.fetched_bytes - size_of(waiting), self._acks.sent
         finally:
             queue.lock.release()

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 # (benchmarks/workloads/publish_1MiB.py).
 _FETCH_BYTES: Final = 1 << 20
 
+VOID: Final = -1
+"""The number of an entry whose messages are not to be delivered any more, see `ReceiverQueue.drop`."""
+
 Fetch = Callable[[int, int], "list[EntryView]"]
 
 
@@ -108,24 +111,31 @@ class ReceiverQueue:
 
     def clear(self) -> None:
         """Drop what was fetched. Call under the lock."""
-        dropped = list(self.messages)
+        dropped = self.valid()
         self.messages.clear()
         self.fetched -= len(dropped)
         self.fetched_bytes -= size_of(dropped)
         self._start = None
 
     def drop(self, entries: Set[tuple[int, int]]) -> None:
-        """Drop the messages of some entries. Call under the lock, and only if `take` is called under it."""
-        kept: list[Message[Any]] = []
-        dropped: list[Message[Any]] = []
-        for message in self.messages:
+        """Make the messages of some entries void. Call under the lock.
+
+        They stay where they are, because `take` needs no lock; whoever takes one passes it over.
+        """
+        dropped = []
+        for message in self.valid():
+            entry: Any = message._entry
+            if (entry.ledger_id, entry.entry_id) in entries:
+                dropped.append(message)
+        for message in dropped:
             entry = message._entry
-            (dropped if (entry.ledger_id, entry.entry_id) in entries else kept).append(message)
-        if dropped:
-            self.messages.clear()
-            self.messages.extend(kept)
-            self.fetched -= len(dropped)
-            self.fetched_bytes -= size_of(dropped)
+            entry.number = VOID
+        self.fetched -= len(dropped)
+        self.fetched_bytes -= size_of(dropped)
+
+    def valid(self) -> list[Message[Any]]:
+        """The messages that are still to be delivered."""
+        return [message for message in list(self.messages) if not _is_void(message)]
 
     def after_fork_in_child(self) -> None:
         """What was fetched is the parent's."""
@@ -143,6 +153,11 @@ class ReceiverQueue:
         skip = view.skip
         origin = self._origin
         return [Message(view, i, origin) for i in range(first, view.count) if not is_skipped(skip, i)]
+
+
+def _is_void(message: Message[Any]) -> bool:
+    entry: Any = message._entry
+    return bool(entry.number == VOID)
 
 
 def size_of(messages: Iterable[Message[Any]]) -> int:
