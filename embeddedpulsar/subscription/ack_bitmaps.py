@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from embeddedpulsar.format.acknowledgement import AckGroup
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.subscription.ledger_acks import OPEN, LedgerAcks
 
@@ -130,6 +131,13 @@ class AckBitmaps:
         """Whether the entry is acknowledged as a whole."""
         acks = self._ledgers.get(position.ledger_id)
         return acks.is_acked(position.entry_id) if acks is not None else position <= self.mark_delete
+
+    def has(self, group: AckGroup) -> bool:
+        """Whether a range of entries is acknowledged as a whole."""
+        acks = self._ledgers.get(group.ledger_id)
+        if acks is None:
+            return group.ledger_id < self.mark_delete.ledger_id
+        return acks.next_unacked(group.first) > group.last
 
     def indexes(self, position: Position) -> int:
         """Acknowledged batch indexes of a partly acknowledged entry, as a bit set."""

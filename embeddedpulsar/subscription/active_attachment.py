@@ -84,7 +84,13 @@ class ActiveAttachment(Attachment):
         elif self._is_active and not is_active:
             self._was_switched = True
         self._is_active = is_active
+        self._reader.note_ack(state.acks.last_touched())
         return was_moved
+
+    def _before_ack(self, state: SubscriptionState) -> None:
+        """Who was active before acknowledges late: whoever is now must not deliver that any more."""
+        if self._active_of(state.consumers) != self.consumer_id:
+            self._shared.control.announce()
 
     def _go_to(self, state: SubscriptionState) -> None:
         self._reader.rewind(state)
@@ -100,7 +106,10 @@ class ActiveAttachment(Attachment):
 
         Only this consumer's read position moves: nothing is journalled, and acknowledgements under way count.
         """
-        self._tell_if_moved(self._shared.transact(self._rewind))
+        try:
+            self._tell_if_moved(self._shared.transact(self._rewind))
+        except ConsumerBusy:
+            return  # taken for dead: another consumer has it
 
     def redeliver_entries(self, entries: Sequence[Entry]) -> bool:
         """Order would be lost if single entries came back: everything does."""

@@ -144,6 +144,9 @@ class Attachment:
         self.consumer_id, self.code = consumer.consumer_id, consumer.code
         return consumer
 
+    def _before_ack(self, state: SubscriptionState) -> None:
+        """An acknowledgement is about to be committed."""
+
     def _acknowledge_unreadable(self, skipped: list[AckGroup]) -> None:
         """Tell the state which ledgers there are now, and acknowledge entries that cannot be read: either
         would hold back the mark-delete position for ever."""
@@ -256,10 +259,11 @@ class Attachment:
         def body(state: SubscriptionState) -> bool:
             if not state.exists:
                 return False
+            self.show_alive()
             news = [] if facts is None else news_for(state, facts)
+            self._before_ack(state)
             return self._shared.commit([*news, command]) & STALE == 0
 
-            self.show_alive()
         return self._shared.transact(body)
 
     # -- moving ------------------------------------------------------------------------------------

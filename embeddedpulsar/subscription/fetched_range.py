@@ -34,6 +34,11 @@ class FetchedRange(NamedTuple):
         counts = None if self.counts is None else self.counts[skip:]
         return self._replace(first=first, number=self.number + skip, counts=counts)
 
+    @property
+    def end(self) -> int:
+        """The number behind that of the last one."""
+        return self.number + self.last - self.first + 1
+
     def stamp(self, views: Sequence[EntryView]) -> None:
         """Write what the state says into the entries."""
         counts, indexes = self.counts, self.indexes
@@ -46,11 +51,13 @@ class FetchedRange(NamedTuple):
                 view.skip = indexes.get(view.entry_id)
 
 
-def ranges_for(state: SubscriptionState, consumer_id: int, number: int) -> list[FetchedRange]:
-    """What a consumer was assigned from entry ``number`` of its handout on, and still holds."""
+def ranges_for(state: SubscriptionState, consumer_id: int, number: int, most: int) -> list[FetchedRange]:
+    """What a consumer was assigned from entry ``number`` of its handout on, and still holds; of that, as many
+    ranges as make up ``most`` messages."""
     dispatch = state.dispatch
     handout = dispatch.handouts[consumer_id]
     found: list[FetchedRange] = []
+    left = most
     at = max(number, handout.start)
     for ledger_id, first, last in handout.behind(at):
         states = dispatch.pending.ledger(ledger_id)
@@ -68,5 +75,8 @@ def ranges_for(state: SubscriptionState, consumer_id: int, number: int) -> list[
             if partial and acks is not None:
                 indexes = {one: acks.indexes(one) for one in partial if start <= one <= end}
             found.append(FetchedRange(ledger_id, start, end, at + start - first, messages, counts, indexes))
+            left -= messages
+        if left <= 0:
+            break
         at += last - first + 1
     return found

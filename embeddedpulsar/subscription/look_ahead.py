@@ -108,6 +108,10 @@ class LookAhead:
             return []
         return skipped_entries(self._log, read, views)
 
+    def is_exhausted_at(self, read: Position) -> bool:
+        """Whether nothing of what was read ahead stands behind ``read``, though there may be more."""
+        return self._index_of(read) >= len(self._views) and not self._at_tail
+
     def has_beyond(self, read: Position) -> bool:
         """Whether there is, as far as is known, something behind ``read``."""
         return self._index_of(read) < len(self._views) or not self._at_tail

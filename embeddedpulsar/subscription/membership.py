@@ -32,6 +32,7 @@ class Membership:
 
     Attributes:
         uuid: the lease of this process.
+        joined: ids of the consumers of this process; whoever closes the subscription detaches those.
     """
 
     def __init__(
@@ -42,8 +43,10 @@ class Membership:
         shared: SharedState,
         options: StateOptions,
         settings: BrokerSettings,
+        joined: set[int],
     ) -> None:
         self.uuid: Final = uuid
+        self.joined: Final = joined
         self._newcomer: Final = newcomer
         self._log: Final = log
         self._shared: Final = shared
@@ -63,6 +66,8 @@ class Membership:
         attach = newcomer.command(state.epoch + 1, self._clock.wall_ms())
         trial = Consumer(*attach[:-1], 0, state.consumers.free_code(), attach.rules)
         check_admission(state, trial, self._settings.maxConsumersPerSubscription)
+        self.joined.intersection_update(one.consumer_id for one in state.consumers.all())
+        self.joined.add(trial.consumer_id)  # first: nobody else could let it go
         shared.control.take_slot(trial.code, trial.consumer_id, newcomer.receiver_queue_size, self._now_ms())
         shared.commit([attach, *news_for(state, facts)])
         consumer = state.consumers.get(attach.consumer_id)

@@ -26,20 +26,32 @@ class RangeReader:
     ranges are read in one go. Who may call: the consumer's reading thread.
 
     Attributes:
-        ranges: what is still to be read, in order.
         missing: entries that are not in the log any more, or damaged; for the owner to take.
     """
 
     def __init__(self, log: ManagedLedger, ahead: LookAhead) -> None:
         self._cursor: Final = log.cursor(Position(0, 0), inclusive=True)
         self._ahead: Final = ahead
-        self.ranges: Final[deque[FetchedRange]] = deque()
+        self._ranges: deque[FetchedRange] = deque()
         self.missing: list[AckGroup] = []
 
-    def read(self, max_bytes: int) -> list[EntryView]:
-        """The next entries, about ``max_bytes`` of them."""
+    def read(
+        self, ready: Sequence[FetchedRange], number: int, max_bytes: int
+    ) -> tuple[list[EntryView], int, bool]:
+        """The entries of ``ready``, about ``max_bytes`` of them.
+
+        Args:
+            ready: ranges, of the numbers from ``number`` on.
+            number: of the first entry that was not read before.
+            max_bytes: of payload.
+
+        Returns:
+            The entries, the number of the first one that was not read, and whether anything of ``ready`` is
+            left.
+        """
         views: list[EntryView] = []
-        ranges, size = self.ranges, 0
+        ranges, size = deque(ready), 0
+        self._ranges = ranges
         while ranges and size < max_bytes:
             part = ranges[0]
             found = self._ahead.take(part.ledger_id, part.first, part.last)
@@ -50,11 +62,13 @@ class RangeReader:
                 found = self._read_span(self._neighbours(), max(max_bytes - size, 1))
             views += found
             size += sum([len(one.payload) for one in found])
-        return views
+        if ranges:
+            return views, ranges[0].number, True
+        return views, ready[-1].end if ready else number, False
 
     def _neighbours(self) -> list[FetchedRange]:
         """The first range and those close behind it, taken out."""
-        ranges = self.ranges
+        ranges = self._ranges
         parts = [ranges.popleft()]
         while ranges and ranges[0].ledger_id == parts[0].ledger_id:
             if not 0 < ranges[0].first - parts[-1].last <= _GAP:
@@ -65,7 +79,7 @@ class RangeReader:
         return parts
 
     def _read_span(self, parts: Sequence[FetchedRange], max_bytes: int) -> list[EntryView]:
-        """The entries of ``parts``; what the read did not reach goes back to `ranges`."""
+        """The entries of ``parts``; what the read did not reach goes back to the ranges."""
         ledger_id, first, last = parts[0].ledger_id, parts[0].first, parts[-1].last
         if self._cursor.position != (ledger_id, first):
             self._cursor.seek(Position(ledger_id, first))
@@ -75,7 +89,7 @@ class RangeReader:
         views = []
         for number, part in enumerate(parts):
             if part.first > reached:
-                self.ranges.extendleft(reversed(parts[number:]))
+                self._ranges.extendleft(reversed(parts[number:]))
                 break
             end = min(part.last, reached)
             found = [by_entry[one] for one in range(part.first, end + 1) if one in by_entry]
@@ -83,7 +97,7 @@ class RangeReader:
             part.stamp(found)
             views += found
             if end < part.last:
-                self.ranges.extendleft(reversed([part.rest(end + 1), *parts[number + 1 :]]))
+                self._ranges.extendleft(reversed([part.rest(end + 1), *parts[number + 1 :]]))
                 break
         return views
 

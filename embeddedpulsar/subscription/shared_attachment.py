@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from embeddedpulsar.enums import ConsumerType
-from embeddedpulsar.exceptions import AlreadyClosed, ConsumerBusy
+from embeddedpulsar.exceptions import AlreadyClosed, ConsumerAssignError, ConsumerBusy
 from embeddedpulsar.format import subscription_record as record
 from embeddedpulsar.format.acknowledgement import Ack, AckGroup, group_entries
 from embeddedpulsar.format.control import ConsumerSlotWord, SubscriptionWord
@@ -18,7 +18,7 @@ from embeddedpulsar.subscription.attachment import Attachment, Entry
 from embeddedpulsar.subscription.consumer_registry import Consumer
 from embeddedpulsar.subscription.control import slot_of
 from embeddedpulsar.subscription.dispatcher import CLAIM_DISPATCHERS
-from embeddedpulsar.subscription.fetched_range import ranges_for
+from embeddedpulsar.subscription.fetched_range import FetchedRange, ranges_for
 from embeddedpulsar.subscription.log_facts import ledgers_of, news_for
 from embeddedpulsar.subscription.look_ahead import LookAhead
 from embeddedpulsar.subscription.membership import Membership
@@ -32,10 +32,17 @@ _GRANTED: Final = ConsumerSlotWord.GRANTED
 
 
 class _Outcome(NamedTuple):
-    """What a claim came to: whether the subscription was moved, and whether to try again at once."""
+    """What a claim came to.
 
-    was_moved: bool
-    is_stale: bool
+    Attributes:
+        ready: what is to be read from the log.
+        was_moved: the subscription was moved, to be told before anything is read.
+        is_stale: without `ready`, to be tried again at once.
+    """
+
+    ready: list[FetchedRange]
+    was_moved: bool = False
+    is_stale: bool = True
 
 
 class SharedAttachment(Attachment):
@@ -60,8 +67,8 @@ class SharedAttachment(Attachment):
         keys_matter = consumer.consumer_type == ConsumerType.KeyShared
         self._ahead: Final = LookAhead(log, shared.control, keys_matter)
         self._reader: Final = RangeReader(log, self._ahead)
-        self._ranges: Final = self._reader.ranges  # assigned, and not read from the log yet
         self._fetched = 0  # number of the next entry of the handout
+        self._has_rest = False  # the last read did not take all that is assigned
         self._base = slot_of(consumer.code)
 
     # -- reading -----------------------------------------------------------------------------------
@@ -70,31 +77,43 @@ class SharedAttachment(Attachment):
         """The next entries for this consumer; none if it cannot have any now."""
         self._check_usable()
         try:
-            while True:
-                if not self._ranges and not self._claim(max_messages, max_bytes):
-                    return []
-                views = self._fetch(max_bytes)
+            while ready := self._claim(max_messages, max_bytes):
+                views = self._fetch(ready, max_bytes)
                 if views:
                     return views
-        except ConsumerBusy:
-            return []  # taken for dead, and the subscription is another type's now
+            return []
+        except (ConsumerBusy, ConsumerAssignError):
+            return []  # taken for dead, and others came who do not admit it
         except ValueError:
             if self._shared.control.closed:
                 raise AlreadyClosed(f"the subscription of consumer {self.name!r} is closed") from None
             raise
 
-    def _claim(self, room: int, max_bytes: int) -> bool:
-        """Have entries assigned; whether there are any to fetch."""
+    def _claim(self, room: int, max_bytes: int) -> list[FetchedRange]:
+        """Have entries assigned, and return what there is to fetch."""
         while True:
-            outcome = self._try_to_claim(room, max_bytes)
-            if outcome.was_moved:
-                if self.on_rewound is not None:
-                    self.on_rewound()
-                continue
-            if self._ranges:
-                return True
-            if not outcome.is_stale:
-                return False
+            if self._has_rest:
+                outcome = self._shared.transact(lambda state: self._rest(state, room))
+            else:
+                outcome = self._try_to_claim(room, max_bytes)
+            self._tell_if_moved(outcome.was_moved)
+            if outcome.ready or not outcome.is_stale:
+                return outcome.ready
+
+    def _rest(self, state: SubscriptionState, room: int) -> _Outcome:
+        """Under the lock: what the last read left. Looked up anew, as some of it may be acknowledged, or
+        given back, since."""
+        if self._follow(state):
+            return _Outcome([], was_moved=True)
+        ready = self._ready(state, room)
+        self._has_rest = bool(ready)
+        return _Outcome(ready)
+
+    def _ready(self, state: SubscriptionState, room: int) -> list[FetchedRange]:
+        ready = ranges_for(state, self.consumer_id, self._fetched, max(room, 1))
+        if not ready:
+            self._fetched = state.dispatch.handouts[self.consumer_id].end
+        return ready
 
     def _try_to_claim(self, room: int, max_bytes: int) -> _Outcome:
         ahead, known = self._ahead, self._shared.state
@@ -108,39 +127,35 @@ class SharedAttachment(Attachment):
     ) -> _Outcome:
         """Under the lock: take what is assigned already, else claim."""
         if self._follow(state):
-            return _Outcome(was_moved=True, is_stale=True)
+            return _Outcome([], was_moved=True)
         shared, dispatch, ahead = self._shared, state.dispatch, self._ahead
-        handout = dispatch.handouts[self.consumer_id]
-        ready = ranges_for(state, self.consumer_id, self._fetched)
-        unread = sum(one.messages for one in ready)
-        self._words[self._base + _GRANTED] = handout.messages - unread + max(room, 0)
-        if not ready:
-            cutoff_ms = self._membership.cutoff_ms()
-            next_due = dispatch.delayed.next_due()
-            if next_due is not None and next_due <= cutoff_ms:
-                shared.commit([Assign(STAY, cutoff_ms, (), (), (), ())])
-                shared.wake()
-            is_known = ahead.covers(dispatch.read)
-            if is_known:
-                self._tell(state, facts)
-            claim = self._claim_of(state, room, backlog if is_known else 0, cutoff_ms, is_known)
-            command = self._dispatcher.assign(state.consumers, dispatch, claim)
-            if command is not None:
-                shared.commit([command])
-                self._pass_on(state, command)
-                ahead.drop_before(dispatch.read)
-                ready = ranges_for(state, self.consumer_id, self._fetched)
-            if not ready:
-                has_more = command is not None and command.read != STAY
-                return _Outcome(was_moved=False, is_stale=not is_known or has_more)
-        self._ranges.extend(ready)
-        self._fetched = handout.end
-        return _Outcome(was_moved=False, is_stale=False)
+        ready = self._ready(state, room)
+        if ready:
+            return _Outcome(ready)
+        self._words[self._base + _GRANTED] = dispatch.handouts[self.consumer_id].messages + max(room, 0)
+        cutoff_ms = self._membership.cutoff_ms()
+        next_due = dispatch.delayed.next_due()
+        if next_due is not None and next_due <= cutoff_ms:
+            shared.commit([Assign(STAY, cutoff_ms, (), (), (), ())])
+            shared.wake()
+        is_known = ahead.covers(dispatch.read)
+        if is_known:
+            self._tell(state, facts)
+            # The read position may have jumped over entries acknowledged long ago, beyond what was looked at.
+            is_known = ahead.covers(dispatch.read) and not ahead.is_exhausted_at(dispatch.read)
+        claim = self._claim_of(state, room, backlog if is_known else 0, cutoff_ms, is_known)
+        command = self._dispatcher.assign(state.consumers, dispatch, claim)
+        if command is None:
+            return _Outcome([], is_stale=not is_known)
+        shared.commit([command])
+        self._pass_on(state, command)
+        ahead.drop_before(dispatch.read)
+        return _Outcome(self._ready(state, room), is_stale=not is_known or command.read != STAY)
 
     def _tell(self, state: SubscriptionState, facts: record.Ledgers | None) -> None:
         """The state learns which ledgers there are, and which entries on the way cannot be read."""
         commands: list[record.Command] = [] if facts is None else news_for(state, facts)
-        gaps = self._ahead.gaps_from(state.dispatch.read)
+        gaps = [gap for gap in self._ahead.gaps_from(state.dispatch.read) if not state.acks.has(gap)]
         if gaps:
             commands.append(Ack(self.consumer_id, self.epoch, tuple(gaps), ()))
         if commands:
@@ -167,10 +182,10 @@ class SharedAttachment(Attachment):
         if is_for_others or state.dispatch.waiting or self._ahead.has_beyond(state.dispatch.read):
             self._shared.wake()
 
-    def _fetch(self, max_bytes: int) -> list[EntryView]:
-        """Read assigned entries, about ``max_bytes`` of them."""
+    def _fetch(self, ready: list[FetchedRange], max_bytes: int) -> list[EntryView]:
+        """Read assigned entries, about ``max_bytes`` of them. If that fails, they are read next time."""
         reader = self._reader
-        views = reader.read(max_bytes)
+        views, self._fetched, self._has_rest = reader.read(ready, self._fetched, max_bytes)
         if reader.missing:
             missing, reader.missing = reader.missing, []
             self._acknowledge_unreadable(missing)
@@ -196,7 +211,7 @@ class SharedAttachment(Attachment):
         """Follow the subscription now if it was moved, and say so (`on_rewound`)."""
         try:
             self._resync()
-        except (AlreadyClosed, ConsumerBusy):
+        except (AlreadyClosed, ConsumerBusy, ConsumerAssignError):
             if self.on_rewound is not None:
                 self.on_rewound()  # there is nothing to be had here any more; `read` deals with it
 
@@ -225,7 +240,10 @@ class SharedAttachment(Attachment):
             return False
 
         self._check_usable()
-        self._tell_if_moved(self._shared.transact(body))
+        try:
+            self._tell_if_moved(self._shared.transact(body))
+        except (ConsumerBusy, ConsumerAssignError):
+            return  # taken for dead: others have it, and do not admit this one
 
     # -- the state says where ----------------------------------------------------------------------
 
@@ -237,7 +255,7 @@ class SharedAttachment(Attachment):
         return consumer
 
     def _go_to(self, state: SubscriptionState) -> None:
-        self._ranges.clear()
+        self._has_rest = False
         self._ahead.clear()
         # Not its end: others may have assigned something since the subscription was moved.
         self._fetched = state.dispatch.handouts[self.consumer_id].start

@@ -71,6 +71,7 @@ class SharedState:
         self.on_members: Callable[[], object] | None = None
         """Called without the lock when consumers came or went."""
         self._has_new_members = False
+        self._is_published = True
         self._journal: Final = Journal(
             directory,
             words=control.words,
@@ -171,6 +172,7 @@ class SharedState:
         """Commit commands, apply them and publish the outcome; returns their effects. Inside `transact`."""
         replica = self._replica
         replica.take_effects()
+        self._is_published = False
         before = replica.state.commands
         records = [record.encode(command) for command in commands]
         announce = None
@@ -180,8 +182,9 @@ class SharedState:
         self._journal.append(
             records, self._clock.wall_ms(), announce=announce, apply=lambda: self._apply(commands)
         )
-        effects = replica.take_effects()
+        effects = replica.effects
         self._publish(effects)
+        replica.take_effects()
         self._note_dirty()
         if before // CHECKPOINT_EVERY != replica.state.commands // CHECKPOINT_EVERY:
             with contextlib.suppress(ValueError):  # a state too large for a snapshot has no checkpoints
@@ -216,7 +219,7 @@ class SharedState:
             failpoints.hit("subscription:announced")
 
     def _catch_up(self) -> None:
-        if not self._journal.catch_up():
+        if not self._journal.catch_up() and self._is_published:
             return
         replica = self._replica
         if replica.has_diverged:
@@ -227,7 +230,9 @@ class SharedState:
             replica.has_diverged = False
         if not replica.state.exists and self._journal.exists:
             self._start_anew()
-        self._publish(replica.take_effects())  # whoever committed may have died before he did
+        # Whoever committed may have died before he did; or was interrupted, if it was this process.
+        self._publish(replica.effects)
+        replica.take_effects()
 
     def _recover(self, log_end: Position) -> None:
         """Believe the files, not the words: after a reboot, in a copied store, when the ctl is damaged."""
@@ -276,6 +281,7 @@ class SharedState:
             self.control.bump()
         if effects & (REWOUND | MEMBERS | CLAIMABLE):
             self._to_ring.extend(self.waiters.take())
+        self._is_published = True
         if failpoints.ACTIVE:
             failpoints.hit("subscription:published")
 

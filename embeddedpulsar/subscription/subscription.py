@@ -298,7 +298,7 @@ class Subscription:
         uuid = self._mailbox.uuid if client_uuid is None else client_uuid
         newcomer = Newcomer(consumer_name, consumer_type, uuid, priority, receiver_queue_size, rules)
         membership = Membership(
-            newcomer, self._mailbox.uuid, self._log, shared, self._options, self._settings
+            newcomer, self._mailbox.uuid, self._log, shared, self._options, self._settings, self._attached
         )
         facts = ledgers_of(self._log)
         joining: set[int] = set()
@@ -309,8 +309,6 @@ class Subscription:
             joining.add(state.epoch + 1)
             consumer = membership.join(state, facts)
             joining.add(consumer.consumer_id)
-            self._attached &= {one.consumer_id for one in state.consumers.all()}
-            self._attached |= joining
             if consumer_type in CLAIM_DISPATCHERS:
                 return SharedAttachment(self._log, shared, membership, consumer)
             return ActiveAttachment(self._log, shared, membership, consumer, state)

@@ -123,6 +123,13 @@ class DispatchJudge:
 
     # -- consumers ---------------------------------------------------------------------------------
 
+    def take_away(self, consumer: VirtualConsumer) -> None:
+        """A call that gave entries back was cut short: what is not a consumer's own any more comes again."""
+        if self._setup.is_shared and self.is_current(consumer):
+            mine = self.owned(consumer) | self._model.acked
+            fetched = {Position(view.ledger_id, view.entry_id) for view in consumer.queue}
+            consumer.forget(sorted(fetched - mine))
+
     def wrong_queue(self, consumer: VirtualConsumer) -> Iterator[str]:
         """What a consumer fetched and has not handed out is its own."""
         if not self._setup.is_shared or not self.is_current(consumer):
@@ -140,7 +147,7 @@ class DispatchJudge:
         """An entry was handed out: within its key, for the first time, after those before it."""
         model, entry = self._model, view.origin
         position = entry.position
-        if not self.is_current(consumer) or position in model.handed:
+        if not self.is_current(consumer) or position in model.handed or position in model.acked:
             return
         model.handed.add(position)
         if self._setup.is_ordered and not entry.deliver_at:

@@ -28,6 +28,8 @@ _FAILPOINTS: Final = (
     "compact:journal_created",
     "compact:word_stored",
 )
+_LONG_S: Final = 90.0
+"""Whoever was interrupted while it left is silent from then on, and missed by now."""
 _CUT_SHORT: Final = 0.03
 _ROUNDS: Final = 300
 
@@ -127,13 +129,16 @@ class DispatchSchedule:
         """A call was cut short: nobody knows what it did."""
         scene = self.scene
         scene.world.has_lost_rings = True
-        if was_killed and scene.world.acting is not None:
-            scene.bury(scene.world.acting)
+        process = scene.world.acting
+        if process is not None and (was_killed or not process.is_open):
+            scene.bury(process)
         failpoints.clear()
         if not scene.running():
             scene.world.start()
         self._note_ids()
         scene.judge.resync()
+        for consumer in scene.consumers:
+            scene.judge.take_away(consumer)
         scene.views, scene.got = [], None
 
     def _note_ids(self) -> None:
@@ -180,7 +185,7 @@ class DispatchSchedule:
         """Everybody receives and acknowledges until nothing is left."""
         scene = self.scene
         scene.go_on()
-        scene.world.run_timers(self._chance)
+        scene.let_time_pass(_LONG_S)
         for consumer in scene.consumers:
             consumer.is_willing = True
             consumer.wake()
@@ -213,6 +218,7 @@ class DispatchSchedule:
     def _receive_everything(self) -> list[Position]:
         scene = self.scene
         for _ in range(_ROUNDS):
+            scene.tell_of_deaths()
             scene.receive_all()
             if self.violations:
                 break

@@ -105,8 +105,8 @@ class DispatchSteps:
         """A process closes its subscription in good order, and ends."""
         if len(self.running()) > 1:
             process = self.world.acting = self.chance.choice(self.running())
-            ours = [one for one in self.consumers if one.process is process]
-            self.judge.closed |= {one.attachment.consumer_id for one in ours}
+            everybody = self.judge.state.consumers.all()
+            self.judge.closed |= {one.consumer_id for one in everybody if one.client_uuid == process.uuid}
             process.subscription.close()
             self.world.kill(process)
             self.consumers = [one for one in self.consumers if one.process is not process]
@@ -142,9 +142,9 @@ class DispatchSteps:
             self.world.acting = process
             process.tell_of_deaths()
 
-    def let_time_pass(self) -> None:
+    def let_time_pass(self, left: float = 0.0) -> None:
         """Time passes; timers run when they are due."""
-        left = self.chance.choice((0.05, 0.5, 3.0, 11.0, 45.0))
+        left = left or self.chance.choice((0.05, 0.5, 3.0, 11.0, 45.0))
         while left > 0:
             step = min(left, 5.0)
             self.world.clock.advance(step)
@@ -233,7 +233,7 @@ class DispatchSteps:
         if not consumer.is_awake:
             return False
         if consumer.has_looked and self.chance.random() < 0.7:
-            consumer.sleep()
+            consumer.doze()
             return True
         before = self.judge.seen
         old_id = consumer.attachment.consumer_id

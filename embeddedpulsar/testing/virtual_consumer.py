@@ -54,7 +54,7 @@ class VirtualConsumer:
 
     def wake(self) -> None:
         """The back-stop: it looks without being rung."""
-        self._is_asleep = False
+        self._is_asleep = self._has_looked = False
 
     def start_over(self) -> None:
         """What was fetched is void."""
@@ -62,6 +62,7 @@ class VirtualConsumer:
         self.held.clear()
         self.seen.clear()
         self.may_start_over = True
+        self.wake()
 
     def _on_switched(self) -> None:
         self.queue.clear()
@@ -86,7 +87,7 @@ class VirtualConsumer:
         self._has_looked = not views
         return views
 
-    def sleep(self) -> None:
+    def doze(self) -> None:
         """Go to sleep, unless something happened since it polled."""
         tail, version, rings = self._looked_at
         self._has_looked = False

@@ -55,13 +55,19 @@ class WatchfulClock(ManualClock):
 class VirtualMailbox:
     """What `Mailbox` is to a subscription."""
 
-    def __init__(self, uuid: bytes) -> None:
+    def __init__(self, world: VirtualWorld, uuid: bytes) -> None:
         self.uuid: Final = uuid
+        self._world = world
+        self.notices: list[bytes] = []
+        """Processes whose death it has not been told of."""
         self.watched: dict[bytes, list[Callable[[bytes], object]]] = {}
 
     def watch(self, uuid: bytes, callback: Callable[[bytes], object]) -> bool:
         self.watched.setdefault(uuid, []).append(callback)
-        return True
+        if uuid in self._world.processes:
+            return True
+        self.notices.append(uuid)
+        return False
 
     def unwatch(self, uuid: bytes, callback: Callable[[bytes], object] | None = None) -> None:
         self.watched.pop(uuid, None)
@@ -96,10 +102,8 @@ class VirtualProcess:
         self.is_stopped = False
         self.rings = 0
         self._clock: Final = world.clock
-        self.mailbox: Final = VirtualMailbox(uuid)
+        self.mailbox: Final = VirtualMailbox(world, uuid)
         self.scheduler: Final = ManualScheduler(world.clock)
-        self.notices: list[bytes] = []
-        """Processes whose death it has not been told of."""
         self.subscription: Final = Subscription.open(
             world.directory,
             NAME,
@@ -113,6 +117,12 @@ class VirtualProcess:
             damage=world.damage.append,
         )
         self.subscription.create(BEFORE_FIRST)
+        self._opened: Final = [self.shared]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it did not begin to close its subscription."""
+        return self.subscription._shared is not None
 
     @property
     def shared(self) -> SharedState:
@@ -128,19 +138,20 @@ class VirtualProcess:
 
     def tell_of_deaths(self) -> None:
         """The kernel reports who died."""
-        notices, self.notices = self.notices, []
+        notices, self.mailbox.notices = self.mailbox.notices, []
         for uuid in notices:
             for callback in self.mailbox.watched.pop(uuid, []):
                 callback(uuid)
 
     def stop_for_good(self) -> None:
         """Dying: no further call of this process does anything."""
-        setattr(self.shared, "_check_usable", _refuse)
+        for shared in self._opened:
+            setattr(shared, "_check_usable", _refuse)
 
     def vanish(self) -> None:
         """Give back what the kernel would."""
-        shared, self.subscription._shared = self.subscription._shared, None
-        if shared is not None:
+        self.subscription._shared = None
+        for shared in self._opened:
             shared.close()
 
 
@@ -187,7 +198,7 @@ class VirtualWorld:
         process.vanish()
         for other in self.processes.values():
             if process.uuid in other.mailbox.watched:
-                other.notices.append(process.uuid)
+                other.mailbox.notices.append(process.uuid)
 
     def run_timers(self, chance: random.Random) -> None:
         """Timers that are due, of processes that run."""
