@@ -102,6 +102,7 @@ class SharedReceiver(CrowdReceiver):
             acknowledge(message)
             if data == END:
                 if words[0]:
+                    self._consumer.redeliver_unacknowledged_messages()  # the others want to stop as well
                     return {}
                 continue  # of an earlier round
             total += len(data)

@@ -150,11 +150,9 @@ class StreamMember(CrowdReceiver):
         return received
 
     async def _receive_some(self, seconds: float) -> int:
-        import nats.errors
-
         try:
             messages = await self._pull.fetch(WINDOW // 4, timeout=max(seconds, 0.1))
-        except nats.errors.TimeoutError:
+        except TimeoutError:  # nats-py raises its own kind or asyncio's
             return 0
         total = 0
         for message in messages:
