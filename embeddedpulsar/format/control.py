@@ -92,7 +92,7 @@ class ConsumerSlotWord:
 
     CONSUMER_ID: Final = 0  # whose slot it is; written under the lock
     GRANTED: Final = 1  # messages it is ready to be assigned, counted from its attachment on
-    HANDED: Final = 2  # entries its application was given, counted likewise
+    HANDED: Final = 2  # low bits of its id << 48 | entries its application was given, counted likewise
     ALIVE_MS: Final = 3  # when its process last showed itself, in ms of the boot's clock
 
 

@@ -65,12 +65,18 @@ class ActiveAttachment(Attachment):
                     self.on_switched()
         if not self._is_active:
             return []
-        views = self._reader.read(max_messages, max_bytes)
-        if self._reader.has_jumped:
-            self._reader.has_jumped = False
-            skipped, self._reader.skipped = self._reader.skipped, []
-            self._acknowledge_unreadable(skipped)
-        return views
+        reader = self._reader
+        position = reader.position
+        try:
+            views = reader.read(max_messages, max_bytes)
+            if reader.has_jumped:
+                reader.has_jumped = False
+                skipped, reader.skipped = reader.skipped, []
+                self._acknowledge_unreadable(skipped)
+            return views
+        except BaseException:
+            reader.go_back(position)  # interrupted, perhaps, and nobody has what was read
+            raise
 
     def is_active(self) -> bool:
         """Whether entries come to this consumer."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from embeddedpulsar.format.dispatch_record import STAY, Assign, FreshRun
 from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.subscription.consumer_registry import Consumer
+from embeddedpulsar.subscription.consumer_registry import Consumer, ConsumerRegistry
 from embeddedpulsar.subscription.dispatch_state import DispatchState
 
 
@@ -125,6 +125,15 @@ def _fresh_runs(passed: Sequence[FreshEntry], keys_matter: bool) -> Iterator[Fre
             run[0].ledger_id, run[0].entry_id, run[-1].entry_id, None if plain else messages, hashes
         )
         start = at
+
+
+def others_are_ready(consumers: ConsumerRegistry, dispatch: DispatchState, claim: Claim) -> bool:
+    """Whether a consumer that is not the claimer could be assigned something."""
+    return any(
+        permits_of(dispatch, claim, one) > 0
+        for one in consumers.all()
+        if one.consumer_id != claim.consumer_id
+    )
 
 
 def permits_of(dispatch: DispatchState, claim: Claim, consumer: Consumer) -> int:

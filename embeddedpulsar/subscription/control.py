@@ -29,6 +29,8 @@ from embeddedpulsar.subscription.entry_states import FIRST_OWNER
 
 _SIGN: Final = 1 << 63
 _MODULUS: Final = 1 << 64
+_HANDED_BITS: Final = 48
+_HANDED_MASK: Final = (1 << _HANDED_BITS) - 1
 
 
 class SubscriptionControl:
@@ -146,10 +148,12 @@ class SubscriptionControl:
     def publish_dispatch(self, read: Position, next_due_ms: int) -> None:
         """Show where Shared and Key_Shared read on, and when the next delayed entry is due (0: none)."""
         words = self.words
-        words[SubscriptionWord.READ_LEDGER], words[SubscriptionWord.READ_ENTRY] = (
-            read.ledger_id,
-            read.entry_id % _MODULUS,
-        )
+        if words[SubscriptionWord.READ_LEDGER] != read.ledger_id:
+            # Whoever reads between two stores sees a position that is behind the truth, as in `publish`:
+            # what is acknowledged from there on is looked up in the log.
+            words[SubscriptionWord.READ_ENTRY] = 0
+            words[SubscriptionWord.READ_LEDGER] = read.ledger_id
+        words[SubscriptionWord.READ_ENTRY] = read.entry_id % _MODULUS
         words[SubscriptionWord.NEXT_DUE_MS] = next_due_ms
 
     @property
@@ -176,6 +180,11 @@ class SubscriptionControl:
             return 0
         return int(words[base + word])
 
+    def handed(self, code: int, consumer_id: int) -> int:
+        """Entries the application of a consumer was given; 0 if it does not say."""
+        word = self.slot_word(code, consumer_id, ConsumerSlotWord.HANDED)
+        return word & _HANDED_MASK if word & ~_HANDED_MASK == handed_tag(consumer_id) else 0
+
     @property
     def mark_delete(self) -> Position:
         """The mark-delete position, or one a moment older. Lock-free."""
@@ -194,6 +203,12 @@ class SubscriptionControl:
     def close(self) -> None:
         """Unmap. Idempotent."""
         self._file.close()
+
+
+def handed_tag(consumer_id: int) -> int:
+    """What is added to the count of handed entries: a consumer that was stopped before the store, and taken
+    for dead, must not speak for whoever has its slot now."""
+    return consumer_id << _HANDED_BITS & ~_HANDED_MASK & _MODULUS - 1
 
 
 def slot_of(code: int) -> int:

@@ -75,5 +75,5 @@ def departure(
     consumer = state.consumers.get(consumer_id)
     handed = 0
     if consumer is not None:
-        handed = control.slot_word(consumer.code, consumer_id, ConsumerSlotWord.HANDED)
+        handed = control.handed(consumer.code, consumer_id)
     return Detach(consumer_id, reason, handed)

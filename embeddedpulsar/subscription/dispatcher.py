@@ -38,6 +38,17 @@ class ClaimDispatcher(Dispatcher, Protocol):
     def assign(self, consumers: ConsumerRegistry, dispatch: DispatchState, claim: Claim) -> Assign | None:
         """What a claim comes to; None for nothing at all."""
 
+    def leaves_more(
+        self, consumers: ConsumerRegistry, dispatch: DispatchState, claim: Claim, has_beyond: bool
+    ) -> bool:
+        """Whether others could claim something of what is left after this claim.
+
+        Args:
+            consumers, dispatch: the state afterwards.
+            claim: what the claimer said.
+            has_beyond: whether something stands behind the read position.
+        """
+
 
 ACTIVE_DISPATCHERS: Final[dict[ConsumerType, ActiveDispatcher]] = {
     ConsumerType.Exclusive: ExclusiveDispatcher(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from embeddedpulsar.format.dispatch_record import Assign
-from embeddedpulsar.subscription.assignment import Assignment, Claim, permits_of
+from embeddedpulsar.subscription.assignment import Assignment, Claim, others_are_ready, permits_of
 from embeddedpulsar.subscription.consumer_registry import Consumer, ConsumerRegistry
 from embeddedpulsar.subscription.dispatch_state import DispatchState
 
@@ -38,6 +38,12 @@ class SharedDispatcher:
             left = dispatch.waiting + claim.backlog - sum(assignment.given.values())
             supply.give(claim.consumer_id, min(room, -(-left // max(ready, 1))))
         return assignment.command(claim)
+
+    def leaves_more(
+        self, consumers: ConsumerRegistry, dispatch: DispatchState, claim: Claim, has_beyond: bool
+    ) -> bool:
+        """Entries are left, and another consumer is ready for some."""
+        return (has_beyond or dispatch.waiting > 0) and others_are_ready(consumers, dispatch, claim)
 
 
 def _better_levels(consumers: Sequence[Consumer], level: int) -> Iterator[list[Consumer]]:

@@ -7,7 +7,7 @@ from typing import Final
 
 from embeddedpulsar.format.consumer_record import FLAG_OUT_OF_ORDER
 from embeddedpulsar.format.dispatch_record import Assign
-from embeddedpulsar.subscription.assignment import Assignment, Claim, FreshEntry, permits_of
+from embeddedpulsar.subscription.assignment import Assignment, Claim, FreshEntry, others_are_ready, permits_of
 from embeddedpulsar.subscription.consumer_registry import Consumer, ConsumerRegistry
 from embeddedpulsar.subscription.dispatch_state import DispatchState
 from embeddedpulsar.subscription.sticky_key_selector import STICKY, make_selector, selector_of
@@ -56,6 +56,15 @@ class KeySharedDispatcher:
             round_.offer(fresh)
             assignment.pass_one()
         return assignment.command(claim)
+
+    def leaves_more(
+        self, consumers: ConsumerRegistry, dispatch: DispatchState, claim: Claim, has_beyond: bool
+    ) -> bool:
+        """More can be read. What was read and waits is for consumers that come by themselves when they are
+        ready, or that are woken when its key is free."""
+        most = min(LOOK_AHEAD_PER_CONSUMER * len(consumers), LOOK_AHEAD)
+        is_full = len(dispatch.pending.waiting_keys) >= most
+        return has_beyond and not is_full and others_are_ready(consumers, dispatch, claim)
 
 
 def key_refusal(newcomer: Consumer, dispatch: DispatchState) -> str:

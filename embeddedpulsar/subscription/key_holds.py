@@ -7,7 +7,8 @@ from typing import Final
 
 from embeddedpulsar.subscription.entry_states import FIRST_OWNER, EntryStates
 
-_SLOT: Final = 0xFFFF
+SLOT: Final = 0xFFFF
+"""The bits of a hash that count here."""
 _COUNT: Final = 0xFFFFFFFF
 
 
@@ -34,11 +35,11 @@ class KeyHolds:
 
     def holder(self, key_hash: int) -> int:
         """Code of the consumer that holds entries of this key, 0 for none."""
-        return self._held.get(key_hash & _SLOT, 0) >> 32
+        return self._held.get(key_hash & SLOT, 0) >> 32
 
     def number(self, key_hash: int) -> int:
         """Entries of this key in flight."""
-        return self._held.get(key_hash & _SLOT, 0) & _COUNT
+        return self._held.get(key_hash & SLOT, 0) & _COUNT
 
     def pack(self) -> dict[int, int]:
         """Everything, to be compared."""
@@ -50,26 +51,26 @@ class KeyHolds:
         if hashes is None:
             return
         for entry in entries:
-            slot = hashes[entry - base] & _SLOT
+            slot = hashes[entry - base] & SLOT
             held[slot] = code << 32 | (held.get(slot, 0) & _COUNT) + 1
 
-    def release(self, states: EntryStates, changed: Sequence[tuple[int, int]]) -> bool:
-        """These entries, given with the state they had, are in flight no more; whether a slot is free now."""
+    def release(self, states: EntryStates, changed: Sequence[tuple[int, int]]) -> list[int]:
+        """These entries, given with the state they had, are in flight no more; which slots are free now."""
         hashes, base, held = states.hashes, states.base, self._held
+        free: list[int] = []
         if hashes is None:
-            return False
-        is_free = False
+            return free
         for entry, code in changed:
             if code < FIRST_OWNER:
                 continue
-            slot = hashes[entry - base] & _SLOT
+            slot = hashes[entry - base] & SLOT
             number = held.get(slot, 0)
             if number & _COUNT <= 1:
                 held.pop(slot, None)
-                is_free = True
+                free.append(slot)
             else:
                 held[slot] = number - 1
-        return is_free
+        return free
 
     def learn(self, states: EntryStates) -> None:
         """Count what a snapshot says is in flight."""

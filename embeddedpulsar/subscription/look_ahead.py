@@ -67,11 +67,12 @@ class LookAhead:
         self.drop_before(hint)
         if not self._views:
             views = self._cursor.read(max(max_messages, 1), max(max_messages, 1), max_bytes)
-            self._at_tail = not views
             self._views = views
             self._facts = [self._fact(view) for view in views]
+            self._at_tail = True
             if views:
                 self._next = Position(views[-1].ledger_id, views[-1].entry_id + 1)
+                self._at_tail = (self._log.last_position() or self._next) < self._next
 
     def _fact(self, view: EntryView) -> FreshEntry:
         deliver_at = 0
@@ -114,7 +115,7 @@ class LookAhead:
 
     def has_beyond(self, read: Position) -> bool:
         """Whether there is, as far as is known, something behind ``read``."""
-        return self._index_of(read) < len(self._views) or not self._at_tail
+        return self._index_of(read) < len(self._views) or not self._at_tail or not self.covers(read)
 
     def drop_before(self, read: Position) -> None:
         """Others need not be told of what the read position has passed."""

@@ -61,7 +61,8 @@ class PendingEntries:
     def _moved(
         self, ledger_id: int, states: EntryStates, changed: Sequence[tuple[int, int]], after: int
     ) -> bool:
-        """Entries, given with the state they had, have another now; whether a key hash is free now."""
+        """Entries, given with the state they had, have another now; whether that frees a key somebody waits
+        for."""
         if states.hashes is None or not changed:
             return False
         waited = [entry for entry, before in changed if before == WAITING]
@@ -69,7 +70,7 @@ class PendingEntries:
             self.waiting_keys.remove(ledger_id, states, waited)
         if after == WAITING:
             self.waiting_keys.add(ledger_id, states, [entry for entry, _ in changed])
-        is_free = self.keys.release(states, changed)
+        is_free = any(self.waiting_keys.waits_in(slot) for slot in self.keys.release(states, changed))
         if after >= FIRST_OWNER:
             self.keys.hold(states, [entry for entry, _ in changed], after)
         return is_free
@@ -83,7 +84,7 @@ class PendingEntries:
         return self._moved(ledger_id, states, changed, table[changed[0][1]]) if changed else False
 
     def settle(self, group: AckGroup) -> bool:
-        """Entries were acknowledged; whether a key hash is free now."""
+        """Entries were acknowledged; whether that frees a key somebody waits for."""
         states = self._ledgers.get(group.ledger_id)
         if states is None:
             return False

@@ -16,7 +16,7 @@ from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.subscription.assignment import Claim
 from embeddedpulsar.subscription.attachment import Attachment, Entry
 from embeddedpulsar.subscription.consumer_registry import Consumer
-from embeddedpulsar.subscription.control import slot_of
+from embeddedpulsar.subscription.control import handed_tag, slot_of
 from embeddedpulsar.subscription.dispatcher import CLAIM_DISPATCHERS
 from embeddedpulsar.subscription.fetched_range import FetchedRange, ranges_for
 from embeddedpulsar.subscription.log_facts import ledgers_of, news_for
@@ -70,6 +70,7 @@ class SharedAttachment(Attachment):
         self._fetched = 0  # number of the next entry of the handout
         self._has_rest = False  # the last read did not take all that is assigned
         self._base = slot_of(consumer.code)
+        self._tag = handed_tag(consumer.consumer_id)
 
     # -- reading -----------------------------------------------------------------------------------
 
@@ -148,7 +149,7 @@ class SharedAttachment(Attachment):
         if command is None:
             return _Outcome([], is_stale=not is_known)
         shared.commit([command])
-        self._pass_on(state, command)
+        self._pass_on(state, command, claim)
         ahead.drop_before(dispatch.read)
         return _Outcome(self._ready(state, room), is_stale=not is_known or command.read != STAY)
 
@@ -171,24 +172,26 @@ class SharedAttachment(Attachment):
             self._ahead.entries_from(state.dispatch.read) if is_known else (),
             backlog,
             {one.consumer_id: control.slot_word(one.code, one.consumer_id, _GRANTED) for one in consumers},
-            {one.consumer_id: control.slot_word(one.code, one.consumer_id, _HANDED) for one in consumers},
+            {one.consumer_id: control.handed(one.code, one.consumer_id) for one in consumers},
             cutoff_ms,
         )
 
-    def _pass_on(self, state: SubscriptionState, command: Assign) -> None:
-        """Wake those who got something, and if something is left, all who wait, lest it lie there: one of
-        them alone might not be allowed to have it."""
+    def _pass_on(self, state: SubscriptionState, command: Assign, claim: Claim) -> None:
+        """Wake all who wait if somebody else got something, or something is left that others could have. One
+        of them alone might be stopped, or not be allowed to have it."""
         is_for_others = any(consumer_id != self.consumer_id for consumer_id, *_ in command.ranges)
-        if is_for_others or state.dispatch.waiting or self._ahead.has_beyond(state.dispatch.read):
+        has_beyond = self._ahead.has_beyond(state.dispatch.read)
+        if is_for_others or self._dispatcher.leaves_more(state.consumers, state.dispatch, claim, has_beyond):
             self._shared.wake()
 
     def _fetch(self, ready: list[FetchedRange], max_bytes: int) -> list[EntryView]:
         """Read assigned entries, about ``max_bytes`` of them. If that fails, they are read next time."""
         reader = self._reader
-        views, self._fetched, self._has_rest = reader.read(ready, self._fetched, max_bytes)
+        views, fetched, has_rest = reader.read(ready, self._fetched, max_bytes)
         if reader.missing:
             missing, reader.missing = reader.missing, []
             self._acknowledge_unreadable(missing)
+        self._fetched, self._has_rest = fetched, has_rest
         return views
 
     def handed(self, view: EntryView) -> bool:
@@ -202,7 +205,7 @@ class SharedAttachment(Attachment):
         try:
             if words[_EPOCH] != self._seen_epoch:
                 return False
-            words[self._base + _HANDED] = view.number
+            words[self._base + _HANDED] = self._tag | view.number
         except ValueError:
             return True  # closed meanwhile
         return True
@@ -233,7 +236,7 @@ class SharedAttachment(Attachment):
         def body(state: SubscriptionState) -> bool:
             if self._follow(state):
                 return True  # what was to be given back is void, or others have it
-            handed = self._words[self._base + _HANDED]
+            handed = self._shared.control.handed(self.code, self.consumer_id)
             self._shared.commit([record.Redeliver(self.consumer_id, self.epoch, handed, groups)])
             if not groups:
                 self._go_to(state)
@@ -251,7 +254,7 @@ class SharedAttachment(Attachment):
         before = self.consumer_id
         consumer = super()._own(state)
         if consumer.consumer_id != before:
-            self._base = slot_of(consumer.code)
+            self._base, self._tag = slot_of(consumer.code), handed_tag(consumer.consumer_id)
         return consumer
 
     def _go_to(self, state: SubscriptionState) -> None:

@@ -147,6 +147,7 @@ class SubscriptionState:
             return STALE
         acks, dispatch = self.acks, self.dispatch
         is_shared, is_free = bool(dispatch.handouts), False
+        held_back = len(dispatch.pending.waiting_keys)
         for group in command.groups:
             ledger = acks.ledger(group.ledger_id)
             if ledger is None:
@@ -166,13 +167,11 @@ class SubscriptionState:
                 if is_shared and ledger.is_acked(entry_id):
                     is_free |= dispatch.pending.settle_range(ledger_id, entry_id, entry_id)
         acks.settle()
-        return self._freed(is_free) if is_shared else NONE
-
-    def _freed(self, is_key_free: bool) -> int:
-        """Whether entries that could not be had can be had now."""
-        if self._check_limits():
-            return CLAIMABLE
-        return CLAIMABLE if is_key_free and self.dispatch.waiting else NONE
+        if not is_shared:
+            return NONE
+        # More can be read where entries that were held back are none any more.
+        is_free |= len(dispatch.pending.waiting_keys) < held_back
+        return CLAIMABLE if self._check_limits() or is_free else NONE
 
     def _check_limits(self) -> bool:
         limits = {one.consumer_id: one.rules.max_unacked for one in self.consumers.all()}

@@ -50,6 +50,13 @@ class UnackedReader:
         last = state.acks.last_touched()
         self._acked_through: Position | None = last if last > state.mark_delete else None
 
+    def go_back(self, position: tuple[int, int]) -> None:
+        """Read on at an entry that was read before."""
+        self._cursor.seek(Position(*position))
+        self._next = position
+        self.has_jumped, self.skipped = False, []
+        self.note_ack(self._shared.state.acks.last_touched())
+
     def note_ack(self, last: Position) -> None:
         """Entries up to ``last``, beyond the read position, were acknowledged."""
         if self._acked_through is None or last > self._acked_through:

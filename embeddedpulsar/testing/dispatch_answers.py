@@ -128,7 +128,15 @@ class DispatchAnswers:
         position, inclusive = self._chance.choice(entries).position, self._chance.random() < 0.5
         consumer.attachment.seek(position, inclusive)
         consumer.start_over()
+        self.forget_seen()
         self._model.seek(position.previous() if inclusive else position)
+
+    def forget_seen(self) -> None:
+        """The subscription was moved: what consumers were given is void."""
+        for consumer in self._scene.known.values():
+            consumer.seen.clear()
+        self._model.first.clear()
+        self._model.handed.clear()
 
     # -- replicas ----------------------------------------------------------------------------------
 

@@ -37,9 +37,10 @@ def _entries_behind(state: SubscriptionState, log: VirtualLog) -> list[VirtualEn
     return log.entries[log.index_of(state.mark_delete.next()) :]
 
 
-def wrong_acks(state: SubscriptionState, model: DispatchModel) -> Iterator[str]:
-    """Entries the replica and the model disagree on."""
-    for entry in model.log.entries:
+def wrong_acks(state: SubscriptionState, model: DispatchModel, since: Position) -> Iterator[str]:
+    """Entries the replica and the model disagree on, of those behind what was the mark-delete position before."""
+    start = min(since, state.mark_delete).next()
+    for entry in model.log.entries[model.log.index_of(start) :]:
         position = entry.position
         if entry.is_damaged:
             continue
@@ -54,7 +55,7 @@ def wrong_places(state: SubscriptionState, seen: Seen, model: DispatchModel) -> 
     """Entries that are nowhere, or where they should not be; and totals that do not add up."""
     dispatch = state.dispatch
     codes = {WAITING, DELAYED, *seen.members.values()}
-    totals: Counter[int] = Counter()
+    totals = [0] * 256
     for entry in _entries_behind(state, model.log):
         position, code = entry.position, seen.owners.get(entry.position, NONE)
         if code != NONE:
@@ -64,9 +65,8 @@ def wrong_places(state: SubscriptionState, seen: Seen, model: DispatchModel) -> 
             yield f"{position} is with nobody: state {code}"
         if not is_pending and code != NONE:
             yield f"{position} has state {code}, and should have none"
-    for code, total in enumerate(dispatch.pending.totals):
-        if total != totals[code]:
-            yield f"total of state {code} is {total}, not {totals[code]}"
+    if dispatch.pending.totals != totals:
+        yield f"totals are {dispatch.pending.totals}, not {totals}"
     if seen.counts != {one: count for one, count in model.counts.items() if one in seen.owners}:
         yield f"redelivery counts {seen.counts} are not {model.counts}"
 

@@ -67,6 +67,13 @@ class DispatchJudge:
 
     # -- after a step ------------------------------------------------------------------------------
 
+    def was_moved(self) -> bool:
+        """Whether a seek was the last that happened: all consumers have the newest epoch."""
+        state = self.state
+        return (
+            all(one.epoch == state.epoch for one in state.consumers.all()) and state.epoch > self.seen.epoch
+        )
+
     def resync(self) -> None:
         """A step was cut short: what it did is what the state says, whatever that is."""
         state, model = self.state, self._model
@@ -97,7 +104,7 @@ class DispatchJudge:
             yield from audit.wrong_delays(state.dispatch, after, model)
             if before.members == after.members and before.read != after.read and setup.kind != "shared":
                 yield from self._beyond_look_ahead(list(before.owners.values()).count(WAITING))
-        yield from audit.wrong_acks(state, model)
+        yield from audit.wrong_acks(state, model, before.mark_delete)
         if self._replica.has_diverged:
             yield "a checkpoint does not agree"
         for view in views:

@@ -72,8 +72,6 @@ class DispatchModel:
         self.acked = {entry.position for entry in self.log.entries if entry.position <= target}
         self.partial.clear()
         self.counts.clear()
-        self.first.clear()
-        self.handed.clear()
         self.joined.clear()
 
     def count(self, position: Position) -> None:

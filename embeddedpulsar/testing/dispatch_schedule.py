@@ -53,7 +53,6 @@ class DispatchSchedule:
         self.violations: list[str] = []
         self.history: list[str] = []
         self.steps = 0
-        self._by_id: dict[int, VirtualConsumer] = {}
 
     def close(self) -> None:
         """Give everything back."""
@@ -136,6 +135,8 @@ class DispatchSchedule:
         if not scene.running():
             scene.world.start()
         self._note_ids()
+        if scene.judge.was_moved():
+            self.answers.forget_seen()
         scene.judge.resync()
         for consumer in scene.consumers:
             scene.judge.take_away(consumer)
@@ -143,14 +144,14 @@ class DispatchSchedule:
 
     def _note_ids(self) -> None:
         for consumer in self.scene.consumers:
-            self._by_id[consumer.attachment.consumer_id] = consumer
+            self.scene.known[consumer.attachment.consumer_id] = consumer
 
     def _judge(self) -> None:
         scene, judge = self.scene, self.scene.judge
         self._note_ids()
         scene.model.latest_ms = max(scene.model.latest_ms, scene.now_ms())
         self._blame(scene.problems)
-        self._blame(judge.after(self._by_id, scene.views))
+        self._blame(judge.after(scene.known, scene.views))
         for consumer in scene.consumers:
             self._blame(judge.wrong_queue(consumer))
         if not self.setup.is_shared:

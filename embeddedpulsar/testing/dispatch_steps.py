@@ -23,6 +23,8 @@ class DispatchSteps:
     Each method that takes no argument and gives nothing back is one step.
 
     Attributes:
+        consumers: those that have not left, or died.
+        known: all there ever were, by id.
         views: what the last step fetched.
         got: who fetched it.
         problems: what was wrong within the step.
@@ -36,6 +38,7 @@ class DispatchSteps:
         self.world: Final = VirtualWorld(directory, log, setup.settings(), setup.compact_bytes)
         self.model: Final = DispatchModel(log)
         self.consumers: list[VirtualConsumer] = []
+        self.known: dict[int, VirtualConsumer] = {}
         self.views: list[VirtualView] = []
         self.got: VirtualConsumer | None = None
         self.problems: list[str] = []

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar.enums import ConsumerType
+from embeddedpulsar.platform import failpoints
 from tests.unit.subscription.virtual_site import VirtualSite, position, read
 
 FAILOVER = ConsumerType.Failover
@@ -72,3 +73,18 @@ def test_a_silent_consumer_waits_until_it_may_come_back(site: VirtualSite):
     assert read(consumer) == []
     other.detach()
     assert read(consumer) == [0, 1]
+
+
+def test_an_interrupted_read_loses_nothing(site: VirtualSite):
+    """The interrupt hits behind the reading of entries, while damage among them is acknowledged."""
+    consumer = site.attach(ConsumerType.Exclusive)
+    entries = site.publish(4)
+    consumer.acknowledge([position(2)])
+    entries[1].is_damaged = True
+    failpoints.set("journal:body_done", "raise:KeyboardInterrupt")
+    with pytest.raises(KeyboardInterrupt):
+        read(consumer)
+    found = []
+    while more := read(consumer):
+        found += more
+    assert found == [0, 3]

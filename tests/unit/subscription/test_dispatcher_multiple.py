@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from embeddedpulsar.subscription.assignment import FreshEntry
+from embeddedpulsar.enums import ConsumerType
+from embeddedpulsar.subscription.assignment import Claim, FreshEntry
+from embeddedpulsar.subscription.dispatcher import CLAIM_DISPATCHERS
 from tests.unit.subscription.dispatch_states import LEDGER, StateSite, entries
 
 
@@ -114,3 +116,21 @@ def test_who_is_not_attached_gets_nothing():
     site = StateSite()
     site.join()
     assert site.claim(99, entries(0, 1)) == {}
+
+
+def test_others_are_woken_if_they_could_have_what_is_left():
+    """Something came back or stands behind, and another consumer, of whatever level, is ready."""
+    site = StateSite()
+    one, other = site.join(), site.join(priority=1)
+    site.read(0, 1)
+    dispatcher = CLAIM_DISPATCHERS[ConsumerType.Shared]
+
+    def leaves_more(granted: int, has_beyond: bool) -> bool:
+        claim = Claim(one, 9, (), 0, {one: 99, other: granted}, {}, 0)
+        return dispatcher.leaves_more(site.state.consumers, site.dispatch, claim, has_beyond)
+
+    assert leaves_more(1, has_beyond=False)
+    assert not leaves_more(0, has_beyond=True)
+    site.assign((one, 0, 1))
+    assert leaves_more(1, has_beyond=True)
+    assert not leaves_more(1, has_beyond=False)

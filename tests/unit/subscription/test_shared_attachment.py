@@ -10,6 +10,7 @@ import pytest
 
 from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.exceptions import AlreadyClosed
+from embeddedpulsar.format.control import SubscriptionWord
 from embeddedpulsar.platform import failpoints
 from tests.unit.subscription.virtual_site import VirtualSite, position, read
 
@@ -282,3 +283,37 @@ def test_an_interrupted_publication_is_made_up_for(site: VirtualSite):
     while more := read(consumer):
         found += more
     assert sorted(found + [view[1] for view in other.held]) == [0, 1, 2, 3, 4, 5]
+
+
+def test_who_lost_its_slot_does_not_speak_for_the_next(site: VirtualSite):
+    """A consumer is stopped while it says that its application was given an entry, and goes on when another
+    has its slot: what that one was assigned is not forgotten."""
+    process = site.world.start()
+    stopped = site.attach(process=process)
+    site.publish(8)
+    views = stopped.read(100, EVERYTHING_BYTES)
+    process.is_stopped = True
+    site.world.clock.advance(100.0)
+    site.process.subscription.detach_dead()
+    other = site.attach()
+    assert other.code == stopped.code
+    stopped._seen_epoch = stopped._words[SubscriptionWord.EPOCH]
+    assert stopped.handed(views[-1])
+    assert site.process.shared.control.handed(other.code, other.consumer_id) == 0
+    assert read(other) == [0, 1, 2, 3, 4, 5, 6, 7]
+
+
+def test_damage_that_is_found_late_is_acknowledged(site: VirtualSite):
+    """Entries that were assigned and cannot be read any more; an interrupt at that loses nothing."""
+    consumer = site.attach()
+    entries = site.publish(5)
+    assert read(consumer) == [0, 1, 2, 3, 4]
+    consumer.redeliver()
+    for entry in (entries[1], entries[4]):
+        entry.is_damaged = True
+    failpoints.set("journal:body_done", "raise:KeyboardInterrupt", nth=2)
+    with pytest.raises(KeyboardInterrupt):
+        read(consumer)
+    assert read(consumer) == [0, 2, 3]
+    consumer.acknowledge([position(0), position(2), position(3)])
+    assert site.process.subscription.mark_delete == position(4)
