@@ -38,7 +38,7 @@ def _entries_behind(state: SubscriptionState, log: VirtualLog) -> list[VirtualEn
 
 
 def wrong_acks(state: SubscriptionState, model: DispatchModel, since: Position) -> Iterator[str]:
-    """Entries the replica and the model disagree on, of those behind what was the mark-delete position before."""
+    """Entries the replica and the model disagree on, behind what was the mark-delete position before."""
     start = min(since, state.mark_delete).next()
     for entry in model.log.entries[model.log.index_of(start) :]:
         position = entry.position
