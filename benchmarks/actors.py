@@ -207,15 +207,15 @@ class Crowd(Contestant):
         self.actors: list[Actor] = []
 
     def open_crowd(self, place: Path, **arguments: Any) -> None:
-        """Start all processes, the receivers first."""
+        """Start all processes, the receivers first; nobody sends before all are ready."""
         path = str(place / "tally")
         self._words = Tally(path).words
         for number in range(self.receivers):
             self.actors.append(Actor(self.receiver, number=number, tally=path, **arguments))
-            self.actors[-1].wait_ready()
         for _ in range(self.senders):
             self.actors.append(Actor(self.sender, **arguments))
-            self.actors[-1].wait_ready()
+        for actor in self.actors:
+            actor.wait_ready()
 
     def run(self, operations: int) -> float:
         words = self._words

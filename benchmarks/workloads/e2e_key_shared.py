@@ -17,5 +17,6 @@ def contests(settings: Settings) -> list[Contest]:
             f"e2e_key_shared: 2 producers, 2 consumers, {shared.KEYS} keys, messages of {size} bytes",
             MESSAGES_PER_SECOND,
             [shared.KeySharedCrowd(size), shared.SharedCrowd(size, "shared"), group],
+            step=1000,
         )
     ]

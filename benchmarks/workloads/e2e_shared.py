@@ -32,5 +32,6 @@ def contests(settings: Settings) -> list[Contest]:
                     peer="zmq",
                 )
             ],
+            step=1000,
         )
     ]
