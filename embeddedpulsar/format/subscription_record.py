@@ -86,7 +86,7 @@ CHECKPOINT_BODY: Final = struct.Struct(
     "<"
     "Q"  # 0  commands applied so far
     "I"  # 8  digest after them
-    "I"  # 12 checksum of the whole state after them
+    "I"  # 12 checksum of an outline of the state after them
 )
 
 Buffer = bytes | bytearray | memoryview

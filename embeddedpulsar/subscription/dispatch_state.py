@@ -37,6 +37,7 @@ class DispatchState:
         delayed: those of them that are not due, by time.
         handouts: by consumer id.
         selector: who gets which key; None on Shared.
+        membership: how often consumers came or went, as far as this replica has seen; not stored.
         joined: where consumers joined that get nothing from behind there before everything before there is
             acknowledged (the classic rule of Key_Shared).
         most_unacked: messages that all consumers together may hold; 0 for any number.
@@ -48,6 +49,7 @@ class DispatchState:
         "handouts",
         "is_blocked",
         "joined",
+        "membership",
         "most_unacked",
         "pending",
         "read",
@@ -63,6 +65,7 @@ class DispatchState:
         self.selector: StickyKeySelector | None = None
         self.selector_kind = 0
         self.most_unacked = 0
+        self.membership = 0
         self.read = BEFORE_FIRST
         self.is_blocked = False
 
@@ -81,6 +84,7 @@ class DispatchState:
 
     def join(self, consumer: Consumer, mark_delete: Position) -> None:
         """A consumer attached. The first one decides how keys are divided."""
+        self.membership += 1
         rules = consumer.rules
         if not self.handouts:
             self.restart(mark_delete)
@@ -103,6 +107,7 @@ class DispatchState:
         handout = self.handouts.pop(consumer_id, None)
         if handout is None:
             return
+        self.membership += 1
         self.joined.pop(consumer_id, None)
         if self.selector is not None:
             self.selector.remove(consumer_id)
@@ -230,10 +235,18 @@ class DispatchState:
     def pack(self, acks: AckBitmaps) -> list[Any]:
         """Everything, the same for the same contents."""
         floors = {ledger_id: ledger.floor for ledger_id, ledger in acks.ledgers()}
+        return self._pack(self.pending.pack(floors), self.delayed.pack())
+
+    def outline(self) -> list[Any]:
+        """The same without what there may be a million of."""
+        totals = [[code, total] for code, total in enumerate(self.pending.totals) if total]
+        return self._pack(totals, [len(self.delayed), self.delayed.next_due()])
+
+    def _pack(self, pending: list[Any], delayed: Any) -> list[Any]:
         return [
             list(self.read),
-            self.pending.pack(floors),
-            self.delayed.pack(),
+            pending,
+            delayed,
             [[consumer_id, *handout.pack()] for consumer_id, handout in self.handouts.items()],
             [[consumer_id, *position] for consumer_id, position in self.joined.items()],
             self.most_unacked,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from heapq import heapify, heappop, heapreplace
+from contextlib import closing
+from heapq import heappop, heappush
 from typing import Final
 
 from embeddedpulsar.format.consumer_record import FLAG_OUT_OF_ORDER
@@ -112,28 +113,37 @@ class _Round:
 
     def give_waiting(self, consumer_id: int) -> None:
         """Give a consumer what waits for it, in order, as far as it is ready to take it."""
-        waiting, select = self._waiting, self._select
+        waiting, assignment = self._waiting, self._assignment
         if not waiting or self._permits.get(consumer_id, 0) <= 0:
             return
-        heads = []
-        for key_hash in waiting:
-            first = waiting.entries_of(key_hash)[0]
-            if select(key_hash) == consumer_id and self._may_have(consumer_id, key_hash & _SLOT, first):
-                heads.append((first, key_hash))
-        heapify(heads)
-        pending = self._dispatch.pending
-        while heads and self._permits[consumer_id] > 0 and self._assignment.room > 0:
-            (ledger_id, entry_id), key_hash = heads[0]
-            states = pending.ledger(ledger_id)
-            assert states is not None
-            self._give(consumer_id, ledger_id, entry_id, states.messages_of(entry_id))
-            served = self._served[key_hash] = self._served.get(key_hash, 0) + 1
-            entries = waiting.entries_of(key_hash)
-            if served < len(entries) and self._is_before_joining(consumer_id, entries[served]):
-                heapreplace(heads, (entries[served], key_hash))
-            else:
-                heappop(heads)
+        following: list[tuple[tuple[int, int], int]] = []  # entries behind one that is given, of its key
+        with closing(waiting.in_order(consumer_id, self._select, self._dispatch.membership)) as firsts:
+            first = next(firsts, None)
+            while self._permits[consumer_id] > 0 and assignment.room > 0:
+                if following and (first is None or following[0] < first):
+                    self._give_one(consumer_id, *heappop(following), following)
+                elif first is None:
+                    break
+                else:
+                    if self._may_have(consumer_id, first[1] & _SLOT, first[0]):
+                        self._give_one(consumer_id, *first, following)
+                    first = next(firsts, None)
         self.held_back -= sum(self._served.values())
+
+    def _give_one(
+        self,
+        consumer_id: int,
+        entry: tuple[int, int],
+        key_hash: int,
+        following: list[tuple[tuple[int, int], int]],
+    ) -> None:
+        states = self._dispatch.pending.ledger(entry[0])
+        assert states is not None
+        self._give(consumer_id, *entry, states.messages_of(entry[1]))
+        served = self._served[key_hash] = self._served.get(key_hash, 0) + 1
+        entries = self._waiting.entries_of(key_hash)
+        if served < len(entries) and self._is_before_joining(consumer_id, entries[served]):
+            heappush(following, (entries[served], key_hash))
 
     def _give(self, consumer_id: int, ledger_id: int, entry_id: int, messages: int) -> None:
         self._assignment.give(consumer_id, ledger_id, entry_id, messages)

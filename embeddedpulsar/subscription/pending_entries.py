@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
+from zlib import crc32
 
 from embeddedpulsar.format.acknowledgement import FORM_RANGE, MAX_ENTRY_ID, AckGroup
 from embeddedpulsar.format.dispatch_record import FreshRun, column_bytes, column_of
@@ -21,6 +22,7 @@ from embeddedpulsar.subscription.key_holds import KeyHolds
 from embeddedpulsar.subscription.waiting_keys import WaitingKeys
 
 _TRIM_STEP: Final = 4096
+_U32: Final = 0xFFFFFFFF
 
 
 class PendingEntries:
@@ -31,9 +33,10 @@ class PendingEntries:
     key hashes consumers hold, `waiting_keys` the waiting entries by key.
     """
 
-    __slots__ = ("_ledgers", "keys", "totals", "waiting_keys")
+    __slots__ = ("_ledgers", "_moves", "keys", "totals", "waiting_keys")
 
     def __init__(self) -> None:
+        self._moves = 0
         self.totals = [0] * 256
         self.keys = KeyHolds()
         self.waiting_keys = WaitingKeys()
@@ -45,6 +48,26 @@ class PendingEntries:
         self.keys = KeyHolds()
         self.waiting_keys = WaitingKeys()
         self._ledgers = {}
+
+    def take_moves(self) -> int:
+        """A checksum of all that was changed since this was last asked, and of how it stood before."""
+        moves, self._moves = self._moves, 0
+        return moves
+
+    def _move(self, states: EntryStates, first: int, last: int, table: bytes) -> bytes:
+        old = states.move(first, last, table)
+        # How far back entries are kept that are nobody's business differs: that must not show.
+        known = old.lstrip(b"\0")
+        if known:
+            at = max(first, states.base) + len(old) - len(known)
+            self._moves = crc32(known.rstrip(b"\0"), self._moves + at & _U32)
+        return old
+
+    def _move_some(self, states: EntryStates, entries: Sequence[int], table: bytes) -> list[tuple[int, int]]:
+        changed = states.move_some(entries, table)
+        if changed:
+            self._moves = crc32(bytes([code for _, code in changed]), self._moves + changed[0][0] & _U32)
+        return changed
 
     # -- entries come and go -----------------------------------------------------------------------
 
@@ -90,7 +113,7 @@ class PendingEntries:
             return False
         if group.form == FORM_RANGE:
             return self.settle_range(group.ledger_id, group.first, group.last)
-        changed = states.move_some(group.expanded(), SETTLE)
+        changed = self._move_some(states, group.expanded(), SETTLE)
         if states.counts is not None:
             for entry, _ in changed:
                 states.counts[entry - states.base] = 0
@@ -101,7 +124,7 @@ class PendingEntries:
         states = self._ledgers.get(ledger_id)
         if states is None:
             return False
-        old = states.move(first, last, SETTLE)
+        old = self._move(states, first, last, SETTLE)
         states.forget_counts(first, last)
         return self._moved_run(ledger_id, states, max(first, states.base), old, SETTLE)
 
@@ -112,7 +135,7 @@ class PendingEntries:
             return 0
         before = self.totals[code]
         table = moving(WAITING, code)
-        old = states.move(first, last, table)
+        old = self._move(states, first, last, table)
         self._moved_run(ledger_id, states, max(first, states.base), old, table)
         return self.totals[code] - before
 
@@ -120,14 +143,14 @@ class PendingEntries:
         """A waiting entry is to wait until it is due."""
         states = self._ledgers.get(ledger_id)
         if states is not None:
-            changed = states.move_some((entry_id,), moving(WAITING, DELAYED))
+            changed = self._move_some(states, (entry_id,), moving(WAITING, DELAYED))
             self._moved(ledger_id, states, changed, DELAYED)
 
     def come_due(self, ledger_id: int, entry_id: int) -> None:
         """A delayed entry is due; it may have been acknowledged meanwhile."""
         states = self._ledgers.get(ledger_id)
         if states is not None:
-            changed = states.move_some((entry_id,), moving(DELAYED, WAITING))
+            changed = self._move_some(states, (entry_id,), moving(DELAYED, WAITING))
             self._moved(ledger_id, states, changed, WAITING)
 
     def give_back(self, code: int, group: AckGroup) -> list[int]:
@@ -135,7 +158,7 @@ class PendingEntries:
         states = self._ledgers.get(group.ledger_id)
         if states is None:
             return []
-        changed = states.move_some(group.expanded(), moving(code, WAITING))
+        changed = self._move_some(states, group.expanded(), moving(code, WAITING))
         entries = [entry for entry, _ in changed]
         states.count_redelivery(entries)
         self._moved(group.ledger_id, states, changed, WAITING)
@@ -160,7 +183,7 @@ class PendingEntries:
             return
         table = moving(code, WAITING)
         for start, stop in states.runs(code, first, last):
-            old = states.move(start, stop, table)
+            old = self._move(states, start, stop, table)
             if counted:
                 states.count_redelivery(range(start, stop + 1))
             self._moved_run(ledger_id, states, start, old, table)
@@ -169,7 +192,7 @@ class PendingEntries:
         """Let go of everything before an entry: the mark-delete position passed it."""
         for one in [one for one in self._ledgers if one < ledger_id]:
             states = self._ledgers.pop(one)
-            old = states.move(states.base, states.end, SETTLE)
+            old = self._move(states, states.base, states.end, SETTLE)
             self._moved_run(one, states, states.base, old, SETTLE)
         first = self._ledgers.get(ledger_id)
         if first is not None and floor - first.base >= _TRIM_STEP:

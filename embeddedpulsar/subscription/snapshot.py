@@ -27,6 +27,10 @@ def encode_snapshot(state: SubscriptionState) -> bytes:
     Raises:
         ValueError: larger than a document may be (64 MiB, some hundred thousand partly acknowledged ledgers).
     """
+    return _document(state, state.dispatch.pack(state.acks) if state.dispatch.handouts else None)
+
+
+def _document(state: SubscriptionState, dispatch: list[Any] | None) -> bytes:
     return encode_document(
         KIND_SUBSCRIPTION_SNAPSHOT,
         {
@@ -37,7 +41,7 @@ def encode_snapshot(state: SubscriptionState) -> bytes:
             "digest": state.digest,
             "stale": state.stale,
             "consumers": [_pack_consumer(consumer) for consumer in state.consumers.all()],
-            "dispatch": state.dispatch.pack(state.acks) if state.dispatch.handouts else None,
+            "dispatch": dispatch,
             "ledgers": [_pack_ledger(ledger_id, acks) for ledger_id, acks in state.acks.ledgers()],
         },
     )
@@ -75,8 +79,13 @@ def _typed(kind: type[T], value: object) -> T:
 
 
 def checkpoint_of(state: SubscriptionState) -> Checkpoint:
-    """What another replica must agree with after the same commands."""
-    return Checkpoint(state.commands, state.digest, crc32(encode_snapshot(state)))
+    """What another replica must agree with after the same commands.
+
+    Taken under the lock, so of single entries it has what `digest` says of them: that was mixed while they
+    were changed.
+    """
+    outline = state.dispatch.outline() if state.dispatch.handouts else None
+    return Checkpoint(state.commands, state.digest, crc32(_document(state, outline)))
 
 
 def _pack_ledger(ledger_id: int, acks: LedgerAcks) -> list[Any]:

@@ -29,7 +29,7 @@ REWOUND: Final = 4  # what consumers have read ahead is void: they look here bef
 MEMBERS: Final = 8  # consumers came or left
 CLAIMABLE: Final = 16  # entries came back, or may be had now, that could not be had before
 
-_SUMMARY: Final = struct.Struct("<QqQQIIBQqQQ")
+_SUMMARY: Final = struct.Struct("<QqQQIIBQqQQQQI")
 _SHARED_TYPES: Final = (ConsumerType.Shared, ConsumerType.KeyShared)
 
 
@@ -109,6 +109,9 @@ class SubscriptionState:
             *(dispatch.read if dispatch.handouts else BEFORE_FIRST),
             dispatch.waiting,
             dispatch.delayed_messages,
+            len(dispatch.delayed),
+            max(dispatch.delayed.next_due() or 0, 0),
+            dispatch.pending.take_moves(),
         )
         self.digest = crc32(summary, self.digest)
 

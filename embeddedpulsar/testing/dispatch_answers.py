@@ -43,7 +43,7 @@ class DispatchAnswers:
     ) -> None:
         is_current = self._scene.judge.is_current(consumer)
         done = consumer.attachment.acknowledge(entries, partial)  # type: ignore[arg-type]
-        if done != is_current:
+        if (entries or partial) and done != is_current:
             self._scene.problems.append(f"{consumer} was told {done} about its acknowledgement")
         if done:
             for ledger_id, entry_id in entries:
