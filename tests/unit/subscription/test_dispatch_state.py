@@ -6,10 +6,13 @@ import pytest
 
 from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.format import subscription_record as record
+from embeddedpulsar.format.acknowledgement import Ack, group_batches, group_entries
+from embeddedpulsar.format.dispatch_record import Assign, FreshRun
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.subscription import state as effects
 from embeddedpulsar.subscription.dispatch_state import UNLIMITED, DispatchState
 from embeddedpulsar.subscription.entry_states import DELAYED, WAITING
+from embeddedpulsar.subscription.snapshot import checkpoint_of, decode_snapshot, encode_snapshot
 from embeddedpulsar.subscription.sticky_key_selector import STICKY
 from tests.unit.subscription.dispatch_states import LEDGER, StateSite, entries
 
@@ -226,3 +229,46 @@ def test_a_range_that_does_not_fit_is_passed_over():
     dispatch.leave(5, record.DETACH_CLOSED, 0, Position(1, 1))
     dispatch.redeliver(record.Redeliver(5, 1, 0, ()))
     assert dispatch.holds(5) == 0
+
+
+def test_a_run_behind_the_mark_delete_position_does_not_wait():
+    """Its ledger was acknowledged as a whole meanwhile; that of a ledger nobody heard of does."""
+    site = StateSite()
+    site.join()
+    site.apply(record.Ledgers(((LEDGER, 0), (LEDGER + 2, -1))))
+    for ledger_id in (LEDGER, LEDGER + 9):
+        run = FreshRun(ledger_id, 0, 1, None, None)
+        site.apply(Assign(Position(ledger_id, 2), 0, (run,), (), (), ()))
+    assert site.dispatch.pending.state(LEDGER, 0) == 0
+    assert site.dispatch.pending.state(LEDGER + 9, 0) == WAITING
+
+
+def test_scattered_acknowledgements_end_counts():
+    """In whatever form they come."""
+    site = StateSite()
+    one = site.join()
+    site.read(0, 99)
+    site.assign((one, 0, 99))
+    site.nack(one, 1, 4, 99, handed=100)
+    site.ack(one, 1, 4)
+    site.ack(one, 0, 99)
+    assert [site.count(entry) for entry in (1, 4, 99)] == [0, 0, 0]
+    assert site.apply(Ack(one, site.epoch_of(one), group_entries([(99, 1)]), ())) == effects.NONE
+    site.apply(Ack(one, site.epoch_of(one), (), group_batches({(99, 1): (1, 2)})))
+    assert site.dispatch.holds(one) == 96
+
+
+def test_checkpoints_tell_what_differs():
+    """An outline and the digest are enough: who has what, and what is delayed until when."""
+    found = set()
+    for delayed, ranges in (((), ()), (((500, 2),), ()), (((501, 2),), ()), (((500, 1),), ())):
+        site = StateSite()
+        one = site.join()
+        site.read(0, 3, delayed=delayed, ranges=[(one, a, b) for a, b in ranges])
+        found.add(checkpoint_of(site.state))
+    for first, last in ((0, 1), (1, 2)):
+        site = StateSite()
+        site.read(0, 3, ranges=[(site.join(), first, last)])
+        found.add(checkpoint_of(site.state))
+    assert len(found) == 6
+    assert checkpoint_of(decode_snapshot(encode_snapshot(site.state))) == checkpoint_of(site.state)

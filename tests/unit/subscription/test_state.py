@@ -155,3 +155,34 @@ def test_hostile_snapshots_are_refused(field: str, value: object):
     del fields[field]
     with pytest.raises(CorruptionError):
         decode_snapshot(encode_document(KIND_SUBSCRIPTION_SNAPSHOT, fields))
+
+
+def test_a_cumulative_acknowledgement_within_a_batch():
+    """The rest of the batch stays; nothing happens if its ledger is not known."""
+    state = created()
+    consumer = attach(state)
+    state.apply(record.AckCumulative(*consumer, 1, 2, 1, 4))
+    assert (state.mark_delete, state.acks.indexes(Position(1, 2))) == (Position(1, 1), 0b11)
+    assert state.apply(record.AckCumulative(*consumer, 9, 2, 1, 4)) == NONE
+    assert state.apply(record.AckCumulative(*consumer, 9, 2, -1, 0)) == NONE
+    state.apply(record.Ledgers(((1, 3), (4, -1))))
+    assert state.apply(record.AckCumulative(*consumer, 4, 0, 0, 2)) == MARK_DELETE
+    assert (state.mark_delete, state.acks.indexes(Position(4, 0))) == (Position(4, -1), 0b1)
+    assert state.apply(record.AckCumulative(consumer[0], 1, 4, 3, -1, 0)) == STALE
+
+
+def test_acknowledged_batches_of_unknown_ledgers_are_ignored():
+    """They were trimmed, or are none of this topic's."""
+    state = created()
+    consumer = attach(state)
+    assert state.apply(Ack(*consumer, (), (AckBatch(9, 0, 2, 1),))) == NONE
+    assert list(state.acks.partials()) == []
+
+
+def test_a_batch_beyond_the_end_of_its_ledger_is_no_more():
+    """Everything before it is acknowledged all the same."""
+    state = created()
+    consumer = attach(state)
+    state.apply(record.Ledgers(((1, 2), (4, -1))))
+    assert state.apply(record.AckCumulative(*consumer, 1, 2, 0, 4)) == MARK_DELETE
+    assert (state.mark_delete, list(state.acks.partials())) == (Position(4, -1), [])
