@@ -34,7 +34,9 @@ def render(facts: dict[str, Any]) -> str:
         "",
     ]
     for table in facts["tables"]:
-        out += [f"### {table['title']}", "", *_table(table), "", *map(_verdict, table["budgets"])]
+        rounds = table.get("settings", settings)["rounds"]
+        others = "" if rounds == settings["rounds"] else f" ({rounds} round{'s' * (rounds != 1)})"
+        out += [f"### {table['title']}{others}", "", *_table(table), "", *map(_verdict, table["budgets"])]
         out += [""] if table["budgets"] else []
     return "\n".join(out)
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks.contest import Settings
 from benchmarks.harness import Row, Table, Verdict, ratio
 
 
@@ -66,10 +70,11 @@ def _verdict_line(verdict: Verdict) -> str:
     return f"budget  {budget.text}: {measured}, SHORT by a factor of {factor:.2f}"
 
 
-def as_json(workload: str, table: Table) -> dict[str, Any]:
+def as_json(workload: str, table: Table, settings: Settings) -> dict[str, Any]:
     """One table for the results file, every round kept."""
     return {
         "workload": workload,
+        "settings": {"seconds": settings.seconds, "rounds": settings.rounds},
         "title": table.title,
         "unit": table.unit,
         "higher_is_better": table.higher_is_better,
@@ -79,6 +84,14 @@ def as_json(workload: str, table: Table) -> dict[str, Any]:
             for v in table.verdicts
         ],
     }
+
+
+def merged(kept: Path, results: list[dict[str, Any]], order: Sequence[str]) -> list[dict[str, Any]]:
+    """New tables together with those a results file has of other workloads, in ``order``."""
+    before = json.loads(kept.read_text())["tables"] if kept.exists() else []
+    fresh = {table["workload"] for table in results}
+    tables = [table for table in before if table["workload"] not in fresh] + results
+    return sorted(tables, key=lambda table: order.index(table["workload"]))
 
 
 def _row_json(table: Table, row: Row) -> dict[str, Any]:

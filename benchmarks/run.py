@@ -65,7 +65,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--smoke", action="store_true", help="about one second per workload; figures mean nothing"
     )
-    parser.add_argument("--save", action="store_true", help="keep the figures in benchmarks/results")
+    parser.add_argument(
+        "--save",
+        action="store_true",
+        help="keep the figures in benchmarks/results; those of other workloads of the day stay",
+    )
     parser.add_argument("--strict", action="store_true", help="exit with 1 when a budget is missed")
     asked = parser.parse_args(arguments)
     unknown = [name for name in asked.workloads if name not in WORKLOADS]
@@ -84,7 +88,7 @@ def main(arguments: list[str] | None = None) -> int:
             _say("")
             sys.stdout.write("\n".join(report.lines(table)) + "\n\n")
             sys.stdout.flush()
-            results.append(report.as_json(name, table))
+            results.append(report.as_json(name, table, settings))
             missed += sum(verdict.got is not None and not verdict.met for verdict in table.verdicts)
     if asked.json or asked.save:
         facts: dict[str, Any] = {
@@ -95,6 +99,8 @@ def main(arguments: list[str] | None = None) -> int:
         }
         name = f"{facts['date'][:10]}-{platform.node()}.json"
         kept = Path(asked.json or Path(__file__).parent / "results" / name)
+        if asked.save:
+            facts["tables"] = report.merged(kept, results, WORKLOADS)
         kept.write_text(json.dumps(facts, indent=1) + "\n")
     return 1 if missed and asked.strict else 0
 
