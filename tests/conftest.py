@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,11 @@ settings.register_profile(
     "storm", deadline=None, max_examples=2000, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("fixed")
+
+# Started in the background by a shell, the tests inherit an ignored SIGINT, and so would every child they
+# send a Ctrl-C to. A handler is not inherited: what is started from here on can be interrupted.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
