@@ -23,7 +23,7 @@ ASSIGN_HEADER: Final = struct.Struct(
     "<"
     "Q"  # 0  ledger_id of the read position: the entry that is read next
     "q"  # 8  entry_id of the read position; the whole field pair 0, -1 leaves it where it is
-    "Q"  # 16 due_ms: delayed entries due by then are due; 0 for none
+    "Q"  # 16 due_ms: delayed entries due by then, the first 10,000, wait no longer; 0 for none
     "I"  # 24 runs of fresh entries that follow
     "I"  # 28 delayed entries that follow the runs
     "I"  # 32 ranges that follow the delayed entries
@@ -88,7 +88,7 @@ class Assign(NamedTuple):
 
     Attributes:
         read: the entry that is read next, or `STAY`.
-        due_ms: delayed entries due by then wait no longer.
+        due_ms: delayed entries due by then, the first 10,000 of them, wait no longer.
         fresh: entries that the read position passes, ascending.
         delayed: those of them that are to wait, as (deliver_at_ms, ledger, entry).
         ranges: (consumer_id, ledger, first, last): waiting entries that consumer gets, in this order.

@@ -28,7 +28,7 @@ from embeddedpulsar.storage.replica import Replica
 COMPACT_BYTES: Final = 1 << 20
 """A generation this long, or as long as its snapshot if that is more, is followed by a new one."""
 COMPACT_COMMANDS: Final = 3000
-"""The same by number of commands: whoever opens the state replays them, some 10 us each."""
+"""The same by number of commands, some 10 us each to replay; or one per KiB of a larger snapshot."""
 
 T = TypeVar("T")
 
@@ -284,7 +284,7 @@ class Journal:
         else:
             result = self._commit(self._generation, end, crc, apply)
         self._commands += len(commands)
-        if end > self._compact_at or self._commands > COMPACT_COMMANDS:
+        if end > self._compact_at or self._commands > max(COMPACT_COMMANDS, self._compact_at >> 10):
             self._compact_if_possible(time_ms)
         return result
 

@@ -135,10 +135,10 @@ class SharedAttachment(Attachment):
             return _Outcome(ready)
         self._words[self._base + _GRANTED] = dispatch.handouts[self.consumer_id].messages + max(room, 0)
         cutoff_ms = self._membership.cutoff_ms()
-        next_due = dispatch.delayed.next_due()
-        if next_due is not None and next_due <= cutoff_ms:
+        if dispatch.is_due(cutoff_ms):
             shared.commit([Assign(STAY, cutoff_ms, (), (), (), ())])
             shared.wake()
+        is_more_due = dispatch.is_due(cutoff_ms)
         is_known = ahead.covers(dispatch.read)
         if is_known:
             self._tell(state, facts)
@@ -147,11 +147,12 @@ class SharedAttachment(Attachment):
         claim = self._claim_of(state, room, backlog if is_known else 0, cutoff_ms, is_known)
         command = self._dispatcher.assign(state.consumers, dispatch, claim)
         if command is None:
-            return _Outcome([], is_stale=not is_known)
+            return _Outcome([], is_stale=not is_known or is_more_due)
         shared.commit([command])
         self._pass_on(state, command, claim)
         ahead.drop_before(dispatch.read)
-        return _Outcome(self._ready(state, room), is_stale=not is_known or command.read != STAY)
+        has_more = is_more_due or command.read != STAY
+        return _Outcome(self._ready(state, room), is_stale=not is_known or has_more)
 
     def _tell(self, state: SubscriptionState, facts: record.Ledgers | None) -> None:
         """The state learns which ledgers there are, and which entries on the way cannot be read."""

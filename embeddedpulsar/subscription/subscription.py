@@ -301,6 +301,7 @@ class Subscription:
             newcomer, self._mailbox.uuid, self._log, shared, self._options, self._settings, self._attached
         )
         facts = ledgers_of(self._log)
+        self._vigil.show_alive()
         joining: set[int] = set()
 
         def body(state: SubscriptionState) -> Attachment:
@@ -335,6 +336,7 @@ class Subscription:
         """Detach the consumers of processes that died, or were stopped for longer than
         ``keepAliveIntervalSeconds``. Whoever learns of a death may call it."""
         shared = self._existing()
+        self._vigil.show_alive()
         shared.transact(lambda state: self._detach_dead(shared, state))
 
     def consumers(self) -> list[Consumer]:

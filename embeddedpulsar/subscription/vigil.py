@@ -67,6 +67,12 @@ class Vigil:
             return  # the subscription is gone, or its lock is stuck; whoever uses it is told
         self.look()
 
+    def show_alive(self) -> None:
+        """Our consumers live, however long this process was stopped: nobody here is to take them for dead."""
+        for attachment in list(self._ours):
+            if attachment.is_attached:
+                attachment.show_alive()
+
     def look(self) -> None:
         """Consumers came or went: watch the processes there are now."""
         try:

@@ -12,6 +12,7 @@ from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.exceptions import AlreadyClosed
 from embeddedpulsar.format.control import SubscriptionWord
 from embeddedpulsar.platform import failpoints
+from embeddedpulsar.subscription import dispatch_state
 from tests.unit.subscription.virtual_site import VirtualSite, position, read
 
 SHARED, KEY_SHARED = ConsumerType.Shared, ConsumerType.KeyShared
@@ -317,3 +318,26 @@ def test_damage_that_is_found_late_is_acknowledged(site: VirtualSite):
     assert read(consumer) == [0, 2, 3]
     consumer.acknowledge([position(0), position(2), position(3)])
     assert site.process.subscription.mark_delete == position(4)
+
+
+def test_many_that_are_due_at_once_come_in_portions(site: VirtualSite, monkeypatch: pytest.MonkeyPatch):
+    """One command makes so many due; what was acknowledged meanwhile does not end the search."""
+    monkeypatch.setattr(dispatch_state, "MOST_DUE", 2)
+    consumer = site.attach()
+    site.publish(6, delay_ms=500)
+    assert read(consumer) == []
+    consumer.acknowledge([position(entry) for entry in (1, 2)])
+    site.world.clock.advance(0.5)
+    assert [read(consumer) for _ in range(4)] == [[0], [3], [4, 5], []]
+
+
+def test_who_was_stopped_does_not_take_its_own_for_dead(site: VirtualSite):
+    """Another thread may be faster than the timer by which they show that they live."""
+    process = site.world.start()
+    consumer = site.attach(process=process)
+    site.world.clock.advance(100.0)
+    assert [one.consumer_id for one in process.subscription.consumers()] == [consumer.consumer_id]
+    other = site.attach(process=process)
+    assert len(process.subscription.consumers()) == 2
+    other.detach()
+    assert len(process.subscription.consumers()) == 1
