@@ -48,6 +48,39 @@ class Source(Protocol):
     def wait(self, take: Callable[[], Message[Any]], timeout_ms: int | None) -> Message[Any]: ...
 
 
+def wait_for(
+    source: Source,
+    mailbox: Mailbox,
+    monotonic: Callable[[], float],
+    take: Callable[[], Message[Any]],
+    timeout_ms: int | None,
+) -> Message[Any]:
+    """Take a message of ``source``, waiting for it; see `Delivery`.
+
+    Raises:
+        Timeout: there was none within ``timeout_ms``.
+        AlreadyClosed: the source is closed, or was closed meanwhile.
+    """
+    begun = -1.0
+    while True:
+        generation = mailbox.generation
+        seen = source.tail
+        message = source.poll(take)
+        if message is not None:
+            return message
+        now = monotonic()
+        if begun < 0:
+            begun = now
+        nap = min(back_stop(now - begun), source.due_in_s())
+        if timeout_ms is not None:
+            left = begun + timeout_ms / 1000 - now
+            if left <= 0:
+                raise Timeout(f"no message within {timeout_ms} ms")
+            nap = min(nap, left)
+        if source.arm(seen):
+            mailbox.wait(generation, nap)
+
+
 class Delivery:
     """Blocks until the queue has a message.
 
@@ -91,7 +124,8 @@ class Delivery:
     def arm(self, seen: Any) -> bool:
         """Ask to be rung when something comes; False if something came since `tail` was ``seen``."""
         tail, version = seen
-        return self._ledger.arm(tail) and (self._hold is None or self._hold.arm(version))
+        # Where appends come fast, this spins a little before it asks.
+        return not self._ledger.wait(tail, 0) and (self._hold is None or self._hold.arm(version))
 
     def due_in_s(self) -> float:
         """Seconds until the next delayed entry is due; `NEVER_S` without any."""
@@ -105,29 +139,7 @@ class Delivery:
             Timeout: there was none within ``timeout_ms``.
             AlreadyClosed: the consumer or reader is closed, or was closed meanwhile.
         """
-        begun = -1.0
-        hold = self._hold
-        version = 0
-        while True:
-            generation = self._mailbox.generation
-            tail = self._ledger.tail
-            if hold is not None:
-                version = hold.version
-            message = self.poll(take)
-            if message is not None:
-                return message
-            now = self._monotonic()
-            if begun < 0:
-                begun = now
-            nap = min(back_stop(now - begun), self.due_in_s())
-            if timeout_ms is not None:
-                left = begun + timeout_ms / 1000 - now
-                if left <= 0:
-                    raise Timeout(f"no message within {timeout_ms} ms")
-                nap = min(nap, left)
-            # Where appends come fast, the first of these spins a little before it gives up.
-            if not self._ledger.wait(tail, 0) and (hold is None or hold.arm(version)):
-                self._mailbox.wait(generation, nap)
+        return wait_for(self, self._mailbox, self._monotonic, take, timeout_ms)
 
     def poll(self, take: Callable[[], Message[Any]]) -> Message[Any] | None:
         """Take a message if there is one, fetching as needed; None if there is none."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from embeddedpulsar.client.delivery import NEVER_S, back_stop
-from embeddedpulsar.exceptions import AlreadyClosed, Timeout
+from embeddedpulsar.client.delivery import NEVER_S, wait_for
+from embeddedpulsar.exceptions import AlreadyClosed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,24 +74,7 @@ class MultiTopicsDelivery:
             Timeout: there was none within ``timeout_ms``.
             AlreadyClosed: the consumer is closed, or was closed meanwhile.
         """
-        begun = -1.0
-        while True:
-            generation = self._mailbox.generation
-            seen = self.tail
-            message = self.poll(take)
-            if message is not None:
-                return message
-            now = self._monotonic()
-            if begun < 0:
-                begun = now
-            nap = min(back_stop(now - begun), self.due_in_s())
-            if timeout_ms is not None:
-                left = begun + timeout_ms / 1000 - now
-                if left <= 0:
-                    raise Timeout(f"no message within {timeout_ms} ms")
-                nap = min(nap, left)
-            if self.arm(seen):
-                self._mailbox.wait(generation, nap)
+        return wait_for(self, self._mailbox, self._monotonic, take, timeout_ms)
 
     def poll(self, take: Callable[[], Message[Any]]) -> Message[Any] | None:
         """Take a message if any topic has one; None if there is none.

@@ -96,11 +96,11 @@ class Reconsuming(Generic[T]):
 
     def acknowledge(self, message: Message[T] | MessageId) -> None:
         """See `Consumer`."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} does not define acknowledge()")
 
     def acknowledge_cumulative(self, message: Message[T] | MessageId) -> None:
         """See `Consumer`."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} does not define acknowledge_cumulative()")
 
 
 def check_message(message: object) -> None:
