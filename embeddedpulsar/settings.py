@@ -20,8 +20,6 @@ _ABSENT: dict[str, str] = {
     "backlogQuotaDefaultLimitBytes": "backlog quotas",
     "backlogQuotaDefaultLimitSecond": "backlog quotas",
     "subscriptionExpirationTimeMinutes": "expiry of subscriptions",
-    "allowAutoTopicCreationType": "partitioned topics",
-    "defaultNumPartitions": "partitioned topics",
     "dispatcherMaxRoundRobinBatchSize": "turns of a fixed size",
     "activeConsumerFailoverDelayTimeMillis": "a delay before a standby takes over",
 }
@@ -39,6 +37,12 @@ _RANGES: dict[str, tuple[int, int]] = {
     "delayedDeliveryTickTimeMillis": (1, 1 << 31),
     "maxConsumersPerSubscription": (0, 1 << 31),
     "maxProducersPerTopic": (0, 1 << 31),
+    "defaultNumPartitions": (1, 10_000),
+}
+
+# The words that make sense.
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "allowAutoTopicCreationType": ("non-partitioned", "partitioned"),
 }
 
 
@@ -164,6 +168,10 @@ def _read(line: int, name: str, value: str, default: object) -> int | bool | str
                 f"broker.conf line {line}: {name} is a number from {low} to {high}, not {number}"
             )
         return number
+    if value not in (choices := _CHOICES.get(name, (value,))):
+        raise InvalidConfiguration(
+            f"broker.conf line {line}: {name} is {' or '.join(choices)}, not {value!r}"
+        )
     return value
 
 

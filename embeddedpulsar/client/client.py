@@ -33,6 +33,7 @@ from embeddedpulsar.enums import (
 )
 from embeddedpulsar.platform import interrupts
 from embeddedpulsar.schema import BytesSchema, Schema
+from embeddedpulsar.topic.topic_list import partition_names
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
@@ -357,7 +358,8 @@ class Client(ClientLifetime):
         return refuse_unbuilt(True, "create_table_view()", "table views", "fill a dict from a Reader")
 
     def get_topic_partitions(self, topic: str) -> list[str]:
-        """Return the names of the partitions of a topic: here, its full name alone. Creates nothing.
+        """Return the full names of the partitions of a topic; of one without partitions, its own. Creates
+        nothing.
 
         Raises:
             InvalidTopicName: the text is not a topic name.
@@ -370,7 +372,8 @@ class Client(ClientLifetime):
         """
         check_type(str, topic, "topic")
         self._core.check_open()
-        return [TopicName.parse(topic).full]
+        full = TopicName.parse(topic).full
+        return partition_names(full, self._core.store.partitions(full)) or [full]
 
     def get_service_info(self) -> ServiceInfo:
         """Return the URL of the store."""

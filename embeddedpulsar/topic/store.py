@@ -6,11 +6,7 @@ import contextlib
 import os
 from typing import Final
 
-from embeddedpulsar.exceptions import (
-    AlreadyClosed,
-    InvalidTopicName,
-    TopicNotFound,
-)
+from embeddedpulsar.exceptions import AlreadyClosed
 from embeddedpulsar.format.catalog_record import TopicEntry
 from embeddedpulsar.managed_ledger.options import DURABILITIES, PROCESS, LedgerOptions
 from embeddedpulsar.platform import descriptors, filesystem, fork
@@ -24,6 +20,7 @@ from embeddedpulsar.topic.open_topics import OpenTopics, TopicOpener, TopicUse
 from embeddedpulsar.topic.store_registry import REGISTRY
 from embeddedpulsar.topic.store_session import StoreSession
 from embeddedpulsar.topic.topic import Topic
+from embeddedpulsar.topic.topic_list import TopicList
 from embeddedpulsar.topic_name import TopicName
 
 _LARGEST_SEGMENT_MBYTES: Final = 1024
@@ -122,7 +119,9 @@ class Store:
 
     def _begin(self, lease: DirectoryLease) -> None:
         what = f"cannot open the store {self.root}"
-        self._session = descriptors.named(what, StoreSession.open, self.root, lease, self.clock)
+        session = descriptors.named(what, StoreSession.open, self.root, lease, self.clock)
+        session.topics = TopicList(session, self.clock, durable=self.durability != PROCESS)
+        self._session = session
         REGISTRY.stores[lease.key] = self
 
     def release(self) -> None:
@@ -171,7 +170,8 @@ class Store:
 
         Raises:
             InvalidTopicName: the text is not a topic name.
-            TopicNotFound: no such topic or namespace, and it may not be made.
+            TopicNotFound: no such topic, partition or namespace, and it may not be made.
+            NotAllowedError: it is a partitioned topic; its partitions can be opened.
             NotImplementedError: a non-persistent topic.
             StorageError: its files cannot be used, or the process may not open as many.
         """
@@ -185,51 +185,28 @@ class Store:
 
     def _opener(self, name: str, create: bool, *, is_told: bool = False) -> tuple[str, TopicOpener]:
         """The full name, and what finds or makes the topic and opens it."""
+        parsed = self._parse(name)
+        session = self._current()
+
+        def open_topic(notes: list[str]) -> Topic:
+            entry = session.topics.entry_to_open(parsed, notes, create=create, is_told=is_told)
+            return self._open_topic(session, entry, notes)
+
+        return parsed.full, open_topic
+
+    def _parse(self, name: str) -> TopicName:
         parsed = TopicName.parse(name)
         if not parsed.is_persistent:
             raise NotImplementedError(
                 f"{parsed.full} needs non-persistent topics, which are not built yet; use persistent://"
             )
-        session = self._current()
-
-        def open_topic(notes: list[str]) -> Topic:
-            entry = session.catalog.find(parsed.full)
-            if entry is None:
-                self._check_may_create(session, parsed, create, is_told)
-                entry = self._create_entry(session, parsed, notes)
-            return self._open_topic(session, entry, notes)
-
-        return parsed.full, open_topic
-
-    def _check_may_create(self, session: StoreSession, name: TopicName, create: bool, is_told: bool) -> None:
-        if not session.catalog.has_namespace(name.namespace_name):
-            raise TopicNotFound(
-                f"{name.full}: there is no namespace {name.namespace_name} in {self.root}, which has "
-                f"{', '.join(session.catalog.namespaces())}; use one of those"
-            )
-        if not create:
-            raise TopicNotFound(f"{name.full}: no such topic in {self.root}")
-        if not is_told and not session.settings.allowAutoTopicCreation:
-            raise TopicNotFound(
-                f"{name.full}: no such topic in {self.root}, and broker.conf says "
-                "allowAutoTopicCreation=false; use a topic that exists, or set it to true there"
-            )
-
-    def _create_entry(self, session: StoreSession, name: TopicName, notes: list[str]) -> TopicEntry:
-        lock = session.catalog.lock
-        try:
-            lock.acquire()
-            return session.directories.create(
-                name.full, self.clock.wall_ms(), durable=self.durability != PROCESS, notes=notes
-            )
-        finally:
-            lock.release()
+        return parsed
 
     def create_topic(self, name: str) -> Topic:
         """Make a topic whatever ``allowAutoTopicCreation`` says, and open it; opens the one that is there.
 
         Raises:
-            InvalidTopicName, NotImplementedError: see `topic`.
+            InvalidTopicName, NotImplementedError, NotAllowedError: see `topic`.
             TopicNotFound: the namespace does not exist.
         """
         full, open_topic = self._opener(name, True, is_told=True)
@@ -247,11 +224,43 @@ class Store:
 
     def has_topic(self, name: str) -> bool:
         """Whether the topic exists. Does not open it."""
-        return self._current().catalog.find(TopicName.parse(name).full) is not None
+        return self._current().topics.has(TopicName.parse(name))
 
     def topic_names(self, namespace: str | None = None) -> list[str]:
-        """Full names of all topics, or of those in ``tenant/namespace``, in order of creation."""
-        return [entry.name for entry in self._current().catalog.topics(namespace)]
+        """Full names of all topics, or of those in ``tenant/namespace``, in order of creation.
+
+        Of a partitioned topic these are its partitions; see `partitioned_topic_names`.
+        """
+        return self._current().topics.names(namespace)
+
+    def partitioned_topic_names(self, namespace: str | None = None) -> list[str]:
+        """Full names of all partitioned topics, or of those in ``tenant/namespace``."""
+        return self._current().topics.partitioned_names(namespace)
+
+    def partitions(self, name: str) -> int:
+        """How many partitions a topic has; 0 if it is not partitioned, or does not exist. One ``fstat``."""
+        return self._current().topics.partitions(TopicName.parse(name))
+
+    def resolve_partitions(self, name: str, create: bool = True) -> int:
+        """As `partitions`, but a topic that does not exist is made, of the kind ``broker.conf`` says.
+
+        Args:
+            name: short or full.
+            create: make it if there is none and ``allowAutoTopicCreation`` is on; with False it stays 0.
+
+        Raises:
+            InvalidTopicName, NotImplementedError: see `topic`.
+            TopicNotFound: no such topic or namespace, and it may not be made.
+        """
+        return self._current().topics.resolve(self._parse(name), create)
+
+    def create_partitioned_topic(self, name: str, partitions: int) -> None:
+        """Make a partitioned topic. See `TopicList.create_partitioned` for the errors."""
+        self._current().topics.create_partitioned(self._parse(name), partitions)
+
+    def grow_partitions(self, name: str, partitions: int) -> None:
+        """Give a partitioned topic more partitions. See `TopicList.grow` for the errors."""
+        self._current().topics.grow(self._parse(name), partitions)
 
     def namespaces(self) -> list[str]:
         """All namespaces as ``tenant/namespace``."""
@@ -263,18 +272,7 @@ class Store:
         Raises:
             InvalidTopicName: the text names no namespace.
         """
-        parsed = TopicName.parse(f"persistent://{name}/topic")
-        if parsed.namespace_name != name or name.count("/") != 1:
-            raise InvalidTopicName(f"{name!r}: a namespace is written tenant/namespace")
-        session = self._current()
-        catalog = session.catalog
-        try:
-            catalog.lock.acquire()
-            if not catalog.has_namespace(name):
-                durable = self.durability != PROCESS
-                catalog.append_namespace(name, self.clock.wall_ms(), durable=durable)
-        finally:
-            catalog.lock.release()
+        self._current().topics.create_namespace(name)
 
     # -- what it is made of ------------------------------------------------------------------------
 

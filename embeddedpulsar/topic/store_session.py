@@ -22,6 +22,7 @@ from embeddedpulsar.topic.catalog import Catalog
 from embeddedpulsar.topic.ledger_ids import LedgerIds
 from embeddedpulsar.topic.store_control import StoreControl
 from embeddedpulsar.topic.topic_directories import TopicDirectories
+from embeddedpulsar.topic.topic_list import TopicList
 
 _ROOM_FOR_UNSEEN_IDS: Final = 1 << 16
 
@@ -50,6 +51,7 @@ class StoreSession:
         self.settings: BrokerSettings
         self.catalog: Catalog
         self.directories: TopicDirectories
+        self.topics: TopicList
         self.mailbox: Mailbox
         self.peers: Peers
         self.scheduler: Scheduler

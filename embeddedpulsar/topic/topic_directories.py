@@ -15,6 +15,7 @@ from embeddedpulsar.topic.catalog import Catalog
 from embeddedpulsar.topic_name import directory_name
 
 failpoints.declare("topic:staged", "topic:described", "topic:renamed", "topic:catalogued")
+failpoints.declare("partitions:described", "partitions:grown")
 
 
 class TopicDirectories:
@@ -36,10 +37,19 @@ class TopicDirectories:
         """The directory of a topic."""
         return os.path.join(self._topics, entry.directory)
 
-    def create(self, name: str, now_ms: int, *, durable: bool, notes: list[str] | None = None) -> TopicEntry:
+    def create(
+        self,
+        name: str,
+        now_ms: int,
+        *,
+        durable: bool,
+        partitions: int = 0,
+        notes: list[str] | None = None,
+    ) -> TopicEntry:
         """Make the topic ``name``, or return it if another process was faster.
 
         Args:
+            partitions: how many a partitioned topic has; 0 for one with a log.
             notes: what was found damaged and what was done about it is added, in words; for the log.
         """
         known = self._catalog.find(name)
@@ -47,9 +57,9 @@ class TopicDirectories:
             return known
         directory = os.path.join(self._topics, directory_name(name))
         if os.path.isdir(directory):
-            entry = self._adopt(directory, name, [] if notes is None else notes)
+            entry = self._adopt(directory, name, partitions, [] if notes is None else notes)
         else:
-            entry = TopicEntry(name, os.path.basename(directory), _random_incarnation())
+            entry = TopicEntry(name, os.path.basename(directory), _random_incarnation(), partitions)
             self._build(directory, entry, durable)
         # 4. The catalog. From here on it can be listed.
         self._catalog.append_topic(entry, now_ms, durable=durable)
@@ -76,14 +86,32 @@ class TopicDirectories:
         if failpoints.ACTIVE:
             failpoints.hit("topic:renamed")
 
-    def _adopt(self, directory: str, name: str, notes: list[str]) -> TopicEntry:
+    def _adopt(self, directory: str, name: str, partitions: int, notes: list[str]) -> TopicEntry:
         """The topic that lies in ``directory`` already: its creator died, or a power loss took its record."""
         entry, reason = _described(directory)
         if entry is None:
-            entry = TopicEntry(name, os.path.basename(directory), self._incarnation_within(directory))
+            incarnation = self._incarnation_within(directory)
+            entry = TopicEntry(name, os.path.basename(directory), incarnation, partitions)
             topic_meta.write(directory, entry, durable=False)
             notes.append(f"{reason}; it was written again for the topic {name}, whose directory it is in")
+        elif entry.partitions != partitions and entry.name == name:
+            # Nobody but its creator knew of it, so there is no message in it.
+            entry = entry._replace(partitions=partitions)
+            topic_meta.write(directory, entry, durable=False)
         return _checked(entry, name, directory)
+
+    def grow(self, entry: TopicEntry, now_ms: int, *, durable: bool) -> None:
+        """Say that a partitioned topic has more partitions."""
+        # 1. In its own directory: should a power loss take the catalog, this is what it is made from. A crash
+        # leaves a number nobody looks at while the catalog is there.
+        directory = self.ensure(entry)
+        topic_meta.write(directory, entry, durable=durable)
+        if failpoints.ACTIVE:
+            failpoints.hit("partitions:described")
+        # 2. In the catalog. From here on the partitions exist.
+        self._catalog.append_topic(entry, now_ms, durable=durable)
+        if failpoints.ACTIVE:
+            failpoints.hit("partitions:grown")
 
     def _incarnation_within(self, directory: str) -> int:
         """The incarnation its segments were written for; a new one if there are none that can be read."""

@@ -57,6 +57,8 @@ def test_unknown_names_are_collected():
         ("maxMessageSize=-5", "maxMessageSize is a number from 1 to 1073741824, not -5"),
         ("maxMessageSize=99999999999", "maxMessageSize is a number from 1"),
         ("managedLedgerMaxSizePerLedgerMbytes=0", "managedLedgerMaxSizePerLedgerMbytes is a number from 1"),
+        ("defaultNumPartitions=0", "defaultNumPartitions is a number from 1 to 10000, not 0"),
+        ("allowAutoTopicCreationType=both", "is non-partitioned or partitioned, not 'both'"),
     ],
 )
 def test_bad_lines_are_named(line: str, complaint: str):

@@ -1,0 +1,289 @@
+"""Which topics a store has: finding, making and growing them. Partitioned topics are decided here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from embeddedpulsar.exceptions import InvalidTopicName, NotAllowedError, TopicNotFound
+from embeddedpulsar.topic_name import PARTITION_SUFFIX, TopicName
+
+if TYPE_CHECKING:
+    from embeddedpulsar.format.catalog_record import TopicEntry
+    from embeddedpulsar.platform.clock import Clock
+    from embeddedpulsar.topic.store_session import StoreSession
+
+MOST_PARTITIONS: Final = 10_000
+"""Each is a topic with files of its own."""
+PARTITIONED: Final = "partitioned"
+
+
+class TopicList:
+    """The topics of a store, as its catalog has them.
+
+    Role: decides under the catalog lock what may be made; `TopicDirectories` does it. A partitioned topic is
+    one entry with a number of partitions and no log. Its partitions are topics named ``<name>-partition-<i>``
+    that get directory and entry of their own when they are first opened; they exist from the moment the
+    number says so.
+    Invariants: making or growing a partitioned topic is one record of the catalog, so others see all of it
+    or nothing. While a topic is partitioned, every topic named like a partition of it is one.
+    Who may call: any thread, holding no file lock.
+
+    Args:
+        session: the open store.
+        clock: for the times of records.
+        durable: whether what is made must survive a power loss when the call returns.
+    """
+
+    def __init__(self, session: StoreSession, clock: Clock, *, durable: bool) -> None:
+        self._session = session
+        self._catalog = session.catalog
+        self._clock = clock
+        self._durable = durable
+
+    # -- finding -----------------------------------------------------------------------------------
+
+    def partitions(self, name: TopicName) -> int:
+        """How many partitions the topic has; 0 if it is not partitioned, or does not exist."""
+        entry = self._catalog.find(name.full)
+        return 0 if entry is None else entry.partitions
+
+    def has(self, name: TopicName) -> bool:
+        """Whether the topic exists; a partitioned one exists, and so does each of its partitions."""
+        return self._catalog.find(name.full) is not None or 0 <= name.partition < self._partitions_of_base(
+            name
+        )
+
+    def names(self, namespace: str | None) -> list[str]:
+        """Full names in order of creation: every partition, but not the names of partitioned topics."""
+        found: dict[str, None] = {}
+        for entry in self._catalog.topics(namespace):
+            if entry.partitions:
+                found.update(dict.fromkeys(partition_names(entry.name, entry.partitions)))
+            else:
+                found[entry.name] = None
+        return list(found)
+
+    def partitioned_names(self, namespace: str | None) -> list[str]:
+        """Full names of the partitioned topics, in order of creation."""
+        return [entry.name for entry in self._catalog.topics(namespace) if entry.partitions]
+
+    def _partitions_of_base(self, name: TopicName) -> int:
+        """How many partitions the topic has that ``name`` is named like a partition of."""
+        base = None if name.partition < 0 else self._catalog.find(name.base)
+        return 0 if base is None else base.partitions
+
+    # -- finding or making -------------------------------------------------------------------------
+
+    def resolve(self, name: TopicName, create: bool) -> int:
+        """As `partitions`; a topic that does not exist is made first, as ``broker.conf`` says."""
+        entry = self._catalog.find(name.full)
+        if entry is not None:
+            return entry.partitions
+        if not create or self._partitions_of_base(name):
+            return 0
+        settings = self._session.settings
+        wants_partitions = settings.allowAutoTopicCreationType == PARTITIONED and name.partition < 0
+        try:
+            self._catalog.lock.acquire()
+            entry = self._catalog.find(name.full)
+            if entry is None:
+                self._check_may_create(name, True, is_told=False)
+                number = settings.defaultNumPartitions if wants_partitions else 0
+                entry = self._create(name, number, [])
+        finally:
+            self._catalog.lock.release()
+        return entry.partitions
+
+    def entry_to_open(
+        self, name: TopicName, notes: list[str], *, create: bool, is_told: bool = False
+    ) -> TopicEntry:
+        """The entry of a topic with a log; made if need be and allowed.
+
+        Args:
+            name: of a plain topic, or of a partition.
+            notes: what was found damaged and what was done about it is added, in words; for the log.
+            create: make a topic that does not exist. Partitions of a partitioned topic exist.
+            is_told: whatever ``allowAutoTopicCreation`` says.
+
+        Raises:
+            TopicNotFound: no such topic or partition, and it may not be made.
+            NotAllowedError: it is the name of a partitioned topic.
+        """
+        entry = self._catalog.find(name.full)
+        if entry is None:
+            try:
+                self._catalog.lock.acquire()
+                entry = self._catalog.find(name.full)
+                if entry is None:
+                    partitions = self._partitions_of_base(name)
+                    if not partitions:
+                        self._check_may_create(name, create, is_told=is_told)
+                    elif name.partition >= partitions:
+                        raise TopicNotFound(
+                            f"{name.full}: {name.base} has {partitions} partitions, numbered from 0; let it "
+                            "grow first, with Admin.topics().update_partitioned_topic"
+                        )
+                    entry = self._create(name, 0, notes)
+            finally:
+                self._catalog.lock.release()
+        if entry.partitions:
+            raise NotAllowedError(
+                f"{name.full} is a partitioned topic and has no log of its own; open its partitions, "
+                f"{name.of_partition(0).full} to {name.of_partition(entry.partitions - 1).full}"
+            )
+        return entry
+
+    def _check_may_create(self, name: TopicName, create: bool, *, is_told: bool) -> None:
+        root = self._session.root
+        self._check_namespace(name)
+        if not create:
+            raise TopicNotFound(f"{name.full}: no such topic in {root}")
+        if not is_told and not self._session.settings.allowAutoTopicCreation:
+            raise TopicNotFound(
+                f"{name.full}: no such topic in {root}, and broker.conf says "
+                "allowAutoTopicCreation=false; use a topic that exists, or set it to true there"
+            )
+
+    def _check_namespace(self, name: TopicName) -> None:
+        if not self._catalog.has_namespace(name.namespace_name):
+            raise TopicNotFound(
+                f"{name.full}: there is no namespace {name.namespace_name} in {self._session.root}, which "
+                f"has {', '.join(self._catalog.namespaces())}; use one of those"
+            )
+
+    def _create(self, name: TopicName, partitions: int, notes: list[str]) -> TopicEntry:
+        """Under the catalog lock, after looking that there is none."""
+        return self._session.directories.create(
+            name.full, self._clock.wall_ms(), durable=self._durable, partitions=partitions, notes=notes
+        )
+
+    # -- making and growing partitioned topics -----------------------------------------------------
+
+    def create_topic(self, name: TopicName) -> None:
+        """Make a topic that is not partitioned, or one partition.
+
+        Raises:
+            NotAllowedError: there is a topic of that name.
+            TopicNotFound: no such namespace, or the topic has not as many partitions.
+        """
+        try:
+            self._catalog.lock.acquire()
+            if self._catalog.find(name.full) is not None:
+                raise NotAllowedError(f"{name.full} exists already")
+            partitions = self._partitions_of_base(name)
+            if partitions and name.partition >= partitions:
+                raise TopicNotFound(f"{name.full}: {name.base} has {partitions} partitions only")
+            self._check_namespace(name)
+            self._create(name, 0, [])
+        finally:
+            self._catalog.lock.release()
+
+    def create_partitioned(self, name: TopicName, partitions: int) -> None:
+        """Make a partitioned topic, whatever ``allowAutoTopicCreation`` says.
+
+        Raises:
+            InvalidTopicName: the name is one of a partition.
+            ValueError: the number is no number of partitions.
+            NotAllowedError: there is a topic of that name, or one named like a partition of it.
+            TopicNotFound: no such namespace.
+        """
+        if name.partition >= 0:
+            raise InvalidTopicName(
+                f"{name.full!r}: this is the name of a partition; the topic would be {name.base}"
+            )
+        check_partitions(partitions)
+        try:
+            self._catalog.lock.acquire()
+            known = self._catalog.find(name.full)
+            if known is not None:
+                kind = f"with {known.partitions} partitions" if known.partitions else "and is not partitioned"
+                raise NotAllowedError(f"{name.full} exists already, {kind}")
+            self._check_namespace(name)
+            for entry in self._catalog.topics():
+                if (
+                    TopicName.parse(entry.name).partition >= 0
+                    and TopicName.parse(entry.name).base == name.full
+                ):
+                    raise NotAllowedError(
+                        f"{name.full} cannot be partitioned: {entry.name} is a topic of its own; delete that "
+                        "one, or use another name"
+                    )
+            self._create(name, partitions, [])
+        finally:
+            self._catalog.lock.release()
+
+    def grow(self, name: TopicName, partitions: int) -> None:
+        """Give a partitioned topic more partitions.
+
+        Raises:
+            TopicNotFound: no such topic.
+            NotAllowedError: it is not partitioned, or has more than that. As many as it has change nothing.
+            ValueError: the number is no number of partitions.
+        """
+        check_partitions(partitions)
+        try:
+            self._catalog.lock.acquire()
+            entry = self.partitioned_entry(name)
+            if partitions < entry.partitions:
+                raise NotAllowedError(
+                    f"{name.full} has {entry.partitions} partitions and cannot have {partitions}: a topic "
+                    "only grows, because messages would be lost"
+                )
+            if partitions > entry.partitions:
+                self._session.directories.grow(
+                    entry._replace(partitions=partitions), self._clock.wall_ms(), durable=self._durable
+                )
+        finally:
+            self._catalog.lock.release()
+
+    def partitioned_entry(self, name: TopicName) -> TopicEntry:
+        """The entry of a partitioned topic.
+
+        Raises:
+            TopicNotFound: no such topic.
+            NotAllowedError: it is not partitioned.
+        """
+        entry = self._catalog.find(name.full)
+        if entry is None:
+            raise TopicNotFound(f"{name.full}: no such topic in {self._session.root}")
+        if not entry.partitions:
+            raise NotAllowedError(f"{name.full} is not partitioned")
+        return entry
+
+    def create_namespace(self, name: str) -> None:
+        """Make the namespace ``tenant/namespace``. Does nothing if it is there."""
+        parsed = TopicName.parse(f"persistent://{name}/topic")
+        if parsed.namespace_name != name or name.count("/") != 1:
+            raise InvalidTopicName(f"{name!r}: a namespace is written tenant/namespace")
+        try:
+            self._catalog.lock.acquire()
+            if not self._catalog.has_namespace(name):
+                self._catalog.append_namespace(name, self._clock.wall_ms(), durable=self._durable)
+        finally:
+            self._catalog.lock.release()
+
+
+def partition_names(name: str, partitions: int) -> list[str]:
+    """The full names of the partitions of a topic.
+
+    Example:
+        >>> partition_names("persistent://public/default/t", 2)
+        ['persistent://public/default/t-partition-0', 'persistent://public/default/t-partition-1']
+    """
+    return [f"{name}{PARTITION_SUFFIX}{index}" for index in range(partitions)]
+
+
+def check_partitions(partitions: int) -> None:
+    """Refuse what is no number of partitions.
+
+    Raises:
+        ValueError: it is not an int from 1 to `MOST_PARTITIONS`.
+
+    Example:
+        >>> check_partitions(0)
+        Traceback (most recent call last):
+        ValueError: a topic has 1 to 10000 partitions, not 0
+    """
+    is_number = isinstance(partitions, int) and not isinstance(partitions, bool)
+    if not is_number or not 0 < partitions <= MOST_PARTITIONS:
+        raise ValueError(f"a topic has 1 to {MOST_PARTITIONS} partitions, not {partitions!r}")
