@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from embeddedpulsar.client.callbacks import CallbackThread
 from embeddedpulsar.client.listener import ListenerThreads
+from embeddedpulsar.client.partition_watch import PartitionWatch
 from embeddedpulsar.exceptions import AlreadyClosed, PulsarException
 from embeddedpulsar.platform import fork, threads
 from embeddedpulsar.platform.scheduler import Scheduler
@@ -53,6 +54,7 @@ class ClientCore:
         self.scheduler = Scheduler(self.store.clock)
         self.callbacks = CallbackThread(log)
         self.listeners = ListenerThreads(config.listener_threads, lambda: self.store.mailbox, log)
+        self.partition_watch = PartitionWatch(self)
 
         fork.register(self)
 
@@ -111,6 +113,7 @@ class ClientCore:
         finally:
             self._lock.release()
         self.listeners.close()
+        self.partition_watch.close()
         for one in (*self._consumers.values(), *self._publishers.values()):
             try:
                 one.close()

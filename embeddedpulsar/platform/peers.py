@@ -76,6 +76,13 @@ class Peers:
         bell = self._bells[uuid] = (fd, stat.S_ISFIFO(os.fstat(fd).st_mode))
         return bell
 
+    def ring_all(self) -> None:
+        """Wake every process of the store; for what seldom happens and may concern any of them."""
+        for name in descriptors.names_in(self._clients_dir):
+            if len(name) == lease.HEX_LENGTH:
+                with contextlib.suppress(ValueError):  # not one of ours
+                    self.ring(bytes.fromhex(name))
+
     def is_alive(self, uuid: bytes) -> bool:
         """Whether the process that holds lease ``uuid`` lives: the kernel's word, about 4 us.
 

@@ -259,8 +259,11 @@ class Store:
         self._current().topics.create_partitioned(self._parse(name), partitions)
 
     def grow_partitions(self, name: str, partitions: int) -> None:
-        """Give a partitioned topic more partitions. See `TopicList.grow` for the errors."""
-        self._current().topics.grow(self._parse(name), partitions)
+        """Give a partitioned topic more partitions; all processes are told. See `TopicList.grow` for the
+        errors."""
+        session = self._current()
+        session.topics.grow(self._parse(name), partitions)
+        session.peers.ring_all()
 
     def namespaces(self) -> list[str]:
         """All namespaces as ``tenant/namespace``."""
