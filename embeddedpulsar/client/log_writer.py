@@ -10,6 +10,7 @@ from embeddedpulsar.managed_ledger.position import Position
 if TYPE_CHECKING:
     from embeddedpulsar.client.outgoing import Outgoing
     from embeddedpulsar.client.producer_session import ProducerSession
+    from embeddedpulsar.storage.segment_writer import AppendGuard
 
 _FOR_EVER_S: Final = 1e9
 
@@ -29,7 +30,7 @@ class LogWriter:
         self._patience_s = _patience(session.config.send_timeout_ms)
         self._last_position: Position | None = session.ledger.last_position()
 
-    def append(self, out: Outgoing) -> None:
+    def append(self, out: Outgoing, guard: AppendGuard) -> None:
         """Append an entry and note where it is; at level "flush" without waiting for the disk.
 
         Raises:
@@ -37,26 +38,26 @@ class LogWriter:
             PulsarException: see `ManagedLedger.append`.
         """
         if self._patience_s is None:
-            self._append(out)
+            self._append(out, guard)
             return
         # The log's lock is re-entrant: taken here first, for as long as this producer is ready to wait.
         lock = self._session.ledger.lock
         try:
             lock.acquire(self._patience_s)
-            self._append(out)
+            self._append(out, guard)
         finally:
             lock.release()
 
-    def _append(self, out: Outgoing) -> None:
+    def _append(self, out: Outgoing, guard: AppendGuard) -> None:
         encoded = out.encoded
         if encoded is None:
             return
         out.attempted = True
         log = self._session.ledger
         if self._durability == "flush":
-            ledger, entry, _, out.end_word = log.append_nowait(encoded)
+            ledger, entry, _, out.end_word = log.append_nowait(encoded, guard)
         else:
-            ledger, entry, _ = log.append(encoded, self._durability)
+            ledger, entry, _ = log.append(encoded, self._durability, guard)
         self._note(out, ledger, entry)
 
     def was_stored(self, out: Outgoing) -> bool:

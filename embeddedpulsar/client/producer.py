@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Generic
 from embeddedpulsar.client.arguments import check_type
 from embeddedpulsar.client.message_options import DELIVER_AT, NULL_VALUE, Options, check_options
 from embeddedpulsar.client.outgoing import interrupted
-from embeddedpulsar.client.publisher import JOURNAL
 from embeddedpulsar.client.value_type import T
 from embeddedpulsar.exceptions import AlreadyClosed, PulsarException
 from embeddedpulsar.format.entry import encode_single
@@ -133,13 +132,11 @@ class Producer(Generic[T]):
                 lock = publisher.lock
                 try:
                     lock.acquire()
-                    if publisher.words[JOURNAL] != publisher.checked:
-                        publisher.check_connected()
                     # The id is taken first: after an interrupt it must not serve a second, different message.
                     following = publisher.next_sequence_id
                     publisher.next_sequence_id = following + 1
                     ledger, entry, _, _ = publisher.append_nowait(
-                        encode_single(content, following, publisher.prefix)
+                        encode_single(content, following, publisher.prefix), publisher
                     )
                     publisher.last_sequence_id = following
                     publisher.unlock()

@@ -104,12 +104,10 @@ class Publisher:
         lock = self.lock
         try:
             lock.acquire()
-            if self.words[JOURNAL] != self.checked:
-                self.check_connected()
             # The id is taken first: after an interrupt it must not serve a second, different message.
             following = self.next_sequence_id
             self.next_sequence_id = following + 1
-            ledger, entry, _, _ = self.append_nowait(encode_single(value, following, self.prefix))
+            ledger, entry, _, _ = self.append_nowait(encode_single(value, following, self.prefix), self)
             self.last_sequence_id = following
             if callback is not None:
                 self.completions.hand_over_one(callback, ledger, entry)
@@ -247,9 +245,7 @@ class Publisher:
         if out.error is not None:
             return
         try:
-            if self.words[JOURNAL] != self.checked:
-                self.check_connected()
-            self._log.append(out)
+            self._log.append(out, self)
             self.last_sequence_id = out.last
         except Exception as error:  # noqa: BLE001 - told to whoever sent the messages
             out.error = error
@@ -319,7 +315,8 @@ class Publisher:
             self._stale = False
 
     def check_connected(self) -> None:
-        """Producers came or went since the last look: make sure that this one was not fenced out."""
+        """Producers came or went since the last look: make sure that this one was not fenced out. Under the
+        topic lock; see `AppendGuard`."""
         word = self.words[JOURNAL]
         self._session.check_connected()
         self.checked = word

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from embeddedpulsar.exceptions import AlreadyClosed
 from embeddedpulsar.format.control import UUID_TABLE_OFFSET, TopicWord
@@ -31,12 +31,20 @@ from embeddedpulsar.storage.group_commit import GroupCommit
 from embeddedpulsar.storage.log_view import LogView
 from embeddedpulsar.storage.segment_cache import SEGMENTS
 from embeddedpulsar.storage.segment_snapshot import SegmentInfo
-from embeddedpulsar.storage.segment_writer import SegmentWriter
+from embeddedpulsar.storage.segment_writer import AppendGuard, SegmentWriter
 from embeddedpulsar.storage.topic_control import TERMINATED, TopicControl
 from embeddedpulsar.storage.trim import trim_before
 from embeddedpulsar.storage.waiter_slots import WaiterSlots
 
 _TAIL: Final = TopicWord.TAIL
+
+
+class AppendNowait(Protocol):
+    """See `SegmentWriter.append`."""
+
+    def __call__(
+        self, entry: EncodedEntry, guard: AppendGuard | None = None
+    ) -> tuple[int, int, int, int]: ...
 
 
 class ManagedLedger:
@@ -108,7 +116,7 @@ class ManagedLedger:
         )
         on_idle = self._commit.help_if_overdue
         self._waits = TailWait(control.words, lock, waiters, mailbox, self._timeout_s, on_idle)
-        self.append_nowait: Callable[[EncodedEntry], tuple[int, int, int, int]] = self._writer.append
+        self.append_nowait: AppendNowait = self._writer.append
         """Append without waiting for durability: (ledger, entry, publish ms, end word for `wait_durable`)."""
         fork.register(self)
 
@@ -190,7 +198,9 @@ class ManagedLedger:
 
     # -- writing -------------------------------------------------------------------------------------------
 
-    def append(self, entry: EncodedEntry, durability: str | None = None) -> tuple[int, int, int]:
+    def append(
+        self, entry: EncodedEntry, durability: str | None = None, guard: AppendGuard | None = None
+    ) -> tuple[int, int, int]:
         """Append one entry and return its ledger id, entry id and publish time in ms.
 
         At level "process" it survives the death of any process when this returns, at "flush" a power loss,
@@ -201,7 +211,7 @@ class ManagedLedger:
             PoisonedSegment: published, but the flush failed.
             LockTimeout, TopicTerminated, TopicNotFound, AlreadyClosed: see `SegmentWriter.append`.
         """
-        ledger_id, entry_id, publish_ms, end_word = self.append_nowait(entry)
+        ledger_id, entry_id, publish_ms, end_word = self.append_nowait(entry, guard)
         level = durability or self._durability
         if level != PROCESS:
             if level == FLUSH:
@@ -382,5 +392,5 @@ class ManagedLedger:
             if self._own_scheduler is not None:
                 self._own_scheduler.close()
 
-    def _refuse(self, entry: EncodedEntry) -> tuple[int, int, int, int]:
+    def _refuse(self, entry: EncodedEntry, guard: AppendGuard | None = None) -> tuple[int, int, int, int]:
         raise AlreadyClosed(f"{self.name} is closed")

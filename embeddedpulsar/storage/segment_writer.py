@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 from zlib import crc32
 
 from embeddedpulsar.exceptions import AlreadyClosed, DescriptorLimitError, StorageFullError
@@ -34,11 +34,25 @@ _TAIL: Final = TopicWord.TAIL
 _OWNER: Final = TopicWord.OWNER
 _WAITERS: Final = TopicWord.WAITERS
 _LAST_PUBLISH_MS: Final = TopicWord.LAST_PUBLISH_MS
+_JOURNAL: Final = TopicWord.JOURNAL
 _FRAMING: Final = HEADER_SIZE + TRAILER_SIZE
 pack_trailer: Final = TRAILER.pack
 _pack_front: Final = FRONT.pack
 _pack_covered: Final = COVERED.pack
 _pack_slot: Final = SLOT.pack
+
+
+class AppendGuard(Protocol):
+    """Whoever appends under a registration that can be taken from him.
+
+    Attributes:
+        checked: the topic's journal word at which he was last found registered.
+    """
+
+    checked: int
+
+    def check_connected(self) -> None:
+        """Follow the journal and bring `checked` up to date. Under the topic lock; raises to refuse."""
 
 
 class SegmentWriter(AppendPoint):
@@ -52,8 +66,13 @@ class SegmentWriter(AppendPoint):
     Durable: on return an entry survives the death of any process, not a power loss (group_commit.py).
     """
 
-    def append(self, entry: EncodedEntry) -> tuple[int, int, int, int]:
+    def append(self, entry: EncodedEntry, guard: AppendGuard | None = None) -> tuple[int, int, int, int]:
         """Append one entry. About 3 us for a small one when nobody else appends.
+
+        Args:
+            entry: its bytes.
+            guard: whose entry it is; asked under the lock whether he may append, when producers came or went
+                since he looked last. So nobody appends who was fenced out before, however long he slept.
 
         Returns:
             Ledger id, entry id, publish time (ms, never below that of the entry before), and the tail word
@@ -70,6 +89,8 @@ class SegmentWriter(AppendPoint):
         try:
             lock.acquire(self._timeout_s)
             words = self._words
+            if guard is not None and words[_JOURNAL] != guard.checked:
+                guard.check_connected()
             state = self._state
             tail, start, entry_id, crc, messages, now = state
             if words[_OWNER] or words[_TAIL] != tail:
@@ -117,7 +138,7 @@ class SegmentWriter(AppendPoint):
             if active:
                 self._write_part(start, front + covered, parts)
             if self._state is not state:
-                return self.append(entry)  # a signal handler of this thread appended meanwhile
+                return self.append(entry, guard)  # a signal handler of this thread appended meanwhile
             # 2. The frame, above the tail. A crash leaves garbage that the next append overwrites.
             if frame is not None:
                 self._log[start:end] = frame

@@ -61,7 +61,11 @@ class FakeLedger:
     def tail(self) -> int:
         return len(self.views)
 
-    def append(self, e: EncodedEntry, durability: str | None = None) -> tuple[int, int, int]:
+    def append(
+        self, e: EncodedEntry, durability: str | None = None, guard: Any = None
+    ) -> tuple[int, int, int]:
+        if guard is not None and self.words[TopicWord.JOURNAL] != guard.checked:
+            guard.check_connected()
         failure, self.fail = self.fail, None
         if failure is not None:
             raise failure
@@ -72,8 +76,8 @@ class FakeLedger:
             raise failure
         return 7, len(self.views) - 1, len(self.views) + 999
 
-    def append_nowait(self, e: EncodedEntry) -> tuple[int, int, int, int]:
-        return *self.append(e, "process"), self.tail
+    def append_nowait(self, e: EncodedEntry, guard: Any = None) -> tuple[int, int, int, int]:
+        return *self.append(e, "process", guard), self.tail
 
     def wait_durable(self, end_word: int) -> None:
         failure, self.fail = self.fail, None

@@ -430,7 +430,7 @@ def test_an_interrupted_batch_of_several_entries_goes_on_where_it_stopped():
         producer.send_async(key.encode(), None, partition_key=key)
     original = ledger.append
 
-    def interrupt_second(e, durability=None):
+    def interrupt_second(e, durability=None, guard=None):
         if len(ledger.views) == 1:
             ledger.append = original
             ledger.fail_after_storing = KeyboardInterrupt()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from embeddedpulsar.exceptions import ProducerFenced
 from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.format.entry import EncodedEntry, encode_single
 from embeddedpulsar.format.frame import seal
@@ -118,3 +119,37 @@ def test_compressed_and_odd_entries_pass_through(site: LedgerSite):
     offset, header = segment.frame_of(entry_id, 1 << 30)
     assert (header.codec, header.flags, header.message_count) == (1, 1 << 16 | 5, 3)
     assert segment.data[offset + 48 : offset + 112] == b"".join(parts)
+
+
+class Gatekeeper:
+    """A guard that admits until it is told not to."""
+
+    def __init__(self, ledger) -> None:
+        self.words, self.lock = ledger.words, ledger.lock
+        self.checked = -1
+        self.looks = 0
+        self.is_out = False
+
+    def check_connected(self) -> None:
+        assert self.lock.held, "what is found holds until the entry is there"
+        self.looks += 1
+        if self.is_out:
+            raise ProducerFenced("out")
+        self.checked = self.words[TopicWord.JOURNAL]
+
+
+def test_a_guard_is_asked_under_the_lock_when_producers_came_or_went(site: LedgerSite):
+    """Once per change; who is refused has appended nothing, and has left nothing behind."""
+    ledger = site.open()
+    guard = Gatekeeper(ledger)
+    entry = encode_single(b"x", 0, PREFIX)
+    for _ in range(3):
+        ledger.append_nowait(entry, guard)
+    assert guard.looks == 1
+    ledger.words[TopicWord.JOURNAL] += 1
+    guard.is_out = True
+    with pytest.raises(ProducerFenced):
+        ledger.append_nowait(entry, guard)
+    assert ledger.last_position().entry_id == 2 and not ledger.words[TopicWord.OWNER]
+    ledger.append_nowait(entry)
+    assert ledger.last_position().entry_id == 3
