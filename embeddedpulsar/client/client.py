@@ -180,6 +180,7 @@ class Client(ClientLifetime):
         Raises:
             ValueError: a wrong type or value.
             NotImplementedError: an option whose feature is not built is set.
+            ImportError: ``compression_type`` needs an extra; the text has the command that installs it.
             InvalidTopicName, TopicNotFound: see there.
             ProducerBusy: a producer of that name is connected, or one that has the topic alone.
             ProducerFenced: the topic is not to be had alone.

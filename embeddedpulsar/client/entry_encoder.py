@@ -14,7 +14,7 @@ from embeddedpulsar.client.message_options import (
 )
 from embeddedpulsar.client.outgoing import Outgoing, SendCallback
 from embeddedpulsar.exceptions import MessageTooBig
-from embeddedpulsar.format.entry import ProducerPrefix, encode, encode_plain, encode_single
+from embeddedpulsar.format.entry import EntryContent, ProducerPrefix, encode, encode_plain, encode_single
 
 _KEYS: Final = slice(FIRST_OPTION + 1, FIRST_OPTION + 3)
 
@@ -45,31 +45,33 @@ class EntryEncoder:
         Returns:
             The entries, and the automatic id that follows.
         """
-        if not mixed and not self._codec:
+        if not mixed:
             try:
-                encoded = encode_plain(items, first, self._prefix)
+                return self._encode_plain(items, first, None)
             except TypeError:
                 return self.encode(items, True, first)  # a tuple came in while the hint was being reset
-            following = first + len(items)
-            return [self._checked(Outgoing(encoded, len(items), first, following - 1, None, True))], following
         whole = [item if item.__class__ is tuple else (item, None) for item in items]
-        if self._codec or max(map(len, whole)) > FIRST_OPTION:
+        if max(map(len, whole)) > FIRST_OPTION:
             rows = [
                 item if len(item) > FIRST_OPTION else (item[VALUE], item[CALLBACK], *NO_OPTIONS)
                 for item in whole
             ]
             return self._encode_rich(rows, first)
         values, callbacks = transposed(whole)
+        return self._encode_plain(values, first, _if_any(callbacks))
+
+    def _encode_plain(
+        self, values: list[bytes], first: int, callbacks: list[SendCallback | None] | None
+    ) -> tuple[list[Outgoing], int]:
+        """Messages without options, as one entry."""
+        if self._codec:
+            encoded = encode(EntryContent(values, first), self._prefix, self._codec)
+        else:
+            encoded = encode_plain(values, first, self._prefix)
         following = first + len(values)
-        out = Outgoing(
-            encode_plain(values, first, self._prefix),
-            len(values),
-            first,
-            following - 1,
-            _if_any(callbacks),
-            True,
-        )
-        return [self._checked(out)], following
+        return [
+            self._checked(Outgoing(encoded, len(values), first, following - 1, callbacks, True))
+        ], following
 
     def _encode_rich(self, rows: list[Item], first: int) -> tuple[list[Outgoing], int]:
         columns = transposed(rows)

@@ -8,6 +8,7 @@ from embeddedpulsar.client.arguments import check_range, check_type, check_type_
 from embeddedpulsar.client.client_config import check_durability
 from embeddedpulsar.client.network_options import CryptoKeyReader
 from embeddedpulsar.enums import BatchingType, CompressionType, PartitionsRoutingMode, ProducerAccessMode
+from embeddedpulsar.format.compression import require_codec
 from embeddedpulsar.schema import Schema
 
 INT32_MAX = 2**31 - 1
@@ -54,10 +55,12 @@ def producer_config(options: dict[str, Any]) -> ProducerConfig:
     Raises:
         ValueError: a wrong type or value.
         NotImplementedError: an option whose feature is not built.
+        ImportError: a codec that is not installed.
     """
     _check_types(options)
     _check_values(options)
     _refuse_unbuilt(options)
+    require_codec(int(options["compression_type"]))
     return ProducerConfig(
         topic=options["topic"],
         schema=options["schema"],

@@ -2,7 +2,8 @@
 
 The size of the result is always known (it is in the entry's metadata, under the body checksum), so no codec
 gets to choose how much is allocated: the claim is compared with what the codec could reach at best, and a
-result of another size is damage.
+result of another size is damage. Unpacking takes the promised size twice, and for ZSTD a window of at most
+that size or 8 MiB.
 """
 
 from __future__ import annotations
@@ -24,6 +25,23 @@ from embeddedpulsar.format.frame import (
 _RATIO: Final = {CODEC_LZ4: 256, CODEC_ZLIB: 1100, CODEC_ZSTD: 1 << 17, CODEC_SNAPPY: 64}
 _NAMES: Final = {CODEC_LZ4: "LZ4", CODEC_ZLIB: "ZLIB", CODEC_ZSTD: "ZSTD", CODEC_SNAPPY: "SNAPPY"}
 _SMALL: Final = 256
+_ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
+_ZSTD_SINGLE_SEGMENT: Final = 1 << 5
+_LARGEST_WINDOW: Final = 8 << 20
+"""Of a ZSTD frame that holds less: what its highest ordinary level asks for."""
+
+
+def require_codec(codec: int) -> None:
+    """Make sure that a codec of frame.py can be used here.
+
+    Raises:
+        ImportError: ZSTD or SNAPPY without the extra "compression"; the text has the command.
+
+    Example:
+        >>> require_codec(1)
+    """
+    if codec in (CODEC_ZSTD, CODEC_SNAPPY):
+        _cramjam(codec)
 
 
 def compress(codec: int, data: bytes) -> bytes:
@@ -94,15 +112,36 @@ def _by_cramjam(codec: int) -> Any:
         # Into a buffer of exactly the right size: output beyond it is an error, not an allocation.
         out = bytearray(size)
         written = _cramjam(codec).decompress_into(data, out)
-        return bytes(out[:written])
+        return bytes(out) if written == size else bytes(out[:written])
 
     return run
 
 
+def _zstd(data: bytes | memoryview, size: int) -> bytes:
+    window = _zstd_window(bytes(data[:6]))
+    if window > max(size, _LARGEST_WINDOW):
+        raise CorruptionError(reason=f"a window of {window} bytes for {size}")
+    found: bytes = _unpack_zstd(data, size)
+    return found
+
+
+def _zstd_window(front: bytes) -> int:
+    """How far back a ZSTD frame refers; the decoder allocates that before it sees any content.
+
+    >>> _zstd_window(bytes.fromhex("28b52ffd8058"))
+    2097152
+    """
+    if len(front) < 6 or front[:4] != _ZSTD_MAGIC or front[4] & _ZSTD_SINGLE_SEGMENT:
+        return 0  # no frame, which the decoder notices; or the content is the window
+    base = 1 << 10 + (front[5] >> 3)
+    return base + base // 8 * (front[5] & 7)
+
+
+_unpack_zstd: Final = _by_cramjam(CODEC_ZSTD)
 _DECODERS: Final[dict[int, Any]] = {
     CODEC_LZ4: _lz4,
     CODEC_ZLIB: _zlib,
-    CODEC_ZSTD: _by_cramjam(CODEC_ZSTD),
+    CODEC_ZSTD: _zstd,
     CODEC_SNAPPY: _by_cramjam(CODEC_SNAPPY),
 }
 

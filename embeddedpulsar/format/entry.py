@@ -44,6 +44,7 @@ from embeddedpulsar.format.frame import (
     FLAG_SEQUENCE_IDS,
     FLAG_TRANSACTION,
     FLAG_TXN,
+    MAX_FRAME_SIZE,
 )
 from embeddedpulsar.format.key_hash import sticky_key_hash
 from embeddedpulsar.format.packed_map import pack_map
@@ -283,6 +284,8 @@ def encode(content: EntryContent, producer: ProducerPrefix, codec: int = 0) -> E
     first = content.sequence_ids[0] if content.sequence_ids else content.first_sequence_id
     columns = encode_values(values) + optional
     columns_size = sum(map(len, columns))
+    if codec and columns_size > MAX_FRAME_SIZE:
+        codec = 0  # nobody would unpack that much
     if codec:
         stored = compress(codec, b"".join(columns))
         if len(stored) + 8 < columns_size:

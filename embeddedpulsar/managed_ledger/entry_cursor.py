@@ -56,6 +56,7 @@ class EntryCursor:
 
         Raises:
             AlreadyClosed: the topic was closed.
+            ImportError: the next entry is packed by a codec that is not installed here. The cursor stays.
         """
         out: list[EntryView] = []
         words = self._words
@@ -82,6 +83,9 @@ class EntryCursor:
                     except CorruptionError as e:
                         if not out:
                             self._step_over(reader, limit, e)
+                    except ImportError:
+                        if not out:
+                            raise
                 except FileNotFoundError:  # trimmed, or lost, while nobody had it mapped
                     self.seek(self.position)
                 if out:
