@@ -123,7 +123,7 @@ class Reader(Generic[T]):
     def read_nowait(self) -> Message[T] | None:
         """Return the next message if there is one, else None. Not in ``pulsar-client``."""
         self._check_can_read()
-        return self._delivery.poll(self._queue.take)
+        return self._delivery.poll_once(self._queue.take)
 
     def has_message_available(self) -> bool:
         """Return whether `read_next` would return a message without waiting.
