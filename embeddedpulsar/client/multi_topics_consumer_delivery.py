@@ -53,6 +53,10 @@ class MultiTopicsDelivery:
         self._current: ConsumerCore | None = None
         self._left = 0
 
+    def replace(self, children: Sequence[ConsumerCore]) -> None:
+        """There are more topics now. Whoever waits is to be woken."""
+        self._children = children
+
     def check_open(self) -> None:
         """Refuse a closed consumer."""
         if self.closed_text:
@@ -111,13 +115,17 @@ class MultiTopicsDelivery:
         return None
 
     @property
-    def tail(self) -> list[Any]:
+    def tail(self) -> Any:
         """What to compare with later, to know whether anything happened: see `arm`."""
-        return [child.delivery.tail for child in self._children]
+        children = self._children
+        return children, [child.delivery.tail for child in children]
 
-    def arm(self, seen: list[Any]) -> bool:
+    def arm(self, seen: Any) -> bool:
         """Ask every topic to ring when something comes; False if something came since `tail` was ``seen``."""
-        return all(child.delivery.arm(tail) for child, tail in zip(self._children, seen, strict=True))
+        children, tails = seen
+        return children is self._children and all(
+            child.delivery.arm(tail) for child, tail in zip(children, tails, strict=True)
+        )
 
     def due_in_s(self) -> float:
         """Seconds until the next delayed entry of any topic is due."""
