@@ -5,7 +5,10 @@ Hot: `Producer.send_async` works on the fields of the container.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 Item = tuple[Any, ...]
 """(payload, callback), or (payload, callback, *options)."""
@@ -34,9 +37,21 @@ class BatchContainer:
         trigger: number of items at which the sender must flush.
         armed: the publish-delay timer runs.
         mixed: some item may be a tuple; only a hint, encoding notices by itself.
+        on_left: called, under the producer's lock, when messages were taken from the front.
     """
 
-    __slots__ = ("_bytes", "_counted", "_share", "armed", "items", "max_bytes", "mixed", "share", "trigger")
+    __slots__ = (
+        "_bytes",
+        "_counted",
+        "_share",
+        "armed",
+        "items",
+        "max_bytes",
+        "mixed",
+        "on_left",
+        "share",
+        "trigger",
+    )
 
     def __init__(self, max_messages: int, max_bytes: int) -> None:
         self.items: list[Any] = []
@@ -48,6 +63,7 @@ class BatchContainer:
         self.mixed = False
         self._counted = 0
         self._bytes = 0
+        self.on_left: Callable[[], object] | None = None
 
     def __repr__(self) -> str:
         return f"<BatchContainer {len(self.items)} messages waiting>"
@@ -72,6 +88,8 @@ class BatchContainer:
         """Note that messages were taken from the front. Call under the producer's lock."""
         self._counted = self._bytes = 0
         self.share = self._share
+        if self.on_left is not None:
+            self.on_left()
 
     def close(self) -> list[Any]:
         """Send every later message to the slow path, and return what was waiting."""

@@ -16,8 +16,7 @@ from embeddedpulsar.client.consumer_opening import open_consumer
 from embeddedpulsar.client.network_options import Authentication, CryptoKeyReader, ServiceInfo
 from embeddedpulsar.client.producer import Producer
 from embeddedpulsar.client.producer_config import producer_config
-from embeddedpulsar.client.producer_session import ProducerSession
-from embeddedpulsar.client.publisher import Publisher
+from embeddedpulsar.client.producer_opening import open_producer
 from embeddedpulsar.client.reader import Reader
 from embeddedpulsar.client.value_type import T
 from embeddedpulsar.enums import (
@@ -25,6 +24,7 @@ from embeddedpulsar.enums import (
     CompressionType,
     ConsumerCryptoFailureAction,
     ConsumerType,
+    HashingScheme,
     InitialPosition,
     PartitionsRoutingMode,
     ProducerAccessMode,
@@ -152,6 +152,7 @@ class Client(ClientLifetime):
         message_router: Callable[[Message[Any], int], int] | None = None,
         *,
         durability: str | None = None,
+        hashing_scheme: HashingScheme = HashingScheme.JavaStringHash,
     ) -> Producer[T]:
         """Attach a producer to a topic, creating the topic if need be.
 
@@ -168,14 +169,18 @@ class Client(ClientLifetime):
             batching_max_messages: a batch is full at so many messages, more than 1.
             batching_max_allowed_size_in_bytes: or at so many bytes of payload.
             batching_max_publish_delay_ms: or when its first message is so old.
-            message_routing_mode: accepted: with one partition, round robin and single partition are the same.
-            lazy_start_partitioned_producers, max_pending_messages_across_partitions: accepted, likewise.
+            max_pending_messages_across_partitions: and so many on all partitions; each has its share.
+            message_routing_mode: where messages without a key go: to each partition in turn, by message or
+                by batch, or all to one that is drawn at random.
+            lazy_start_partitioned_producers: attach to a partition when its first message comes.
             properties: checked; nothing shows them yet.
             batching_type: ``KeyBased`` makes one entry per key, which keeps Key_Shared consumers in order.
-            chunking_enabled, encryption_key, crypto_key_reader, message_router: not built.
+            message_router: chooses the partition of every message, as ``router(message, partitions)``.
+            chunking_enabled, encryption_key, crypto_key_reader: not built.
             access_mode: ``Exclusive`` takes the topic alone or fails, ``WaitForExclusive`` waits for it,
                 without a time limit, ``ExclusiveWithFencing`` throws the others out.
-            durability: level of this producer instead of the client's. Not in ``pulsar-client``.
+            durability: level of this producer instead of the client's. Not in ``pulsar-client``, nor is:
+            hashing_scheme: hash of the partition key, which chooses the partition of a message that has one.
 
         Raises:
             ValueError: a wrong type or value.
@@ -194,11 +199,9 @@ class Client(ClientLifetime):
         """
         config = producer_config(_given(locals()))
         with interrupts.translated:
-            session = ProducerSession(self._core, config)
-            publisher = Publisher(session, config)
-        self._core.add_publisher(publisher)
+            producer: Producer[T] = open_producer(self._core, config)
         config.schema.attach_client(self)
-        return Producer(session, publisher)
+        return producer
 
     def subscribe(
         self,

@@ -20,6 +20,7 @@ As in ``pulsar-client``, an empty or zero option counts as not set. A plain tupl
 every keyed message: a named one costs three times as much.
 """
 
+PARTITION_KEY: Final = 1
 SEQUENCE_ID: Final = 3
 DELIVER_AT: Final = 5
 NO_OPTIONS: Final[Options] = (None, None, None, 0, 0, 0, False)

@@ -63,7 +63,7 @@ class Producer(Generic[T]):
 
     def is_connected(self) -> bool:
         """Return whether the producer may send: True until it is closed."""
-        return not self._publisher.is_closed
+        return not self._is_closed
 
     def send(
         self,
@@ -290,7 +290,7 @@ class Producer(Generic[T]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._publisher.is_closed:
+        if self._is_closed:
             return
         try:
             if kind is None:
@@ -299,13 +299,17 @@ class Producer(Generic[T]):
             self.close()
 
     def __repr__(self) -> str:
-        state = "closed" if self._publisher.is_closed else "open"
+        state = "closed" if self._is_closed else "open"
         return f"<Producer {self.producer_name()} on {self.topic()} {state}>"
 
     def __del__(self) -> None:
         session = getattr(self, "_session", None)
         if session is not None and not self._publisher.is_closed:
             session.abandon(self._publisher)
+
+    @property
+    def _is_closed(self) -> bool:
+        return self._publisher.is_closed
 
     # -- slow paths --------------------------------------------------------------------------------------
 

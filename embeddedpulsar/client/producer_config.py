@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from embeddedpulsar.client.arguments import check_range, check_type, check_type_or_none, refuse_unbuilt
 from embeddedpulsar.client.client_config import check_durability
 from embeddedpulsar.client.network_options import CryptoKeyReader
-from embeddedpulsar.enums import BatchingType, CompressionType, PartitionsRoutingMode, ProducerAccessMode
+from embeddedpulsar.enums import (
+    BatchingType,
+    CompressionType,
+    HashingScheme,
+    PartitionsRoutingMode,
+    ProducerAccessMode,
+)
 from embeddedpulsar.format.compression import require_codec
 from embeddedpulsar.schema import Schema
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from embeddedpulsar.message import Message
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
@@ -29,6 +40,11 @@ class ProducerConfig(NamedTuple):
         batching: whether messages wait for others.
         key_based: whether a batch holds one key only.
         durability: level of this producer, or None for the client's.
+        max_pending_across: most messages not stored yet on all partitions together; 0 for no limit.
+        routing_mode: which partition takes a message without a key.
+        message_router: chooses the partition of every message, or None.
+        hashing_scheme: hash of the keys that chooses the partition.
+        lazy_start: whether a partition is attached when its first message comes.
     """
 
     topic: str
@@ -47,6 +63,11 @@ class ProducerConfig(NamedTuple):
     properties: dict[str, str] | None = None
     access_mode: ProducerAccessMode = ProducerAccessMode.Shared
     durability: str | None = None
+    max_pending_across: int = 50_000
+    routing_mode: PartitionsRoutingMode = PartitionsRoutingMode.RoundRobinDistribution
+    message_router: Callable[[Message[Any], int], int] | None = None
+    hashing_scheme: HashingScheme = HashingScheme.JavaStringHash
+    lazy_start: bool = False
 
 
 def producer_config(options: dict[str, Any]) -> ProducerConfig:
@@ -78,6 +99,11 @@ def producer_config(options: dict[str, Any]) -> ProducerConfig:
         properties=options["properties"],
         access_mode=options["access_mode"],
         durability=options["durability"],
+        max_pending_across=options["max_pending_messages_across_partitions"],
+        routing_mode=options["message_routing_mode"],
+        message_router=options["message_router"],
+        hashing_scheme=options["hashing_scheme"],
+        lazy_start=options["lazy_start_partitioned_producers"],
     )
 
 
@@ -95,6 +121,7 @@ def _check_types(options: dict[str, Any]) -> None:
     check_type_or_none(CryptoKeyReader, options["crypto_key_reader"], "crypto_key_reader")
     check_type(bool, options["lazy_start_partitioned_producers"], "lazy_start_partitioned_producers")
     check_type(ProducerAccessMode, options["access_mode"], "access_mode")
+    check_type(HashingScheme, options["hashing_scheme"], "hashing_scheme")
 
 
 def _check_values(options: dict[str, Any]) -> None:
@@ -118,19 +145,24 @@ def _check_values(options: dict[str, Any]) -> None:
     for name, value in (options["properties"] or {}).items():
         check_type(str, name, "properties")
         check_type(str, value, "properties")
+    _check_routing(options["message_routing_mode"], options["message_router"])
     if options["batching_enabled"] and options["chunking_enabled"]:
         raise ValueError("Batching and chunking of messages can't be enabled together.")
 
 
+def _check_routing(mode: PartitionsRoutingMode, router: object) -> None:
+    """As in ``pulsar-client``, a router alone says that it is to be asked."""
+    PartitionsRoutingMode(mode)
+    if router is not None and not callable(router):
+        raise ValueError(f"Argument message_router is expected to be callable, and {router!r} is not")
+    if router is None and mode == PartitionsRoutingMode.CustomPartition:
+        raise ValueError(
+            "message_routing_mode=CustomPartition needs a message_router, which says where messages go"
+        )
+
+
 def _refuse_unbuilt(options: dict[str, Any]) -> None:
     refuse_unbuilt(options["chunking_enabled"], "chunking_enabled", "chunking of large messages")
-    refuse_unbuilt(
-        options["message_routing_mode"] == PartitionsRoutingMode.CustomPartition,
-        "message_routing_mode=CustomPartition",
-        "partitioned topics",
-        "leave message_routing_mode at its default",
-    )
-    refuse_unbuilt(options["message_router"] is not None, "message_router", "partitioned topics")
     refuse_unbuilt(options["encryption_key"], "encryption_key", "end-to-end encryption")
     refuse_unbuilt(options["crypto_key_reader"], "crypto_key_reader", "end-to-end encryption")
 

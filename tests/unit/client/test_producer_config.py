@@ -13,6 +13,7 @@ from embeddedpulsar.client.producer_config import producer_config
 from embeddedpulsar.enums import (
     BatchingType,
     CompressionType,
+    HashingScheme,
     PartitionsRoutingMode,
     ProducerAccessMode,
 )
@@ -94,8 +95,6 @@ def test_batching_excludes_chunking(theirs):
     ("options", "feature"),
     [
         ({"chunking_enabled": True}, "chunking"),
-        ({"message_routing_mode": PartitionsRoutingMode.CustomPartition}, "partitioned topics"),
-        ({"message_router": lambda message, count: 0}, "partitioned topics"),
         ({"encryption_key": "k"}, "encryption"),
         ({"crypto_key_reader": embeddedpulsar.CryptoKeyReader("a", "b")}, "encryption"),
     ],
@@ -106,14 +105,19 @@ def test_features_to_come_are_named(options, feature):
         config(**options)
 
 
-def test_options_without_meaning_on_one_partition_are_accepted():
-    """With one partition, these options change nothing in Pulsar either."""
-    made = config(
-        message_routing_mode=PartitionsRoutingMode.UseSinglePartition,
-        max_pending_messages_across_partitions=5,
-        lazy_start_partitioned_producers=True,
-    )
-    assert made == config()
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"message_routing_mode": PartitionsRoutingMode.CustomPartition}, "needs a message_router"),
+        ({"message_router": 5}, "callable"),
+        ({"message_routing_mode": 7}, "7 is not a valid PartitionsRoutingMode"),
+        ({"hashing_scheme": 2}, "HashingScheme"),
+    ],
+)
+def test_routing_that_cannot_work_is_refused(options, reason):
+    """A custom mode needs somebody to ask; pulsar-client would find that out when it sends."""
+    with pytest.raises(ValueError, match=reason):
+        config(**options)
 
 
 @pytest.mark.parametrize("options", [{"initial_sequence_id": 0}, {"producer_name": ""}])
@@ -133,7 +137,13 @@ def test_values_arrive():
         properties={"a": "b"},
         access_mode=ProducerAccessMode.Exclusive,
         durability="flush",
+        message_routing_mode=PartitionsRoutingMode.UseSinglePartition,
+        max_pending_messages_across_partitions=5,
+        lazy_start_partitioned_producers=True,
+        hashing_scheme=HashingScheme.BoostHash,
     )
+    assert (made.routing_mode, made.max_pending_across, made.lazy_start) == (0, 5, True)
+    assert made.hashing_scheme == HashingScheme.BoostHash
     assert (made.name, made.initial_sequence_id, made.compression) == ("p", 7, 2)
     assert made.batching
     assert made.key_based
