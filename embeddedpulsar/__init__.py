@@ -149,7 +149,6 @@ _NOT_BUILT = {
     "PickleSerDe": "functions",
     "SerDe": "functions",
     "TableView": "table views",
-    "asyncio": "the asyncio API",
     "functions": "functions",
 }
 _CLUSTER_SCHEMES = ("pulsar://", "pulsar+ssl://", "http://", "https://")
@@ -162,6 +161,8 @@ def __getattr__(name: str) -> Any:
         value = getattr(import_module(_LAZY[name]), name)
         globals()[name] = value
         return value
+    if name == "asyncio":
+        return import_module("embeddedpulsar.asyncio")
     if name in _NOT_BUILT:
         raise AttributeError(f"embeddedpulsar.{name} is not built yet ({_NOT_BUILT[name]})")
     raise AttributeError(f"module 'embeddedpulsar' has no attribute {name!r}")

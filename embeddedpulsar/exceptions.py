@@ -49,6 +49,10 @@ class PulsarException(Exception):
     def __init__(self, detail: str = "") -> None:
         super().__init__(_describe(type(self), detail))
 
+    def error(self) -> Result:
+        """Return `code`, as the errors of ``pulsar.asyncio`` do."""
+        return self.code
+
     def __str__(self) -> str:
         # Stated here because the OSError some kinds derive from has its own idea of str().
         return str(self.args[0]) if self.args else ""

@@ -177,6 +177,7 @@ def differences(label: str, theirs: object, ours: object) -> list[str]:
     """What keeps a call written for `theirs` from working with `ours`."""
     problems = []
     expected, found = signature(theirs), signature(ours)
+    expected = [one for one in expected if one.kind is not one.VAR_KEYWORD]
     positional = [one for one in found if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
     if [one.name for one in expected] != [one.name for one in positional]:
         return [f"{label}({[one.name for one in positional]}), not ({[one.name for one in expected]})"]
@@ -214,10 +215,9 @@ def test_schemas_have_the_same_methods(name: str):
 @pytest.mark.parametrize("name", ["Client", "Producer", "Consumer", "Reader"])
 def test_asyncio_has_the_same_methods_and_signatures(name: str):
     """`embeddedpulsar.asyncio` mirrors `pulsar.asyncio` by the same rule."""
-    if not (PACKAGE / "asyncio.py").exists() and not (PACKAGE / "asyncio").exists():
-        pytest.skip("embeddedpulsar.asyncio is not built yet")
-    import embeddedpulsar.asyncio as ours_module
     import pulsar.asyncio as theirs_module
+
+    import embeddedpulsar.asyncio as ours_module
 
     theirs, ours = getattr(theirs_module, name), getattr(ours_module, name)
     problems = []

@@ -146,7 +146,7 @@ class Consumer(Reconsuming[T]):
         """
         core = self._core
         core.check_can_receive(None)
-        return core.delivery.poll(core.take)
+        return core.delivery.poll_once(core.take)
 
     def batch_receive(self) -> list[Message[T]]:
         """Return as many messages as the policy says: at a number, a size, or after a time, see there.

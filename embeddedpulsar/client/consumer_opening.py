@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def open_consumer(client: ClientCore, config: ConsumerConfig, topic: Any) -> Consumer[Any]:
-    """Attach a consumer to the subscription of one topic, or of several.
+    """Attach a consumer to the subscription of one topic, or of several; partitions are topics.
 
     Args:
         client: the client.
@@ -30,6 +30,7 @@ def open_consumer(client: ClientCore, config: ConsumerConfig, topic: Any) -> Con
     Raises:
         ValueError: a name is not a str.
         InvalidTopicName: one of them names no topic. Then, as with every other error, nothing is attached.
+        InvalidConfiguration: a queue of size 0 on a partitioned topic.
     """
     client.check_open()
     for name in topic if isinstance(topic, list) else [topic]:
@@ -42,10 +43,12 @@ def open_consumer(client: ClientCore, config: ConsumerConfig, topic: Any) -> Con
         )  # a wrong name is told now, not when it is needed
     if config.enable_retry and topics:
         config = _with_letter_topics(client, config, topics)
-    elif len(topics) == 1:
+        topics = list(dict.fromkeys([*topics, str(config.retry_letter_topic)]))
+    partitions = {name: client.store.resolve_partitions(name) for name in topics}
+    if len(topics) == 1 and not partitions[topics[0]]:
         own = config._replace(topic=topics[0])
         return Consumer(ConsumerCore(ConsumerSession(client, own)))
-    return _open_several(client, config, topics)
+    return _open_several(client, config, partitions)
 
 
 def _with_letter_topics(client: ClientCore, config: ConsumerConfig, topics: list[str]) -> ConsumerConfig:
@@ -60,18 +63,15 @@ def _with_letter_topics(client: ClientCore, config: ConsumerConfig, topics: list
     )
 
 
-def _open_several(client: ClientCore, config: ConsumerConfig, topics: list[str]) -> Consumer[Any]:
+def _open_several(client: ClientCore, config: ConsumerConfig, partitions: dict[str, int]) -> Consumer[Any]:
     # Imported on first use: most consumers have one topic.
     from embeddedpulsar.client.multi_topics_consumer import MultiTopicsConsumer
     from embeddedpulsar.client.multi_topics_consumer_core import MultiTopicsCore
 
+    asked_for = [topic for topic in partitions if topic != config.retry_letter_topic]
     name = "EmptyTopics"
-    if len(topics) == 1:
-        name = topics[0]
-    elif topics:
-        name = f"{topics[-1]}-TopicsConsumerFakeName-{os.urandom(5).hex()}"
-    if config.retry_letter_topic is not None:
-        topics = list(dict.fromkeys([*topics, config.retry_letter_topic]))
-    share = config.total_queue_size // max(1, len(topics))
-    queue_size = min(config.receiver_queue_size, max(1, share))
-    return MultiTopicsConsumer(MultiTopicsCore(client, config, queue_size, topics, name))
+    if len(asked_for) == 1:
+        name = asked_for[0]
+    elif asked_for:
+        name = f"{asked_for[-1]}-TopicsConsumerFakeName-{os.urandom(5).hex()}"
+    return MultiTopicsConsumer(MultiTopicsCore(client, config, partitions, name))

@@ -139,7 +139,18 @@ class Delivery:
             Timeout: there was none within ``timeout_ms``.
             AlreadyClosed: the consumer or reader is closed, or was closed meanwhile.
         """
+        self._listen()
         return wait_for(self, self._mailbox, self._monotonic, take, timeout_ms)
+
+    def poll_once(self, take: Callable[[], Message[Any]]) -> Message[Any] | None:
+        """As `poll`, for somebody who will not wait now."""
+        self._listen()
+        return self.poll(take)
+
+    def _listen(self) -> None:
+        """Who always finds messages, or never waits, would not hear of the death of a peer."""
+        if not self._queue.messages:
+            self._mailbox.glance()
 
     def poll(self, take: Callable[[], Message[Any]]) -> Message[Any] | None:
         """Take a message if there is one, fetching as needed; None if there is none."""

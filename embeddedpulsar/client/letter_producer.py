@@ -18,6 +18,8 @@ from embeddedpulsar.exceptions import (
 )
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST
 from embeddedpulsar.platform import failpoints, fork, threads
+from embeddedpulsar.topic.topic_list import partition_names
+from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -74,7 +76,7 @@ class LetterProducer:
 
     Args:
         client: whose store it is.
-        topic: where the letters go; made if need be.
+        topic: where the letters go; made if need be. Of a partitioned topic, to a random partition.
         schema: of the consumer.
         name: of the producer; with a random ending, if a producer of that name is connected. None for one
             that the topic makes.
@@ -139,8 +141,15 @@ class LetterProducer:
     def _open(self) -> tuple[ProducerSession, Publisher]:
         if self._is_closed:
             raise AlreadyClosed("the consumer is closed; subscribe again")
+        topic = TopicName.parse(self.topic)
+        partitions = partition_names(topic.full, self._client.store.resolve_partitions(topic.full))
         if self._initial_subscription:
-            _ensure_subscription(self._client, self.topic, self._initial_subscription)
+            for name in partitions or [self.topic]:
+                _ensure_subscription(self._client, name, self._initial_subscription)
+        if partitions:
+            # All letters of one consumer go to one partition, so they keep their order.
+            chosen = partitions[int.from_bytes(os.urandom(4), "little") % len(partitions)]
+            self._config = self._config._replace(topic=chosen)
         try:
             opened = self._attach(self._name)
         except ProducerBusy:

@@ -1,4 +1,4 @@
-"""The consumer of several topics, or of a topic and its retry letters."""
+"""The consumer of several topics, of the partitions of one, or of a topic and its retry letters."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ if TYPE_CHECKING:
 
 
 class MultiTopicsConsumer(Consumer[T]):
-    """A `Consumer` over several topics; made by `Client.subscribe` for a list, or with ``enable_retry``.
+    """A `Consumer` over several topics; made by `Client.subscribe` for a list, a partitioned topic, or with
+    ``enable_retry``.
 
-    Each topic keeps its order; between topics there is none, and they take turns. Messages, and ids too, are
-    acknowledged on the topic they belong to; those of other topics raise `OperationNotSupported`.
+    Partitions are topics here, and those that are added later join by themselves, from their first message
+    on. Each topic keeps its order; between topics there is none, and they take turns. Messages, and ids too,
+    are acknowledged on the topic they belong to; those of other topics raise `OperationNotSupported`.
 
     Example:
         >>> from embeddedpulsar import Client

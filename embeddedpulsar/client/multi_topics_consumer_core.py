@@ -1,4 +1,4 @@
-"""The working half of a consumer of several topics: one consumer for each, taken together."""
+"""The working half of a consumer of several topics or partitions: one consumer for each, taken together."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ from embeddedpulsar.client.consumer_core import ConsumerCore
 from embeddedpulsar.client.consumer_session import LARGEST_ID, ConsumerSession
 from embeddedpulsar.client.listener import ListenerTarget
 from embeddedpulsar.client.multi_topics_consumer_delivery import MultiTopicsDelivery
+from embeddedpulsar.enums import InitialPosition
 from embeddedpulsar.exceptions import AlreadyClosed, InvalidConfiguration, OperationNotSupported
 from embeddedpulsar.message import Message
 from embeddedpulsar.message_id import MessageId
-from embeddedpulsar.platform import fork
+from embeddedpulsar.platform import fork, threads
+from embeddedpulsar.topic.topic_list import partition_names
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.client_core import ClientCore
     from embeddedpulsar.client.consumer_config import ConsumerConfig
+    from embeddedpulsar.client.partition_watch import WatchedTopic
 
 
 class MultiTopicsSession:
@@ -32,25 +35,33 @@ class MultiTopicsSession:
 
 
 class MultiTopicsCore:
-    """As `ConsumerCore`, over one `ConsumerCore` for each topic.
+    """As `ConsumerCore`, over one `ConsumerCore` for each topic, and for each partition of a partitioned one.
 
     Role: gives every message and id to the consumer of its topic. A message knows its topic; an id is found
-    by its ledger, because ledger ids are unique in a store.
+    by its ledger, because ledger ids are unique in a store. When a topic grows, the new partitions join, from
+    their first message on.
 
     Invariants: all topics are attached or none. When one is lost (its subscription was deleted, or another
-    process detached the consumer), all are let go.
+    process detached the consumer), all are let go. `children` and `_faces` are replaced, never changed, so
+    any thread may walk them.
 
     Args:
         client: the client.
         config: of the consumer; of each topic's too, but for the topic and the size of the queue.
-        queue_size: most messages fetched ahead from one topic.
-        topics: full names, each once.
+        partitions: full names of the topics, with the number of partitions of each; 0 for a plain one.
         topic_name: what the consumer says its topic is.
+
+    Raises:
+        InvalidConfiguration: a queue of size 0 on a partitioned topic.
     """
 
     def __init__(
-        self, client: ClientCore, config: ConsumerConfig, queue_size: int, topics: list[str], topic_name: str
+        self, client: ClientCore, config: ConsumerConfig, partitions: dict[str, int], topic_name: str
     ) -> None:
+        if config.receiver_queue_size == 0 and any(partitions.values()):
+            raise InvalidConfiguration(
+                "receiver_queue_size=0 does not work on a partitioned topic; subscribe to one partition"
+            )
         name = config.name or os.urandom(5).hex()
         self.config = config
         self.session = MultiTopicsSession(client, topic_name, name)
@@ -59,23 +70,21 @@ class MultiTopicsCore:
         self.children: dict[str, ConsumerCore] = {}
         self._faces: dict[str, Consumer[Any]] = {}
         self._topic_of: dict[int, str] = {}  # by ledger
+        self._joining = threads.RLock()  # guards children that come and go
+        self._watched: list[WatchedTopic] = []
+        names = [
+            one for topic, number in partitions.items() for one in partition_names(topic, number) or [topic]
+        ]
         try:
-            for topic in topics:
-                own = config._replace(
-                    topic=topic,
-                    name=name,
-                    listener=None,
-                    several_topics=True,
-                    receiver_queue_size=queue_size,
-                )
-                self.children[topic] = ConsumerCore(ConsumerSession(client, own))
-                self._faces[topic] = Consumer(self.children[topic])
+            for topic in names:
+                self._join(topic, len(names), config.initial_position)
         except BaseException:
             self._close_children()
             raise
         store = client.store
-        children = tuple(self.children.values())
-        self.delivery = MultiTopicsDelivery(children, store.mailbox, store.clock.monotonic, self._on_lost)
+        self.delivery = MultiTopicsDelivery(
+            tuple(self.children.values()), store.mailbox, store.clock.monotonic, self._on_lost
+        )
         self.take = self.delivery.take
         self.batches = BatchReceiver(
             self.delivery,
@@ -86,6 +95,47 @@ class MultiTopicsCore:
             store.clock.monotonic,
         )
         fork.register(self)
+        for topic, number in partitions.items():
+            if number:
+                self._watch(topic, number)
+
+    # -- partitions --------------------------------------------------------------------------------------
+
+    def _join(self, topic: str, count: int, initial_position: InitialPosition) -> None:
+        """Attach to one more topic, one of ``count``."""
+        own = self.config._replace(
+            topic=topic,
+            name=self.session.consumer_name,
+            listener=None,
+            several_topics=True,
+            receiver_queue_size=queue_share(
+                self.config.receiver_queue_size, self.config.total_queue_size, count
+            ),
+            initial_position=initial_position,
+        )
+        child = ConsumerCore(ConsumerSession(self.session.client, own))
+        self.children = {**self.children, topic: child}
+        self._faces = {**self._faces, topic: Consumer(child)}
+
+    def _watch(self, topic: str, partitions: int) -> None:
+        watch = self.session.client.partition_watch
+        self._watched.append(watch.add(topic, partitions, lambda number: self._on_partitions(topic, number)))
+
+    def _on_partitions(self, topic: str, partitions: int) -> None:
+        """A topic has grown, or is gone. Runs in the timer thread."""
+        if not partitions:
+            self._on_lost(AlreadyClosed(f"the topic {topic} was deleted"))
+            return
+        try:
+            self._joining.acquire()
+            for name in partition_names(topic, partitions):
+                if name not in self.children and not self.delivery.closed_text:
+                    # From its first message on: producers may have found it before.
+                    self._join(name, len(self.children) + 1, InitialPosition.Earliest)
+                    self.delivery.replace(tuple(self.children.values()))
+        finally:
+            self._joining.release()
+        self.session.client.wake()
 
     # -- receiving ---------------------------------------------------------------------------------------
 
@@ -164,13 +214,17 @@ class MultiTopicsCore:
     def unsubscribe(self) -> None:
         """Delete the subscription of every topic, and close; nothing of that if one has other consumers."""
         self.delivery.check_open()
-        # Those that will refuse come first, while nothing is deleted yet.
-        for child in sorted(self.children.values(), key=_company, reverse=True):
-            try:
-                child.unsubscribe()
-            except AlreadyClosed:
-                continue  # deleted by somebody else
-        self._shut("the consumer has unsubscribed")
+        try:
+            self._joining.acquire()
+            # Those that will refuse come first, while nothing is deleted yet.
+            for child in sorted(self.children.values(), key=_company, reverse=True):
+                try:
+                    child.unsubscribe()
+                except AlreadyClosed:
+                    continue  # deleted by somebody else
+            self._shut("the consumer has unsubscribed")
+        finally:
+            self._joining.release()
 
     def close(self) -> None:
         """Close the consumer of every topic."""
@@ -182,6 +236,8 @@ class MultiTopicsCore:
 
     def _shut(self, text: str) -> None:
         self.delivery.close(text)
+        for watched in self._watched:
+            self.session.client.partition_watch.remove(watched)
         if self.listener is not None:
             self.session.client.listeners.remove(self.listener)
         self.session.client.wake()
@@ -189,13 +245,17 @@ class MultiTopicsCore:
     def _close_children(self) -> BaseException | None:
         """Close what is open, and return the first error."""
         first_error: BaseException | None = None
-        for child in self.children.values():
-            try:
-                child.close()
-            except AlreadyClosed:
-                continue  # it was lost, and noticed that itself
-            except Exception as error:  # noqa: BLE001 - the others are closed all the same
-                first_error = first_error or error
+        try:
+            self._joining.acquire()
+            for child in self.children.values():
+                try:
+                    child.close()
+                except AlreadyClosed:
+                    continue  # it was lost, and noticed that itself
+                except Exception as error:  # noqa: BLE001 - the others are closed all the same
+                    first_error = first_error or error
+        finally:
+            self._joining.release()
         return first_error
 
     def _on_lost(self, error: AlreadyClosed) -> None:
@@ -206,6 +266,7 @@ class MultiTopicsCore:
 
     def after_fork_in_child(self) -> None:
         """The consumers stay the parent's."""
+        self._joining = threads.RLock()
         if not self.delivery.closed_text:
             self.delivery.closed_text = (
                 f"the consumer {self.session.consumer_name} belongs to the parent of this forked process; "
@@ -216,6 +277,15 @@ class MultiTopicsCore:
 def is_end(target: MessageId) -> bool:
     """Whether an id is the earliest or the latest, which every topic has."""
     return target._ledger < 0 or target._ledger == LARGEST_ID
+
+
+def queue_share(queue_size: int, total: int, topics: int) -> int:
+    """How many messages may be fetched ahead from each of several topics.
+
+    >>> queue_share(1000, 50_000, 4), queue_share(1000, 50_000, 100), queue_share(1000, 5, 10)
+    (1000, 500, 1)
+    """
+    return min(queue_size, max(1, total // max(1, topics)))
 
 
 def _company(child: ConsumerCore) -> int:

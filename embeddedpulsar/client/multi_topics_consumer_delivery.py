@@ -53,6 +53,10 @@ class MultiTopicsDelivery:
         self._current: ConsumerCore | None = None
         self._left = 0
 
+    def replace(self, children: Sequence[ConsumerCore]) -> None:
+        """There are more topics now. Whoever waits is to be woken."""
+        self._children = children
+
     def check_open(self) -> None:
         """Refuse a closed consumer."""
         if self.closed_text:
@@ -74,7 +78,18 @@ class MultiTopicsDelivery:
             Timeout: there was none within ``timeout_ms``.
             AlreadyClosed: the consumer is closed, or was closed meanwhile.
         """
+        self._listen()
         return wait_for(self, self._mailbox, self._monotonic, take, timeout_ms)
+
+    def poll_once(self, take: Callable[[], Message[Any]]) -> Message[Any] | None:
+        """As `poll`, for somebody who will not wait now."""
+        self._listen()
+        return self.poll(take)
+
+    def _listen(self) -> None:
+        """Who always finds messages, or never waits, would not hear of the death of a peer."""
+        if self._left <= 0:
+            self._mailbox.glance()
 
     def poll(self, take: Callable[[], Message[Any]]) -> Message[Any] | None:
         """Take a message if any topic has one; None if there is none.
@@ -100,13 +115,17 @@ class MultiTopicsDelivery:
         return None
 
     @property
-    def tail(self) -> list[Any]:
+    def tail(self) -> Any:
         """What to compare with later, to know whether anything happened: see `arm`."""
-        return [child.delivery.tail for child in self._children]
+        children = self._children
+        return children, [child.delivery.tail for child in children]
 
-    def arm(self, seen: list[Any]) -> bool:
+    def arm(self, seen: Any) -> bool:
         """Ask every topic to ring when something comes; False if something came since `tail` was ``seen``."""
-        return all(child.delivery.arm(tail) for child, tail in zip(self._children, seen, strict=True))
+        children, tails = seen
+        return children is self._children and all(
+            child.delivery.arm(tail) for child, tail in zip(children, tails, strict=True)
+        )
 
     def due_in_s(self) -> float:
         """Seconds until the next delayed entry of any topic is due."""

@@ -94,6 +94,9 @@ class Outgoing:
             if callback is None:
                 continue
             try:
+                if self.error is not None and (tell := getattr(callback, "failed", None)) is not None:
+                    tell(self.error)  # one of ours, that wants to know more than the result
+                    continue
                 place = index if batched else -1
                 callback(result, make(ledger, entry, place, partition, size if batched else 0))
             except BaseException:

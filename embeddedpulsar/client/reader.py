@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any, Generic
 
 from embeddedpulsar.client.arguments import check_type, checked_seek_target
+from embeddedpulsar.client.async_receiver import AsyncReceiver
 from embeddedpulsar.client.consumer_session import MessageOrigin, last_or_start, resolve
 from embeddedpulsar.client.delivery import Delivery
 from embeddedpulsar.client.listener import ListenerTarget
@@ -73,6 +74,7 @@ class Reader(Generic[T]):
         self._queue.start_within(position.ledger_id, position.entry_id, first)
         self._delivery = Delivery(self._queue, topic.ledger, core.store.mailbox, core.store.clock)
         self._take = self._queue.take
+        self._awaited: AsyncReceiver | None = None
         self._listener: ListenerTarget | None = None
         if config.listener is not None:
             self._take = _nothing_to_take
@@ -120,10 +122,25 @@ class Reader(Generic[T]):
         with interrupts.translated:
             return self._delivery.wait(self._queue.take, timeout_millis)
 
+    async def read_next_async(self) -> Message[T]:
+        """Return the next message, awaiting it in an asyncio loop. Not in ``pulsar-client``.
+
+        Coroutines of one loop are served in the order in which they came. One that is cancelled has taken no
+        message.
+
+        Raises:
+            AlreadyClosed: the reader is closed, now or while waiting.
+            InvalidConfiguration: the reader has a listener.
+        """
+        self._check_can_read()
+        if self._awaited is None:
+            self._awaited = AsyncReceiver(self._delivery, self._queue.take, self._core.store.mailbox)
+        return await self._awaited.receive()
+
     def read_nowait(self) -> Message[T] | None:
         """Return the next message if there is one, else None. Not in ``pulsar-client``."""
         self._check_can_read()
-        return self._delivery.poll(self._queue.take)
+        return self._delivery.poll_once(self._queue.take)
 
     def has_message_available(self) -> bool:
         """Return whether `read_next` would return a message without waiting.

@@ -174,6 +174,25 @@ class Mailbox:
         self._publish()
         return True
 
+    def glance(self) -> None:
+        """Notice rings and deaths without sleeping: for whoever finds nothing to do and does not wait.
+
+        Some 2 us. Does nothing while another thread sleeps on the doorbell, which sees to it at once.
+        """
+        if self._closed or self._is_led():
+            return
+        try:
+            if not self._leadership.acquire(blocking=False):
+                return
+            self._look(0)
+        finally:
+            self._leadership.release()
+            # As after a wait: whoever came meanwhile and could not lead sleeps on a gate.
+            if self._followers and self._leader is None:
+                self._open_one_gate()
+        if self._deaths:
+            self._announce_deaths()
+
     def _publish(self) -> None:
         # Two threads may publish at once: every number is new, so whoever has seen an older one sees a
         # difference.

@@ -55,6 +55,24 @@ def test_messages_of_a_killed_consumer_come_back_at_once(tmp_path: Path, kind: s
 
 
 @pytest.mark.parametrize("kind", COMING_SINGLY)
+@pytest.mark.parametrize("several", [False, True], ids=["one topic", "several topics"])
+def test_a_peer_that_never_waits_gets_them_too(tmp_path: Path, kind: str, several: bool):
+    """`receive_nowait` alone notices the death: nobody sleeps in this process, and no timer is due."""
+    with pulsar.Client(tmp_path) as client, Worker(tmp_path, kind) as worker:
+        send(client, *range(6), key="k")
+        assert worker.take() == ("0", 0)
+        topic = ["jobs", "others"] if several else "jobs"
+        peer = client.subscribe(topic, "work", pulsar.ConsumerType[kind])
+        assert peer.receive_nowait() is None
+        begun = time.perf_counter()
+        worker.kill()
+        while (first := peer.receive_nowait()) is None:
+            assert time.perf_counter() - begun < 2
+            time.sleep(0.01)
+        assert (first.data(), first.redelivery_count()) == (b"0", 1)
+
+
+@pytest.mark.parametrize("kind", COMING_SINGLY)
 def test_a_waiting_peer_gets_them_within_milliseconds(tmp_path: Path, kind: str):
     """Somebody who sleeps in receive() is woken by the death itself."""
     taken = []

@@ -147,7 +147,9 @@ class ConsumerSite:
             topic_name="persistent://public/default/t",
             origin=MessageOrigin("persistent://public/default/t", BytesSchema()),
             ledger=SimpleNamespace(tail=0, arm=lambda tail: True, wait=lambda tail, timeout_s: False),
-            mailbox=SimpleNamespace(generation=0, wait=lambda seen, timeout_s: self.pass_time(timeout_s)),
+            mailbox=SimpleNamespace(
+                generation=0, wait=lambda seen, timeout_s: self.pass_time(timeout_s), glance=lambda: None
+            ),
             clock=self.clock,
             monotonic=self.clock.monotonic,
             call_later=self.scheduler.call_later,

@@ -322,6 +322,38 @@ def test_watching_the_dead_tells_at_the_next_wait(mailbox: Mailbox):
     assert told == [gone]
 
 
+def test_a_glance_tells_of_deaths_without_waiting(mailbox: Mailbox, tmp_path: Path):
+    """Who never sleeps hears of the death of a peer when it glances at the bell."""
+    other = Mailbox.create(tmp_path)
+    told: list[bytes] = []
+    mailbox.watch(other.uuid, told.append)
+    mailbox.glance()
+    assert told == []
+    other.close()
+    deadline = time.monotonic() + 5
+    while not told and time.monotonic() < deadline:
+        mailbox.glance()
+    assert told == [other.uuid]
+
+
+def test_a_glance_publishes_rings_and_leaves_the_bell_to_a_sleeper(mailbox: Mailbox):
+    """A ring that a glance finds is news for all; while a thread sleeps on the bell it does nothing."""
+    seen = mailbox.generation
+    mailbox._doorbell.ring()
+    mailbox.glance()
+    assert mailbox.generation != seen
+    woken: list[int] = []
+    thread = start(lambda: woken.append(mailbox.wait(mailbox.generation, 10)))
+    while not mailbox._is_led():
+        os.sched_yield()
+    mailbox.glance()
+    mailbox._doorbell.ring()
+    thread.join(10)
+    assert len(woken) == 1
+    mailbox.close()
+    mailbox.glance()
+
+
 def test_unwatch_withdraws_one_callback_or_all(mailbox: Mailbox, tmp_path: Path):
     """Only the callbacks that are left hear of the death."""
     other = Mailbox.create(tmp_path)

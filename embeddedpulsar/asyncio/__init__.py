@@ -1,0 +1,27 @@
+"""The client for asyncio loops, with the interface of ``pulsar.asyncio``.
+
+What waits is awaited and never blocks the loop; what only touches memory runs in it. The stores, topics and
+files are those of `embeddedpulsar.Client`: both kinds of clients may be used on one store, in one process.
+
+Example:
+    >>> import asyncio
+    >>> from embeddedpulsar.asyncio import Client
+    >>> async def main():
+    ...     async with Client("memory://") as client:
+    ...         consumer = await client.subscribe("orders", "billing")
+    ...         producer = await client.create_producer("orders")
+    ...         await asyncio.gather(*(producer.send(b"order %d" % i) for i in range(3)))
+    ...         return [(await consumer.receive()).data() for _ in range(3)]
+    >>> asyncio.run(main())
+    [b'order 0', b'order 1', b'order 2']
+"""
+
+from __future__ import annotations
+
+from embeddedpulsar.asyncio.client import Client
+from embeddedpulsar.asyncio.consumer import Consumer
+from embeddedpulsar.asyncio.producer import Producer
+from embeddedpulsar.asyncio.reader import Reader
+from embeddedpulsar.exceptions import PulsarException
+
+__all__ = ["Client", "Consumer", "Producer", "PulsarException", "Reader"]

@@ -1,0 +1,227 @@
+"""The client of asyncio loops."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from embeddedpulsar.asyncio.consumer import Consumer
+from embeddedpulsar.asyncio.offload import in_thread
+from embeddedpulsar.asyncio.producer import Producer
+from embeddedpulsar.asyncio.reader import Reader
+from embeddedpulsar.client.client import Client as BlockingClient
+from embeddedpulsar.enums import (
+    BatchingType,
+    CompressionType,
+    ConsumerCryptoFailureAction,
+    ConsumerType,
+    InitialPosition,
+    PartitionsRoutingMode,
+    ProducerAccessMode,
+    RegexSubscriptionMode,
+)
+from embeddedpulsar.schema import BytesSchema, Schema
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from embeddedpulsar.client.network_options import CryptoKeyReader
+    from embeddedpulsar.message import Message
+    from embeddedpulsar.message_id import MessageId
+    from embeddedpulsar.policies import (
+        ConsumerBatchReceivePolicy,
+        ConsumerDeadLetterPolicy,
+        ConsumerKeySharedPolicy,
+    )
+
+
+class Client:
+    """A store in a directory, for the coroutines of an asyncio loop, with the interface of
+    ``pulsar.asyncio.Client``.
+
+    Args:
+        service_url: a path, ``file:///path`` or ``memory://``; see `embeddedpulsar.Client`.
+        **kwargs: the options of `embeddedpulsar.Client`.
+
+    Raises:
+        ValueError, StorageError: as there.
+
+    Example:
+        >>> import asyncio
+        >>> async def main():
+        ...     async with Client("memory://") as client:
+        ...         async with await client.create_producer("greetings") as producer:
+        ...             return str(await producer.send(b"hello"))
+        >>> asyncio.run(main()).endswith(",0,-1,0)")
+        True
+    """
+
+    def __init__(self, service_url: Any, **kwargs: Any) -> None:
+        self._client = BlockingClient(service_url, **kwargs)
+
+    async def create_producer(
+        self,
+        topic: str,
+        producer_name: str | None = None,
+        schema: Schema[Any] | None = None,
+        initial_sequence_id: int | None = None,
+        send_timeout_millis: int = 30000,
+        compression_type: CompressionType = CompressionType.NONE,
+        max_pending_messages: int = 1000,
+        max_pending_messages_across_partitions: int = 50000,
+        block_if_queue_full: bool = False,
+        batching_enabled: bool = True,
+        batching_max_messages: int = 1000,
+        batching_max_allowed_size_in_bytes: int = 128 * 1024,
+        batching_max_publish_delay_ms: int = 10,
+        chunking_enabled: bool = False,
+        message_routing_mode: PartitionsRoutingMode = PartitionsRoutingMode.RoundRobinDistribution,
+        lazy_start_partitioned_producers: bool = False,
+        properties: dict[str, str] | None = None,
+        batching_type: BatchingType = BatchingType.Default,
+        encryption_key: str | None = None,
+        crypto_key_reader: CryptoKeyReader | None = None,
+        access_mode: ProducerAccessMode = ProducerAccessMode.Shared,
+        message_router: Callable[[Message[Any], int], int] | None = None,
+        **options: Any,
+    ) -> Producer[Any]:
+        """Attach a producer to a topic, creating the topic if need be.
+
+        Batching is on by default, as in ``pulsar.asyncio``. If the coroutine is cancelled while it waits for
+        the topic (``WaitForExclusive``), the producer is closed when it gets in.
+
+        Args:
+            topic: as for `embeddedpulsar.Client.create_producer`, and so are the other options.
+            schema: None for `BytesSchema`.
+            block_if_queue_full: `Producer.send` waits at ``max_pending_messages``; the loop goes on.
+            **options: those that ``pulsar-client`` does not have.
+
+        Raises:
+            TypeError, ValueError, NotImplementedError, PulsarException: as there.
+        """
+        arguments = _given(locals())
+        arguments["schema"] = schema or BytesSchema()
+        waits = block_if_queue_full is True and max_pending_messages > 0
+        is_chunking = chunking_enabled is True
+        if waits and not is_chunking:
+            # At that number of sends this waits by itself, so the producer below it never has to.
+            arguments["block_if_queue_full"] = False
+        producer = await in_thread(
+            lambda: self._client.create_producer(**arguments), lambda made: made.close()
+        )
+        return Producer(
+            producer,
+            arguments["schema"],
+            most_pending=max_pending_messages if waits else 0,
+            sends_block=is_chunking,
+        )
+
+    async def subscribe(
+        self,
+        topic: str | list[str],
+        subscription_name: str,
+        consumer_type: ConsumerType = ConsumerType.Exclusive,
+        schema: Schema[Any] | None = None,
+        receiver_queue_size: int = 1000,
+        max_total_receiver_queue_size_across_partitions: int = 50000,
+        consumer_name: str | None = None,
+        unacked_messages_timeout_ms: int | None = None,
+        broker_consumer_stats_cache_time_ms: int = 30000,
+        negative_ack_redelivery_delay_ms: int = 60000,
+        is_read_compacted: bool = False,
+        properties: dict[str, str] | None = None,
+        initial_position: InitialPosition = InitialPosition.Latest,
+        crypto_key_reader: CryptoKeyReader | None = None,
+        replicate_subscription_state_enabled: bool = False,
+        max_pending_chunked_message: int = 10,
+        auto_ack_oldest_chunked_message_on_queue_full: bool = False,
+        start_message_id_inclusive: bool = False,
+        batch_receive_policy: ConsumerBatchReceivePolicy | None = None,
+        key_shared_policy: ConsumerKeySharedPolicy | None = None,
+        batch_index_ack_enabled: bool = False,
+        regex_subscription_mode: RegexSubscriptionMode = RegexSubscriptionMode.PersistentOnly,
+        dead_letter_policy: ConsumerDeadLetterPolicy | None = None,
+        crypto_failure_action: ConsumerCryptoFailureAction = ConsumerCryptoFailureAction.FAIL,
+        is_pattern_topic: bool = False,
+        **options: Any,
+    ) -> Consumer[Any]:
+        """Attach a consumer to a subscription, creating both topic and subscription if need be.
+
+        If the coroutine is cancelled, the consumer is closed when it is there.
+
+        Args:
+            topic: as for `embeddedpulsar.Client.subscribe`, and so are the other options.
+            schema: None for `BytesSchema`.
+            is_pattern_topic: ``topic`` is a regular expression.
+            **options: those that ``pulsar-client`` does not have.
+
+        Raises:
+            ValueError: also if ``is_pattern_topic`` comes with a list.
+            TypeError, NotImplementedError, PulsarException: as there.
+        """
+        arguments = _given(locals())
+        arguments["schema"] = schema or BytesSchema()
+        if arguments.pop("is_pattern_topic"):
+            if not isinstance(topic, str):
+                raise ValueError("Argument topic is one regular expression where is_pattern_topic is True")
+            arguments["topic"] = re.compile(topic)
+        consumer = await in_thread(lambda: self._client.subscribe(**arguments), lambda made: made.close())
+        blocks = bool(options.get("ack_receipt_enabled")) or options.get("ack_group_time_ms") == 0
+        return Consumer(consumer, arguments["schema"], acknowledging_blocks=blocks)
+
+    async def create_reader(
+        self,
+        topic: str,
+        start_message_id: MessageId,
+        schema: Schema[Any] | None = None,
+        receiver_queue_size: int = 1000,
+        reader_name: str | None = None,
+        subscription_role_prefix: str | None = None,
+        is_read_compacted: bool = False,
+        crypto_key_reader: CryptoKeyReader | None = None,
+        start_message_id_inclusive: bool = False,
+        crypto_failure_action: ConsumerCryptoFailureAction = ConsumerCryptoFailureAction.FAIL,
+        **options: Any,
+    ) -> Reader[Any]:
+        """Make a reader, creating the topic if need be; see `embeddedpulsar.Client.create_reader`."""
+        arguments = _given(locals())
+        arguments["schema"] = schema or BytesSchema()
+        reader = await in_thread(lambda: self._client.create_reader(**arguments), lambda made: made.close())
+        return Reader(reader, arguments["schema"])
+
+    async def get_topic_partitions(self, topic: str) -> list[str]:
+        """Return the names of the partitions of a topic, or its full name; creates nothing."""
+        return await in_thread(lambda: self._client.get_topic_partitions(topic))
+
+    def shutdown(self) -> None:
+        """Close the client if it is open, without awaiting anything: the loop waits."""
+        self._client.shutdown()
+
+    async def close(self) -> None:
+        """Close all producers (without flushing them), consumers and readers, and the store.
+
+        Raises:
+            AlreadyClosed: it was closed before.
+        """
+        await in_thread(self._client.close)
+
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        # As the blocking client at the end of its `with`: after an exception nothing is flushed.
+        await in_thread(lambda: self._client.__exit__(kind, error, traceback))
+
+    def __repr__(self) -> str:
+        return f"<asyncio {repr(self._client)[1:]}"
+
+
+def _given(arguments: dict[str, Any]) -> dict[str, Any]:
+    options = arguments.pop("options")
+    return {**{name: value for name, value in arguments.items() if name != "self"}, **options}

@@ -1,0 +1,163 @@
+"""The producer of asyncio loops."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Generic
+
+from embeddedpulsar.asyncio.offload import in_thread
+from embeddedpulsar.asyncio.sent_messages import SendCallback, SentMessages
+from embeddedpulsar.client.value_type import T
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+    from types import TracebackType
+
+    from embeddedpulsar.client.producer import Producer as BlockingProducer
+    from embeddedpulsar.message_id import MessageId
+    from embeddedpulsar.schema import Schema
+
+
+class Producer(Generic[T]):
+    """Publishes messages to one topic; made by `Client.create_producer` of `embeddedpulsar.asyncio`.
+
+    Coroutines of one loop at a time may use it. Messages are stored in the order in which their `send` began.
+    Durability is as for `embeddedpulsar.Producer`: a message whose send returned is stored at the level of
+    the producer. A send that is cancelled may be stored all the same.
+    """
+
+    def __init__(
+        self,
+        producer: BlockingProducer[T],
+        schema: Schema[T],
+        *,
+        most_pending: int = 0,
+        sends_block: bool = False,
+    ) -> None:
+        self._producer = producer
+        self._schema = schema
+        self._most_pending = most_pending
+        self._sends_block = sends_block
+        self._sent: SentMessages | None = None
+        self._room: asyncio.Semaphore | None = None
+
+    def topic(self) -> str:
+        """Return the full name of the topic."""
+        return self._producer.topic()
+
+    def producer_name(self) -> str:
+        """Return the name: the one asked for, or one made by the store."""
+        return self._producer.producer_name()
+
+    def last_sequence_id(self) -> int:
+        """Return the sequence id of the last message stored; -1 before the first."""
+        return self._producer.last_sequence_id()
+
+    def is_connected(self) -> bool:
+        """Return whether the producer may send: True until it is closed."""
+        return self._producer.is_connected()
+
+    async def send(
+        self,
+        content: T | None,
+        properties: dict[str, str] | None = None,
+        partition_key: str | None = None,
+        ordering_key: str | None = None,
+        sequence_id: int | None = None,
+        replication_clusters: list[str] | None = None,
+        disable_replication: bool | None = None,
+        event_timestamp: int | None = None,
+        deliver_at: int | None = None,
+        deliver_after: timedelta | None = None,
+    ) -> MessageId:
+        """Publish a message and await that it is stored.
+
+        The message joins a batch, which is stored when it is full or ``batching_max_publish_delay_ms`` old.
+        Where the producer was made with ``block_if_queue_full``, this waits for room; the loop goes on.
+
+        Args:
+            content: as for `embeddedpulsar.Producer.send`, and so are the other options.
+
+        Returns:
+            The id of the message.
+
+        Raises:
+            TypeError, ValueError: as there.
+            PulsarException: as there; `PulsarException.error` gives the `Result`.
+
+        Example:
+            >>> import asyncio
+            >>> from embeddedpulsar.asyncio import Client
+            >>> async def main():
+            ...     async with Client("memory://") as client:
+            ...         producer = await client.create_producer("orders")
+            ...         return (await producer.send(b"one", partition_key="customer-7")).entry_id()
+            >>> asyncio.run(main())
+            0
+        """
+        options: dict[str, Any] = {
+            "properties": properties,
+            "partition_key": partition_key,
+            "ordering_key": ordering_key,
+            "sequence_id": sequence_id,
+            "replication_clusters": replication_clusters,
+            "disable_replication": disable_replication or False,
+            "event_timestamp": event_timestamp,
+            "deliver_at": deliver_at,
+            "deliver_after": deliver_after,
+        }
+        if not self._most_pending:
+            return await self._send(content, options)
+        if self._room is None:
+            self._room = asyncio.Semaphore(self._most_pending)
+        async with self._room:
+            return await self._send(content, options)
+
+    async def _send(self, content: T | None, options: dict[str, Any]) -> MessageId:
+        loop = asyncio.get_running_loop()
+        sent = self._sent
+        if sent is None or sent.loop is not loop:
+            sent = self._sent = SentMessages(loop)
+        future: asyncio.Future[MessageId] = loop.create_future()
+        callback = SendCallback(sent, future)
+        if self._sends_block:
+            await in_thread(lambda: self._producer.send_async(content, callback, **options))
+        else:
+            self._producer.send_async(content, callback, **options)
+        return await future
+
+    async def flush(self) -> None:
+        """Store everything sent so far; the sends that await it are done when this returns.
+
+        Raises:
+            AlreadyClosed: the producer is closed.
+        """
+        await in_thread(self._producer.flush)
+
+    async def close(self) -> None:
+        """Leave the topic. Does **not** flush: sends that wait in a batch fail with `AlreadyClosed`.
+
+        Raises:
+            AlreadyClosed: it was closed before.
+        """
+        await in_thread(self._producer.close)
+
+    async def __aenter__(self) -> Producer[T]:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if not self.is_connected():
+            return
+        try:
+            if kind is None:
+                await self.flush()
+        finally:
+            await self.close()
+
+    def __repr__(self) -> str:
+        return f"<asyncio {repr(self._producer)[1:]}"

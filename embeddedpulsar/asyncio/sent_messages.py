@@ -1,0 +1,72 @@
+"""From the callback thread to the futures of a loop, many at a time. Hot: once per message."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Any
+
+from embeddedpulsar.enums import Result
+from embeddedpulsar.exceptions import PulsarException
+from embeddedpulsar.message_id import MessageId
+
+Outcome = tuple["asyncio.Future[Any]", Any, bool]
+
+
+class SentMessages:
+    """Takes the outcomes of sends to one loop.
+
+    Role: waking a loop costs as much as ten sends, so the outcomes that come while a wake-up is on its way go
+    with it. Invariants: an outcome is appended first and the flag looked at second; the loop clears the flag
+    first and takes the outcomes second.
+    """
+
+    __slots__ = ("_is_called", "_outcomes", "loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._outcomes: deque[Outcome] = deque()
+        self._is_called = False
+
+    def put(self, future: asyncio.Future[Any], value: Any, failed: bool) -> None:
+        """A message was stored, or was not. In the callback thread."""
+        self._outcomes.append((future, value, failed))
+        if self._is_called:
+            return
+        self._is_called = True
+        try:
+            self.loop.call_soon_threadsafe(self._settle)
+        except RuntimeError:
+            self._outcomes.clear()  # the loop is closed: nobody awaits anything
+
+    def _settle(self) -> None:
+        self._is_called = False
+        outcomes = self._outcomes
+        while outcomes:
+            future, value, failed = outcomes.popleft()
+            if future.done():
+                continue  # cancelled
+            if failed:
+                future.set_exception(value)
+            else:
+                future.set_result(value)
+
+
+class SendCallback:
+    """The callback of one send: called with its result, or told the error itself."""
+
+    __slots__ = ("_future", "_sent")
+
+    def __init__(self, sent: SentMessages, future: asyncio.Future[MessageId]) -> None:
+        self._sent = sent
+        self._future = future
+
+    def __call__(self, result: Result, message_id: MessageId) -> None:
+        if result == Result.Ok:
+            self._sent.put(self._future, message_id, False)
+        else:
+            self.failed(PulsarException(result.name))
+
+    def failed(self, error: BaseException) -> None:
+        """The send failed for this reason."""
+        self._sent.put(self._future, error, True)
