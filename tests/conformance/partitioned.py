@@ -37,6 +37,11 @@ class PartitionedTopic:
         options.setdefault("batching_max_publish_delay_ms", 60_000)
         return self.producer(batching_enabled=True, **options)
 
+    def names(self) -> list[list[str]]:
+        """The producers that are attached to each partition."""
+        partitions = range(self.store.partitions(self.name))
+        return [self.store.topic(f"{self.name}-partition-{index}").producers() for index in partitions]
+
     def messages(self, partition: int) -> list[Message[Any]]:
         """What is in one partition."""
         with self.client.create_reader(f"{self.name}-partition-{partition}", MessageId.earliest) as reader:
