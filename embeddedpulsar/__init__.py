@@ -106,7 +106,6 @@ if TYPE_CHECKING:
         AuthenticationToken,
         AutoClusterFailover,
         ConsoleLogger,
-        CryptoKeyReader,
         FileLogger,
         ServiceInfo,
         ServiceInfoProvider,
@@ -114,6 +113,8 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.producer import Producer
     from embeddedpulsar.client.reader import Reader
     from embeddedpulsar.client.redelivery_backoff import MultiplierRedeliveryBackoff
+    from embeddedpulsar.crypto.key_reader import CryptoKeyReader, EncryptionKeyInfo
+    from embeddedpulsar.encryption import EncryptionContext, EncryptionKey
 
 __version__ = "0.1.0"
 
@@ -128,11 +129,14 @@ _LAZY = {
     "AuthenticationToken": _NETWORK,
     "AutoClusterFailover": _NETWORK,
     "ConsoleLogger": _NETWORK,
-    "CryptoKeyReader": _NETWORK,
     "FileLogger": _NETWORK,
     "ServiceInfo": _NETWORK,
     "ServiceInfoProvider": _NETWORK,
     "Client": "embeddedpulsar.client.client",
+    "CryptoKeyReader": "embeddedpulsar.crypto.key_reader",
+    "EncryptionContext": "embeddedpulsar.encryption",
+    "EncryptionKey": "embeddedpulsar.encryption",
+    "EncryptionKeyInfo": "embeddedpulsar.crypto.key_reader",
     "Consumer": "embeddedpulsar.client.consumer",
     "MultiplierRedeliveryBackoff": "embeddedpulsar.client.redelivery_backoff",
     "Producer": "embeddedpulsar.client.producer",
@@ -141,8 +145,6 @@ _LAZY = {
 # Names of pulsar-client whose feature is not built yet, so that the error can say which.
 _NOT_BUILT = {
     "Context": "functions",
-    "EncryptionContext": "encrypted messages",
-    "EncryptionKey": "encrypted messages",
     "Function": "functions",
     "IdentitySerDe": "functions",
     "MessageBatch": "functions",
@@ -218,6 +220,11 @@ __all__ = [
     "SchemaInfo",
     "StringSchema",
     "schema",
+    # Encryption
+    "CryptoKeyReader",
+    "EncryptionContext",
+    "EncryptionKey",
+    "EncryptionKeyInfo",
     # Policies
     "BatchReceivePolicy",
     "ConsumerBatchReceivePolicy",
@@ -235,7 +242,6 @@ __all__ = [
     "AuthenticationToken",
     "AutoClusterFailover",
     "ConsoleLogger",
-    "CryptoKeyReader",
     "FileLogger",
     "ServiceInfo",
     "ServiceInfoProvider",

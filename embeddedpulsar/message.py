@@ -9,6 +9,8 @@ from embeddedpulsar.message_id import MessageId, make
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from embeddedpulsar.encryption import EncryptionContext
+
 T = TypeVar("T")
 
 
@@ -179,9 +181,9 @@ class Message(Generic[T]):
         """Return whether None was sent; an empty payload is not null."""
         return self._entry.null(self._index)
 
-    def encryption_context(self) -> None:
-        """Return None: the message was not encrypted (encryption is not built yet)."""
-        return
+    def encryption_context(self) -> EncryptionContext | None:
+        """Return how the message was encrypted; None if it was not."""
+        return getattr(self._entry, "encryption", None)
 
     def __repr__(self) -> str:
         key = self.partition_key()

@@ -65,5 +65,4 @@ def contents(draw: st.DrawFn, max_messages: int = 12) -> EntryContent:
         schema_version=draw(st.integers(-1, 2**31 - 1)),
         chunks=column(fields),  # type: ignore[arg-type]
         transaction=draw(st.none() | st.tuples(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1))),
-        encrypted=draw(st.booleans()),
     )

@@ -15,6 +15,7 @@ from tests.source_tree import imported_modules, modules
 LAYERS: dict[str, int] = {
     # 0: values
     "exceptions": 0,
+    "encryption": 0,
     "enums": 0,
     "message_id": 0,
     "message": 0,
@@ -28,6 +29,7 @@ LAYERS: dict[str, int] = {
     "managed_ledger": 3,
     "subscription": 4,
     "schema": 4,
+    "crypto": 4,
     "topic": 5,
     "arrow": 5,
     "client": 6,
@@ -42,6 +44,8 @@ LAYERS: dict[str, int] = {
 STRANGERS = [
     ("format", "platform"),
     ("subscription", "schema"),
+    ("subscription", "crypto"),
+    ("schema", "crypto"),
     ("client", "admin"),
     ("cli", "spark"),
 ]
@@ -65,6 +69,7 @@ OWNERS = {
     "pyspark": ("spark",),
     "pyarrow": ("arrow", "spark"),
     "cramjam": ("format",),
+    "cryptography": ("crypto",),
     "lz4": ("format",),
     "msgpack": ("format",),
     "portalocker": ("platform",),

@@ -25,8 +25,6 @@ NOT_BUILT = {
     "PickleSerDe": "functions",
     "SerDe": "functions",
     "functions": "functions",
-    "EncryptionContext": "encrypted messages",
-    "EncryptionKey": "encrypted messages",
     "TableView": "table views",
     "tableview": "table views",
 }
@@ -58,7 +56,7 @@ IMPORT_NEVER_LOADS = (
     "msgpack",
     "portalocker",
 )
-IMPORT_NEVER_LOADS += ("pyarrow", "pyspark", "tempfile", "uuid")
+IMPORT_NEVER_LOADS += ("cryptography", "pyarrow", "pyspark", "tempfile", "uuid")
 
 
 def offered(module: types.ModuleType) -> list[str]:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from embeddedpulsar.arrow.entry_range import EntryRange
+    from embeddedpulsar.crypto.key_reader import CryptoKeyReader
     from embeddedpulsar.exceptions import CorruptionError
 
 __all__ = ["ALL_COLUMNS", "arrow_schema", "read_topic", "scan_topic"]
@@ -45,6 +46,7 @@ def read_topic(
     start_time: Time | None = None,
     end_time: Time | None = None,
     fail_on_data_loss: bool = True,
+    crypto_key_reader: CryptoKeyReader | None = None,
 ) -> pa.Table:
     """Read a topic into one table.
 
@@ -61,6 +63,7 @@ def read_topic(
             log only, so not for a topic with several partitions.
         start_time, end_time: the same by publish time, as a datetime with a time zone or in ms since 1970.
         fail_on_data_loss: raise at a damaged entry. False leaves it out and logs a warning.
+        crypto_key_reader: has the private keys of encrypted messages.
 
     Returns:
         A ``pyarrow.Table`` with the schema of `arrow_schema`.
@@ -70,7 +73,9 @@ def read_topic(
         TopicNotFound: no such topic in the store.
         InvalidConfiguration: an unknown column, or a start or end that fits no single log.
         CorruptionError: damage, with `fail_on_data_loss`.
-        NotImplementedError: an entry is encrypted, chunked or part of a transaction.
+        CryptoError: an entry is encrypted and its payload, keys, properties or event times were asked for,
+            and there is no key for it.
+        NotImplementedError: an entry is chunked or part of a transaction.
 
     Example:
         >>> import embeddedpulsar
@@ -82,7 +87,7 @@ def read_topic(
     names, ranges = _planned(path, topic, columns, start, end, start_time, end_time, fail_on_data_loss)
     from embeddedpulsar.arrow.record_batches import table
 
-    found: pa.Table = table(ranges, names, _damage_handler(fail_on_data_loss))
+    found: pa.Table = table(ranges, names, _damage_handler(fail_on_data_loss), crypto_key_reader)
     return found
 
 
@@ -97,6 +102,7 @@ def scan_topic(
     end_time: Time | None = None,
     fail_on_data_loss: bool = True,
     batch_rows: int = BATCH_ROWS,
+    crypto_key_reader: CryptoKeyReader | None = None,
 ) -> pa.RecordBatchReader:
     """Read a topic batch by batch; arguments and errors as in `read_topic`.
 
@@ -124,7 +130,14 @@ def scan_topic(
     batches = (
         batch
         for planned in ranges
-        for batch in record_batches(planned, names, rows=batch_rows, large=LARGE_ENTRY, on_damage=on_damage)
+        for batch in record_batches(
+            planned,
+            names,
+            rows=batch_rows,
+            large=LARGE_ENTRY,
+            on_damage=on_damage,
+            key_reader=crypto_key_reader,
+        )
     )
     return require_pyarrow().RecordBatchReader.from_batches(arrow_schema(names), batches)
 

@@ -16,7 +16,7 @@ from embeddedpulsar.arrow.segment_frames import FrameGroup, MappedSegment
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.columns import OPTIONAL, ColumnSlices, Slice, locate
 from embeddedpulsar.format.entry_view import decompressed_columns
-from embeddedpulsar.format.frame import COLUMN_FLAGS, HEADER_SIZE, TRAILER_SIZE
+from embeddedpulsar.format.frame import CODEC_ENCRYPTED, COLUMN_FLAGS, HEADER_SIZE, TRAILER_SIZE
 
 Header = tuple[Any, ...]
 
@@ -36,8 +36,11 @@ class Batch:
         body = at + HEADER_SIZE
         start, end = body + header[11], at + header[0] - TRAILER_SIZE
         if header[6]:
-            metadata = segment.view[body:start]
-            content = decompressed_columns(header[6], metadata, segment.view[body:end], header[11])
+            if header[6] == CODEC_ENCRYPTED:
+                content = segment.decrypted(at, header)
+            else:
+                metadata = segment.view[body:start]
+                content = decompressed_columns(header[6], metadata, segment.view[body:end], header[11])
             self._content: Any = content
             self._buffer = pa.py_buffer(content)
             self._ints = None

@@ -15,12 +15,15 @@ import pyarrow as pa
 
 from embeddedpulsar.arrow.damage import REMEDY
 from embeddedpulsar.arrow.entry_range import EntryRange
-from embeddedpulsar.exceptions import CorruptionError
+from embeddedpulsar.crypto.entry_opener import EntryOpener
+from embeddedpulsar.crypto.key_reader import CryptoKeyReader
+from embeddedpulsar.exceptions import CorruptionError, CryptoError
+from embeddedpulsar.format.entry_view import decompressed_columns
 from embeddedpulsar.format.frame import (
     FLAG_CHUNK,
-    FLAG_ENCRYPTED,
     FLAG_TXN,
     HEADER,
+    HEADER_SIZE,
     KIND_ENTRY,
     MAGIC,
     METADATA_SIZE,
@@ -31,6 +34,7 @@ from embeddedpulsar.format.frame import (
     verify_body,
 )
 from embeddedpulsar.format.index_slot import SLOT, SLOTS_OFFSET, slot_offset
+from embeddedpulsar.format.sealed_entry import sealed_view
 from embeddedpulsar.platform.mapped_file import MappedFile
 from embeddedpulsar.storage.chain_scan import scan_log
 from embeddedpulsar.storage.segment_headers import find_segment_header
@@ -38,11 +42,10 @@ from embeddedpulsar.storage.segment_headers import find_segment_header
 GROUP_BYTES: Final = 8 << 20
 """A group is closed when its frames have this many bytes together, so that offsets stay far below 2 GiB."""
 UNREADABLE: Final = {
-    FLAG_ENCRYPTED: "encrypted messages",
     FLAG_CHUNK: "chunked messages",
     FLAG_TXN: "transactions",
 }
-_UNREADABLE_MASK: Final = FLAG_ENCRYPTED | FLAG_CHUNK | FLAG_TXN
+_UNREADABLE_MASK: Final = FLAG_CHUNK | FLAG_TXN
 
 DamageHandler = Callable[[CorruptionError, int, int], None]
 """Called with the error, and the ids of the first entry lost and of the first one readable again."""
@@ -53,11 +56,16 @@ class MappedSegment:
 
     The map lives as long as any array made from it. `ints` and `longs` are the same bytes as 32- and 64-bit
     numbers: frames and columns are aligned to 8. `data` is the map itself, whose slices are bytes.
+
+    Args:
+        planned: what is to be read.
+        key_reader: where the private keys of encrypted entries come from, or None.
     """
 
-    __slots__ = ("buffer", "data", "ints", "longs", "path", "view")
+    __slots__ = ("_opener", "buffer", "data", "ints", "longs", "path", "view")
 
-    def __init__(self, planned: EntryRange) -> None:
+    def __init__(self, planned: EntryRange, key_reader: CryptoKeyReader | None = None) -> None:
+        self._opener = EntryOpener(planned.topic, key_reader)
         mapped = MappedFile.open(planned.path, writable=False)
         end = planned.end_offset
         try:
@@ -76,6 +84,25 @@ class MappedSegment:
         self.ints = self.view.cast("i")
         self.longs = self.view.cast("q")
         self.buffer = pa.py_buffer(self.view)
+
+    def decrypted(self, at: int, header: tuple[Any, ...]) -> bytes:
+        """The columns of the encrypted entry whose frame is at that offset.
+
+        Raises:
+            CryptoError: they cannot be decrypted.
+        """
+        body = bytes(self.view[at + HEADER_SIZE : at + header[0] - TRAILER_SIZE])
+        sealed = sealed_view(FrameHeader(*header), body, 0)
+        try:
+            plain = self._opener.plain(sealed)[1]
+        except CryptoError as error:
+            raise CryptoError(
+                f"entry {header[8]} of {self.path} is encrypted, and whole columns were asked for; give the "
+                "private key: crypto_key_reader, or the option cryptoPrivateKeyPath of Spark. "
+                f"{error}"
+            ) from error
+        codec, start = sealed.envelope[3], header[11]
+        return decompressed_columns(codec, body, body[:start] + plain, start) if codec else plain
 
 
 class FrameGroup:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from embeddedpulsar.client.network_options import CryptoKeyReader
+    from embeddedpulsar.crypto.key_reader import CryptoKeyReader
     from embeddedpulsar.message import Message
     from embeddedpulsar.message_id import MessageId
     from embeddedpulsar.policies import (

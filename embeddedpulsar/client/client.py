@@ -13,7 +13,7 @@ from embeddedpulsar.client.client_log import ClientLog
 from embeddedpulsar.client.consumer import Consumer
 from embeddedpulsar.client.consumer_config import consumer_config, reader_config
 from embeddedpulsar.client.consumer_opening import open_consumer
-from embeddedpulsar.client.network_options import Authentication, CryptoKeyReader, ServiceInfo
+from embeddedpulsar.client.network_options import Authentication, ServiceInfo
 from embeddedpulsar.client.producer import Producer
 from embeddedpulsar.client.producer_config import producer_config
 from embeddedpulsar.client.producer_opening import open_producer
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     import re
 
     from embeddedpulsar.client.redelivery_backoff import MultiplierRedeliveryBackoff
+    from embeddedpulsar.crypto.key_reader import CryptoKeyReader
     from embeddedpulsar.message import Message
     from embeddedpulsar.message_id import MessageId
     from embeddedpulsar.policies import (
@@ -153,6 +154,7 @@ class Client(ClientLifetime):
         *,
         durability: str | None = None,
         hashing_scheme: HashingScheme = HashingScheme.JavaStringHash,
+        encryption_keys: list[str] | None = None,
     ) -> Producer[T]:
         """Attach a producer to a topic, creating the topic if need be.
 
@@ -176,11 +178,14 @@ class Client(ClientLifetime):
             properties: checked; nothing shows them yet.
             batching_type: ``KeyBased`` makes one entry per key, which keeps Key_Shared consumers in order.
             message_router: chooses the partition of every message, as ``router(message, partitions)``.
-            chunking_enabled, encryption_key, crypto_key_reader: not built.
+            encryption_key: name of a public key: only who has the private key can read the messages.
+            crypto_key_reader: has that key. Needs the extra ``crypto``.
+            chunking_enabled: not built.
             access_mode: ``Exclusive`` takes the topic alone or fails, ``WaitForExclusive`` waits for it,
                 without a time limit, ``ExclusiveWithFencing`` throws the others out.
             durability: level of this producer instead of the client's. Not in ``pulsar-client``, nor is:
             hashing_scheme: hash of the partition key, which chooses the partition of a message that has one.
+            encryption_keys: names of further public keys: each of the private keys will do.
 
         Raises:
             ValueError: a wrong type or value.
@@ -189,6 +194,8 @@ class Client(ClientLifetime):
             InvalidTopicName, TopicNotFound: see there.
             ProducerBusy: a producer of that name is connected, or one that has the topic alone.
             ProducerFenced: the topic is not to be had alone.
+            CryptoError: a public key is not to be had.
+            ImportError: encryption needs ``pip install "embeddedpulsar[crypto]"``.
             AlreadyClosed: the client is closed.
 
         Example:
@@ -262,10 +269,12 @@ class Client(ClientLifetime):
             properties: checked; nothing shows them yet.
             initial_position: where a new subscription starts: behind the last message, or at the first.
             key_shared_policy: how consumers divide the keys; default is AUTO_SPLIT, in order.
-            is_read_compacted, pattern_auto_discovery_period, crypto_key_reader,
-                replicate_subscription_state_enabled, max_pending_chunked_message,
-                auto_ack_oldest_chunked_message_on_queue_full, regex_subscription_mode,
-                crypto_failure_action: not built.
+            is_read_compacted, pattern_auto_discovery_period, replicate_subscription_state_enabled,
+                max_pending_chunked_message, auto_ack_oldest_chunked_message_on_queue_full,
+                regex_subscription_mode: not built.
+            crypto_key_reader: has the private keys of encrypted messages. Needs the extra ``crypto``.
+            crypto_failure_action: what becomes of messages that cannot be decrypted: ``FAIL``: they stay for
+                a consumer that can; ``DISCARD``: they are acknowledged; ``CONSUME``: they come as ciphertext.
             dead_letter_policy: where messages move that come back too often; counted on Shared and
                 Key_Shared subscriptions, and by ``reconsume_later``.
             start_message_id_inclusive: `Consumer.seek` to an id delivers that message too.
@@ -330,7 +339,8 @@ class Client(ClientLifetime):
             receiver_queue_size: messages to fetch ahead; a batch is fetched whole.
             reader_name: default is random.
             subscription_role_prefix: begins that random name.
-            is_read_compacted, crypto_key_reader, crypto_failure_action: not built.
+            is_read_compacted: not built.
+            crypto_key_reader, crypto_failure_action: as for `subscribe`; ``FAIL`` passes over the messages.
             start_message_id_inclusive: start with that message; with ``latest``, with the last one there is.
 
         Raises:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from embeddedpulsar.client.arguments import check_range, check_type, check_type_or_none, refuse_unbuilt
-from embeddedpulsar.client.network_options import CryptoKeyReader
 from embeddedpulsar.client.producer_config import INT32_MAX
 from embeddedpulsar.client.redelivery_backoff import MultiplierRedeliveryBackoff
+from embeddedpulsar.crypto.key_reader import CryptoKeyReader
+from embeddedpulsar.crypto.key_wrap import require_cryptography
 from embeddedpulsar.enums import (
     ConsumerCryptoFailureAction,
     ConsumerType,
@@ -53,6 +54,8 @@ class ConsumerConfig(NamedTuple):
         dead_letter: when and where messages move that come back too often.
         enable_retry: whether messages may be sent round by way of ``retry_letter_topic``.
         total_queue_size: most messages fetched ahead of all topics together.
+        key_reader: where private keys come from, or None.
+        crypto_failure_action: what becomes of messages that cannot be decrypted.
     """
 
     topic: str
@@ -82,6 +85,8 @@ class ConsumerConfig(NamedTuple):
     retry_letter_topic: str | None = None
     several_topics: bool = False
     total_queue_size: int = 50_000
+    key_reader: CryptoKeyReader | None = None
+    crypto_failure_action: ConsumerCryptoFailureAction = ConsumerCryptoFailureAction.FAIL
 
 
 class ReaderConfig(NamedTuple):
@@ -95,6 +100,8 @@ class ReaderConfig(NamedTuple):
     name: str | None
     role_prefix: str | None
     start_inclusive: bool
+    key_reader: CryptoKeyReader | None = None
+    crypto_failure_action: ConsumerCryptoFailureAction = ConsumerCryptoFailureAction.FAIL
 
 
 def consumer_config(options: dict[str, Any]) -> ConsumerConfig:
@@ -104,6 +111,7 @@ def consumer_config(options: dict[str, Any]) -> ConsumerConfig:
         ValueError: a wrong type or value.
         InvalidConfiguration: an empty subscription name.
         NotImplementedError: an option whose feature is not built.
+        ImportError: there is a key reader, and the extra ``crypto`` is not installed.
     """
     _check_consumer_types(options)
     _check_consumer_values(options)
@@ -137,6 +145,8 @@ def consumer_config(options: dict[str, Any]) -> ConsumerConfig:
         enable_retry=options["enable_retry"],
         retry_letter_topic=options["retry_letter_topic"] or None,
         total_queue_size=options["max_total_receiver_queue_size_across_partitions"],
+        key_reader=_key_reader(options),
+        crypto_failure_action=options["crypto_failure_action"],
     )
 
 
@@ -180,12 +190,6 @@ def _refuse_unbuilt(options: dict[str, Any]) -> None:
     one = "subscribe to one topic by its name"
     refuse_unbuilt(not isinstance(topic, str | list), "a pattern as topic", "pattern subscriptions", one)
     refuse_unbuilt(options["is_read_compacted"], "is_read_compacted", "topic compaction")
-    refuse_unbuilt(options["crypto_key_reader"], "crypto_key_reader", "end-to-end encryption")
-    refuse_unbuilt(
-        options["crypto_failure_action"] != ConsumerCryptoFailureAction.FAIL,
-        "crypto_failure_action",
-        "end-to-end encryption",
-    )
     refuse_unbuilt(
         options["replicate_subscription_state_enabled"],
         "replicate_subscription_state_enabled",
@@ -219,17 +223,12 @@ def reader_config(options: dict[str, Any]) -> ReaderConfig:
     Raises:
         ValueError: a wrong type or value.
         NotImplementedError: an option whose feature is not built.
+        ImportError: there is a key reader, and the extra ``crypto`` is not installed.
     """
     for name, kind, optional in _READER_TYPES:
         (check_type_or_none if optional else check_type)(kind, options[name], name)
     check_range(options["receiver_queue_size"], "receiver_queue_size", 0, INT32_MAX)
     refuse_unbuilt(options["is_read_compacted"], "is_read_compacted", "topic compaction")
-    refuse_unbuilt(options["crypto_key_reader"], "crypto_key_reader", "end-to-end encryption")
-    refuse_unbuilt(
-        options["crypto_failure_action"] != ConsumerCryptoFailureAction.FAIL,
-        "crypto_failure_action",
-        "end-to-end encryption",
-    )
     return ReaderConfig(
         topic=options["topic"],
         start=options["start_message_id"],
@@ -239,7 +238,17 @@ def reader_config(options: dict[str, Any]) -> ReaderConfig:
         name=options["reader_name"] or None,
         role_prefix=options["subscription_role_prefix"] or None,
         start_inclusive=options["start_message_id_inclusive"],
+        key_reader=_key_reader(options),
+        crypto_failure_action=options["crypto_failure_action"],
     )
+
+
+def _key_reader(options: dict[str, Any]) -> CryptoKeyReader | None:
+    """The key reader; where there is one, there is something to decrypt with, too."""
+    reader: CryptoKeyReader | None = options["crypto_key_reader"]
+    if reader is not None:
+        require_cryptography()
+    return reader
 
 
 _CONSUMER_TYPES: tuple[tuple[str, type[Any], bool], ...] = (

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from embeddedpulsar.client.consumer_session import ConsumerSession
+    from embeddedpulsar.format.entry import EntryView
     from embeddedpulsar.message import Message
     from embeddedpulsar.message_id import MessageId
 
@@ -55,7 +56,7 @@ class ConsumerCore:
         self.dead_letters, self.retries = letters_of(
             session, self.acks, self.negative_acknowledge, self._forget_moving
         )
-        fetch = session.attachment.read if self.dead_letters is None else self.dead_letters.fetch
+        fetch = session.decryption.fetch if self.dead_letters is None else self.dead_letters.fetch
         self.queue = ReceiverQueue(fetch, config.receiver_queue_size, session.origin, self.acks.track)
         self.delivery = Delivery(
             self.queue, session.ledger, session.mailbox, session.clock, session.attachment
@@ -86,6 +87,8 @@ class ConsumerCore:
         self._can_be_quick = self.acks.quick and self.unacked is None and self.dead_letters is None
         self.acks.quick = self._can_be_quick
         self.acks.on_done = self._note_done
+        session.decryption.on_failed = self._watch_undelivered
+        session.decryption.on_discarded = self._discard
         session.attachment.on_rewound = self._on_moved
         session.attachment.on_switched = self._on_switched
         self._stats = ConsumerStats(session, self.queue, self.acks)
@@ -107,6 +110,15 @@ class ConsumerCore:
         if self.unacked is not None:
             self.unacked.watch((entry.ledger_id, entry.entry_id), entry.redelivery_count)
         return message
+
+    def _watch_undelivered(self, view: EntryView) -> None:
+        """An entry cannot be decrypted. It is not shown, and comes again as if it had been."""
+        if self.unacked is not None:
+            self.unacked.watch((view.ledger_id, view.entry_id), view.redelivery_count)
+
+    def _discard(self, view: EntryView) -> None:
+        """An entry cannot be decrypted, and nobody wants it."""
+        self.acks.complete((view.ledger_id, view.entry_id))
 
     def _take_singly(self) -> Message[Any]:
         """Take a message; of a new entry, see to what has to be done first."""

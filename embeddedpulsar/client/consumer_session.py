@@ -6,6 +6,7 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, Any
 
+from embeddedpulsar.client.decryption import Decryption
 from embeddedpulsar.enums import InitialPosition, SubscriptionMode
 from embeddedpulsar.exceptions import SubscriptionNotFound
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
@@ -64,6 +65,14 @@ class ConsumerSession:
         except BaseException:
             use.release()
             raise
+        self.decryption = Decryption(
+            core,
+            topic.name,
+            config.key_reader,
+            config.crypto_failure_action,
+            f"The consumer {self.consumer_name} of {config.subscription_name}",
+            self.attachment.read,
+        )
 
     def _attach(self, topic: Topic) -> tuple[Subscription, Attachment]:
         """Attach. A subscription that is not durable may end, with its last consumer, before this one

@@ -5,7 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar.client.consumer_session import read_entry
-from embeddedpulsar.client.letter_producer import LetterProducer, make_letter, with_origin
+from embeddedpulsar.client.letter_producer import (
+    LetterProducer,
+    encryption_of,
+    make_letter,
+    with_origin,
+)
 from embeddedpulsar.client.receiver_queue import is_skipped
 from embeddedpulsar.exceptions import AlreadyClosed, PulsarException
 from embeddedpulsar.managed_ledger.position import Position
@@ -71,10 +76,10 @@ class DeadLetters:
         self._moving = threads.RLock()  # one move at a time: letters keep their order
 
     def fetch(self, max_messages: int, max_bytes: int) -> list[EntryView]:
-        """As `read` of the attachment, without the dead. Those are moved soon."""
-        attachment = self._session.attachment
+        """As `fetch` of the decryption, without the dead. Those are moved soon."""
+        attachment, read = self._session.attachment, self._session.decryption.fetch
         limit = self._limit
-        while len(self._dead) < _MOST_DEAD and (views := attachment.read(max_messages, max_bytes)):
+        while len(self._dead) < _MOST_DEAD and (views := read(max_messages, max_bytes)):
             epoch = attachment.epoch
             if max(view.redelivery_count for view in views) < limit:
                 return views
@@ -99,6 +104,7 @@ class DeadLetters:
         for position in positions:
             epoch = self._candidates.pop(position, None)
             view = read_entry(self._session.ledger, Position(*position)) if epoch is not None else None
+            view = self._session.decryption.opened(view) if view is not None else None
             if view is None or epoch is None:
                 others.append(position)
                 continue
@@ -142,7 +148,8 @@ class DeadLetters:
             for view, epoch in views:
                 position = (view.ledger_id, view.entry_id)
                 try:
-                    self.producer.publish(self._letters(view))
+                    names = encryption_of(getattr(view, "encryption", None))
+                    self.producer.publish(self._letters(view), names)
                     moved.append((position, epoch))
                 except Exception as error:  # noqa: BLE001 - whatever it is, the message must come again
                     first_error = first_error or error

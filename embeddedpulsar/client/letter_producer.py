@@ -9,8 +9,10 @@ from embeddedpulsar.client.message_options import Options
 from embeddedpulsar.client.producer_config import LONGEST_NAME, ProducerConfig
 from embeddedpulsar.client.producer_session import ProducerSession
 from embeddedpulsar.client.publisher import Publisher
+from embeddedpulsar.crypto.key_reader import Encryption
 from embeddedpulsar.exceptions import (
     AlreadyClosed,
+    CryptoError,
     NotAllowedError,
     ProducerBusy,
     ProducerFenced,
@@ -25,10 +27,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from embeddedpulsar.client.client_core import ClientCore
+    from embeddedpulsar.crypto.key_reader import CryptoKeyReader
+    from embeddedpulsar.encryption import EncryptionContext
     from embeddedpulsar.message import Message
 
 Letter = tuple[bytes, Options]
 """A payload as it was stored, and what goes with it."""
+KeyNames = tuple[str, ...]
 
 # Steps of a move: 1. the copy is stored; 2. it is as durable as the client asks for; 3. whoever moved it
 # acknowledges the original. A death before 1 leaves the original, one before 3 leaves both.
@@ -64,6 +69,13 @@ def with_origin(message: Message[Any], properties: dict[str, str]) -> dict[str, 
     return properties
 
 
+def encryption_of(context: EncryptionContext | None) -> KeyNames:
+    """The names of the keys a message was encrypted with; none for plain text, and for ciphertext."""
+    if context is None or context.is_decryption_failed():
+        return ()
+    return tuple(key.key for key in context.keys())
+
+
 class LetterProducer:
     """Publishes copies of messages to one topic, on behalf of a consumer.
 
@@ -81,6 +93,7 @@ class LetterProducer:
         name: of the producer; with a random ending, if a producer of that name is connected. None for one
             that the topic makes.
         initial_subscription: made with the producer, so that no letter is lost; ``""`` for none.
+        key_reader: of the consumer, for copies of encrypted messages.
     """
 
     def __init__(
@@ -90,6 +103,7 @@ class LetterProducer:
         schema: Any,
         name: str | None = None,
         initial_subscription: str = "",
+        key_reader: CryptoKeyReader | None = None,
     ) -> None:
         self.topic: Final = topic
         self._client = client
@@ -97,15 +111,21 @@ class LetterProducer:
         self._name = name if name is None or len(name.encode()) < LONGEST_NAME - 16 else None
         self._initial_subscription = initial_subscription
         self._lock = threads.RLock()
-        self._opened: tuple[ProducerSession, Publisher] | None = None
+        self._key_reader = key_reader
+        self._opened: dict[KeyNames, tuple[ProducerSession, Publisher]] = {}
         self._is_closed = False
         self._end_word = 0
         fork.register(self)
 
-    def publish(self, letters: Iterable[Letter]) -> None:
+    def publish(self, letters: Iterable[Letter], names: KeyNames = ()) -> None:
         """Append letters in their order; `sync` waits for the disk, where the client's level asks for it.
 
+        Args:
+            letters: of one entry.
+            names: of the keys the entry was encrypted with; its letters are encrypted with them, too.
+
         Raises:
+            CryptoError: a public key is not to be had. Nothing is stored in plain text that was not.
             NotAllowedError: the initial subscription is missing and ``allowAutoSubscriptionCreation`` is off.
             InvalidTopicName, TopicNotFound, ProducerBusy: see `Client.create_producer`.
             PulsarException: see `Producer.send`. Some of the letters may be stored.
@@ -114,7 +134,7 @@ class LetterProducer:
             failpoints.hit("letter:before")
         try:
             self._lock.acquire()
-            _, publisher = self._opened or self._open()
+            _, publisher = self._opened.get(names) or self._open(names)
             for value, options in letters:
                 out = publisher.publish_one(value, options, None, hand_over=False)
                 if out.error is not None:
@@ -132,13 +152,13 @@ class LetterProducer:
         Raises:
             PoisonedSegment: a flush failed; whether all letters survive is not known.
         """
-        end_word, opened = self._end_word, self._opened
-        if end_word and opened is not None:
-            opened[0].ledger.wait_durable(end_word)
+        end_word, opened = self._end_word, list(self._opened.values())
+        if end_word and opened:
+            opened[0][0].ledger.wait_durable(end_word)
         if failpoints.ACTIVE:
             failpoints.hit("letter:stored")
 
-    def _open(self) -> tuple[ProducerSession, Publisher]:
+    def _open(self, names: KeyNames) -> tuple[ProducerSession, Publisher]:
         if self._is_closed:
             raise AlreadyClosed("the consumer is closed; subscribe again")
         topic = TopicName.parse(self.topic)
@@ -151,26 +171,29 @@ class LetterProducer:
             chosen = partitions[int.from_bytes(os.urandom(4), "little") % len(partitions)]
             self._config = self._config._replace(topic=chosen)
         try:
-            opened = self._attach(self._name)
+            opened = self._attach(self._name, names)
         except ProducerBusy:
             if self._name is None:
                 raise
             # Consumers of one name are allowed, producers are not.
-            opened = self._attach(f"{self._name}-{os.urandom(5).hex()}")
+            opened = self._attach(f"{self._name}-{os.urandom(5).hex()}", names)
         self._client.add_publisher(opened[1])
-        self._opened = opened
+        self._opened[names] = opened
         return opened
 
-    def _attach(self, name: str | None) -> tuple[ProducerSession, Publisher]:
+    def _attach(self, name: str | None, names: KeyNames) -> tuple[ProducerSession, Publisher]:
         config = self._config._replace(name=name)
+        if names:
+            if self._key_reader is None:
+                raise CryptoError("there is no crypto_key_reader; give one with the public key")
+            config = config._replace(encryption=Encryption(names, self._key_reader))
         session = ProducerSession(self._client, config)
         return session, Publisher(session, config)
 
     def _let_go(self) -> None:
-        opened, self._opened = self._opened, None
+        opened, self._opened = self._opened, {}
         self._end_word = 0
-        if opened is not None:
-            session, publisher = opened
+        for session, publisher in opened.values():
             session.forget(publisher)
             if not publisher.is_closed:
                 publisher.close()
@@ -188,7 +211,7 @@ class LetterProducer:
         """The consumer stays the parent's, and so does this."""
         self._lock = threads.RLock()
         self._is_closed = True
-        self._opened = None
+        self._opened = {}
 
 
 def _ensure_subscription(client: ClientCore, topic_name: str, name: str) -> None:

@@ -172,16 +172,6 @@ class AutoClusterFailover:
         return f"AutoClusterFailover(primary={self.primary!r}, secondary={self.secondary!r})"
 
 
-class CryptoKeyReader:
-    """Key files for end-to-end encryption, which is not built yet: passing one raises NotImplementedError."""
-
-    def __init__(self, public_key_path: str, private_key_path: str) -> None:
-        check_type(str, public_key_path, "public_key_path")
-        check_type(str, private_key_path, "private_key_path")
-        self.public_key_path = public_key_path
-        self.private_key_path = private_key_path
-
-
 class ConsoleLogger:
     """Ask the client to write what it logs to standard error, from ``log_level`` up."""
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from embeddedpulsar.client.arguments import check_range, check_type, check_type_or_none, refuse_unbuilt
 from embeddedpulsar.client.client_config import check_durability
-from embeddedpulsar.client.network_options import CryptoKeyReader
+from embeddedpulsar.crypto.key_reader import CryptoKeyReader, Encryption
+from embeddedpulsar.crypto.key_wrap import require_cryptography
 from embeddedpulsar.enums import (
     BatchingType,
     CompressionType,
@@ -45,6 +46,7 @@ class ProducerConfig(NamedTuple):
         message_router: chooses the partition of every message, or None.
         hashing_scheme: hash of the keys that chooses the partition.
         lazy_start: whether a partition is attached when its first message comes.
+        encryption: by which keys, or None for plain text.
     """
 
     topic: str
@@ -68,6 +70,7 @@ class ProducerConfig(NamedTuple):
     message_router: Callable[[Message[Any], int], int] | None = None
     hashing_scheme: HashingScheme = HashingScheme.JavaStringHash
     lazy_start: bool = False
+    encryption: Encryption | None = None
 
 
 def producer_config(options: dict[str, Any]) -> ProducerConfig:
@@ -76,7 +79,7 @@ def producer_config(options: dict[str, Any]) -> ProducerConfig:
     Raises:
         ValueError: a wrong type or value.
         NotImplementedError: an option whose feature is not built.
-        ImportError: a codec that is not installed.
+        ImportError: a codec, or the extra ``crypto`` for encryption, is not installed.
     """
     _check_types(options)
     _check_values(options)
@@ -104,6 +107,7 @@ def producer_config(options: dict[str, Any]) -> ProducerConfig:
         message_router=options["message_router"],
         hashing_scheme=options["hashing_scheme"],
         lazy_start=options["lazy_start_partitioned_producers"],
+        encryption=_encryption(options),
     )
 
 
@@ -161,10 +165,27 @@ def _check_routing(mode: PartitionsRoutingMode, router: object) -> None:
         )
 
 
+def _encryption(options: dict[str, Any]) -> Encryption | None:
+    """What is to be encrypted, and how. Half of what that needs is refused: better than plain text."""
+    more = options["encryption_keys"]
+    if more is not None and (isinstance(more, str) or not all(isinstance(name, str) for name in more)):
+        raise ValueError("Argument encryption_keys is expected to be a list of str")
+    names = tuple(dict.fromkeys(filter(None, (options["encryption_key"], *(more or ())))))
+    reader = options["crypto_key_reader"]
+    if not names and reader is None:
+        return None
+    if reader is None:
+        raise ValueError("encryption_key needs crypto_key_reader, which is not set: it has the public key")
+    if not names:
+        raise ValueError(
+            "crypto_key_reader needs encryption_key, which is not set: nothing would be encrypted"
+        )
+    require_cryptography()
+    return Encryption(names, reader)
+
+
 def _refuse_unbuilt(options: dict[str, Any]) -> None:
     refuse_unbuilt(options["chunking_enabled"], "chunking_enabled", "chunking of large messages")
-    refuse_unbuilt(options["encryption_key"], "encryption_key", "end-to-end encryption")
-    refuse_unbuilt(options["crypto_key_reader"], "crypto_key_reader", "end-to-end encryption")
 
 
 _TYPES: tuple[tuple[str, type[Any]], ...] = (

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar.client.batch_container import BatchContainer, Item
 from embeddedpulsar.client.completions import Completions
-from embeddedpulsar.client.entry_encoder import EntryEncoder
 from embeddedpulsar.client.log_writer import LogWriter
 from embeddedpulsar.client.message_options import SEQUENCE_ID, Options
 from embeddedpulsar.client.outgoing import Outgoing, PlainWaiter, SendCallback, interrupted
 from embeddedpulsar.client.producer_config import DEFAULT_SEND_TIMEOUT_MS
+from embeddedpulsar.client.sealing_encoder import make_encoder
 from embeddedpulsar.exceptions import AlreadyClosed, ProducerQueueIsFull, PulsarException
 from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.format.entry import ProducerPrefix, encode_single
@@ -73,8 +73,9 @@ class Publisher:
         self.name: str = registration.name
         try:
             self.prefix = ProducerPrefix(registration.name, registration.epoch)
-        except ValueError:
-            session.detach()  # a name that is too long
+            self._encoder = make_encoder(self.prefix, self.config, session)
+        except BaseException:
+            session.detach()  # a name that is too long, a key that is not to be had
             raise
         self.append_nowait = session.ledger.append_nowait
         self.words = session.ledger.words
@@ -86,8 +87,8 @@ class Publisher:
         self.max_size = session.max_message_size
         self._log = LogWriter(session, registration.name)
         config = self.config
-        self._encoder = EntryEncoder(self.prefix, config.compression, config.key_based, self.max_size)
         plain = session.takes_bytes and not config.batching and not config.compression
+        plain = plain and config.encryption is None
         plain = plain and config.send_timeout_ms == DEFAULT_SEND_TIMEOUT_MS
         if plain and self.durability == "process":
             self.single_max = self.max_size - self.prefix.metadata_length - 16

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic
 from embeddedpulsar.client.arguments import check_type, checked_seek_target
 from embeddedpulsar.client.async_receiver import AsyncReceiver
 from embeddedpulsar.client.consumer_session import MessageOrigin, last_or_start, resolve
+from embeddedpulsar.client.decryption import Decryption
 from embeddedpulsar.client.delivery import Delivery
 from embeddedpulsar.client.listener import ListenerTarget
 from embeddedpulsar.client.receiver_queue import ReceiverQueue
@@ -68,8 +69,16 @@ class Reader(Generic[T]):
         self._ledger = topic.ledger
         position, inclusive, first = resolve(topic.ledger, config.start, config.start_inclusive)
         self._cursor = topic.ledger.cursor(position, inclusive=inclusive)
+        decryption = Decryption(
+            core,
+            topic.name,
+            config.key_reader,
+            config.crypto_failure_action,
+            f"The reader {self._name}",
+            self._fetch,
+        )
         self._queue = ReceiverQueue(
-            self._fetch, config.receiver_queue_size, MessageOrigin(topic.name, config.schema)
+            decryption.fetch, config.receiver_queue_size, MessageOrigin(topic.name, config.schema)
         )
         self._queue.start_within(position.ledger_id, position.entry_id, first)
         self._delivery = Delivery(self._queue, topic.ledger, core.store.mailbox, core.store.clock)
@@ -214,6 +223,8 @@ class Reader(Generic[T]):
 
         Raises:
             ImportError: pyarrow is missing; the text says how to install it.
+            CryptoError: messages are encrypted and the reader has no key for them, whatever its failure
+                action.
             AlreadyClosed: the reader is closed.
         """
         self._check_can_read()
@@ -230,7 +241,12 @@ class Reader(Generic[T]):
             last = last_or_start(self._ledger)
             end = make(last.ledger_id, last.entry_id + 1, -1, -1, 0)
             table = arrow.read_topic(
-                self._core.store.root, self._topic_name, columns, start=min(start, end), end=end
+                self._core.store.root,
+                self._topic_name,
+                columns,
+                start=min(start, end),
+                end=end,
+                crypto_key_reader=self._config.key_reader,
             )
             self._cursor = self._ledger.cursor(last, inclusive=False)
             queue.clear()

@@ -13,6 +13,7 @@ from embeddedpulsar.client.dead_letter import (
 from embeddedpulsar.client.letter_producer import (
     ORIGIN_MESSAGE_ID,
     LetterProducer,
+    encryption_of,
     make_letter,
     with_origin,
 )
@@ -84,7 +85,7 @@ class RetryLetters:
         else:
             deliver_at = self._wall_ms() + delay_ms if delay_ms else 0
             producer, letter = self._retry, make_letter(message, copied, deliver_at)
-        producer.publish([letter])
+        producer.publish([letter], encryption_of(message.encryption_context()))
         producer.sync()
 
     def close(self) -> None:
@@ -190,10 +191,11 @@ def letters_of(
         config.schema,
         dead_letter_producer_name(*names, session.consumer_name),
         policy.initial_subscription_name,
+        config.key_reader,
     )
     limit = policy.max_redeliver_count
     dead_letters = DeadLetters(session, limit, dead, acks, give_back, forget)
     if not config.enable_retry or config.retry_letter_topic is None:
         return dead_letters, None
-    retry = LetterProducer(client, config.retry_letter_topic, config.schema)
+    retry = LetterProducer(client, config.retry_letter_topic, config.schema, key_reader=config.key_reader)
     return dead_letters, RetryLetters(retry, dead, limit, client.store.clock.wall_ms)

@@ -33,7 +33,6 @@ from embeddedpulsar.format.frame import (
     FLAG_CHUNKS,
     FLAG_DELAYED,
     FLAG_DELIVER_AT,
-    FLAG_ENCRYPTED,
     FLAG_EVENT_TIMES,
     FLAG_KEY_ABSENT,
     FLAG_KEYS,
@@ -126,14 +125,12 @@ class EntryContent:
         schema_version: of all messages; -1 for none, or the producer's.
         chunks: fields of a chunk, one map per message.
         transaction: (most, least significant half) of the transaction id of the entry.
-        encrypted: whether `values` are ciphertext.
     """
 
     __slots__ = (
         "batched",
         "chunks",
         "deliver_at",
-        "encrypted",
         "event_times",
         "first_sequence_id",
         "keys",
@@ -162,7 +159,6 @@ class EntryContent:
         schema_version: int = -1,
         chunks: list[dict[str, Any] | None] | None = None,
         transaction: tuple[int, int] | None = None,
-        encrypted: bool = False,
     ) -> None:
         self.values = values
         self.first_sequence_id = first_sequence_id
@@ -177,7 +173,6 @@ class EntryContent:
         self.schema_version = schema_version
         self.chunks = chunks
         self.transaction = transaction
-        self.encrypted = encrypted
 
 
 class EncodedEntry(NamedTuple):
@@ -279,8 +274,6 @@ def encode(content: EntryContent, producer: ProducerPrefix, codec: int = 0) -> E
     flags, optional = _optional_columns(content, count)
     if content.batched:
         flags |= FLAG_BATCHED
-    if content.encrypted:
-        flags |= FLAG_ENCRYPTED
     first = content.sequence_ids[0] if content.sequence_ids else content.first_sequence_id
     columns = encode_values(values) + optional
     columns_size = sum(map(len, columns))

@@ -18,7 +18,14 @@ from embeddedpulsar.format.columns import (
     read_texts,
 )
 from embeddedpulsar.format.compression import decompress
-from embeddedpulsar.format.frame import COLUMN_FLAGS, FLAG_BATCHED, KIND_ENTRY, METADATA_SIZE, FrameHeader
+from embeddedpulsar.format.frame import (
+    CODEC_ENCRYPTED,
+    COLUMN_FLAGS,
+    FLAG_BATCHED,
+    KIND_ENTRY,
+    METADATA_SIZE,
+    FrameHeader,
+)
 from embeddedpulsar.format.packed_map import unpack_map, unpack_text_map
 
 METADATA: Final = struct.Struct(
@@ -44,7 +51,8 @@ class EntryView:
     Made by `decode` alone. Message i is `payload[offsets[i]:offsets[i + 1]]`. Other columns are decoded when
     asked for; a column of a hostile writer may then raise `CorruptionError`.
 
-    The last four slots belong to the consumer that holds the view: `redelivery_count`, `acked` (one byte per
+    `encryption` is set in entries that were decrypted, and in no others. The last four slots belong to the
+    consumer that holds the view: `redelivery_count`, `acked` (one byte per
     message, or None while none is), `number` (of the entry among those its consumer was assigned), `skip`
     (batch indexes that were acknowledged before the view was made, as a bit set, or None).
     """
@@ -56,6 +64,7 @@ class EntryView:
         "batched",
         "codec",
         "count",
+        "encryption",
         "entry_id",
         "flags",
         "ledger_id",
@@ -80,6 +89,7 @@ class EntryView:
     acked: bytearray | None
     number: int
     skip: int | bytearray | None
+    encryption: Any
     _metadata: bytes
     _lazy: _Columns | None
 
@@ -268,6 +278,10 @@ def decode(
     metadata = body[:start]
     columns = body
     if codec:
+        if codec == CODEC_ENCRYPTED:
+            from embeddedpulsar.format.sealed_entry import sealed_view  # it builds on this module
+
+            return sealed_view(header, bytes(body), ledger_id)
         columns = decompressed_columns(codec, metadata, body, start)
         start = 0
         size = len(columns)

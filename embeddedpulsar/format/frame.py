@@ -48,6 +48,7 @@ CODEC_LZ4: Final = 1
 CODEC_ZLIB: Final = 2
 CODEC_ZSTD: Final = 3
 CODEC_SNAPPY: Final = 4
+CODEC_ENCRYPTED: Final = 128
 
 FLAG_KEYS: Final = 1 << 0
 FLAG_ORDERING_KEYS: Final = 1 << 1

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
+from embeddedpulsar.crypto.key_reader import CryptoKeyReader
 from embeddedpulsar.spark.data_loss import DataLossPolicy
 from embeddedpulsar.spark.filters import Pruning, prune
 from embeddedpulsar.spark.options import ReadOptions
@@ -48,10 +49,17 @@ class BatchReader(DataSourceReader):
         from embeddedpulsar.arrow.record_batches import record_batches
 
         policy = DataLossPolicy(self._options.fail_on_data_loss)
+        private_key = self._options.private_key_path
+        keys = CryptoKeyReader("", private_key) if private_key else None
         for planned in partition.value or ():
             try:
                 yield from record_batches(
-                    planned, self._columns, rows=ROWS, large=LARGE_ENTRY, on_damage=policy.damaged
+                    planned,
+                    self._columns,
+                    rows=ROWS,
+                    large=LARGE_ENTRY,
+                    on_damage=policy.damaged,
+                    key_reader=keys,
                 )
             except FileNotFoundError:
                 policy.lost(

@@ -39,6 +39,7 @@ _KNOWN: Final = frozenset(
         "minpartitions",
         "maxpartitionbytes",
         "failondataloss",
+        "cryptoprivatekeypath",
     }
 )
 # Options of the connector for clusters that have no meaning for files.
@@ -78,6 +79,7 @@ class ReadOptions:
         min_partitions: at least so many partitions, as far as there are entries; 0 for no wish.
         max_partition_bytes: size of a partition in bytes of log.
         fail_on_data_loss: whether damage and missing data are errors.
+        private_key_path: file with the private key of encrypted messages, on the workers; ``""`` for none.
     """
 
     path: str
@@ -89,6 +91,7 @@ class ReadOptions:
     min_partitions: int
     max_partition_bytes: int
     fail_on_data_loss: bool
+    private_key_path: str = ""
 
 
 def parse_options(given: Mapping[str, str]) -> ReadOptions:
@@ -118,6 +121,7 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
         _number(options, "minpartitions", "0"),
         _size(options.get("maxpartitionbytes")),
         _switch(options, "failondataloss", "true"),
+        options.get("cryptoprivatekeypath", ""),
     )
 
 
@@ -132,8 +136,8 @@ def _known(given: Mapping[str, str]) -> dict[str, str]:
         elif lower not in _KNOWN:
             raise InvalidConfiguration(
                 f"unknown option {name}; there are path, topic, topics, topicsPattern, startingOffsets, "
-                "endingOffsets, startingTime, endingTime, columns, minPartitions, maxPartitionBytes and "
-                "failOnDataLoss"
+                "endingOffsets, startingTime, endingTime, columns, minPartitions, maxPartitionBytes, "
+                "failOnDataLoss and cryptoPrivateKeyPath"
             )
         elif lower in found:
             raise InvalidConfiguration(f"option {name} is given twice, under two of its names")

@@ -33,6 +33,10 @@ RESULTS = {
         "from 400 ms on: take the cake out",
         "log: take the cake out, lower the heat, cake is in the oven",
     ],
+    "12_encryption.py": [
+        "the curious see 80 bytes, a cake among them: False",
+        "the kitchen reads: a birthday cake for Ada - a surprise",
+    ],
 }
 
 

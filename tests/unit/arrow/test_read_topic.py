@@ -16,14 +16,13 @@ from embeddedpulsar import MessageId, TopicNotFound  # noqa: E402
 from embeddedpulsar.arrow import ALL_COLUMNS, arrow_schema, milliseconds, read_topic, scan_topic  # noqa: E402
 from embeddedpulsar.exceptions import InvalidConfiguration  # noqa: E402
 from embeddedpulsar.format.entry import (  # noqa: E402
-    EncodedEntry,
     EntryContent,
     decode,
     encode,
     encode_plain,
     encode_single,
 )
-from embeddedpulsar.format.frame import FLAG_ENCRYPTED, read_header  # noqa: E402
+from embeddedpulsar.format.frame import read_header  # noqa: E402
 from tests.support.log_files import LogFiles  # noqa: E402
 from tests.unit.arrow.contents import PRODUCERS, contents, plain, rows_of  # noqa: E402
 
@@ -281,14 +280,3 @@ def test_a_time_needs_its_zone():
         milliseconds(datetime(2026, 1, 1))
     assert milliseconds(5) == 5
     assert milliseconds(None) is None
-
-
-def test_encrypted_entries_are_refused(tmp_path):
-    """Ciphertext is not handed out as if it were the payload."""
-    entry: EncodedEntry = encode(EntryContent([b"?"], encrypted=True), PRODUCERS[0])
-    assert entry.flags & FLAG_ENCRYPTED
-    log = LogFiles(tmp_path)
-    log.append(entry, BASE)
-    log.finish()
-    with pytest.raises(NotImplementedError, match="7:0 uses encrypted messages"):
-        read_topic(tmp_path, "t")

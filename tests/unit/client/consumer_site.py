@@ -10,7 +10,8 @@ from embeddedpulsar.client.consumer import Consumer
 from embeddedpulsar.client.consumer_config import ConsumerConfig
 from embeddedpulsar.client.consumer_core import ConsumerCore
 from embeddedpulsar.client.consumer_session import MessageOrigin
-from embeddedpulsar.enums import ConsumerType, InitialPosition
+from embeddedpulsar.client.decryption import Decryption
+from embeddedpulsar.enums import ConsumerCryptoFailureAction, ConsumerType, InitialPosition
 from embeddedpulsar.format.entry import EntryView, ProducerPrefix, encode_plain, encode_single
 from embeddedpulsar.platform.clock import ManualClock
 from embeddedpulsar.platform.scheduler import ManualScheduler
@@ -20,6 +21,7 @@ from embeddedpulsar.settings import BrokerSettings
 from tests.unit.client.fakes import view_of
 
 PREFIX = ProducerPrefix("p")
+FAIL = ConsumerCryptoFailureAction.FAIL
 Position = tuple[int, int]
 
 
@@ -131,7 +133,7 @@ class ConsumerSite:
         }
         self.config = ConsumerConfig(**(values | options))
         self.woken = 0
-        client = SimpleNamespace(
+        client: Any = SimpleNamespace(
             config=SimpleNamespace(stats_interval_s=stats_interval_s),
             store=SimpleNamespace(settings=settings or BrokerSettings()),
             log=ClientLog(),
@@ -141,6 +143,7 @@ class ConsumerSite:
         )
         session = SimpleNamespace(
             attachment=self.attachment,
+            decryption=Decryption(client, "t", None, FAIL, "c", self.attachment.read),
             client=client,
             config=self.config,
             consumer_name="c",

@@ -14,7 +14,6 @@ from embeddedpulsar.client.client import Client
 from embeddedpulsar.client.consumer_config import consumer_config, reader_config
 from embeddedpulsar.client.redelivery_backoff import MultiplierRedeliveryBackoff
 from embeddedpulsar.enums import (
-    ConsumerCryptoFailureAction,
     RegexSubscriptionMode,
     SubscriptionMode,
 )
@@ -99,8 +98,6 @@ def test_wrong_options_have_the_texts_of_pulsar_client(theirs, name, value):
     [
         ({"topic": re.compile("t.*")}, "pattern subscriptions"),
         ({"is_read_compacted": True}, "compaction"),
-        ({"crypto_key_reader": embeddedpulsar.CryptoKeyReader("a", "b")}, "encryption"),
-        ({"crypto_failure_action": ConsumerCryptoFailureAction.CONSUME}, "encryption"),
         ({"replicate_subscription_state_enabled": True}, "replication"),
         ({"max_pending_chunked_message": 5}, "chunking"),
         ({"auto_ack_oldest_chunked_message_on_queue_full": True}, "chunking"),

@@ -54,7 +54,7 @@ class Producer:
         self.synced = 0
         self.closed = False
 
-    def publish(self, letters: list[Any]) -> None:
+    def publish(self, letters: list[Any], names: tuple[str, ...] = ()) -> None:
         for letter in letters:
             if letter[0] in self.refused:
                 raise self.refused[letter[0]]
@@ -99,6 +99,7 @@ class Site:
         self.acks = SimpleNamespace(open={})
         session: Any = SimpleNamespace(
             attachment=self.attachment,
+            decryption=SimpleNamespace(fetch=self.attachment.read, opened=lambda view: view),
             ledger=self.ledger,
             origin=MessageOrigin(TOPIC, BytesSchema()),
             topic_name=TOPIC,

@@ -7,7 +7,6 @@ import inspect
 import pulsar
 import pytest
 
-import embeddedpulsar
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.client.producer_config import producer_config
 from embeddedpulsar.enums import (
@@ -95,8 +94,6 @@ def test_batching_excludes_chunking(theirs):
     ("options", "feature"),
     [
         ({"chunking_enabled": True}, "chunking"),
-        ({"encryption_key": "k"}, "encryption"),
-        ({"crypto_key_reader": embeddedpulsar.CryptoKeyReader("a", "b")}, "encryption"),
     ],
 )
 def test_features_to_come_are_named(options, feature):

@@ -22,7 +22,7 @@ class Producer:
         self.letters: list[Any] = []
         self.synced = self.closed = 0
 
-    def publish(self, letters: list[Any]) -> None:
+    def publish(self, letters: list[Any], names: tuple[str, ...] = ()) -> None:
         self.letters += letters
 
     def sync(self) -> None:
@@ -43,6 +43,7 @@ def message(**properties: str) -> Any:
         has_null_value=lambda: False,
         topic_name=lambda: BASE + "t",
         message_id=lambda: "(1,0,-1,0)",
+        encryption_context=lambda: None,
     )
 
 

@@ -46,7 +46,6 @@ def assert_same(view: EntryView, content: EntryContent, prefix: ProducerPrefix) 
     assert view.schema_version == expected
     sticky = next((k[0] for k in (content.ordering_keys, content.keys) if k and k[0] is not None), None)
     assert view.key_hash == (0 if sticky is None else sticky_key_hash(sticky))
-    assert bool(view.flags & frame.FLAG_ENCRYPTED) == content.encrypted
 
 
 def only_if_any(values, is_something):

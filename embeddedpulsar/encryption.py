@@ -1,0 +1,121 @@
+"""What a received message says of its encryption."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from embeddedpulsar.enums import CompressionType
+
+
+class EncryptedKey(NamedTuple):
+    """A data key as it travels with an entry, wrapped for one holder of a private key."""
+
+    name: str
+    value: bytes
+    metadata: dict[str, str]
+
+
+class EncryptionFacts(NamedTuple):
+    """What an entry says of its encryption in the clear; see `EncryptionContext`."""
+
+    keys: tuple[EncryptedKey, ...]
+    param: bytes
+    compression: int
+    uncompressed_size: int
+    batch_size: int
+    associated_data: bytes
+    is_failed: bool
+
+
+class EncryptionKey:
+    """A data key, wrapped for the holder of one private key. Immutable.
+
+    Example:
+        >>> EncryptionKey(EncryptedKey("orders-key", b"wrapped", {"version": "3"}))
+        EncryptionKey(key=orders-key, value_len=7, metadata={'version': '3'})
+    """
+
+    def __init__(self, key: EncryptedKey) -> None:
+        self._key = key
+
+    @property
+    def key(self) -> str:
+        """The name of the key, as the producer was given it."""
+        return self._key.name
+
+    @property
+    def value(self) -> bytes:
+        """The data key, wrapped: of use with the private key only."""
+        return self._key.value
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """What the producer's key reader said of the key; a new dict."""
+        return dict(self._key.metadata)
+
+    def __str__(self) -> str:
+        return f"EncryptionKey(key={self.key}, value_len={len(self.value)}, metadata={self.metadata})"
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+class EncryptionContext:
+    """How a message was encrypted; from `Message.encryption_context`, which is None where it was not.
+
+    Immutable, and valid as long as anybody wants it. With it, and a private key, an application may decrypt
+    what ``ConsumerCryptoFailureAction.CONSUME`` gave it: see docs/format/frame.md.
+
+    Example:
+        >>> facts = EncryptionFacts((), bytes(12), 0, 0, -1, b"", False)
+        >>> context = EncryptionContext(facts)
+        >>> context.is_decryption_failed(), context.batch_size(), context.algorithm()
+        (False, -1, '')
+    """
+
+    def __init__(self, context: EncryptionFacts) -> None:
+        self._facts = context
+
+    def keys(self) -> list[EncryptionKey]:
+        """Return the data key, once for each key the producer was given."""
+        return [EncryptionKey(key) for key in self._facts.keys]
+
+    def param(self) -> bytes:
+        """Return the initialization vector, 12 bytes."""
+        return self._facts.param
+
+    def algorithm(self) -> str:
+        """Return ``""``, as ``pulsar-client`` does: it is AES-256-GCM."""
+        return ""
+
+    def compression_type(self) -> CompressionType:
+        """Return how the entry was compressed before it was encrypted."""
+        return CompressionType(self._facts.compression)
+
+    def uncompressed_message_size(self) -> int:
+        """Return the size in bytes of the entry's columns, decompressed; 0 if it was not compressed."""
+        return self._facts.uncompressed_size
+
+    def batch_size(self) -> int:
+        """Return the number of messages in the entry; -1 if it is no batch."""
+        return self._facts.batch_size
+
+    def is_decryption_failed(self) -> bool:
+        """Return whether `Message.data` is ciphertext: the message could not be decrypted."""
+        return self._facts.is_failed
+
+    def associated_data(self) -> bytes:
+        """Return what was authenticated together with the ciphertext (not in ``pulsar-client``)."""
+        return self._facts.associated_data
+
+    def __str__(self) -> str:
+        return (
+            f"EncryptionContext(algorithm={self.algorithm()}, "
+            f"compression_type={self.compression_type().name}, "
+            f"uncompressed_message_size={self.uncompressed_message_size()}, "
+            f"is_decryption_failed={self.is_decryption_failed()}, "
+            f"keys=[{', '.join(str(key) for key in self.keys())}])"
+        )
+
+    def __repr__(self) -> str:
+        return str(self)
