@@ -17,7 +17,7 @@ from embeddedpulsar.client.network_options import Authentication, ServiceInfo
 from embeddedpulsar.client.producer import Producer
 from embeddedpulsar.client.producer_config import producer_config
 from embeddedpulsar.client.producer_opening import open_producer
-from embeddedpulsar.client.reader import Reader
+from embeddedpulsar.client.reader import Reader, open_reader
 from embeddedpulsar.client.value_type import T
 from embeddedpulsar.enums import (
     BatchingType,
@@ -253,7 +253,7 @@ class Client(ClientLifetime):
 
         Args:
             topic: as for `create_producer`, or a list of such names: their messages come as one stream, each
-                topic's in order. Patterns are not built.
+                topic's in order, as do those of all partitions of a topic. Patterns are not built.
             subscription_name: not empty.
             consumer_type: ``Exclusive``: one consumer. ``Failover``: one at a time, the others stand by.
                 ``Shared``: each message to whoever has time. ``KeyShared``: each key to one, in order.
@@ -331,7 +331,7 @@ class Client(ClientLifetime):
         """Make a reader, creating the topic if need be.
 
         Args:
-            topic: as for `create_producer`.
+            topic: as for `create_producer`. All partitions of a partitioned topic come as one stream.
             start_message_id: reading starts behind this message; `MessageId.earliest` for everything,
                 `MessageId.latest` for new messages only.
             schema: decodes `Message.value`; default gives ``bytes``.
@@ -357,7 +357,7 @@ class Client(ClientLifetime):
         """
         config = reader_config(_given(locals()))
         with interrupts.translated:
-            reader: Reader[T] = Reader(self._core, config)
+            reader: Reader[T] = open_reader(self._core, config)
         self._core.add_consumer(reader)
         config.schema.attach_client(self)
         return reader

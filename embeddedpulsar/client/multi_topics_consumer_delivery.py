@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from embeddedpulsar.client.delivery import NEVER_S, wait_for
 from embeddedpulsar.exceptions import AlreadyClosed
@@ -11,7 +11,7 @@ from embeddedpulsar.exceptions import AlreadyClosed
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from embeddedpulsar.client.consumer_core import ConsumerCore
+    from embeddedpulsar.client.delivery import Source
     from embeddedpulsar.message import Message
     from embeddedpulsar.platform.mailbox import Mailbox
 
@@ -19,8 +19,17 @@ _IN_A_ROW: Final = 16
 """Messages of one topic before the others have their turn."""
 
 
+class Part(Protocol):
+    """The consumer, or reader, of one of the topics."""
+
+    @property
+    def delivery(self) -> Source: ...
+    @property
+    def take(self) -> Callable[[], Message[Any]]: ...
+
+
 class MultiTopicsDelivery:
-    """As `Delivery`, over the consumers of several topics.
+    """As `Delivery`, over the consumers, or readers, of several topics.
 
     Role: takes turns: `poll` begins with the topic behind the one that was served last, and `take` goes on
     with that one for a few messages. Waiting follows the order of `Delivery`: the doorbell's generation is
@@ -39,7 +48,7 @@ class MultiTopicsDelivery:
 
     def __init__(
         self,
-        children: Sequence[ConsumerCore],
+        children: Sequence[Part],
         mailbox: Mailbox,
         monotonic: Callable[[], float],
         on_lost: Callable[[AlreadyClosed], object],
@@ -50,10 +59,10 @@ class MultiTopicsDelivery:
         self._monotonic = monotonic
         self._on_lost = on_lost
         self._next = 0
-        self._current: ConsumerCore | None = None
+        self._current: Part | None = None
         self._left = 0
 
-    def replace(self, children: Sequence[ConsumerCore]) -> None:
+    def replace(self, children: Sequence[Part]) -> None:
         """There are more topics now. Whoever waits is to be woken."""
         self._children = children
 

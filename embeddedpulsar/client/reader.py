@@ -16,6 +16,7 @@ from embeddedpulsar.client.value_type import T
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.message_id import MessageId, make
 from embeddedpulsar.platform import fork, interrupts
+from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -82,11 +83,11 @@ class Reader(Generic[T]):
         )
         self._queue.start_within(position.ledger_id, position.entry_id, first)
         self._delivery = Delivery(self._queue, topic.ledger, core.store.mailbox, core.store.clock)
-        self._take = self._queue.take
+        self._take = self._taken = self._queue.take
         self._awaited: AsyncReceiver | None = None
         self._listener: ListenerTarget | None = None
         if config.listener is not None:
-            self._take = _nothing_to_take
+            self._take = nothing_to_take
             self._listener = ListenerTarget(
                 self, config.listener, topic.ledger, self._delivery, self._queue.take, core.log
             )
@@ -129,7 +130,7 @@ class Reader(Generic[T]):
         except IndexError:
             self._check_can_read()
         with interrupts.translated:
-            return self._delivery.wait(self._queue.take, timeout_millis)
+            return self._delivery.wait(self._taken, timeout_millis)
 
     async def read_next_async(self) -> Message[T]:
         """Return the next message, awaiting it in an asyncio loop. Not in ``pulsar-client``.
@@ -149,7 +150,7 @@ class Reader(Generic[T]):
     def read_nowait(self) -> Message[T] | None:
         """Return the next message if there is one, else None. Not in ``pulsar-client``."""
         self._check_can_read()
-        return self._delivery.poll_once(self._queue.take)
+        return self._delivery.poll_once(self._taken)
 
     def has_message_available(self) -> bool:
         """Return whether `read_next` would return a message without waiting.
@@ -301,5 +302,19 @@ class Reader(Generic[T]):
         return f"<Reader {self._name} on {self._topic_name} {'open' if self.is_connected() else 'closed'}>"
 
 
-def _nothing_to_take() -> Any:
+def open_reader(core: ClientCore, config: ReaderConfig) -> Reader[Any]:
+    """Make the reader that a topic needs: of the topic, or of its partitions."""
+    core.check_open()
+    full = TopicName.parse(config.topic).full
+    partitions = core.store.resolve_partitions(full)
+    if not partitions:
+        return Reader(core, config)
+    # Imported on first use: most readers have one topic.
+    from embeddedpulsar.client.multi_topics_reader import MultiTopicsReader
+
+    return MultiTopicsReader(core, config, full, partitions)
+
+
+def nothing_to_take() -> Any:
+    """The fast path of a reader whose messages are not for the taking: its listener gets them."""
     raise IndexError

@@ -16,6 +16,7 @@ from embeddedpulsar.platform.mailbox import Mailbox
 from embeddedpulsar.platform.peers import Peers
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.topic import memory_root
+from embeddedpulsar.topic.ledger_settings import ledger_options
 from embeddedpulsar.topic.open_topics import OpenTopics, TopicOpener, TopicUse
 from embeddedpulsar.topic.store_registry import REGISTRY
 from embeddedpulsar.topic.store_session import StoreSession
@@ -23,8 +24,6 @@ from embeddedpulsar.topic.topic import Topic
 from embeddedpulsar.topic.topic_list import TopicList
 from embeddedpulsar.topic_name import TopicName
 
-_LARGEST_SEGMENT_MBYTES: Final = 1024
-_MOST_ENTRIES: Final = 896 * 1024
 _REMOVING_ATTEMPTS: Final = 100
 
 
@@ -262,8 +261,22 @@ class Store:
         """Give a partitioned topic more partitions; all processes are told. See `TopicList.grow` for the
         errors."""
         session = self._current()
-        session.topics.grow(self._parse(name), partitions)
+        parsed = self._parse(name)
+        subscriptions = self._subscriptions_of(parsed.of_partition(0).full)
+        session.topics.grow(
+            parsed, partitions, subscriptions, lambda entry: self._open_topic(session, entry, [])
+        )
         session.peers.ring_all()
+
+    def _subscriptions_of(self, name: str) -> list[str]:
+        """The durable subscriptions of a topic; none if it was never opened."""
+        if self._current().catalog.find(name) is None:
+            return []
+        use = self.use_topic(name, create=False)
+        try:
+            return use.topic.subscriptions()
+        finally:
+            use.release()
 
     def namespaces(self) -> list[str]:
         """All namespaces as ``tenant/namespace``."""
@@ -319,15 +332,7 @@ class Store:
     def _options(self) -> LedgerOptions:
         if self._requested_options is not None:
             return self._requested_options
-        settings = self._current().settings
-        return LedgerOptions(
-            segment_size=min(settings.managedLedgerMaxSizePerLedgerMbytes, _LARGEST_SEGMENT_MBYTES) << 20,
-            max_entries=min(settings.managedLedgerMaxEntriesPerLedger, _MOST_ENTRIES),
-            max_age_ms=settings.managedLedgerMaxLedgerRolloverTimeMinutes * 60_000,
-            max_message_size=settings.maxMessageSize,
-            durability=self.durability,
-            interval_ms=self._interval_ms,
-        )
+        return ledger_options(self._current().settings, self.durability, self._interval_ms)
 
     # -- fork --------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from embeddedpulsar.platform import descriptors, disk, failpoints
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.topic import root_layout, topic_meta
 from embeddedpulsar.topic.catalog import Catalog
-from embeddedpulsar.topic_name import directory_name
+from embeddedpulsar.topic_name import TopicName, directory_name
 
 failpoints.declare("topic:staged", "topic:described", "topic:renamed", "topic:catalogued")
 failpoints.declare("partitions:described", "partitions:grown")
@@ -55,16 +55,23 @@ class TopicDirectories:
         known = self._catalog.find(name)
         if known is not None:
             return known
-        directory = os.path.join(self._topics, directory_name(name))
-        if os.path.isdir(directory):
-            entry = self._adopt(directory, name, partitions, [] if notes is None else notes)
-        else:
-            entry = TopicEntry(name, os.path.basename(directory), _random_incarnation(), partitions)
-            self._build(directory, entry, durable)
+        entry = self.prepare(name, durable=durable, partitions=partitions, notes=notes)
         # 4. The catalog. From here on it can be listed.
         self._catalog.append_topic(entry, now_ms, durable=durable)
         if failpoints.ACTIVE:
             failpoints.hit("topic:catalogued")
+        return entry
+
+    def prepare(
+        self, name: str, *, durable: bool, partitions: int = 0, notes: list[str] | None = None
+    ) -> TopicEntry:
+        """Make a directory for the topic ``name``, which the catalog does not know; or find the one that is
+        there."""
+        directory = os.path.join(self._topics, directory_name(name))
+        if os.path.isdir(directory):
+            return self._adopt(directory, name, partitions, [] if notes is None else notes)
+        entry = TopicEntry(name, os.path.basename(directory), _random_incarnation(), partitions)
+        self._build(directory, entry, durable)
         return entry
 
     def _build(self, directory: str, entry: TopicEntry, durable: bool) -> None:
@@ -169,7 +176,8 @@ class TopicDirectories:
         for name in descriptors.names_in(self._staging):
             remove_tree(os.path.join(self._staging, name))
         known = {entry.directory: entry for entry in self._catalog.topics()}
-        report = []
+        report: list[str] = []
+        lost = []
         for name in sorted(descriptors.names_in(self._topics)):
             if name in known:
                 continue
@@ -182,9 +190,18 @@ class TopicDirectories:
             if entry is None or directory_name(entry.name) != name:
                 report.append(f"{directory} is not in the catalog and does not say what it is; left alone")
                 continue
-            self._catalog.append_topic(entry, now_ms, durable=False)
-            report.append(f"the topic {entry.name} was missing from the catalog; added again")
+            lost.append(entry)
+        for entry in sorted(lost, key=_is_partition):
+            if not self._is_of_the_future(entry):
+                self._catalog.append_topic(entry, now_ms, durable=False)
+                report.append(f"the topic {entry.name} was missing from the catalog; added again")
         return report
+
+    def _is_of_the_future(self, entry: TopicEntry) -> bool:
+        """Whether it is a partition that a topic was about to get; it is adopted when the topic grows."""
+        name = TopicName.parse(entry.name)
+        base = self._catalog.find(name.base) if name.partition >= 0 else None
+        return base is not None and 0 < base.partitions <= name.partition
 
     def highest_ledger_id(self) -> int:
         """The highest ledger id that names a file in the store; 0 without any. Looks at every topic."""
@@ -194,6 +211,10 @@ class TopicDirectories:
                 names = descriptors.names_in(os.path.join(self._topics, name))
                 highest = max(highest, *filenames.ledgers_of(names), 0)
         return highest
+
+
+def _is_partition(entry: TopicEntry) -> bool:
+    return TopicName.parse(entry.name).partition >= 0
 
 
 def _described(directory: str) -> tuple[TopicEntry | None, str]:

@@ -5,16 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar.exceptions import InvalidTopicName, NotAllowedError, TopicNotFound
+from embeddedpulsar.managed_ledger.position import BEFORE_FIRST
+from embeddedpulsar.platform import failpoints
 from embeddedpulsar.topic_name import PARTITION_SUFFIX, TopicName
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from embeddedpulsar.format.catalog_record import TopicEntry
     from embeddedpulsar.platform.clock import Clock
     from embeddedpulsar.topic.store_session import StoreSession
+    from embeddedpulsar.topic.topic import Topic
 
 MOST_PARTITIONS: Final = 10_000
 """Each is a topic with files of its own."""
 PARTITIONED: Final = "partitioned"
+
+failpoints.declare("partitions:prepared")
 
 
 class TopicList:
@@ -212,8 +219,20 @@ class TopicList:
         finally:
             self._catalog.lock.release()
 
-    def grow(self, name: TopicName, partitions: int) -> None:
+    def grow(
+        self,
+        name: TopicName,
+        partitions: int,
+        subscriptions: Sequence[str],
+        open_topic: Callable[[TopicEntry], Topic],
+    ) -> None:
         """Give a partitioned topic more partitions.
+
+        Args:
+            name: of the topic.
+            partitions: how many it is to have.
+            subscriptions: those the new partitions have from the start, so that they miss nothing.
+            open_topic: opens one of the new partitions, which nobody else knows of yet.
 
         Raises:
             TopicNotFound: no such topic.
@@ -230,11 +249,28 @@ class TopicList:
                     "only grows, because messages would be lost"
                 )
             if partitions > entry.partitions:
+                if subscriptions:
+                    for index in range(entry.partitions, partitions):
+                        self._prepare(name.of_partition(index), subscriptions, open_topic)
                 self._session.directories.grow(
                     entry._replace(partitions=partitions), self._clock.wall_ms(), durable=self._durable
                 )
         finally:
             self._catalog.lock.release()
+
+    def _prepare(
+        self, name: TopicName, subscriptions: Sequence[str], open_topic: Callable[[TopicEntry], Topic]
+    ) -> None:
+        """Make a partition with subscriptions that begin with its first message. The catalog does not know it
+        yet: whoever opens it first adds it."""
+        topic = open_topic(self._session.directories.prepare(name.full, durable=self._durable))
+        try:
+            for subscription in subscriptions:
+                topic.create_subscription(subscription, BEFORE_FIRST)
+            if failpoints.ACTIVE:
+                failpoints.hit("partitions:prepared")
+        finally:
+            topic.close()
 
     def partitioned_entry(self, name: TopicName) -> TopicEntry:
         """The entry of a partitioned topic.
