@@ -33,6 +33,7 @@ from benchmarks.harness import hold
 WORKLOADS = (
     "publish_sync",
     "publish_async",
+    "publish_partitioned",
     "publish_1MiB",
     "e2e_exclusive",
     "e2e_shared",

@@ -10,7 +10,6 @@ from embeddedpulsar.client.partitions import NOT_ATTACHED, Partitions
 from embeddedpulsar.client.producer import Producer
 from embeddedpulsar.client.value_type import T
 from embeddedpulsar.exceptions import AlreadyClosed, PulsarException
-from embeddedpulsar.message_id import MessageId, make
 from embeddedpulsar.platform import interrupts
 from embeddedpulsar.schema import BytesSchema
 
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.message_options import Options
     from embeddedpulsar.client.outgoing import SendCallback
     from embeddedpulsar.client.producer_config import ProducerConfig
+    from embeddedpulsar.message_id import MessageId
 
 
 class PartitionedProducer(Producer[T]):
@@ -47,8 +47,8 @@ class PartitionedProducer(Producer[T]):
         self._partitions.begin()
         self._producers = self._partitions.producers
         # Where messages join a batch right away. Nowhere if the application is to be asked about each.
-        is_custom = isinstance(router, CustomRouter)
-        self._takers = [NOT_ATTACHED] if is_custom else self._producers
+        self._goes_by_key = not isinstance(router, CustomRouter)
+        self._takers = self._producers if self._goes_by_key else [NOT_ATTACHED]
         self._is_turning = isinstance(router, RoundRobinByBatch)
         self._encode: Callable[[T], bytes] = config.schema.encode
         self._raw: type[Any] = bytes if type(config.schema) is BytesSchema else Producer
@@ -108,10 +108,8 @@ class PartitionedProducer(Producer[T]):
         one = self._producers[index]
         if one is NOT_ATTACHED:
             one = self._attached(index)
-        publisher = one._publisher
-        if options is None and len(value) <= publisher.single_max:
-            ledger, entry = publisher.publish_plain(value, None)
-            return make(ledger, entry, -1, one._partition, 0)
+        if options is None and value is content:
+            return one.send(content)
         with interrupts.translated:
             return one._send_slowly(value, options)
 
@@ -177,6 +175,11 @@ class PartitionedProducer(Producer[T]):
             deliver_after,
             self._wall_ms,
         )
+        if partition_key and self._goes_by_key:
+            one = self._producers[self._router.of_key(partition_key)]
+            if one is not NOT_ATTACHED:
+                one._enqueue(value, callback, options)
+                return
         self._enqueue(value, callback, options)
 
     def flush(self) -> None:

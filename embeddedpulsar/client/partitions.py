@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from embeddedpulsar.client.batch_container import BatchContainer
 from embeddedpulsar.client.partition_session import Membership, PartitionSession
 from embeddedpulsar.client.producer import Producer
-from embeddedpulsar.client.publisher import Publisher
+from embeddedpulsar.client.producer_opening import attach_producer
 from embeddedpulsar.enums import ProducerAccessMode
 from embeddedpulsar.exceptions import AlreadyClosed
 from embeddedpulsar.platform import fork, threads
@@ -121,11 +121,10 @@ class Partitions:
             max_pending_messages=pending_limit(self._config, self._router.partitions),
         )
         session = PartitionSession(self._core, config, self._membership)
-        publisher = Publisher(session, config)
-        router = self._router  # and nothing else: the client knows the publisher, which must not know us
-        publisher.box.on_left = lambda: router.batch_left(index)
-        self._core.add_publisher(publisher)
-        return Producer(session, publisher)
+        made = attach_producer(self._core, session, config)
+        router = self._router  # and nothing else: the client knows the container, which must not know us
+        made._box.on_left = lambda: router.batch_left(index)
+        return made
 
     def grow(self, partitions: int) -> None:
         """There are more partitions; each is attached when its first message comes. Fewer change nothing."""

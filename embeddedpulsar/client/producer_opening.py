@@ -13,6 +13,24 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.producer_config import ProducerConfig
 
 
+def attach_producer(core: ClientCore, session: ProducerSession, config: ProducerConfig) -> Producer[Any]:
+    """Attach a producer to one topic. Ctrl-C in the middle of it leaves nothing attached.
+
+    Raises:
+        ProducerBusy, ProducerFenced, TopicTerminated: see `Topic.attach_producer`.
+    """
+    publisher = None
+    try:
+        publisher = Publisher(session, config)
+        core.add_publisher(publisher)
+        return Producer(session, publisher)
+    except BaseException:
+        if publisher is not None:
+            core.forget_publisher(publisher)
+        session.detach()
+        raise
+
+
 def open_producer(core: ClientCore, config: ProducerConfig) -> Producer[Any]:
     """Attach a producer to a topic, which is made if need be, or to all its partitions.
 
@@ -26,7 +44,4 @@ def open_producer(core: ClientCore, config: ProducerConfig) -> Producer[Any]:
         from embeddedpulsar.client.partitioned_producer import PartitionedProducer
 
         return PartitionedProducer(core, config, partitions)
-    session = ProducerSession(core, config)
-    publisher = Publisher(session, config)
-    core.add_publisher(publisher)
-    return Producer(session, publisher)
+    return attach_producer(core, ProducerSession(core, config), config)
