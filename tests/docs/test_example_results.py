@@ -37,6 +37,10 @@ RESULTS = {
         "the curious see 80 bytes, a cake among them: False",
         "the kitchen reads: a birthday cake for Ada - a surprise",
     ],
+    "08_key_ordered_partitions.py": [
+        "24 customers, 50 orders of each, in order",
+        "on 4 partitions, by 2 cooks",
+    ],
 }
 
 
