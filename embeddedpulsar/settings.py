@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from embeddedpulsar.exceptions import InvalidConfiguration
+from embeddedpulsar.retention import Retention
 
 _TRUE = frozenset(("true", "yes", "on", "1"))
 _FALSE = frozenset(("false", "no", "off", "0"))
@@ -15,8 +16,6 @@ _ABSENT: dict[str, str] = {
     "transactionCoordinatorEnabled": "transactions",
     "brokerDeleteInactiveTopicsEnabled": "deletion of inactive topics",
     "ttlDurationDefaultInSeconds": "message expiry",
-    "defaultRetentionTimeInMinutes": "retention",
-    "defaultRetentionSizeInMB": "retention",
     "backlogQuotaDefaultLimitBytes": "backlog quotas",
     "backlogQuotaDefaultLimitSecond": "backlog quotas",
     "subscriptionExpirationTimeMinutes": "expiry of subscriptions",
@@ -31,6 +30,9 @@ _RANGES: dict[str, tuple[int, int]] = {
     "managedLedgerMaxEntriesPerLedger": (1, 1 << 31),
     "managedLedgerMaxLedgerRolloverTimeMinutes": (1, 1 << 31),
     "keepAliveIntervalSeconds": (0, 1 << 20),
+    "defaultRetentionTimeInMinutes": (-1, 1 << 31),
+    "defaultRetentionSizeInMB": (-1, 1 << 40),
+    "retentionCheckIntervalInSeconds": (1, 1 << 20),
     "maxUnackedMessagesPerConsumer": (0, (1 << 32) - 1),
     "maxUnackedMessagesPerSubscription": (0, (1 << 32) - 1),
     "subscriptionKeySharedConsistentHashingReplicaPoints": (1, 10_000),
@@ -95,6 +97,7 @@ class BrokerSettings(NamedTuple):
     ttlDurationDefaultInSeconds: int = 0
     defaultRetentionTimeInMinutes: int = 0
     defaultRetentionSizeInMB: int = 0
+    retentionCheckIntervalInSeconds: int = 120
     backlogQuotaDefaultLimitBytes: int = -1
     backlogQuotaDefaultLimitSecond: int = -1
     transactionCoordinatorEnabled: bool = False
@@ -130,10 +133,10 @@ class BrokerSettings(NamedTuple):
         return cls()._replace(unknown=tuple(unknown), **values)
 
     def check_supported(self) -> None:
-        """Refuse settings that switch on what is not built.
+        """Refuse settings that switch on what is not built, or contradict each other.
 
         Raises:
-            InvalidConfiguration: names the setting, its feature, and the value it may have.
+            InvalidConfiguration: names the setting, and the value it may have.
 
         Example:
             >>> BrokerSettings.parse("brokerDeduplicationEnabled=true").check_supported()
@@ -147,6 +150,17 @@ class BrokerSettings(NamedTuple):
                     f"broker.conf: {name} needs {feature}, which is not built yet; "
                     f"remove the line or set it to {_write(default)}"
                 )
+        self.retention.check("broker.conf: defaultRetentionTimeInMinutes and defaultRetentionSizeInMB")
+
+    @property
+    def retention(self) -> Retention:
+        """What topics keep of what everybody has acknowledged.
+
+        Example:
+            >>> BrokerSettings().retention
+            Retention(time_minutes=0, size_mb=0)
+        """
+        return Retention(self.defaultRetentionTimeInMinutes, self.defaultRetentionSizeInMB)
 
 
 def _read(line: int, name: str, value: str, default: object) -> int | bool | str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.contest import POWER, PROCESS, Contestant
+from benchmarks.embedded.prepare import keep_everything
 
 TOPIC = "bench"
 
@@ -35,6 +36,7 @@ class _Publisher(Contestant):
     def _open(self) -> None:
         from embeddedpulsar import Client
 
+        keep_everything(self._root)
         self._client = Client(self._root, **self.client_options())
         self._producer = self._client.create_producer(TOPIC, **self.producer_options())
         # The first message makes the segment, as the tables and maps of the peers were made before.

@@ -61,6 +61,7 @@ class TopicWord:
     ALLOCATED: Final = 48  # bytes of the tail segment's log that have disk blocks
     INDEX_ALLOCATED: Final = 49  # the same for its index
     TRIM: Final = 56  # first ledger id that is retained
+    RETREATS: Final = 57  # raised when a subscription was made, or put further back than it was
     FIRST_OPEN_TXN: Final = 64
     WAITERS: Final = 72  # bitmap of uuid slots to wake; bit 63: others poll
     TOTAL_MESSAGES: Final = 80

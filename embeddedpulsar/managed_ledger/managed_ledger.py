@@ -19,6 +19,7 @@ from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.managed_ledger.segment_infos import segment_infos
 from embeddedpulsar.managed_ledger.statistics import LedgerStatistics, gathered
 from embeddedpulsar.managed_ledger.tail_wait import TailWait
+from embeddedpulsar.managed_ledger.trimming import Trimming
 from embeddedpulsar.platform import fork
 from embeddedpulsar.platform.clock import Clock
 from embeddedpulsar.platform.file_lock import FileLock
@@ -114,6 +115,8 @@ class ManagedLedger:
             wall_ms=clock.wall_ms,
             schedule=scheduler.call_later,
         )
+        self.trimming: Final = Trimming(directory, control, lock, self._view, self._timeout_s)
+        self._writer.on_rolled = lambda: self.trimming.suggest()
         on_idle = self._commit.help_if_overdue
         self._waits = TailWait(control.words, lock, waiters, mailbox, self._timeout_s, on_idle)
         self.append_nowait: AppendNowait = self._writer.append

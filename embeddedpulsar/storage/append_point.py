@@ -108,6 +108,8 @@ class AppendPoint:
         self._is_exclusive = False
         """In a stretch that must not be re-entered by a signal handler of this thread."""
         self.rolls = 0
+        self.on_rolled: Callable[[], object] = int
+        """Called when a ledger was closed, under the topic lock: must not wait for anything."""
         self._forget()
 
     def _forget(self) -> None:
@@ -321,6 +323,8 @@ class AppendPoint:
         self.rolls += 1
         word = tail_word(new.ledger_id, FIRST_FRAME_OFFSET)
         self._state = (word, FIRST_FRAME_OFFSET, -1, segment.header.chain_seed, 0, now_ms)
+        if previous is not None:
+            self.on_rolled()
 
     def let_go(self, segment: Segment) -> bool:
         """The cache needs room: unmap, unless an append is going on (then False)."""

@@ -12,6 +12,7 @@ from embeddedpulsar.platform import descriptors, threads
 from embeddedpulsar.storage.chain_scan import scan_log
 from embeddedpulsar.storage.damage import MISSING_SEGMENT, SEGMENT_HEADER, DamageHook, DamageReport
 from embeddedpulsar.storage.filenames import ledgers_of, log_path
+from embeddedpulsar.storage.segment_cache import SEGMENTS
 from embeddedpulsar.storage.segment_headers import find_segment_header
 
 
@@ -107,6 +108,9 @@ class SegmentSet:
         try:
             self._lock.acquire()
             self._chain = self._extended(self._chain, words[TopicWord.TAIL] >> 32, words[TopicWord.TRIM])
+            if self._chain.first_retained != chain.first_retained:
+                # Somebody trimmed. The disk is given back when nobody has the files mapped any more.
+                SEGMENTS.forget_below(self._directory, self._chain.first_retained)
             return self._chain
         finally:
             self._lock.release()

@@ -1,4 +1,10 @@
-"""Giving up the oldest ledgers of a topic."""
+"""Giving up the oldest ledgers of a topic.
+
+Whoever trims looks at the subscriptions first, without a lock, and publishes the trim point afterwards. What
+makes that safe is one word, RETREATS: whoever has put a subscription further back than it was, or has made
+one, raises it under the topic lock before he tells anyone. So a trim point counts only if the word is what it
+was before the subscriptions were looked at: until then they can only have moved forward.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +21,8 @@ from embeddedpulsar.storage.topic_control import TopicControl
 failpoints.declare("trim:point_stored", "trim:unlinked")
 
 _TRIM: Final = TopicWord.TRIM
+_RETREATS: Final = TopicWord.RETREATS
+EVERYTHING: Final = 1 << 62
 
 
 def trim_before(
@@ -25,31 +33,86 @@ def trim_before(
     Readers that have a segment mapped read it to its end; others jump to the first retained ledger.
     May be repeated: what a crash left is removed by the next call.
     """
+    publish_trim_point(control, lock, ledger_id, lock_timeout_s)
+    return remove_trimmed(directory, control)
+
+
+def retreats(control: TopicControl, lock: FileLock, lock_timeout_s: float) -> int:
+    """What `publish_trim_point` is to find unchanged. To be read before the subscriptions are looked at."""
+    try:
+        lock.acquire(lock_timeout_s)
+        return int(control.words[_RETREATS])
+    finally:
+        lock.release()
+
+
+def note_retreat(control: TopicControl, lock: FileLock, lock_timeout_s: float) -> None:
+    """A subscription was made, or put back: a trim point that was chosen before is void.
+
+    Called after it was, and before anybody is told so. Whoever dies in between promised nothing.
+    """
     words = control.words
     try:
         lock.acquire(lock_timeout_s)
+        words[_RETREATS] += 1
+    finally:
+        lock.release()
+
+
+def publish_trim_point(
+    control: TopicControl,
+    lock: FileLock,
+    ledger_id: int,
+    lock_timeout_s: float,
+    seen_retreats: int | None = None,
+) -> bool:
+    """Give up the ledgers before `ledger_id`, never the tail's; their files stay for the moment.
+
+    Returns:
+        False, and nothing done, if a subscription was made or put back since `seen_retreats` was read.
+    """
+    words = control.words
+    try:
+        lock.acquire(lock_timeout_s)
+        if seen_retreats is not None and words[_RETREATS] != seen_retreats:
+            return False
         # 1. The trim point. Whoever misses a file below it knows that it was trimmed, not lost.
         tail_ledger, _ = split_tail(words[TopicWord.TAIL])
         point = min(ledger_id, tail_ledger)
         if point > words[_TRIM]:
             words[_TRIM] = point
-        point = words[_TRIM]
         if failpoints.ACTIVE:
             failpoints.hit("trim:point_stored")
     finally:
         lock.release()
+    return True
+
+
+def remove_trimmed(directory: str, control: TopicControl, most: int = EVERYTHING) -> int:
+    """Remove the files of ledgers that were given up, at most `most` of them; return how many segments went.
+
+    Needs no lock: nobody makes a file below the trim point.
+    """
+    point = int(control.words[_TRIM])
     names = descriptors.names_in(directory)
-    doomed = [log_path(directory, ledger) for ledger in ledgers_of(names, LOG_SUFFIX) if ledger < point]
-    if doomed:
+    doomed = [ledger for ledger in ledgers_of(names, LOG_SUFFIX) if ledger < point]
+    indexes = [ledger for ledger in ledgers_of(names, INDEX_SUFFIX) if ledger < point]
+    if len(doomed) > most:
+        point = doomed[most]
+        del doomed[most:]
+    paths = [log_path(directory, ledger) for ledger in doomed]
+    paths += [index_path(directory, ledger) for ledger in indexes if ledger < point]
+    if paths:
         # 2. Durably, or after a power loss a file might be gone and the trim point not yet there.
         control.flush()
-    count = len(doomed)
-    doomed += [index_path(directory, ledger) for ledger in ledgers_of(names, INDEX_SUFFIX) if ledger < point]
-    SEGMENTS.forget_below(directory, point)
-    # 3. The files, oldest first. A crash leaves some of them: strays below the trim point.
-    for path in doomed:
-        with contextlib.suppress(FileNotFoundError):  # another process trims too
-            disk.DISK.unlink(path)
-        if failpoints.ACTIVE:
-            failpoints.hit("trim:unlinked")
-    return count
+    try:
+        # 3. The files, oldest first. A crash leaves some of them: strays below the trim point.
+        for path in paths:
+            with contextlib.suppress(FileNotFoundError):  # another process trims too
+                disk.DISK.unlink(path)
+            if failpoints.ACTIVE:
+                failpoints.hit("trim:unlinked")
+    finally:
+        # 4. The maps of this process: as long as anybody has one, the disk is not given back.
+        SEGMENTS.forget_below(directory, point)
+    return len(doomed)

@@ -282,6 +282,7 @@ class Attachment:
             self._follow(state)
 
         self._shared.transact(body)
+        self._log.trimming.note_retreat()
 
     def seek_time(self, publish_ms: int) -> None:
         """Go on at the first entry published at ``publish_ms`` (ms since the epoch) or later."""

@@ -132,18 +132,31 @@ class SubscriptionControl:
         words = self.words
         words[SubscriptionWord.VERSION] = (words[SubscriptionWord.VERSION] + 1) % _MODULUS
 
-    def publish(self, mark_delete: Position, consumers: int, epoch: int) -> None:
-        """Show where the subscription stands."""
+    def publish(self, mark_delete: Position, consumers: int, epoch: int) -> bool:
+        """Show where the subscription stands; whether it is in another ledger than before."""
+        words = self.words
+        is_elsewhere = self._show_mark_delete(mark_delete)
+        words[SubscriptionWord.CONSUMERS] = consumers
+        if words[SubscriptionWord.EPOCH] < epoch:
+            words[SubscriptionWord.EPOCH] = epoch
+        return is_elsewhere
+
+    def _show_mark_delete(self, mark_delete: Position) -> bool:
         ledger_id, entry_id = mark_delete
         words = self.words
-        if words[SubscriptionWord.MARK_DELETE_LEDGER] != ledger_id:
+        is_elsewhere = bool(words[SubscriptionWord.MARK_DELETE_LEDGER] != ledger_id)
+        if is_elsewhere:
             # A reader between two stores sees a position that is behind the truth, never ahead of it.
             words[SubscriptionWord.MARK_DELETE_ENTRY] = _MODULUS - 1
             words[SubscriptionWord.MARK_DELETE_LEDGER] = ledger_id
         words[SubscriptionWord.MARK_DELETE_ENTRY] = entry_id % _MODULUS
-        words[SubscriptionWord.CONSUMERS] = consumers
-        if words[SubscriptionWord.EPOCH] < epoch:
-            words[SubscriptionWord.EPOCH] = epoch
+        return is_elsewhere
+
+    def draw_back(self, mark_delete: Position) -> None:
+        """The mark-delete position is about to be put there. Before the commit: if whoever does it dies right
+        after that, nobody may take what is behind that position for acknowledged, and trim it."""
+        if mark_delete < self.mark_delete:
+            self._show_mark_delete(mark_delete)
 
     def publish_dispatch(self, read: Position, next_due_ms: int) -> None:
         """Show where Shared and Key_Shared read on, and when the next delayed entry is due (0: none)."""

@@ -30,6 +30,7 @@ CHECKPOINT_EVERY: Final = 1000
 """Commands between checkpoints, by which replicas notice that they disagree."""
 _VOIDING: Final = frozenset((record.Create, record.Attach, record.Detach, record.Seek))
 """Commands that void what consumers have read ahead."""
+_PASSED: Final = 1 << 8  # beside MEMBERS of the state's effects
 
 R = TypeVar("R")
 
@@ -68,9 +69,11 @@ class SharedState:
         self._to_ring: deque[bytes] = deque()
         self._sync_timer: Timer | None = None
         self._names_are_durable = False
-        self.on_members: Callable[[], object] | None = None
+        self.on_members: Callable[[], object] = int
         """Called without the lock when consumers came or went."""
-        self._has_new_members = False
+        self.on_passed: Callable[[], object] = int
+        """Called without the lock when it may need a ledger no more: it went on, or was deleted."""
+        self._news = 0  # what to call
         self._is_published = True
         self._journal: Final = Journal(
             directory,
@@ -179,6 +182,8 @@ class SharedState:
         for command in commands:
             if type(command) in _VOIDING:
                 announce = self._announce
+                if type(command) is record.Seek:
+                    self.control.draw_back(Position(command.ledger_id, command.entry_id))
         self._journal.append(
             records, self._clock.wall_ms(), announce=announce, apply=lambda: self._apply(commands)
         )
@@ -194,6 +199,7 @@ class SharedState:
     def create(self, command: record.Create) -> None:
         """Bring the subscription into being. Inside `transact`, on a state that does not exist."""
         self._announce()
+        self.control.draw_back(Position(command.ledger_id, command.entry_id))
         self._journal.create([record.encode(command)], self._clock.wall_ms())
         self._publish(self._replica.take_effects())
         self._note_dirty()
@@ -202,6 +208,7 @@ class SharedState:
         """End the subscription; its files go. Inside `transact`."""
         self._announce()
         self._journal.remove(self._clock.wall_ms())
+        self._news |= _PASSED
         self._publish(REWOUND | MEMBERS)
 
     def wake(self) -> None:
@@ -271,12 +278,13 @@ class SharedState:
 
     def _publish(self, effects: int) -> None:
         state = self._replica.state
-        self.control.publish(state.mark_delete, len(state.consumers), state.epoch)
+        if self.control.publish(state.mark_delete, len(state.consumers), state.epoch):
+            self._news |= _PASSED
         dispatch = state.dispatch
         if dispatch.handouts:
             self.control.publish_dispatch(dispatch.read, dispatch.delayed.next_due() or 0)
         if effects & MEMBERS:
-            self._has_new_members = True
+            self._news |= MEMBERS
         if effects & CLAIMABLE:
             self.control.bump()
         if effects & (REWOUND | MEMBERS | CLAIMABLE):
@@ -295,12 +303,17 @@ class SharedState:
             with contextlib.suppress(IndexError):
                 while True:
                     self._options.peers.ring(self._to_ring.popleft())
-        if self._has_new_members:
-            self._has_new_members = False
-            if self.on_members is not None:
-                self.on_members()
+        if self._news:
+            self._tell()
         while self._journal.damage:
             self._options.report(self._journal.damage.pop(0))
+
+    def _tell(self) -> None:
+        news, self._news = self._news, 0
+        if news & MEMBERS:
+            self.on_members()
+        if news & _PASSED:
+            self.on_passed()
 
     def _note_dirty(self) -> None:
         if self._durability == INTERVAL and self._sync_timer is None:

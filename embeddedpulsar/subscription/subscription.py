@@ -141,6 +141,7 @@ class Subscription:
             if self._shared is None:
                 shared = SharedState.open(self.directory, self._options, self._log.last_position)
                 shared.on_members = self._vigil.look
+                shared.on_passed = self._log.trimming.suggest
                 try:
                     self._check_name(shared.transact(lambda state: state.name if state.exists else ""))
                 except BaseException:
@@ -189,7 +190,9 @@ class Subscription:
             shared.create(record.Create(self.name, epoch, *initial))
             return True
 
-        return shared.transact(body)
+        is_made = shared.transact(body)
+        self._log.trimming.note_retreat()
+        return is_made
 
     def _make_directory(self) -> SharedState:
         above = os.path.dirname(self.directory)
@@ -359,6 +362,7 @@ class Subscription:
         shared = self._existing()
         commands = seek_commands(self._log, position, inclusive)
         shared.transact(lambda state: shared.commit(commands) if state.exists else None)
+        self._log.trimming.note_retreat()
 
     def backlog(self) -> int:
         """Messages that are stored and not acknowledged, exactly."""
@@ -378,10 +382,8 @@ class Subscription:
         self._existing().sync()
 
     def close(self) -> None:
-        """Detach the consumers attached through this object and give files and maps back. Idempotent.
-
-        At level "interval" what is owed is flushed first.
-        """
+        """Detach the consumers attached through this object, flush what level "interval" owes, and give files
+        and maps back. Idempotent."""
         shared, self._shared = self._shared, None
         self._vigil.end()
         try:

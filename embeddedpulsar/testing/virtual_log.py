@@ -67,6 +67,16 @@ class VirtualView:
         return [self.origin.deliver_at] * self.count
 
 
+class VirtualTrimming:
+    """Nothing is trimmed here."""
+
+    def note_retreat(self) -> None:
+        """A subscription was made or put back."""
+
+    def suggest(self) -> None:
+        """There may be something to trim."""
+
+
 class VirtualLog:
     """Ledgers of entries. Single-threaded.
 
@@ -82,6 +92,7 @@ class VirtualLog:
         self._ledgers: list[int] = [first_ledger]
         self._counts: dict[int, int] = {first_ledger: 0}
         self._ring: Callable[[bytes], object] | None = None
+        self.trimming: Final = VirtualTrimming()
 
     def ring_by(self, ring: Callable[[bytes], object]) -> None:
         """How processes that sleep at the tail are woken."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import Final
 
 from embeddedpulsar.exceptions import AlreadyClosed
 from embeddedpulsar.format.catalog_record import TopicEntry
@@ -24,8 +23,6 @@ from embeddedpulsar.topic.topic import Topic
 from embeddedpulsar.topic.topic_list import TopicList
 from embeddedpulsar.topic_name import TopicName
 
-_REMOVING_ATTEMPTS: Final = 100
-
 
 class Store:
     """The topics of one directory, as this process uses them.
@@ -42,8 +39,7 @@ class Store:
     Attributes:
         root: absolute path of the directory.
         durability: default level of the ledgers: that of the first `open` in this process. Producers with
-        another
-            one pass it to each append.
+            another one pass it to each append.
         is_memory: whether the store is private and goes with its last process.
     """
 
@@ -220,6 +216,14 @@ class Store:
             clock=self.clock,
             make_room=self._topics.close_idle,
         )
+
+    def trim_topic(self, name: str) -> int:
+        """See `Topic.trim_now`; raises TopicNotFound if there is no such topic."""
+        use = self.use_topic(name, create=False)
+        try:
+            return use.topic.trim_now()
+        finally:
+            use.release()
 
     def has_topic(self, name: str) -> bool:
         """Whether the topic exists. Does not open it."""

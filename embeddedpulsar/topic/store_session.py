@@ -15,10 +15,11 @@ from embeddedpulsar.platform.directory_lease import DirectoryLease
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.platform.mailbox import Mailbox
 from embeddedpulsar.platform.peers import Peers
-from embeddedpulsar.platform.scheduler import Scheduler
+from embeddedpulsar.platform.scheduler import Scheduler, SchedulerLike
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.topic import root_layout, store_meta
 from embeddedpulsar.topic.catalog import Catalog
+from embeddedpulsar.topic.housekeeping import Housekeeping
 from embeddedpulsar.topic.ledger_ids import LedgerIds
 from embeddedpulsar.topic.store_control import StoreControl
 from embeddedpulsar.topic.topic_directories import TopicDirectories
@@ -54,7 +55,8 @@ class StoreSession:
         self.topics: TopicList
         self.mailbox: Mailbox
         self.peers: Peers
-        self.scheduler: Scheduler
+        self.scheduler: SchedulerLike
+        self.housekeeping: Housekeeping
         self.client_number = -1
         self._producer_numbers = itertools.count()
 
@@ -84,6 +86,11 @@ class StoreSession:
             undo.callback(session.catalog.close)
             session.scheduler = Scheduler(clock)
             undo.callback(session.scheduler.close)
+            session.housekeeping = Housekeeping(
+                root_layout.in_root(root, root_layout.HOUSEKEEPING_LOCK),
+                session,
+                settings.retentionCheckIntervalInSeconds,
+            )
             session.mailbox = Mailbox.create(root_layout.in_root(root, root_layout.CLIENTS))
             undo.callback(session.mailbox.close)
             session.peers = Peers(root_layout.in_root(root, root_layout.CLIENTS), session.mailbox)

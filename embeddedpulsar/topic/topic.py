@@ -17,6 +17,7 @@ from embeddedpulsar.platform.clock import Clock
 from embeddedpulsar.topic.descriptor_limit import within_limit
 from embeddedpulsar.topic.producers import ProducerRegistration, Producers
 from embeddedpulsar.topic.topic_subscriptions import SubscriptionKey, TopicSubscriptions
+from embeddedpulsar.topic.topic_trimming import SLICE, TopicTrimming
 
 if TYPE_CHECKING:
     from embeddedpulsar.subscription.subscription import Subscription
@@ -60,6 +61,10 @@ class Topic:
         self._subscriptions: Final = TopicSubscriptions(
             self.name, directory, ledger, session.settings, self._open_subscription
         )
+        self._trimming: Final = TopicTrimming(
+            ledger, lambda: session.settings.retention, self._subscriptions.mark_deletes, clock
+        )
+        ledger.trimming.suggest = self._suggest_chores
         self._make_room: Final = make_room
         self._durability = options.durability
         self._is_durable = options.durability != PROCESS
@@ -112,6 +117,7 @@ class Topic:
             if topic._is_durable:
                 session.directories.make_durable(entry)
             undo.pop_all()
+        topic._suggest_chores()
         return topic
 
     def __repr__(self) -> str:
@@ -260,6 +266,34 @@ class Topic:
             durability=self._durability if durable else PROCESS,
         )
 
+    # -- housekeeping ------------------------------------------------------------------------------
+
+    def trim_now(self) -> int:
+        """Remove the closed ledgers that all durable subscriptions have acknowledged and retention does not
+        keep; return how many went. Housekeeping does the same by itself, in the background.
+
+        Raises:
+            StorageError: it cannot be told how far a subscription has come. Nothing was removed.
+        """
+        self._check_open()
+        removed = 0
+        while count := self._trimming.trim():
+            removed += count
+        return removed
+
+    def _suggest_chores(self) -> None:
+        """There may be something to trim. Called under locks."""
+        if self._trimming.may_find_any():
+            self._session.housekeeping.look_at(self)
+
+    def do_chores(self) -> bool:
+        """For housekeeping: trim a little; whether there may be more."""
+        return self._trimming.trim() == SLICE
+
+    def has_chores_later(self) -> bool:
+        """For housekeeping: whether time alone may bring something to trim."""
+        return self._trimming.may_find_any()
+
     # -- the end -----------------------------------------------------------------------------------
 
     def ensure_durable(self) -> None:
@@ -289,9 +323,12 @@ class Topic:
             closing.callback(self.ledger.close)
             closing.callback(self._producers.close)
             closing.callback(self._subscriptions.close)
+            closing.callback(self._session.housekeeping.forget, self)
+            closing.callback(self._trimming.close)
 
     def abandon(self) -> None:
         """In a forked child: what the parent opened is the parent's."""
         self.closed = True
         self._lock = threads.RLock()
         self._subscriptions.abandon()
+        self._trimming.abandon()

@@ -148,6 +148,19 @@ class TopicSubscriptions:
             opened.close()
         return sorted(found)
 
+    def mark_deletes(self) -> list[Position]:
+        """How far the durable ones have come, in whatever process; opens none of them.
+
+        Raises:
+            StorageError: one of them cannot be read.
+        """
+        names = [name for name in self._directories() if not name.startswith(NON_DURABLE_PREFIX)]
+        if not names:
+            return []
+        from embeddedpulsar.subscription.marks import mark_deletes  # not by those that only publish
+
+        return mark_deletes([os.path.join(self._path, name) for name in names])
+
     def _directories(self) -> list[str]:
         try:
             return descriptors.names_in(self._path)

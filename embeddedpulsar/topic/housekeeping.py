@@ -1,0 +1,146 @@
+"""Work on behalf of all processes of a store, done by whichever of them finds it due: trimming.
+
+It is found due when this process closes a ledger, acknowledges the last entry of one, deletes a subscription,
+or opens a topic that has closed ledgers; and from then on every ``retentionCheckIntervalInSeconds`` as long
+as the topic is open here and has any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Protocol
+
+from embeddedpulsar.exceptions import PulsarException
+from embeddedpulsar.platform import fork
+from embeddedpulsar.platform.file_lock import FileLock
+
+if TYPE_CHECKING:
+    from embeddedpulsar.platform.scheduler import SchedulerLike, Timer
+
+GATHER_S: Final = 0.05
+"""How long to wait for more to do: ledgers that are closed in quick succession are trimmed together."""
+_FIRST_RETRY_S: Final = 0.2
+_MOST_REPORTED: Final = 100
+
+
+class Chore(Protocol):
+    """A topic, as housekeeping sees it."""
+
+    @property
+    def name(self) -> str: ...
+
+    def do_chores(self) -> bool:
+        """Do a slice of what is due, some milliseconds long; whether to be called again for the rest."""
+        ...
+
+    def has_chores_later(self) -> bool:
+        """Whether time may bring something to do."""
+        ...
+
+
+class HasScheduler(Protocol):
+    """Where the timers come from."""
+
+    scheduler: SchedulerLike
+
+
+class Housekeeping:
+    """What is due in one process.
+
+    Role: collects topics to look at, and looks at them on the timer thread of the store, while it holds
+    ``housekeeping.lock``. Invariants: nothing waits for that lock; who does not get it tries again later. A
+    topic that is closed meanwhile is forgotten: whoever opens it looks at it again.
+    Who may call: any thread, also one that holds locks; `look_at` waits for nothing. In a forked child it
+    does nothing: the child has its own.
+    """
+
+    def __init__(self, lock_path: str, timers: HasScheduler, interval_s: float) -> None:
+        self._lock_path: Final = lock_path
+        self._timers: Final = timers
+        self._interval_s: Final = interval_s
+        self._fork_generation: Final = fork.GENERATION
+        self._due: dict[str, Chore] = {}
+        self._watched: dict[str, Chore] = {}
+        self._soon: Timer | None = None
+        self._later: Timer | None = None
+        self._retry_s = _FIRST_RETRY_S
+        self._reported: set[str] = set()
+
+    def look_at(self, topic: Chore) -> None:
+        """There may be something to do."""
+        if self._fork_generation == fork.GENERATION:
+            self._due[topic.name] = topic
+            if self._soon is None:
+                self._arm(GATHER_S)
+
+    def forget(self, topic: Chore) -> None:
+        """It is being closed."""
+        for topics in (self._due, self._watched):
+            if topics.get(topic.name) is topic:
+                topics.pop(topic.name, None)
+
+    def _arm(self, delay_s: float) -> None:
+        self._soon = self._timer(delay_s, self._run)
+
+    def _timer(self, delay_s: float, function: Callable[[], object]) -> Timer | None:
+        try:
+            return self._timers.scheduler.call_later(delay_s, function)
+        except RuntimeError:
+            return None  # the store is being closed, or no thread can be started; who looks next tries again
+
+    def _run(self) -> None:
+        self._soon = None  # first: what becomes due from here on arms again
+        notes: list[str] = []
+        try:
+            lock = FileLock(self._lock_path)
+            try:
+                if lock.try_acquire():
+                    self._retry_s = _FIRST_RETRY_S
+                    self._work(notes)
+            finally:
+                lock.release()
+                lock.close()
+        except (PulsarException, OSError) as e:  # the lock cannot be opened
+            notes.append(f"nothing is trimmed: {e}")
+        self._log(notes)
+        if self._due and self._soon is None:
+            # Somebody else is at it, or there is more than a slice.
+            self._arm(self._retry_s)
+            self._retry_s = min(2 * self._retry_s, self._interval_s)
+        if self._watched and self._later is None:
+            self._later = self._timer(self._interval_s, self._look_again)
+
+    def _look_again(self) -> None:
+        self._later = None
+        self._due.update(self._watched)
+        if self._due and self._soon is None:
+            self._run()
+
+    def _work(self, notes: list[str]) -> None:
+        for name, topic in list(self._due.items()):
+            self._due.pop(name, None)
+            try:
+                is_unfinished = topic.do_chores()
+                is_watched = topic.has_chores_later()
+            except (PulsarException, OSError) as e:
+                is_unfinished, is_watched = False, True
+                notes.append(f"{name}: nothing is trimmed: {e}")
+            if is_watched:
+                self._watched[name] = topic
+            else:
+                self._watched.pop(name, None)
+            if is_unfinished:
+                self.look_at(topic)
+
+    def _log(self, notes: list[str]) -> None:
+        """Say each thing once."""
+        news = [note for note in notes if note not in self._reported]
+        if not news:
+            return
+        import logging  # 5 ms, and seldom needed
+
+        if len(self._reported) > _MOST_REPORTED:
+            self._reported.clear()
+        self._reported.update(news)
+        for note in news:
+            logging.getLogger("embeddedpulsar").warning("%s", note)

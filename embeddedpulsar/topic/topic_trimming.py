@@ -1,0 +1,87 @@
+"""Trimming one topic: what the subscriptions need no more, and retention does not keep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
+from embeddedpulsar.managed_ledger.position import Position
+from embeddedpulsar.platform import threads
+from embeddedpulsar.platform.clock import Clock
+from embeddedpulsar.retention import Retention
+
+SLICE: Final = 8
+"""Segments removed at once; some milliseconds each when they are large."""
+
+
+class TopicTrimming:
+    """Role: asks everybody who holds entries back, and gives up the ledgers nobody does.
+
+    Invariants: the subscriptions are looked at without their locks, which is safe because a trim point that
+    was chosen before one of them was made or put back is not published (`storage.trim`).
+    Who may call: any thread, holding no lock of the topic or below.
+    """
+
+    def __init__(
+        self,
+        ledger: ManagedLedger,
+        retention: Callable[[], Retention],
+        marks: Callable[[], Sequence[Position]],
+        clock: Clock,
+    ) -> None:
+        self._ledger: Final = ledger
+        self._retention: Final = retention
+        self._marks: Final = marks
+        self._clock: Final = clock
+        self._lock = threads.RLock()  # held during a slice, so that the log is not closed in the middle
+        self._is_closed = False
+
+    def may_find_any(self) -> bool:
+        """Whether there are closed ledgers that might go, now or later. Cheap."""
+        return not self._is_closed and self._ledger.trimming.has_closed_ledgers and self._may_ever()
+
+    def _may_ever(self) -> bool:
+        return not self._retention().is_unlimited
+
+    def trim(self, most: int = SLICE) -> int:
+        """Give up what may go and remove the files of at most ``most`` ledgers; return how many went.
+
+        Fewer than ``most`` means that there is nothing more to do now.
+
+        Raises:
+            StorageError: it cannot be told how far a subscription has come. Nothing was given up.
+            LockTimeout: another process stayed in the topic lock.
+        """
+        try:
+            self._lock.acquire()
+            if self._is_closed:
+                return 0
+            trimming = self._ledger.trimming
+            retention = self._retention()
+            if not retention.is_unlimited and trimming.has_closed_ledgers:
+                self._give_up(retention)
+            return trimming.remove(most)
+        finally:
+            self._lock.release()
+
+    def _give_up(self, retention: Retention) -> None:
+        trimming = self._ledger.trimming
+        seen = trimming.retreats()
+        first = trimming.first_needed(self._marks(), retention, self._clock.wall_ms())
+        while first > trimming.first_retained and not trimming.give_up(first, seen):
+            seen = trimming.retreats()
+            first = trimming.first_needed(self._marks(), retention, self._clock.wall_ms())
+
+    def close(self) -> None:
+        """Nothing is trimmed from here on. Waits for the slice that is under way."""
+        try:
+            self._lock.acquire()
+            self._is_closed = True
+        finally:
+            self._lock.release()
+
+    def abandon(self) -> None:
+        """In a forked child: the inherited lock may be held by a thread that does not exist here."""
+        self._lock = threads.RLock()
+        self._is_closed = True

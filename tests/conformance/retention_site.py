@@ -1,0 +1,49 @@
+"""Topics with short ledgers: what is left of them?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from embeddedpulsar import MessageId
+from tests.conformance.manual_time import ManualTime
+
+TOPIC = "topic"
+PER_LEDGER = 10
+
+
+def store_with(path: Path, **settings: object) -> Path:
+    """A directory that becomes a store whose ledgers hold `PER_LEDGER` entries."""
+    path.mkdir()
+    lines = [f"managedLedgerMaxEntriesPerLedger={PER_LEDGER}"]
+    lines += [f"{name}={value}" for name, value in settings.items()]
+    (path / "broker.conf").write_text("\n".join(lines), "utf-8")
+    return path
+
+
+def ledgers(path: Path) -> list[int]:
+    """The ledgers of all topics of a store that have a file, in order."""
+    return sorted(int(file.stem) for file in path.glob("topics/*/*.log"))
+
+
+def publish(time: ManualTime, count: int, size: int = 10) -> list[Any]:
+    """Send messages and return their ids."""
+    with time.client.create_producer(TOPIC) as producer:
+        return [producer.send(b"%d" % number + bytes(size)) for number in range(count)]
+
+
+def read_all(time: ManualTime) -> list[Any]:
+    """The ids of everything that a reader gets from the earliest message on."""
+    with time.client.create_reader(TOPIC, MessageId.earliest) as reader:
+        found = []
+        while reader.has_message_available():
+            found.append(reader.read_next(1000).message_id())
+        return found
+
+
+def acknowledge(consumer: Any, count: int) -> list[Any]:
+    """Receive and acknowledge so many messages, one by one."""
+    messages = [consumer.receive(1000) for _ in range(count)]
+    for message in messages:
+        consumer.acknowledge(message)
+    return [message.message_id() for message in messages]
