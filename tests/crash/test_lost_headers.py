@@ -21,12 +21,15 @@ from embeddedpulsar.topic.store import Store
 
 SENT = [b"%d" % n for n in range(35)]
 AFTER = [b"after %d" % n for n in range(15)]
+SETTINGS = (
+    "managedLedgerMaxEntriesPerLedger=10\ndefaultRetentionTimeInMinutes=-1\ndefaultRetentionSizeInMB=-1\n"
+)
 HEADERS, AND_FIRST_FRAME = 1024, 4140
 
 
 def built(root: Path) -> str:
     """Four ledgers of up to ten entries, a subscription that acknowledged three. Returns the topic's path."""
-    (root / "broker.conf").write_text("managedLedgerMaxEntriesPerLedger=10\n", encoding="utf-8")
+    (root / "broker.conf").write_text(SETTINGS, encoding="utf-8")
     client = pulsar.Client(str(root))
     consumer = client.subscribe("t", "sub")
     producer = client.create_producer("t")
