@@ -97,6 +97,7 @@ from embeddedpulsar.schema import BytesSchema, Schema, SchemaInfo, StringSchema
 if TYPE_CHECKING:
     from embeddedpulsar.client.client import Client
     from embeddedpulsar.client.consumer import Consumer
+    from embeddedpulsar.client.interceptors import ConsumerInterceptor, ProducerInterceptor, ReaderInterceptor
     from embeddedpulsar.client.network_options import (
         Authentication,
         AuthenticationAthenz,
@@ -120,6 +121,7 @@ __version__ = "0.1.0"
 
 # Loaded when first asked for, so that importing the package stays cheap.
 _NETWORK = "embeddedpulsar.client.network_options"
+_INTERCEPTORS = "embeddedpulsar.client.interceptors"
 _LAZY = {
     "Authentication": _NETWORK,
     "AuthenticationAthenz": _NETWORK,
@@ -129,6 +131,7 @@ _LAZY = {
     "AuthenticationToken": _NETWORK,
     "AutoClusterFailover": _NETWORK,
     "ConsoleLogger": _NETWORK,
+    "ConsumerInterceptor": _INTERCEPTORS,
     "FileLogger": _NETWORK,
     "ServiceInfo": _NETWORK,
     "ServiceInfoProvider": _NETWORK,
@@ -138,6 +141,8 @@ _LAZY = {
     "EncryptionKey": "embeddedpulsar.encryption",
     "EncryptionKeyInfo": "embeddedpulsar.crypto.key_reader",
     "Consumer": "embeddedpulsar.client.consumer",
+    "ProducerInterceptor": _INTERCEPTORS,
+    "ReaderInterceptor": _INTERCEPTORS,
     "MultiplierRedeliveryBackoff": "embeddedpulsar.client.redelivery_backoff",
     "Producer": "embeddedpulsar.client.producer",
     "Reader": "embeddedpulsar.client.reader",
@@ -220,6 +225,10 @@ __all__ = [
     "SchemaInfo",
     "StringSchema",
     "schema",
+    # Interceptors
+    "ConsumerInterceptor",
+    "ProducerInterceptor",
+    "ReaderInterceptor",
     # Encryption
     "CryptoKeyReader",
     "EncryptionContext",

@@ -185,7 +185,45 @@ class Message(Generic[T]):
         """Return how the message was encrypted; None if it was not."""
         return getattr(self._entry, "encryption", None)
 
+    def replace(self, *, data: bytes | None = None, properties: dict[str, str] | None = None) -> Message[T]:
+        """Return a copy with another payload or other properties, for interceptors. Not in ``pulsar-client``.
+
+        The copy has the id of the message, so acknowledging one is acknowledging the other.
+
+        Example:
+            >>> from types import SimpleNamespace
+            >>> entry = SimpleNamespace(payload=b"zip", offsets=[0, 3], properties=lambda index: None)
+            >>> copy = Message(entry, 0, SimpleNamespace()).replace(data=b"zipped", properties={"by": "me"})
+            >>> copy.data(), copy.properties()
+            (b'zipped', {'by': 'me'})
+        """
+        index = self._index
+        payload = self.data() if data is None else data
+        if not isinstance(payload, bytes):
+            raise TypeError(f"data is {type(payload).__name__}, not bytes")
+        fields = self.properties() if properties is None else dict(properties)
+        return Message(_ChangedEntry(self._entry, index, payload, fields), index, self._origin)
+
     def __repr__(self) -> str:
         key = self.partition_key()
         label = f" key={key!r}" if key else ""
         return f"<Message {self.message_id()} of {self.topic_name()}{label} {len(self.data())} bytes>"
+
+
+class _ChangedEntry:
+    """An entry of which one message was changed, for that message alone; see `Message.replace`."""
+
+    __slots__ = ("_entry", "_properties", "offsets", "payload")
+
+    def __init__(self, entry: DecodedEntry, index: int, payload: bytes, properties: dict[str, str]) -> None:
+        self._entry = entry
+        self._properties = properties
+        self.payload = payload
+        self.offsets = [0] * (index + 1) + [len(payload)]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._entry, name)
+
+    def properties(self, index: int) -> dict[str, str]:
+        """Those of the copy."""
+        return self._properties

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from embeddedpulsar.client.arguments import check_type, check_type_or_none, refuse_unbuilt
 from embeddedpulsar.client.client_config import client_config
 from embeddedpulsar.client.client_core import ClientCore
-from embeddedpulsar.client.client_lifetime import ClientLifetime
 from embeddedpulsar.client.client_log import ClientLog
+from embeddedpulsar.client.client_queries import ClientQueries
 from embeddedpulsar.client.consumer import Consumer
 from embeddedpulsar.client.consumer_config import consumer_config, reader_config
 from embeddedpulsar.client.consumer_opening import open_consumer
-from embeddedpulsar.client.network_options import Authentication, ServiceInfo
+from embeddedpulsar.client.interceptor_chain import intercepted
+from embeddedpulsar.client.network_options import Authentication
 from embeddedpulsar.client.producer import Producer
 from embeddedpulsar.client.producer_config import producer_config
 from embeddedpulsar.client.producer_opening import open_producer
@@ -33,13 +33,16 @@ from embeddedpulsar.enums import (
 )
 from embeddedpulsar.platform import interrupts
 from embeddedpulsar.schema import BytesSchema, Schema
-from embeddedpulsar.topic.topic_list import partition_names
-from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
     import os
     import re
 
+    from embeddedpulsar.client.interceptors import (
+        ConsumerInterceptor,
+        ProducerInterceptor,
+        ReaderInterceptor,
+    )
     from embeddedpulsar.client.redelivery_backoff import MultiplierRedeliveryBackoff
     from embeddedpulsar.crypto.key_reader import CryptoKeyReader
     from embeddedpulsar.message import Message
@@ -53,7 +56,7 @@ if TYPE_CHECKING:
 _BYTES: Schema[Any] = BytesSchema()
 
 
-class Client(ClientLifetime):
+class Client(ClientQueries):
     """A store in a directory, with the interface of ``pulsar.Client``.
 
     Any number of processes, and of clients in each, may open one directory; they share its topics.
@@ -155,6 +158,7 @@ class Client(ClientLifetime):
         durability: str | None = None,
         hashing_scheme: HashingScheme = HashingScheme.JavaStringHash,
         encryption_keys: list[str] | None = None,
+        interceptors: list[ProducerInterceptor] | None = None,
     ) -> Producer[T]:
         """Attach a producer to a topic, creating the topic if need be.
 
@@ -186,6 +190,7 @@ class Client(ClientLifetime):
             durability: level of this producer instead of the client's. Not in ``pulsar-client``, nor is:
             hashing_scheme: hash of the partition key, which chooses the partition of a message that has one.
             encryption_keys: names of further public keys: each of the private keys will do.
+            interceptors: see messages before they are sent, and what becomes of them.
 
         Raises:
             ValueError: a wrong type or value.
@@ -208,7 +213,7 @@ class Client(ClientLifetime):
         with interrupts.translated:
             producer: Producer[T] = open_producer(self._core, config)
         config.schema.attach_client(self)
-        return producer
+        return intercepted(self._core, producer, config)
 
     def subscribe(
         self,
@@ -248,6 +253,7 @@ class Client(ClientLifetime):
         ack_timeout_tick_ms: int = 1000,
         enable_retry: bool = False,
         retry_letter_topic: str | None = None,
+        interceptors: list[ConsumerInterceptor] | None = None,
     ) -> Consumer[T]:
         """Attach a consumer to a subscription, creating both topic and subscription if need be.
 
@@ -292,6 +298,7 @@ class Client(ClientLifetime):
             ack_timeout_tick_ms: what is overdue is looked for so often.
             enable_retry: allow `Consumer.reconsume_later`; the retry topic is subscribed to as well.
             retry_letter_topic: its name; default ``<topic>-<subscription>-RETRY``.
+            interceptors: see messages before the application does, and what becomes of them.
 
         Raises:
             ValueError: a wrong type or value.
@@ -312,7 +319,7 @@ class Client(ClientLifetime):
             consumer: Consumer[T] = open_consumer(self._core, config, topic)
         self._core.add_consumer(consumer)
         config.schema.attach_client(self)
-        return consumer
+        return intercepted(self._core, consumer, config)
 
     def create_reader(
         self,
@@ -327,6 +334,8 @@ class Client(ClientLifetime):
         crypto_key_reader: CryptoKeyReader | None = None,
         start_message_id_inclusive: bool = False,
         crypto_failure_action: ConsumerCryptoFailureAction = ConsumerCryptoFailureAction.FAIL,
+        *,
+        interceptors: list[ReaderInterceptor] | None = None,
     ) -> Reader[T]:
         """Make a reader, creating the topic if need be.
 
@@ -342,6 +351,7 @@ class Client(ClientLifetime):
             is_read_compacted: not built.
             crypto_key_reader, crypto_failure_action: as for `subscribe`; ``FAIL`` passes over the messages.
             start_message_id_inclusive: start with that message; with ``latest``, with the last one there is.
+            interceptors: see messages before the application does. Not in ``pulsar-client``.
 
         Raises:
             ValueError: a wrong type or value.
@@ -360,38 +370,7 @@ class Client(ClientLifetime):
             reader: Reader[T] = open_reader(self._core, config)
         self._core.add_consumer(reader)
         config.schema.attach_client(self)
-        return reader
-
-    def create_table_view(
-        self, topic: str, subscription_name: str | None = None, schema: Schema[Any] = _BYTES
-    ) -> Any:
-        """Not built yet: raises NotImplementedError. A `Reader` and a dict do the same meanwhile."""
-        check_type(str, topic, "topic")
-        check_type_or_none(str, subscription_name, "subscription_name")
-        check_type(Schema, schema, "schema")
-        return refuse_unbuilt(True, "create_table_view()", "table views", "fill a dict from a Reader")
-
-    def get_topic_partitions(self, topic: str) -> list[str]:
-        """Return the full names of the partitions of a topic; of one without partitions, its own. Creates
-        nothing.
-
-        Raises:
-            InvalidTopicName: the text is not a topic name.
-            AlreadyClosed: the client is closed.
-
-        Example:
-            >>> with Client("memory://") as client:
-            ...     client.get_topic_partitions("orders")
-            ['persistent://public/default/orders']
-        """
-        check_type(str, topic, "topic")
-        self._core.check_open()
-        full = TopicName.parse(topic).full
-        return partition_names(full, self._core.store.partitions(full)) or [full]
-
-    def get_service_info(self) -> ServiceInfo:
-        """Return the URL of the store."""
-        return ServiceInfo(self._core.config.url.text)
+        return intercepted(self._core, reader, config)
 
 
 def _given(arguments: dict[str, Any]) -> dict[str, Any]:

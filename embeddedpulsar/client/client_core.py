@@ -14,6 +14,8 @@ from embeddedpulsar.platform.scheduler import Scheduler
 from embeddedpulsar.topic.store import Store
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from embeddedpulsar.client.client_config import ClientConfig
     from embeddedpulsar.client.client_log import ClientLog
     from embeddedpulsar.client.publisher import Publisher
@@ -35,6 +37,7 @@ class ClientCore:
     Attributes:
         abandoned: publishers whose producer was dropped without being closed. Filled by finalizers, which may
             run at any instruction and so do nothing else; emptied by the next call that opens a topic.
+        at_close: what is called when everything else is closed, by the ``id`` of whom it belongs to.
     """
 
     def __init__(self, config: ClientConfig, log: ClientLog) -> None:
@@ -45,6 +48,7 @@ class ClientCore:
         self._lock = threads.RLock()
         self._publishers: dict[int, Publisher] = {}
         self._consumers: dict[int, Closable] = {}
+        self.at_close: dict[int, Callable[[], object]] = {}
         self.store = Store.open(
             config.url.root or "memory://",
             durability=config.durability,
@@ -124,5 +128,7 @@ class ClientCore:
         self._consumers.clear()
         self._publishers.clear()
         self.callbacks.close()
+        for function in list(self.at_close.values()):
+            function()
         self.scheduler.close()
         self.store.release()

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from embeddedpulsar.client.arguments import check_range, check_type, check_type_or_none, refuse_unbuilt
+from embeddedpulsar.client.interceptor_chain import InterceptorChain, chain_of
+from embeddedpulsar.client.interceptors import ConsumerInterceptor, ReaderInterceptor
 from embeddedpulsar.client.producer_config import INT32_MAX
 from embeddedpulsar.client.redelivery_backoff import MultiplierRedeliveryBackoff
 from embeddedpulsar.crypto.key_reader import CryptoKeyReader
-from embeddedpulsar.crypto.key_wrap import require_cryptography
 from embeddedpulsar.enums import (
     ConsumerCryptoFailureAction,
     ConsumerType,
@@ -56,6 +57,7 @@ class ConsumerConfig(NamedTuple):
         total_queue_size: most messages fetched ahead of all topics together.
         key_reader: where private keys come from, or None.
         crypto_failure_action: what becomes of messages that cannot be decrypted.
+        chain: its interceptors, or None.
     """
 
     topic: str
@@ -87,6 +89,7 @@ class ConsumerConfig(NamedTuple):
     total_queue_size: int = 50_000
     key_reader: CryptoKeyReader | None = None
     crypto_failure_action: ConsumerCryptoFailureAction = ConsumerCryptoFailureAction.FAIL
+    chain: InterceptorChain | None = None
 
 
 class ReaderConfig(NamedTuple):
@@ -102,6 +105,7 @@ class ReaderConfig(NamedTuple):
     start_inclusive: bool
     key_reader: CryptoKeyReader | None = None
     crypto_failure_action: ConsumerCryptoFailureAction = ConsumerCryptoFailureAction.FAIL
+    chain: InterceptorChain | None = None
 
 
 def consumer_config(options: dict[str, Any]) -> ConsumerConfig:
@@ -118,12 +122,13 @@ def consumer_config(options: dict[str, Any]) -> ConsumerConfig:
     _refuse_unbuilt(options)
     policy, key_shared = options["batch_receive_policy"], options["key_shared_policy"]
     timeout_ms = options["unacked_messages_timeout_ms"] or 0
+    chain = chain_of(options, ConsumerInterceptor)
     return ConsumerConfig(
         topic=options["topic"] if isinstance(options["topic"], str) else "",
         subscription_name=options["subscription_name"],
         consumer_type=options["consumer_type"],
         schema=options["schema"],
-        listener=options["message_listener"] or None,
+        listener=_listener(options["message_listener"], chain, "before_consume"),
         receiver_queue_size=options["receiver_queue_size"],
         name=options["consumer_name"] or None,
         ack_timeout_ms=timeout_ms,
@@ -147,6 +152,7 @@ def consumer_config(options: dict[str, Any]) -> ConsumerConfig:
         total_queue_size=options["max_total_receiver_queue_size_across_partitions"],
         key_reader=_key_reader(options),
         crypto_failure_action=options["crypto_failure_action"],
+        chain=chain,
     )
 
 
@@ -229,24 +235,35 @@ def reader_config(options: dict[str, Any]) -> ReaderConfig:
         (check_type_or_none if optional else check_type)(kind, options[name], name)
     check_range(options["receiver_queue_size"], "receiver_queue_size", 0, INT32_MAX)
     refuse_unbuilt(options["is_read_compacted"], "is_read_compacted", "topic compaction")
+    chain = chain_of(options, ReaderInterceptor)
     return ReaderConfig(
         topic=options["topic"],
         start=options["start_message_id"],
         schema=options["schema"],
-        listener=options["reader_listener"] or None,
+        listener=_listener(options["reader_listener"], chain, "before_read"),
         receiver_queue_size=options["receiver_queue_size"],
         name=options["reader_name"] or None,
         role_prefix=options["subscription_role_prefix"] or None,
         start_inclusive=options["start_message_id_inclusive"],
         key_reader=_key_reader(options),
         crypto_failure_action=options["crypto_failure_action"],
+        chain=chain,
     )
+
+
+def _listener(listener: Any, chain: InterceptorChain | None, hook: str) -> Any:
+    """The listener, or None; behind interceptors if there are any."""
+    if not listener or chain is None:
+        return listener or None
+    return chain.listening(listener, hook)
 
 
 def _key_reader(options: dict[str, Any]) -> CryptoKeyReader | None:
     """The key reader; where there is one, there is something to decrypt with, too."""
     reader: CryptoKeyReader | None = options["crypto_key_reader"]
     if reader is not None:
+        from embeddedpulsar.crypto.key_wrap import require_cryptography
+
         require_cryptography()
     return reader
 

@@ -63,7 +63,7 @@ class ConsumerCore:
         )
         self.nacks = NegativeAcksTracker(
             config.nack_delay_ms,
-            self._redeliver_due,
+            self._redelivery("on_negative_acks_send"),
             session.call_later,
             session.monotonic,
             config.nack_backoff,
@@ -74,7 +74,7 @@ class ConsumerCore:
             self.unacked = UnackedMessageTracker(
                 config.ack_timeout_ms,
                 config.ack_timeout_tick_ms,
-                self._redeliver_due,
+                self._redelivery("on_ack_timeout_send"),
                 session.call_later,
                 session.monotonic,
                 config.ack_timeout_backoff,
@@ -187,6 +187,13 @@ class ConsumerCore:
             self.dead_letters.discard(position)
         if self._can_be_quick and not self.acks.quick and not self.nacks:
             self.acks.quick = not self.delivery.closed_text
+
+    def _redelivery(self, hook: str) -> Callable[[list[Position]], object]:
+        """`_redeliver_due`, of which interceptors are told if there are any."""
+        chain = self.config.chain
+        if chain is None:
+            return self._redeliver_due
+        return chain.telling(hook, self._redeliver_due, self.session.origin.partition)
 
     def _redeliver_due(self, positions: list[Position]) -> None:
         """A delay has passed."""

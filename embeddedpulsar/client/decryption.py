@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
-from embeddedpulsar.crypto.entry_opener import EntryOpener
-from embeddedpulsar.encryption import EncryptionContext
 from embeddedpulsar.enums import ConsumerCryptoFailureAction
 from embeddedpulsar.exceptions import CryptoError
-from embeddedpulsar.format.sealed_entry import ENVELOPE, SEEN, SealedView, raw_view
+from embeddedpulsar.format.entry_view import SEEN
+from embeddedpulsar.format.frame import CODEC_ENCRYPTED
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.client_core import ClientCore
+    from embeddedpulsar.crypto.entry_opener import EntryOpener
     from embeddedpulsar.crypto.key_reader import CryptoKeyReader
     from embeddedpulsar.format.entry import EntryView
+    from embeddedpulsar.format.sealed_entry import SealedView
 
 _CONSUME: Final = ConsumerCryptoFailureAction.CONSUME
 _DISCARD: Final = ConsumerCryptoFailureAction.DISCARD
@@ -47,6 +48,7 @@ class Decryption:
     __slots__ = (
         "_action",
         "_client",
+        "_key_reader",
         "_name",
         "_opener",
         "_read",
@@ -70,7 +72,8 @@ class Decryption:
         self._action = action
         self._name = name
         self._read = read
-        self._opener = EntryOpener(topic, reader)
+        self._key_reader = reader
+        self._opener: EntryOpener | None = None  # made, and imported, for the first encrypted entry
         self._told: set[bytes] = set()
         self.on_failed: Callable[[EntryView], object] | None = None
         self.on_discarded: Callable[[EntryView], object] | None = None
@@ -78,11 +81,11 @@ class Decryption:
     def fetch(self, max_messages: int, max_bytes: int) -> list[EntryView]:
         """The next entries, decrypted; none at the end of the log."""
         while views := self._read(max_messages, max_bytes):
-            if not SEEN.any:
+            if not SEEN.encrypted:
                 return views
             shown: list[EntryView] = []
             for view in views:
-                if not isinstance(view, SealedView):
+                if view.codec != CODEC_ENCRYPTED:
                     shown.append(view)
                 elif (opened := self.opened(view)) is not None:
                     shown.append(opened)
@@ -97,21 +100,33 @@ class Decryption:
 
     def opened(self, view: EntryView) -> EntryView | None:
         """An entry as the application may see it; None if it may not."""
-        if not isinstance(view, SealedView):
+        if view.codec != CODEC_ENCRYPTED:
             return view
+        sealed = cast("SealedView", view)
         try:
-            return self._opener.open(view)
+            return self._get_opener().open(sealed)
         except CryptoError as error:
-            self._tell(view, error)
+            self._tell(sealed, error)
         if self._action != _CONSUME:
             return None
-        raw = raw_view(view)
-        raw.encryption = EncryptionContext(view.facts(self._topic, True))
+        from embeddedpulsar.encryption import EncryptionContext
+        from embeddedpulsar.format.sealed_entry import raw_view
+
+        raw = raw_view(sealed)
+        raw.encryption = EncryptionContext(sealed.facts(self._topic, True))
         return raw
+
+    def _get_opener(self) -> EntryOpener:
+        opener = self._opener
+        if opener is None:
+            from embeddedpulsar.crypto.entry_opener import EntryOpener
+
+            opener = self._opener = EntryOpener(self._topic, self._key_reader)
+        return opener
 
     def _tell(self, view: SealedView, error: CryptoError) -> None:
         """Log the first failure with each data key, not under the lock that is held here."""
-        mark = view.clear[len(view._metadata) + ENVELOPE.size :]
+        mark = repr(view.fields.get("keys")).encode()
         if mark in self._told or len(self._told) >= _MOST_TOLD:
             return
         self._told.add(mark)

@@ -136,6 +136,8 @@ class MultiTopicsCore:
         finally:
             self._joining.release()
         self.session.client.wake()
+        if self.config.chain is not None:
+            self.config.chain.tell("on_partitions_change", topic, partitions)
 
     # -- receiving ---------------------------------------------------------------------------------------
 

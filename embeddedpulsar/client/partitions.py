@@ -52,12 +52,14 @@ class Partitions:
     Attributes:
         producers: one per partition.
         is_closed: no partition is to be attached any more.
+        chain: interceptors, which are told of more partitions; or None.
     """
 
     def __init__(self, core: ClientCore, config: ProducerConfig, router: Router) -> None:
         self.topic = TopicName.parse(config.topic)
         self.producers: list[Producer[Any]] = [NOT_ATTACHED] * router.partitions
         self.is_closed = False
+        self.chain = config.chain
         self._core = core
         self._config = config
         self._router = router
@@ -164,6 +166,8 @@ def _grow(reference: weakref.ref[Partitions], partitions: int) -> None:
     found = reference()
     if found is not None:
         found.grow(partitions)
+        if found.chain is not None:
+            found.chain.tell("on_partitions_change", found.topic.full, partitions)
 
 
 def pending_limit(config: ProducerConfig, partitions: int) -> int:

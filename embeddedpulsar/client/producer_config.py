@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from embeddedpulsar.client.arguments import check_range, check_type, check_type_or_none, refuse_unbuilt
 from embeddedpulsar.client.client_config import check_durability
+from embeddedpulsar.client.interceptor_chain import InterceptorChain, chain_of
+from embeddedpulsar.client.interceptors import ProducerInterceptor
 from embeddedpulsar.crypto.key_reader import CryptoKeyReader, Encryption
-from embeddedpulsar.crypto.key_wrap import require_cryptography
 from embeddedpulsar.enums import (
     BatchingType,
     CompressionType,
@@ -47,6 +48,7 @@ class ProducerConfig(NamedTuple):
         hashing_scheme: hash of the keys that chooses the partition.
         lazy_start: whether a partition is attached when its first message comes.
         encryption: by which keys, or None for plain text.
+        chain: its interceptors, or None.
     """
 
     topic: str
@@ -71,6 +73,7 @@ class ProducerConfig(NamedTuple):
     hashing_scheme: HashingScheme = HashingScheme.JavaStringHash
     lazy_start: bool = False
     encryption: Encryption | None = None
+    chain: InterceptorChain | None = None
 
 
 def producer_config(options: dict[str, Any]) -> ProducerConfig:
@@ -108,6 +111,7 @@ def producer_config(options: dict[str, Any]) -> ProducerConfig:
         hashing_scheme=options["hashing_scheme"],
         lazy_start=options["lazy_start_partitioned_producers"],
         encryption=_encryption(options),
+        chain=chain_of(options, ProducerInterceptor),
     )
 
 
@@ -180,6 +184,8 @@ def _encryption(options: dict[str, Any]) -> Encryption | None:
         raise ValueError(
             "crypto_key_reader needs encryption_key, which is not set: nothing would be encrypted"
         )
+    from embeddedpulsar.crypto.key_wrap import require_cryptography
+
     require_cryptography()
     return Encryption(names, reader)
 

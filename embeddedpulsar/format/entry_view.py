@@ -45,6 +45,18 @@ _COPY_BYTES: Final = 8 << 10
 """Bodies in a memoryview are copied whole below this size, and only their payload above."""
 
 
+class _Seen:
+    """Whether this process ever decoded an encrypted entry: until then nobody has to look for them."""
+
+    __slots__ = ("encrypted",)
+
+    def __init__(self) -> None:
+        self.encrypted = False
+
+
+SEEN: Final = _Seen()
+
+
 class EntryView:
     """One entry, decoded. Owns its bytes, so it outlives maps and trims; not safe to mutate from two threads.
 

@@ -16,7 +16,7 @@ from embeddedpulsar.encryption import EncryptedKey, EncryptionFacts
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.columns import PADDING
 from embeddedpulsar.format.entry import EncodedEntry
-from embeddedpulsar.format.entry_view import METADATA, EntryView, decode
+from embeddedpulsar.format.entry_view import METADATA, SEEN, EntryView, decode
 from embeddedpulsar.format.frame import (
     CODEC_ENCRYPTED,
     CODEC_SNAPPY,
@@ -57,18 +57,6 @@ _ALSO_CLEAR: Final = FLAG_DELIVER_AT | FLAG_CHUNKS | FLAG_TRANSACTION
 
 Cipher = Callable[[bytes, bytes, bytes], bytes]
 """(iv, plaintext or ciphertext, associated data) -> the other."""
-
-
-class _Seen:
-    """Whether this process ever decoded an encrypted entry: until then nobody has to look for them."""
-
-    __slots__ = ("any",)
-
-    def __init__(self) -> None:
-        self.any = False
-
-
-SEEN: Final = _Seen()
 
 
 class SealedView(EntryView):
@@ -214,7 +202,7 @@ def sealed_view(header: FrameHeader, body: bytes, ledger_id: int) -> SealedView:
     Raises:
         CorruptionError: the body does not have the shape its header claims.
     """
-    SEEN.any = True
+    SEEN.encrypted = True
     start = header.metadata_length
     at = start + ENVELOPE.size
     if at > len(body):

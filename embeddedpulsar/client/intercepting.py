@@ -1,0 +1,209 @@
+"""Producers, consumers and readers that have interceptors.
+
+Those without are made as ever, and have nothing to ask: the class of one that has some is exchanged when it
+is made. These classes stand before the usual ones, whichever those are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from embeddedpulsar.client.consumer import Consumer
+from embeddedpulsar.client.interceptor_chain import InterceptorChain
+from embeddedpulsar.client.producer import Producer
+from embeddedpulsar.client.producer_message import ProducerMessage, Sender
+from embeddedpulsar.client.reader import Reader
+from embeddedpulsar.enums import Result
+from embeddedpulsar.exceptions import PulsarException, for_result
+from embeddedpulsar.message import Message
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from embeddedpulsar.client.client_core import ClientCore
+    from embeddedpulsar.client.outgoing import SendCallback
+    from embeddedpulsar.message_id import MessageId
+
+
+class InterceptingProducer(Producer[Any]):
+    """A producer, plain or of partitions, that shows its messages to interceptors."""
+
+    _chain: InterceptorChain
+    _sender: Sender
+    _unseen: PulsarException | None
+
+    def send(
+        self,
+        content: Any,
+        properties: dict[str, str] | None = None,
+        partition_key: str | None = None,
+        ordering_key: str | None = None,
+        sequence_id: int | None = None,
+        replication_clusters: list[str] | None = None,
+        disable_replication: bool = False,
+        event_timestamp: int | None = None,
+        deliver_at: int | None = None,
+        deliver_after: timedelta | None = None,
+    ) -> MessageId:
+        """See `Producer.send`."""
+        message = self._intercepted(locals())
+        try:
+            sent = super().send(**message.arguments)
+        except PulsarException as error:
+            self._chain.on_send_acknowledgement(message, None, error)
+            raise
+        self._chain.on_send_acknowledgement(message, sent, None)
+        return sent
+
+    def send_async(
+        self,
+        content: Any,
+        callback: SendCallback | None,
+        properties: dict[str, str] | None = None,
+        partition_key: str | None = None,
+        ordering_key: str | None = None,
+        sequence_id: int | None = None,
+        replication_clusters: list[str] | None = None,
+        disable_replication: bool = False,
+        event_timestamp: int | None = None,
+        deliver_at: int | None = None,
+        deliver_after: timedelta | None = None,
+    ) -> None:
+        """See `Producer.send_async`."""
+        message = self._intercepted(locals())
+        chain = self._chain
+
+        def told(result: Result, message_id: MessageId) -> None:
+            error = None if result == Result.Ok else for_result(result)()
+            chain.on_send_acknowledgement(message, None if error is not None else message_id, error)
+            if callback is not None:
+                callback(result, message_id)
+            elif error is not None and self._unseen is None:
+                self._unseen = error
+
+        if callback is None and not self.is_connected():
+            super().send_async(content, None)  # raises: there is nobody to tell
+        super().send_async(callback=told, **message.arguments)
+
+    def _intercepted(self, arguments: dict[str, Any]) -> ProducerMessage[Any]:
+        given = {name: value for name, value in arguments.items() if name not in _NOT_FIELDS}
+        return self._chain.before_send(ProducerMessage(self._sender, given))
+
+    def flush(self) -> None:
+        """See `Producer.flush`."""
+        super().flush()
+        error, self._unseen = self._unseen, None
+        if error is not None:
+            raise error
+
+    def close(self) -> None:
+        """See `Producer.close`."""
+        super().close()
+        self._chain.close()
+
+
+_NOT_FIELDS = ("self", "callback", "__class__")
+
+
+class InterceptingConsumer(Consumer[Any]):
+    """A consumer, of one topic or several, that shows its messages to interceptors."""
+
+    _chain: InterceptorChain
+
+    def receive(self, timeout_millis: int | None = None) -> Message[Any]:
+        """See `Consumer.receive`."""
+        return self._chain.before_delivery(super().receive(timeout_millis))
+
+    async def receive_async(self) -> Message[Any]:
+        """See `Consumer.receive_async`."""
+        return self._chain.before_delivery(await super().receive_async())
+
+    def receive_nowait(self) -> Message[Any] | None:
+        """See `Consumer.receive_nowait`."""
+        message = super().receive_nowait()
+        return message if message is None else self._chain.before_delivery(message)
+
+    def batch_receive(self) -> list[Message[Any]]:
+        """See `Consumer.batch_receive`."""
+        return [self._chain.before_delivery(message) for message in super().batch_receive()]
+
+    def acknowledge(self, message: Message[Any] | MessageId) -> None:
+        """See `Consumer.acknowledge`."""
+        try:
+            super().acknowledge(message)
+        except PulsarException as error:
+            self._chain.tell("on_acknowledge", self, _id_of(message), error)
+            raise
+        self._chain.tell("on_acknowledge", self, _id_of(message), None)
+
+    def acknowledge_cumulative(self, message: Message[Any] | MessageId) -> None:
+        """See `Consumer.acknowledge_cumulative`."""
+        try:
+            super().acknowledge_cumulative(message)
+        except PulsarException as error:
+            self._chain.tell("on_acknowledge_cumulative", self, _id_of(message), error)
+            raise
+        self._chain.tell("on_acknowledge_cumulative", self, _id_of(message), None)
+
+    def unsubscribe(self) -> None:
+        """See `Consumer.unsubscribe`."""
+        super().unsubscribe()
+        self._chain.close()
+
+    def close(self) -> None:
+        """See `Consumer.close`."""
+        super().close()
+        self._chain.close()
+
+
+class InterceptingReader(Reader[Any]):
+    """A reader that shows its messages to interceptors."""
+
+    _chain: InterceptorChain
+
+    def read_next(self, timeout_millis: int | None = None) -> Message[Any]:
+        """See `Reader.read_next`."""
+        return self._chain.before_delivery(super().read_next(timeout_millis), "before_read")
+
+    async def read_next_async(self) -> Message[Any]:
+        """See `Reader.read_next_async`."""
+        return self._chain.before_delivery(await super().read_next_async(), "before_read")
+
+    def read_nowait(self) -> Message[Any] | None:
+        """See `Reader.read_nowait`."""
+        message = super().read_nowait()
+        return message if message is None else self._chain.before_delivery(message, "before_read")
+
+    def close(self) -> None:
+        """See `Reader.close`."""
+        super().close()
+        self._chain.close()
+
+
+def intercept(core: ClientCore, made: object, chain: InterceptorChain, schema: Any) -> None:
+    """Give interceptors to a producer, consumer or reader that was just made."""
+    face: Any = made
+    if isinstance(made, Producer):
+        face._sender = Sender(face.topic(), face._encoded, schema, core.store.clock.wall_ms)
+        face._unseen = None
+        kind: type[Any] = InterceptingProducer
+    else:
+        kind = InterceptingConsumer if isinstance(made, Consumer) else InterceptingReader
+    face._chain = chain
+    face.__class__ = _class_of(kind, face.__class__)
+    chain.begin(core, face)
+
+
+_classes: dict[tuple[Any, Any], type[Any]] = {}
+
+
+def _class_of(kind: Any, usual: Any) -> type[Any]:
+    found = _classes.get((kind, usual))
+    if found is None:
+        found = type(f"Intercepting{usual.__name__}", (kind, usual), {"__doc__": usual.__doc__})
+        _classes[kind, usual] = found
+    return found
+
+
+def _id_of(message: Message[Any] | MessageId) -> MessageId:
+    return message.message_id() if isinstance(message, Message) else message
