@@ -29,15 +29,15 @@ class BatchContainer:
     flushed, and the sizes of the messages before it are then added up once. So the limits hold exactly for
     one sender, and small messages pay nothing for them.
 
-    Invariants: `items` is the same list for life. A list at its front is an encoded batch that an interrupt
-    stopped half-way; the next flush settles it first.
+    Invariants: `items` is the same list for life. A list at its front is a group of encoded entries that
+    could not be stored yet; whoever flushes next begins with it.
 
     Attributes:
         share: largest payload a sender may append without the lock; -1 for "come to the slow path".
         trigger: number of items at which the sender must flush.
         armed: the publish-delay timer runs.
         mixed: some item may be a tuple; only a hint, encoding notices by itself.
-        on_left: called, under the producer's lock, when messages were taken from the front.
+        on_left: called, under the producer's lock, when a batch was taken from the front.
     """
 
     __slots__ = (
@@ -84,19 +84,36 @@ class BatchContainer:
             self._count_up()
         return self._bytes >= self.max_bytes or len(self.items) >= self.trigger
 
+    def cut(self, start: int) -> int:
+        """How many of the messages from the index ``start`` on make the next batch."""
+        items = self.items
+        most = min(self.trigger, len(items) - start)
+        if self.share != _CLOSED:
+            return most
+        total = 0
+        for count in range(most):
+            size = len(payload_of(items[start + count]))
+            if count and total + size > self.max_bytes:
+                return count
+            total += size
+        return most
+
     def settle(self) -> None:
         """Note that messages were taken from the front. Call under the producer's lock."""
         self._counted = self._bytes = 0
-        self.share = self._share
+        if self.share != self._share:
+            self.share = self._share
+            if any(len(payload_of(item)) > self._share for item in self.items):
+                self.share = _CLOSED
+
+    def left(self) -> None:
+        """A batch was taken from the front, or would have been. Call under the producer's lock."""
         if self.on_left is not None:
             self.on_left()
 
-    def close(self) -> list[Any]:
-        """Send every later message to the slow path, and return what was waiting."""
-        self._share = self.share = _CLOSED
-        items = self.items[:]
-        del self.items[: len(items)]
-        return items
+    def hold_up(self) -> None:
+        """Send messages to the slow path until the next `settle`: what waits cannot be stored now."""
+        self.share = _CLOSED
 
     def slow_only(self) -> None:
         """Let no message skip the slow path, where there is more to check."""

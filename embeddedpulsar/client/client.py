@@ -86,6 +86,8 @@ class Client(ClientQueries):
         durability_interval_ms: see ``durability``; the first client of a process on a store decides.
         allow_network_fs: open a store on a network file system, where two machines would not see each other's
             locks: only if no other machine ever opens it.
+        memory_limit_bytes: most payload bytes of all producers that are sent and not stored; 0 for no limit.
+            Beyond it, senders with ``block_if_queue_full`` wait, others fail with `MemoryBufferIsFull`.
 
     Raises:
         ValueError: a wrong type or value, or a URL of something else than a local store.
@@ -125,6 +127,7 @@ class Client(ClientQueries):
         durability: str = "process",
         durability_interval_ms: int = 1000,
         allow_network_fs: bool = False,
+        memory_limit_bytes: int = 0,
     ) -> None:
         config = client_config(_given(locals()))
         self._logger = logger

@@ -23,6 +23,7 @@ class ClientConfig(NamedTuple):
         allow_network_fs: whether a store on a network file system is opened.
         listener_threads: threads that run message listeners.
         stats_interval_s: time between two lines in the log about each consumer; 0 for none.
+        memory_limit_bytes: most bytes of messages that are sent and not stored; 0 for no limit.
     """
 
     url: ServiceUrl
@@ -31,6 +32,7 @@ class ClientConfig(NamedTuple):
     allow_network_fs: bool = False
     listener_threads: int = 1
     stats_interval_s: int = 600
+    memory_limit_bytes: int = 0
 
 
 def client_config(options: dict[str, Any]) -> ClientConfig:
@@ -63,6 +65,8 @@ def client_config(options: dict[str, Any]) -> ClientConfig:
     check_type(int, interval_ms, "durability_interval_ms")
     check_range(interval_ms, "durability_interval_ms", 1, _DAY_MS)
     check_type(bool, options["allow_network_fs"], "allow_network_fs")
+    check_type(int, options["memory_limit_bytes"], "memory_limit_bytes")
+    check_range(options["memory_limit_bytes"], "memory_limit_bytes", 0, 2**63 - 1)
     return ClientConfig(
         ServiceUrl.parse(service_url),
         durability,
@@ -70,6 +74,7 @@ def client_config(options: dict[str, Any]) -> ClientConfig:
         options["allow_network_fs"],
         max(1, options["message_listener_threads"]),
         max(0, options["stats_interval_in_seconds"]),
+        options["memory_limit_bytes"],
     )
 
 

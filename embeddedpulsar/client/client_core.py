@@ -6,7 +6,9 @@ from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 from embeddedpulsar.client.callbacks import CallbackThread
+from embeddedpulsar.client.flusher import Flusher
 from embeddedpulsar.client.listener import ListenerThreads
+from embeddedpulsar.client.memory_limit import MemoryLimit
 from embeddedpulsar.client.partition_watch import PartitionWatch
 from embeddedpulsar.exceptions import AlreadyClosed, PulsarException
 from embeddedpulsar.platform import fork, threads
@@ -31,8 +33,8 @@ class Closable(Protocol):
 class ClientCore:
     """What producers, consumers and readers of one client share.
 
-    Role: owns one hold on the store, the timer thread, the callback thread and the listener threads, and
-    closes everything in the order of need. Threads start when they are first needed.
+    Role: owns one hold on the store, the timer thread, the callback thread, the flusher and the listener
+    threads, and closes everything in the order of need. Threads start when they are first needed.
 
     Attributes:
         abandoned: publishers whose producer was dropped without being closed. Filled by finalizers, which may
@@ -57,6 +59,8 @@ class ClientCore:
         )
         self.scheduler = Scheduler(self.store.clock)
         self.callbacks = CallbackThread(log)
+        self.flusher = Flusher(log)
+        self.memory = MemoryLimit(config.memory_limit_bytes) if config.memory_limit_bytes else None
         self.listeners = ListenerThreads(config.listener_threads, lambda: self.store.mailbox, log)
         self.partition_watch = PartitionWatch(self)
 
@@ -127,6 +131,7 @@ class ClientCore:
                 self.log.exception("Closing %r failed", one)
         self._consumers.clear()
         self._publishers.clear()
+        self.flusher.close()
         self.callbacks.close()
         for function in list(self.at_close.values()):
             function()

@@ -53,7 +53,7 @@ class ClientLifetime:
 
 
 def _rebuild(kind: Any, url: str, logger: Any, rest: tuple[Any, ...]) -> Any:
-    durability, interval_ms, allow_network_fs, listener_threads, stats_interval_s = rest
+    durability, interval_ms, allow_network_fs, listener_threads, stats_interval_s, memory_limit = rest
     return kind(
         url,
         message_listener_threads=listener_threads,
@@ -62,4 +62,5 @@ def _rebuild(kind: Any, url: str, logger: Any, rest: tuple[Any, ...]) -> Any:
         durability=durability,
         durability_interval_ms=interval_ms,
         allow_network_fs=allow_network_fs,
+        memory_limit_bytes=memory_limit,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar.client.gates import Gates
 from embeddedpulsar.client.outgoing import Outgoing, PlainWaiter, SendCallback
 from embeddedpulsar.enums import Result
 from embeddedpulsar.message_id import make
@@ -25,6 +26,7 @@ class Completions:
     Attributes:
         error: the first failure nobody was told about; `Producer.flush` raises it.
         waits_for_disk: whether a message counts as sent only once it is on the disk.
+        gates: those who wait until fewer messages are pending.
     """
 
     __slots__ = (
@@ -35,6 +37,7 @@ class Completions:
         "_stored",
         "_told",
         "error",
+        "gates",
         "waits_for_disk",
     )
 
@@ -49,6 +52,7 @@ class Completions:
         """Nothing is on its way."""
         self._handed = self._told = 0  # messages whose callbacks were handed over, and were called
         self._stored = self._durable = 0  # messages appended, and on the disk
+        self.gates = Gates()
 
     @property
     def pending(self) -> int:
@@ -62,6 +66,8 @@ class Completions:
             if out.error is not None:
                 self.note_failure(out.error)
             if not self.waits_for_disk:
+                if out.reserved:
+                    self.give_back(out)
                 return
         else:
             for index, callback in enumerate(callbacks):
@@ -69,6 +75,8 @@ class Completions:
                     callback.outgoing, callback.index = out, index
                     callbacks[index] = None
             self._handed += out.count
+        if out.reserved and not (self.waits_for_disk and out.error is None):
+            self.give_back(out)
         self._stored += out.count
         was_awaited = callbacks is not None
         self._callbacks.put(lambda: self._finish(out, was_awaited))
@@ -96,9 +104,24 @@ class Completions:
                 if not was_awaited:
                     self.note_failure(error)
         self._durable += out.count
+        self.gates.open()
+        if out.reserved:
+            self.give_back(out)
         if was_awaited:
             out.call_back(self._session.partition, self._session.log)
             self._told += out.count
+
+    def give_back(self, out: Outgoing) -> None:
+        """The payloads of an entry do not count against the memory limit any more."""
+        size, out.reserved = out.reserved, 0
+        memory = self._session.memory
+        if memory is not None:
+            memory.give_back(size)
+
+    def fail_now(self, callback: SendCallback, error: BaseException) -> None:
+        """Have the callback of a message called that was not taken. Without a lock, ahead of what waits."""
+        out = Outgoing(None, 1, -1, -1, [callback], False, error)
+        self._callbacks.put(lambda: out.call_back(self._session.partition, self._session.log))
 
     def note_failure(self, error: BaseException) -> None:
         """Keep a failure nobody was told about for the next flush."""

@@ -95,6 +95,17 @@ class EntryEncoder:
         encoded = encode(content, self._prefix, self._codec)
         return self._checked(Outgoing(encoded, len(values), ids[0], ids[-1], _if_any(callbacks), True))
 
+    def encode_single_item(self, item: Any, first: int) -> tuple[Outgoing, int]:
+        """Encode a queued message that becomes an entry of its own; also returns the id that follows."""
+        if item.__class__ is not tuple:
+            return self.encode_one(item, None, first), first + 1
+        options = item[FIRST_OPTION:] or None
+        sequence_id = options[SEQUENCE_ID] if options is not None else 0
+        out = self.encode_one(item[VALUE], options, sequence_id or first)
+        if item[CALLBACK] is not None:
+            out.callbacks = [item[CALLBACK]]
+        return out, first if sequence_id else first + 1
+
     def encode_one(self, value: bytes, options: Options | None, sequence_id: int) -> Outgoing:
         """Encode one unbatched message."""
         out = Outgoing(None, 1, sequence_id, sequence_id, None, False)

@@ -136,7 +136,7 @@ class LetterProducer:
             self._lock.acquire()
             _, publisher = self._opened.get(names) or self._open(names)
             for value, options in letters:
-                out = publisher.publish_one(value, options, None, hand_over=False)
+                out = publisher.publish_one(value, options)
                 if out.error is not None:
                     raise out.error
                 self._end_word = out.end_word or self._end_word

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from embeddedpulsar.client.producer_config import DEFAULT_SEND_TIMEOUT_MS
+from embeddedpulsar.exceptions import LockTimeout
 from embeddedpulsar.managed_ledger.position import Position
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from embeddedpulsar.client.outgoing import Outgoing
     from embeddedpulsar.client.producer_session import ProducerSession
+    from embeddedpulsar.storage.append_hold import AppendHold
     from embeddedpulsar.storage.segment_writer import AppendGuard
 
 _FOR_EVER_S: Final = 1e9
@@ -21,44 +24,89 @@ class LogWriter:
     Used under the publisher's lock. One per attachment to the topic: after a fork the child makes its own.
     """
 
-    __slots__ = ("_durability", "_last_position", "_name", "_patience_s", "_session")
+    __slots__ = ("_durability", "_last_position", "_name", "_session")
 
     def __init__(self, session: ProducerSession, name: str) -> None:
         self._session = session
         self._name = name
         self._durability = session.durability
-        self._patience_s = _patience(session.config.send_timeout_ms)
         self._last_position: Position | None = session.ledger.last_position()
 
-    def append(self, out: Outgoing, guard: AppendGuard) -> None:
-        """Append an entry and note where it is; at level "flush" without waiting for the disk.
+    def append_one(self, out: Outgoing, guard: AppendGuard, timeout_s: float) -> None:
+        """`append` for one entry, with less around it.
 
         Raises:
-            Timeout: the log was locked longer than the send timeout.
-            PulsarException: see `ManagedLedger.append`.
+            LockTimeout: the lock was not free within ``timeout_s``, which may be 0; nothing was begun.
         """
-        if self._patience_s is None:
-            self._append(out, guard)
+        if out.error is not None or out.encoded is None:
             return
-        # The log's lock is re-entrant: taken here first, for as long as this producer is ready to wait.
-        lock = self._session.ledger.lock
+        session = self._session
         try:
-            lock.acquire(self._patience_s)
-            self._append(out, guard)
+            ledger, entry, _, end_word = session.ledger.append_nowait(out.encoded, guard, timeout_s)
+        except LockTimeout:
+            raise
+        except Exception as e:  # noqa: BLE001 - told to whoever sent the message
+            out.error = e
+            return
+        if self._durability == "flush":
+            out.end_word = end_word
+        elif self._durability == "interval":
+            session.ledger.note_dirty()
+        self._note(out, ledger, entry)
+
+    def append(self, entries: list[Outgoing], timeout_s: float, check: Callable[[], object]) -> bool:
+        """Append entries in one hold of the log's lock, and note in each where it is, or what went wrong.
+
+        At level "flush" without waiting for the disk.
+
+        Args:
+            entries: those that failed already are left out.
+            timeout_s: seconds to wait for the lock; 0 to try only.
+            check: called with the lock held; what it raises is the error of all entries.
+
+        Returns:
+            Whether the lock was to be had; always True if ``timeout_s`` is not 0.
+
+        Raises:
+            LockTimeout: the lock was not free within ``timeout_s``; nothing was begun.
+        """
+        ledger = self._session.ledger
+        lock, hold = ledger.lock, ledger.hold()
+        try:
+            if timeout_s:
+                lock.acquire(timeout_s)
+            elif not lock.try_acquire():
+                return False
+            self._append_all(entries, hold, check)
         finally:
             lock.release()
+            hold.ring_all()
+        if self._durability == "interval":
+            ledger.note_dirty()
+        return True
 
-    def _append(self, out: Outgoing, guard: AppendGuard) -> None:
-        encoded = out.encoded
-        if encoded is None:
-            return
-        out.attempted = True
-        log = self._session.ledger
-        if self._durability == "flush":
-            ledger, entry, _, out.end_word = log.append_nowait(encoded, guard)
-        else:
-            ledger, entry, _ = log.append(encoded, self._durability, guard)
-        self._note(out, ledger, entry)
+    def _append_all(self, entries: list[Outgoing], hold: AppendHold, check: Callable[[], object]) -> None:
+        append = self._session.ledger.append_nowait
+        error: Exception | None = None
+        try:
+            check()
+        except Exception as e:  # noqa: BLE001 - told to whoever sent the messages
+            error = e
+        for out in entries:
+            if out.error is not None or out.entry >= 0 or out.encoded is None:
+                continue
+            if error is not None:
+                out.error = error
+                continue
+            out.attempted = True
+            try:
+                ledger, entry, _, end_word = append(out.encoded, None, None, hold)
+            except Exception as e:  # noqa: BLE001 - told to whoever sent the messages
+                out.error = e
+            else:
+                if self._durability == "flush":
+                    out.end_word = end_word
+                self._note(out, ledger, entry)
 
     def was_stored(self, out: Outgoing) -> bool:
         """Whether an entry whose append was interrupted is in the log; if so, note where."""
@@ -81,12 +129,10 @@ class LogWriter:
         self._last_position = Position(ledger, entry)
 
 
-def _patience(send_timeout_ms: int) -> float | None:
-    """How many seconds to wait for the log; None for as long as the log does by itself.
+def patience(send_timeout_ms: int) -> float:
+    """How many seconds a send waits for the log.
 
-    >>> _patience(30_000), _patience(250), _patience(0) > 10**6
-    (None, 0.25, True)
+    >>> patience(250), patience(0) > 10**6
+    (0.25, True)
     """
-    if send_timeout_ms == DEFAULT_SEND_TIMEOUT_MS:
-        return None
     return send_timeout_ms / 1000 if send_timeout_ms else _FOR_EVER_S

@@ -41,6 +41,7 @@ class Outgoing:
         last: sequence id of the last message.
         attempted: an append was begun, and an interrupt may have left its outcome unknown.
         end_word: what to wait for where the producer's level asks for a flush; 0 for nothing.
+        reserved: bytes that count against the client's memory limit until the fate of the entry is known.
     """
 
     __slots__ = (
@@ -55,6 +56,7 @@ class Outgoing:
         "first",
         "last",
         "ledger",
+        "reserved",
     )
 
     def __init__(
@@ -77,6 +79,7 @@ class Outgoing:
         self.attempted = False
         self.ledger = self.entry = -1
         self.end_word = 0
+        self.reserved = 0
 
     def __repr__(self) -> str:
         state = repr(self.error) if self.error else f"{self.ledger}:{self.entry}"

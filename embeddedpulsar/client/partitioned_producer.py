@@ -189,7 +189,7 @@ class PartitionedProducer(Producer[T]):
         with interrupts.translated:
             # All of them first, then the callbacks. Where nothing waits the turn must not pass on.
             for one in attached:
-                if one._box.items:
+                if not one._publisher.queue.is_empty:
                     one._publisher.flush_all()
             for one in attached:
                 one._publisher.completions.wait()
@@ -236,17 +236,9 @@ class PartitionedProducer(Producer[T]):
         """A message that does not fit into the batch of its turn ends it, and begins the next."""
         if options is not None and (options[PARTITION_KEY] or options[DELIVER_AT]):
             return one  # it has a place of its own
-        publisher = one._publisher
-        try:
-            publisher.lock.acquire()
-            has_room = one._box.has_room(size)
-        finally:
-            publisher.lock.release()
-        if has_room or publisher.is_closed:
-            return one
         with interrupts.translated:
-            publisher.flush_all()
-        return self._attached(self._router.current)
+            is_turn_over = one._publisher.finish_batch(size)
+        return self._attached(self._router.current) if is_turn_over else one
 
     def _tell_later(self, callback: SendCallback | None, error: Exception) -> None:
         next(iter(self._partitions))._tell_later(callback, error)

@@ -330,7 +330,7 @@ class Producer(Generic[T]):
             if out is None:
                 raise AlreadyClosed("the producer was closed while it sent")
         else:
-            out = publisher.publish_one(value, options, None, hand_over=False)
+            out = publisher.publish_one(value, options)
         if out.error is not None:
             raise out.error
         if out.end_word:
@@ -351,7 +351,7 @@ class Producer(Generic[T]):
         if isinstance(error, KeyboardInterrupt) or not completions.can_tell:
             raise error
         if callback is not None:
-            self._publisher.fail_later(callback, error)
+            completions.fail_now(callback, error)
         elif isinstance(error, AlreadyClosed):
             raise error
         else:
@@ -388,7 +388,6 @@ class Producer(Generic[T]):
                 plain = callback is None and options is None
                 publisher.add(value if plain else (value, callback, *(options or ())), len(value))
             else:
-                publisher.publish_one(value, options, callback)
-                publisher.after_send()
+                publisher.submit(value, callback, options)
         except PulsarException as error:
             self._tell_later(callback, error)

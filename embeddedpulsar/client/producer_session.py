@@ -44,7 +44,7 @@ class ProducerSession:
         self.max_message_size: int = core.store.settings.maxMessageSize
         self.monotonic: Callable[[], float] = core.store.clock.monotonic
         self.wall_ms: Callable[[], int] = core.store.clock.wall_ms
-        self.callbacks = core.callbacks
+        self.callbacks, self.flusher, self.memory = core.callbacks, core.flusher, core.memory
         self.log = core.log
         self.call_later = core.scheduler.call_later
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 from embeddedpulsar.exceptions import AlreadyClosed
 from embeddedpulsar.format.control import UUID_TABLE_OFFSET, TopicWord
@@ -38,14 +38,6 @@ from embeddedpulsar.storage.trim import trim_before
 from embeddedpulsar.storage.waiter_slots import WaiterSlots
 
 _TAIL: Final = TopicWord.TAIL
-
-
-class AppendNowait(Protocol):
-    """See `SegmentWriter.append`."""
-
-    def __call__(
-        self, entry: EncodedEntry, guard: AppendGuard | None = None
-    ) -> tuple[int, int, int, int]: ...
 
 
 class ManagedLedger:
@@ -119,8 +111,8 @@ class ManagedLedger:
         self._writer.on_rolled = lambda: self.trimming.suggest()
         on_idle = self._commit.help_if_overdue
         self._waits = TailWait(control.words, lock, waiters, mailbox, self._timeout_s, on_idle)
-        self.append_nowait: AppendNowait = self._writer.append
-        """Append without waiting for durability: (ledger, entry, publish ms, end word for `wait_durable`)."""
+        self.hold, self.append_nowait = self._writer.hold, self._writer.append
+        """Append without waiting for durability: (ledger, entry, publish ms, word for `wait_durable`)."""
         fork.register(self)
 
     @classmethod
@@ -395,5 +387,11 @@ class ManagedLedger:
             if self._own_scheduler is not None:
                 self._own_scheduler.close()
 
-    def _refuse(self, entry: EncodedEntry, guard: AppendGuard | None = None) -> tuple[int, int, int, int]:
+    def _refuse(
+        self,
+        entry: EncodedEntry,
+        guard: AppendGuard | None = None,
+        timeout_s: float | None = None,
+        hold: object = None,
+    ) -> tuple[int, int, int, int]:
         raise AlreadyClosed(f"{self.name} is closed")

@@ -16,6 +16,7 @@ from embeddedpulsar.format.entry import EncodedEntry
 from embeddedpulsar.format.frame import COVERED, FRONT, HEADER_SIZE, KIND_ENTRY, MAGIC, TRAILER, TRAILER_SIZE
 from embeddedpulsar.format.index_slot import MAX_COUNT, SLOT, SLOT_SIZE, SLOTS_OFFSET
 from embeddedpulsar.platform import disk, failpoints
+from embeddedpulsar.storage.append_hold import AppendHold
 from embeddedpulsar.storage.append_point import BY_MAP, AppendPoint, State
 from embeddedpulsar.storage.waiter_slots import WaiterSlots
 
@@ -66,13 +67,21 @@ class SegmentWriter(AppendPoint):
     Durable: on return an entry survives the death of any process, not a power loss (group_commit.py).
     """
 
-    def append(self, entry: EncodedEntry, guard: AppendGuard | None = None) -> tuple[int, int, int, int]:
+    def append(
+        self,
+        entry: EncodedEntry,
+        guard: AppendGuard | None = None,
+        timeout_s: float | None = None,
+        hold: AppendHold | None = None,
+    ) -> tuple[int, int, int, int]:
         """Append one entry. About 3 us for a small one when nobody else appends.
 
         Args:
             entry: its bytes.
             guard: whose entry it is; asked under the lock whether he may append, when producers came or went
                 since he looked last. So nobody appends who was fenced out before, however long he slept.
+            timeout_s: seconds to wait for the lock; None for as long as the options say.
+            hold: says that the caller has the lock, and keeps it; see `AppendHold`.
 
         Returns:
             Ledger id, entry id, publish time (ms, never below that of the entry before), and the tail word
@@ -84,10 +93,10 @@ class SegmentWriter(AppendPoint):
             LockTimeout: another process stayed inside the lock.
             TopicTerminated, TopicNotFound, AlreadyClosed: nothing can be appended here any more.
         """
-        lock = self._lock
+        lock = self._lock if hold is None else hold
         rung = None
         try:
-            lock.acquire(self._timeout_s)
+            lock.acquire(self._timeout_s if timeout_s is None else timeout_s)
             words = self._words
             if guard is not None and words[_JOURNAL] != guard.checked:
                 guard.check_connected()
@@ -138,7 +147,8 @@ class SegmentWriter(AppendPoint):
             if active:
                 self._write_part(start, front + covered, parts)
             if self._state is not state:
-                return self.append(entry, guard)  # a signal handler of this thread appended meanwhile
+                # A signal handler of this thread appended meanwhile.
+                return self.append(entry, guard, timeout_s, hold)
             # 2. The frame, above the tail. A crash leaves garbage that the next append overwrites.
             if frame is not None:
                 self._log[start:end] = frame
@@ -170,11 +180,16 @@ class SegmentWriter(AppendPoint):
             failpoints.hit("append:unlocked")
         # 7. A crash before this costs the sleepers their back-stop, 100 ms.
         if rung:
+            ring = self._ring if hold is None else hold.rung.append
             for uuid in rung:
-                self._ring(uuid)
+                ring(uuid)
             if active:
                 failpoints.hit("append:woken")
         return tail >> 32, entry_id, now, tail
+
+    def hold(self) -> AppendHold:
+        """For several appends in one hold of the lock."""
+        return AppendHold(self._ring)
 
     def _write_part(self, start: int, header: bytes, parts: list[bytes]) -> None:
         """For tests: leave a torn frame and stop."""

@@ -225,7 +225,7 @@ def test_a_message_whose_copy_cannot_be_stored_comes_again(client, monkeypatch):
         raise StorageFullError("no room")
 
     with monkeypatch.context() as broken:
-        broken.setattr(type(retry), "append", full)
+        broken.setattr(retry, "append_nowait", full)
         with pytest.raises(StorageFullError):
             consumer.reconsume_later(message, 0)
     assert consumer.receive(1000).message_id() == message.message_id()

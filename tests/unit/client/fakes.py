@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from embeddedpulsar.client.client_log import ClientLog
+from embeddedpulsar.client.memory_limit import MemoryLimit
 from embeddedpulsar.client.producer import Producer
 from embeddedpulsar.client.producer_config import ProducerConfig
 from embeddedpulsar.client.publisher import Publisher
@@ -17,6 +18,7 @@ from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform.clock import ManualClock
 from embeddedpulsar.platform.scheduler import ManualScheduler
 from embeddedpulsar.schema import BytesSchema
+from embeddedpulsar.storage.append_hold import AppendHold
 
 
 def view_of(encoded: EncodedEntry, ledger: int, entry: int, publish_ms: int = 1) -> EntryView:
@@ -33,13 +35,17 @@ class FakeLock:
     """A lock that remembers how long its callers were ready to wait."""
 
     def __init__(self) -> None:
+        self.is_free = True
         self.waits: list[float] = []
         self.released = 0
 
     def acquire(self, timeout_s: float) -> None:
         self.waits.append(timeout_s)
-        if timeout_s < 0.01:
+        if timeout_s < 0.01 or not self.is_free:
             raise LockTimeout("held by another")
+
+    def try_acquire(self) -> bool:
+        return self.is_free
 
     def release(self) -> None:
         self.released += 1
@@ -50,10 +56,9 @@ class FakeLedger:
 
     def __init__(self) -> None:
         self.views: list[EntryView] = []
-        self.durabilities: list[str | None] = []
         self.fail: BaseException | None = None
         self.fail_after_storing: BaseException | None = None
-        self.synced = 0
+        self.synced = self.dirty = 0
         self.words = {TopicWord.JOURNAL: 0}
         self.lock = FakeLock()
 
@@ -70,14 +75,23 @@ class FakeLedger:
         if failure is not None:
             raise failure
         self.views.append(view_of(e, 7, len(self.views), len(self.views) + 1000))
-        self.durabilities.append(durability)
         failure, self.fail_after_storing = self.fail_after_storing, None
         if failure is not None:
             raise failure
         return 7, len(self.views) - 1, len(self.views) + 999
 
-    def append_nowait(self, e: EncodedEntry, guard: Any = None) -> tuple[int, int, int, int]:
+    def append_nowait(
+        self, e: EncodedEntry, guard: Any = None, timeout_s: float | None = None, hold: Any = None
+    ) -> tuple[int, int, int, int]:
+        if not self.lock.is_free:
+            raise LockTimeout("held by another")
         return *self.append(e, "process", guard), self.tail
+
+    def hold(self) -> AppendHold:
+        return AppendHold(lambda uuid: True)
+
+    def note_dirty(self) -> None:
+        self.dirty += 1
 
     def wait_durable(self, end_word: int) -> None:
         failure, self.fail = self.fail, None
@@ -114,6 +128,20 @@ class InlineCallbacks:
         return True
 
 
+class InlineFlusher:
+    """A flusher that tries when asked."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Any] = []
+
+    def kick(self, publisher: Any) -> None:
+        if publisher not in self.waiting:
+            self.waiting.append(publisher)
+
+    def run(self) -> None:
+        self.waiting = [publisher for publisher in self.waiting if not publisher.retry()]
+
+
 class FakeSession:
     """A producer session on a `FakeLedger`."""
 
@@ -134,6 +162,8 @@ class FakeSession:
         self.wall_ms = self.clock.wall_ms
         self.call_later = self.scheduler.call_later
         self.callbacks = InlineCallbacks()
+        self.flusher = InlineFlusher()
+        self.memory: MemoryLimit | None = None
         self.log = ClientLog()
         self.partition = -1
         self.names: list[str | None] = []

@@ -43,11 +43,30 @@ def test_one_oversized_message_is_its_own_batch():
     assert box.add(b"x" * 5000, 5000)
 
 
-def test_closing_takes_everything():
-    """What waits is handed to whoever closes; later messages find no fast path."""
+def test_slow_only():
+    """Later messages find no fast path, also not after a flush."""
     box = BatchContainer(10, 1000)
-    box.items.append(b"a")
-    assert box.close() == [b"a"]
-    assert box.items == []
+    box.slow_only()
     box.settle()
     assert box.share == -1
+
+
+def test_hold_up_ends_with_a_flush():
+    """While messages cannot be stored there is no fast path."""
+    box = BatchContainer(10, 1000)
+    box.hold_up()
+    assert box.share == -1
+    box.settle()
+    assert box.share == 100
+
+
+def test_a_batch_is_cut_where_the_next_message_would_not_fit():
+    """Count and bytes both end a batch, wherever it begins; a message larger than a batch is one."""
+    box = BatchContainer(3, 100)
+    for size in (40, 60, 1, 200, 10, 10, 10, 10):
+        box.add(b"x" * size, size)
+    cuts, start = [], 0
+    while start < len(box.items):
+        cuts.append(box.cut(start))
+        start += cuts[-1]
+    assert cuts == [2, 1, 1, 3, 1]

@@ -25,7 +25,12 @@ def defaults() -> dict[str, object]:
 
 def config(url: object = "/srv/data", **options):
     """The config for some options."""
-    ours = {"durability": "process", "durability_interval_ms": 1000, "allow_network_fs": False}
+    ours = {
+        "durability": "process",
+        "durability_interval_ms": 1000,
+        "allow_network_fs": False,
+        "memory_limit_bytes": 0,
+    }
     return client_config(defaults() | ours | {"service_url": url} | options)
 
 
@@ -105,6 +110,8 @@ def test_wrong_values_of_our_own_options():
         {"durability_interval_ms": 0},
         {"durability_interval_ms": "x"},
         {"allow_network_fs": 1},
+        {"memory_limit_bytes": -1},
+        {"memory_limit_bytes": "1 MB"},
     ):
         with pytest.raises(ValueError, match="Argument"):
             config(**wrong)

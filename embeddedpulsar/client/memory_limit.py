@@ -1,0 +1,72 @@
+"""How many bytes of messages a client may have on their way."""
+
+from __future__ import annotations
+
+from embeddedpulsar.client.gates import Gates
+from embeddedpulsar.exceptions import MemoryBufferIsFull
+from embeddedpulsar.platform import fork, threads
+
+
+class MemoryLimit:
+    """Counts the payload bytes of all producers of a client that are not stored yet.
+
+    A message is let in while the sum stays within the limit; one that is larger than the whole limit is let
+    in alone. Thread-safe. In a forked child nothing is on its way.
+
+    >>> limit = MemoryLimit(10)
+    >>> limit.take(6, False), limit.used
+    (None, 6)
+    >>> limit.give_back(6)
+    >>> limit.used
+    0
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._reset()
+        fork.register(self)
+
+    def _reset(self) -> None:
+        self.used = 0
+        self._lock = threads.RLock()
+        self._gates = Gates()
+
+    def take(self, size: int, waits: bool) -> None:
+        """Count ``size`` bytes; where there is no room for them, wait, or
+
+        Raises:
+            MemoryBufferIsFull: not ``waits``.
+        """
+        while not self._take(size):
+            if not waits:
+                raise MemoryBufferIsFull(
+                    f"{self.used} bytes of this client's messages are not stored yet, {size} more are too "
+                    f"many for memory_limit_bytes={self.limit}; wait for callbacks, or block_if_queue_full"
+                )
+            self._gates.wait(lambda: self._has_room(size))
+
+    def _has_room(self, size: int) -> bool:
+        return not self.used or self.used + size <= self.limit
+
+    def _take(self, size: int) -> bool:
+        try:
+            self._lock.acquire()
+            has_room = self._has_room(size)
+            if has_room:
+                self.used += size
+            return has_room
+        finally:
+            self._lock.release()
+
+    def give_back(self, size: int) -> None:
+        """These bytes are stored, or have failed."""
+        try:
+            self._lock.acquire()
+            self.used -= size
+        finally:
+            self._lock.release()
+        self._gates.open()
+
+    def after_fork_in_child(self) -> None:
+        """What is on its way is the parent's."""
+        self._reset()

@@ -1,0 +1,66 @@
+"""Since when the oldest message of a producer waits to be stored."""
+
+from __future__ import annotations
+
+from collections import deque
+
+_MARKS = 100
+"""Parts of the timeout to which the age is known."""
+
+
+class SendDeadline:
+    """The ages of messages that wait, kept as marks: so many had been taken in by then.
+
+    Role: tells when the send timeout of the oldest is over, without a time in every message. Times are those
+    of the caller's clock, in seconds. Empty while nothing waits, which is nearly always.
+
+    A message between two marks counts as old as the later one would be: nothing is given up too early, and
+    at most a hundredth of the timeout too late.
+
+    >>> deadline = SendDeadline(30.0)
+    >>> deadline.note(2, 100.0); deadline.note(3, 110.0)
+    >>> deadline.at
+    130.0
+    >>> deadline.passed(2); deadline.at
+    140.0
+    >>> deadline.clear(); deadline.at is None
+    True
+    """
+
+    __slots__ = ("_grain", "_marks", "_out", "_timeout_s")
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._grain = timeout_s / _MARKS
+        self._marks: deque[tuple[int, float]] = deque()
+        self._out = 0
+
+    def note(self, waiting: int, now: float) -> None:
+        """``waiting`` messages wait now, the last of them since this moment."""
+        marks = self._marks
+        if not self._timeout_s:
+            return
+        if not marks:
+            marks.append((self._out, now))
+        elif now - marks[-1][1] >= self._grain:
+            marks.append((self._out + waiting - 1, now))
+
+    def passed(self, count: int) -> None:
+        """The oldest ``count`` messages do not wait any more."""
+        self._out += count
+        marks = self._marks
+        while len(marks) > 1 and marks[1][0] <= self._out:
+            marks.popleft()
+
+    def clear(self) -> None:
+        """Nothing waits."""
+        self._marks.clear()
+
+    @property
+    def at(self) -> float | None:
+        """When the oldest has waited long enough; None for never."""
+        marks = self._marks
+        if not marks:
+            return None
+        exact = marks[0][0] >= self._out
+        return marks[0][1] + self._timeout_s + (0.0 if exact else self._grain)
