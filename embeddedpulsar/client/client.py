@@ -76,10 +76,8 @@ class Client(ClientQueries):
         stats_interval_in_seconds: what each consumer received and acknowledged since is logged so often, at
             level INFO, if there was anything; 0 for never.
         use_tls: accepted, as are all options that begin with ``tls_``; there is no connection.
-        logger: a ``logging.Logger``, `ConsoleLogger` or `FileLogger`; default is the logger
-            ``embeddedpulsar``.
-        connection_timeout_ms: accepted; there is no connection.
-        listener_name: accepted; there are no advertised listeners.
+        logger: a ``logging.Logger``, `ConsoleLogger` or `FileLogger`; default is ``embeddedpulsar``'s own.
+        connection_timeout_ms: accepted, like listener_name: there is no connection, and nothing advertised.
         durability: what a finished send has survived, unless the producer says otherwise: ``process``, the
             death of every process; ``interval``, also a power failure, except for the last
             ``durability_interval_ms``; ``flush``, also a power failure.
@@ -170,9 +168,10 @@ class Client(ClientQueries):
             producer_name: unique among the producers of the topic; default is a name made by the store.
             schema: encodes what is sent; default takes ``bytes``.
             initial_sequence_id: one less than the first automatic id. None and 0: as the store remembers.
-            send_timeout_millis: longest wait for a topic that others have locked; 0 for no limit.
+            send_timeout_millis: longest wait for a topic that others have locked; then all that wait fail
+                with `Timeout`, and are not stored later. 0 for no limit.
             compression_type: of whole entries. ``ZSTD`` and ``SNAPPY`` need the extra ``compression``.
-            max_pending_messages: most messages that may wait for the disk or in a batch; 0 for no limit.
+            max_pending_messages: most messages that may be sent and not stored; 0 for no limit.
             block_if_queue_full: wait at that limit instead of failing with `ProducerQueueIsFull`.
             batching_enabled: collect messages and store them as one entry, which is up to 20 times as fast.
             batching_max_messages: a batch is full at so many messages, more than 1.
