@@ -95,6 +95,7 @@ from embeddedpulsar.policies import (
 from embeddedpulsar.schema import BytesSchema, Schema, SchemaInfo, StringSchema
 
 if TYPE_CHECKING:
+    from embeddedpulsar.admin.admin import Admin
     from embeddedpulsar.client.client import Client
     from embeddedpulsar.client.consumer import Consumer
     from embeddedpulsar.client.interceptors import ConsumerInterceptor, ProducerInterceptor, ReaderInterceptor
@@ -135,6 +136,7 @@ _LAZY = {
     "FileLogger": _NETWORK,
     "ServiceInfo": _NETWORK,
     "ServiceInfoProvider": _NETWORK,
+    "Admin": "embeddedpulsar.admin.admin",
     "Client": "embeddedpulsar.client.client",
     "CryptoKeyReader": "embeddedpulsar.crypto.key_reader",
     "EncryptionContext": "embeddedpulsar.encryption",
@@ -211,6 +213,7 @@ def connect(service_url: Any, **options: Any) -> Any:
 
 __all__ = [
     # Clients
+    "Admin",
     "Client",
     "Consumer",
     "Producer",

@@ -12,6 +12,8 @@ NON_PERSISTENT = "non-persistent"
 PARTITION_SUFFIX = "-partition-"
 MAX_PART_LENGTH = 255
 NON_DURABLE_PREFIX = "n-"
+LIFE_SEPARATOR = "."
+"""Before the number of the second and later topics of one name, in the name of the directory."""
 
 _is_plain = re.compile(r"[A-Za-z0-9_\-=:.]+").fullmatch
 _is_canonical_number = re.compile(r"0|[1-9][0-9]{0,8}").fullmatch

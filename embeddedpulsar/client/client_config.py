@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from embeddedpulsar.client.arguments import check_range, check_type, check_type_or_none
 from embeddedpulsar.client.network_options import Authentication, AutoClusterFailover, ServiceInfoProvider
-from embeddedpulsar.client.service_url import ServiceUrl
+from embeddedpulsar.topic.service_url import ServiceUrl
 
 DURABILITY_LEVELS = ("process", "interval", "flush")
 _DAY_MS = 24 * 3600 * 1000

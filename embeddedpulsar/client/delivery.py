@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from embeddedpulsar.exceptions import AlreadyClosed, Timeout
+from embeddedpulsar.storage.topic_control import is_deleted
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.receiver_queue import ReceiverQueue
@@ -160,8 +161,11 @@ class Delivery:
             while True:
                 if self.closed_text:
                     self.check_open()
-                if not queue.messages and not queue.fill():
-                    return None
+                if not queue.messages:
+                    if is_deleted(self._ledger.words):
+                        raise AlreadyClosed(f"the topic {self._ledger.name} was deleted")
+                    if not queue.fill():
+                        return None
                 try:
                     return take()
                 except IndexError:

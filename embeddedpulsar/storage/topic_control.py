@@ -44,6 +44,14 @@ The hot path reads the owner word anyway, so a rare event costs it nothing.
 """
 
 
+def is_deleted(words: memoryview) -> bool:
+    """Whether the words say that their topic was deleted. Not if they are closed: then nobody knows."""
+    try:
+        return bool(words[TopicWord.STATE] & DELETED)
+    except ValueError:
+        return False
+
+
 class TopicControl:
     """The words of a topic and the identity of the file they are in.
 

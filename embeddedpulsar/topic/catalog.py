@@ -22,6 +22,7 @@ from embeddedpulsar.format.journal_record import (
 )
 from embeddedpulsar.platform import disk, failpoints, fork, threads
 from embeddedpulsar.platform.file_lock import FileLock
+from embeddedpulsar.topic_name import PARTITION_SUFFIX
 
 BUILT_IN_NAMESPACES: Final = ("public/default", "public/functions", "pulsar/system")
 
@@ -47,6 +48,7 @@ class Catalog:
         self._fd = disk.DISK.open_file(path, os.O_RDWR)
         self._end = FIRST_RECORD_OFFSET
         self._topics: dict[str, TopicEntry] = {}
+        self._ended: dict[str, tuple[int, int]] = {}  # lives of a name that are over, the last incarnation
         self._namespaces: dict[str, None] = dict.fromkeys(BUILT_IN_NAMESPACES)
         self.version = 0
         """Rises with every record read: watchers of the list compare it."""
@@ -125,7 +127,8 @@ class Catalog:
                 name, incarnation = catalog_record.decode_topic_deleted(record.payload)
                 known = self._topics.get(name)
                 if known is not None and known.incarnation == incarnation:
-                    del self._topics[name]
+                    for entry in (known, *self._with_logs(known)):
+                        self._end_life(entry)
             elif record.type == catalog_record.NAMESPACE:
                 self._namespaces[catalog_record.decode_namespace(record.payload)] = None
             else:
@@ -137,6 +140,27 @@ class Catalog:
             raise e.at(self.path) from None
         self.version += 1
 
+    def _end_life(self, entry: TopicEntry) -> None:
+        if self._topics.pop(entry.name, None) is not None:
+            lives, _ = self._ended.get(entry.name, (0, 0))
+            self._ended[entry.name] = (lives + 1, entry.incarnation)
+
+    def with_logs(self, entry: TopicEntry) -> list[TopicEntry]:
+        """The topic itself; of a partitioned one, those of its partitions that were ever opened."""
+        self.follow()
+        return self._with_logs(entry)
+
+    def _with_logs(self, entry: TopicEntry) -> list[TopicEntry]:
+        if not entry.partitions:
+            return [entry]
+        names = (f"{entry.name}{PARTITION_SUFFIX}{index}" for index in range(entry.partitions))
+        return [self._topics[name] for name in names if name in self._topics]
+
+    def ended(self, name: str) -> tuple[int, int]:
+        """How many topics of that name were deleted, and the incarnation of the last; (0, 0) for none."""
+        self.follow()
+        return self._ended.get(name, (0, 0))
+
     # -- writing -----------------------------------------------------------------------------------
 
     def append_topic(self, entry: TopicEntry, now_ms: int, *, durable: bool) -> None:
@@ -144,7 +168,7 @@ class Catalog:
         self._append(catalog_record.TOPIC, catalog_record.encode_topic(entry), now_ms, durable)
 
     def append_topic_deleted(self, entry: TopicEntry, now_ms: int, *, durable: bool) -> None:
-        """Remove a topic. Under `lock`, after `follow`."""
+        """Remove a topic, with all its partitions. Under `lock`, after `follow`."""
         payload = catalog_record.encode_topic_deleted(entry.name, entry.incarnation)
         self._append(catalog_record.TOPIC_DELETED, payload, now_ms, durable)
 

@@ -51,6 +51,7 @@ class OpenTopics:
         self._lock = threads.RLock()  # guards the rest
         self._topics: dict[str, Topic] = {}
         self._usage = Usage(MOST_IDLE)
+        self._departed: dict[Topic, int] = {}  # deleted ones, and how many use them still
 
     def __len__(self) -> int:
         return len(self._topics)
@@ -85,11 +86,18 @@ class OpenTopics:
         try:
             self._lock.acquire()
             name = use.topic.name
-            if use.is_over or self._topics.get(name) is not use.topic:
+            is_there = self._topics.get(name) is use.topic
+            if use.is_over or not (is_there or use.topic in self._departed):
                 return  # the second time; or the topic was closed with the store, or is the parent's
             use.is_over = True
-            self._usage.end(name)
-            self._close(self._usage.surplus(), notes)
+            if is_there:
+                is_last = self._usage.end(name)
+                self._close([name] if is_last and use.topic.is_deleted else self._usage.surplus(), notes)
+                return
+            self._departed[use.topic] -= 1
+            if not self._departed[use.topic]:
+                del self._departed[use.topic]
+                _close_logged(use.topic, notes)
         finally:
             self._lock.release()
             _log(notes)
@@ -106,7 +114,9 @@ class OpenTopics:
 
     def _find(self, name: str, open_topic: TopicOpener, notes: list[str]) -> Topic:
         topic = self._topics.get(name)
-        if topic is None or topic.closed:
+        if topic is None or topic.closed or topic.is_deleted:
+            if topic is not None and not topic.closed:
+                self._let_go(topic, notes)
             self._usage.forget(name)
             topic = self._topics[name] = within_limit(
                 lambda: open_topic(notes),
@@ -119,25 +129,38 @@ class OpenTopics:
         for name in names:
             topic = self._topics.pop(name, None)
             self._usage.forget(name)
-            if topic is None:
-                continue
-            try:
-                topic.close()
-            except Exception as e:  # noqa: BLE001 - it failed for users that are gone, not for this caller
-                notes.append(f"{name}: closing the idle topic failed: {e}")
+            if topic is not None:
+                _close_logged(topic, notes)
+
+    def _let_go(self, topic: Topic, notes: list[str]) -> None:
+        """A topic that was deleted: another may have its name soon."""
+        del self._topics[topic.name]
+        users = self._usage.count(topic.name)
+        if users:
+            self._departed[topic] = users
+        else:
+            _close_logged(topic, notes)
 
     def take_all(self) -> list[Topic]:
         """All open topics, for the caller to close; their holds hold nothing any more."""
         topics, self._topics = self._topics, {}
+        departed, self._departed = self._departed, {}
         self._usage = Usage(MOST_IDLE)
-        return list(topics.values())
+        return [*topics.values(), *departed]
 
     def after_fork_in_child(self) -> None:
         """What the parent opened is the parent's. Called by the store, which is told of forks."""
-        topics = self._topics
+        topics = [*self._topics.values(), *self._departed]
         self._reset()
-        for topic in topics.values():
+        for topic in topics:
             topic.abandon()
+
+
+def _close_logged(topic: Topic, notes: list[str]) -> None:
+    try:
+        topic.close()
+    except Exception as e:  # noqa: BLE001 - it failed for users that are gone, not for this caller
+        notes.append(f"{topic.name}: closing the idle topic failed: {e}")
 
 
 def _log(notes: list[str]) -> None:

@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from embeddedpulsar.enums import ProducerAccessMode
-from embeddedpulsar.exceptions import AlreadyClosed, ProducerFenced, StorageError, Timeout, TopicTerminated
+from embeddedpulsar.exceptions import (
+    AlreadyClosed,
+    ProducerFenced,
+    StorageError,
+    Timeout,
+    TopicNotFound,
+    TopicTerminated,
+)
 from embeddedpulsar.format.control import KIND_TOPIC, TopicWord
 from embeddedpulsar.format.document import KIND_TOPIC_SNAPSHOT, decode_document, encode_document
 from embeddedpulsar.format.topic_record import (
@@ -23,7 +30,7 @@ from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.platform.mailbox import Mailbox
 from embeddedpulsar.platform.peers import Peers
 from embeddedpulsar.storage.journal import Journal
-from embeddedpulsar.storage.topic_control import TERMINATED
+from embeddedpulsar.storage.topic_control import DELETED, TERMINATED
 from embeddedpulsar.topic.producer_table import ProducerRequest, ProducerTable
 
 JOURNAL_CHECKED: Final = TopicWord.JOURNAL + 1
@@ -143,6 +150,8 @@ class Producers:
         to_ring: set[bytes] = set()
         try:
             self._lock.acquire(self._lock_timeout_s)
+            if self._words[TopicWord.STATE] & DELETED:
+                raise TopicNotFound("the topic was deleted")
             if self._words[TopicWord.STATE] & TERMINATED:
                 raise TopicTerminated("nothing can be appended to the topic any more")
             to_ring |= self._catch_up()

@@ -19,12 +19,13 @@ from embeddedpulsar.topic.ledger_settings import ledger_options
 from embeddedpulsar.topic.open_topics import OpenTopics, TopicOpener, TopicUse
 from embeddedpulsar.topic.store_registry import REGISTRY
 from embeddedpulsar.topic.store_session import StoreSession
+from embeddedpulsar.topic.store_topics import StoreTopics
 from embeddedpulsar.topic.topic import Topic
+from embeddedpulsar.topic.topic_deletion import take_mark_back
 from embeddedpulsar.topic.topic_list import TopicList
-from embeddedpulsar.topic_name import TopicName
 
 
-class Store:
+class Store(StoreTopics):
     """The topics of one directory, as this process uses them.
 
     Role: what clients stand on. `open` returns the one instance for a directory, however it is spelled, and
@@ -189,14 +190,6 @@ class Store:
 
         return parsed.full, open_topic
 
-    def _parse(self, name: str) -> TopicName:
-        parsed = TopicName.parse(name)
-        if not parsed.is_persistent:
-            raise NotImplementedError(
-                f"{parsed.full} needs non-persistent topics, which are not built yet; use persistent://"
-            )
-        return parsed
-
     def create_topic(self, name: str) -> Topic:
         """Make a topic whatever ``allowAutoTopicCreation`` says, and open it; opens the one that is there.
 
@@ -208,7 +201,7 @@ class Store:
         return self._topics.keep(full, open_topic)
 
     def _open_topic(self, session: StoreSession, entry: TopicEntry, notes: list[str]) -> Topic:
-        return Topic.open(
+        topic = Topic.open(
             session.directories.ensure(entry, notes),
             entry,
             session=session,
@@ -216,6 +209,13 @@ class Store:
             clock=self.clock,
             make_room=self._topics.close_idle,
         )
+        if topic.is_deleted:
+            try:
+                take_mark_back(session, entry, topic)
+            except BaseException:
+                topic.close()
+                raise
+        return topic
 
     def trim_topic(self, name: str) -> int:
         """See `Topic.trim_now`; raises TopicNotFound if there is no such topic."""
@@ -224,75 +224,6 @@ class Store:
             return use.topic.trim_now()
         finally:
             use.release()
-
-    def has_topic(self, name: str) -> bool:
-        """Whether the topic exists. Does not open it."""
-        return self._current().topics.has(TopicName.parse(name))
-
-    def topic_names(self, namespace: str | None = None) -> list[str]:
-        """Full names of all topics, or of those in ``tenant/namespace``, in order of creation.
-
-        Of a partitioned topic these are its partitions; see `partitioned_topic_names`.
-        """
-        return self._current().topics.names(namespace)
-
-    def partitioned_topic_names(self, namespace: str | None = None) -> list[str]:
-        """Full names of all partitioned topics, or of those in ``tenant/namespace``."""
-        return self._current().topics.partitioned_names(namespace)
-
-    def partitions(self, name: str) -> int:
-        """How many partitions a topic has; 0 if it is not partitioned, or does not exist. One ``fstat``."""
-        return self._current().topics.partitions(TopicName.parse(name))
-
-    def resolve_partitions(self, name: str, create: bool = True) -> int:
-        """As `partitions`, but a topic that does not exist is made, of the kind ``broker.conf`` says.
-
-        Args:
-            name: short or full.
-            create: make it if there is none and ``allowAutoTopicCreation`` is on; with False it stays 0.
-
-        Raises:
-            InvalidTopicName, NotImplementedError: see `topic`.
-            TopicNotFound: no such topic or namespace, and it may not be made.
-        """
-        return self._current().topics.resolve(self._parse(name), create)
-
-    def create_partitioned_topic(self, name: str, partitions: int) -> None:
-        """Make a partitioned topic. See `TopicList.create_partitioned` for the errors."""
-        self._current().topics.create_partitioned(self._parse(name), partitions)
-
-    def grow_partitions(self, name: str, partitions: int) -> None:
-        """Give a partitioned topic more partitions; all processes are told. See `TopicList.grow` for the
-        errors."""
-        session = self._current()
-        parsed = self._parse(name)
-        subscriptions = self._subscriptions_of(parsed.of_partition(0).full)
-        session.topics.grow(
-            parsed, partitions, subscriptions, lambda entry: self._open_topic(session, entry, [])
-        )
-        session.peers.ring_all()
-
-    def _subscriptions_of(self, name: str) -> list[str]:
-        """The durable subscriptions of a topic; none if it was never opened."""
-        if self._current().catalog.find(name) is None:
-            return []
-        use = self.use_topic(name, create=False)
-        try:
-            return use.topic.subscriptions()
-        finally:
-            use.release()
-
-    def namespaces(self) -> list[str]:
-        """All namespaces as ``tenant/namespace``."""
-        return self._current().catalog.namespaces()
-
-    def create_namespace(self, name: str) -> None:
-        """Make the namespace ``tenant/namespace``, and its tenant with it. Does nothing if it is there.
-
-        Raises:
-            InvalidTopicName: the text names no namespace.
-        """
-        self._current().topics.create_namespace(name)
 
     # -- what it is made of ------------------------------------------------------------------------
 
@@ -320,13 +251,6 @@ class Store:
     def client_number(self) -> int:
         """Unique among the sessions of the store; part of automatic producer names."""
         return self._current().client_number
-
-    @property
-    def catalog_version(self) -> int:
-        """Rises when topics come or go: pattern consumers compare it instead of listing."""
-        catalog = self._current().catalog
-        catalog.follow()
-        return catalog.version
 
     @property
     def closed(self) -> bool:

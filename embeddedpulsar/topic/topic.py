@@ -14,6 +14,7 @@ from embeddedpulsar.managed_ledger.options import PROCESS, LedgerOptions
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform import threads
 from embeddedpulsar.platform.clock import Clock
+from embeddedpulsar.storage.topic_control import is_deleted
 from embeddedpulsar.topic.descriptor_limit import within_limit
 from embeddedpulsar.topic.producers import ProducerRegistration, Producers
 from embeddedpulsar.topic.topic_subscriptions import SubscriptionKey, TopicSubscriptions
@@ -245,6 +246,11 @@ class Topic:
         self._check_open()
         return self._subscriptions.names()
 
+    def consumers(self) -> list[str]:
+        """Names of the living consumers of all subscriptions."""
+        self._check_open()
+        return self._subscriptions.consumers()
+
     def _close_all_idle(self) -> None:
         self._subscriptions.close_idle()
         self._make_room()
@@ -307,6 +313,11 @@ class Topic:
             self._is_durable = True
         finally:
             self._lock.release()
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether the topic was deleted, by whatever process, since it was opened. One read of a word."""
+        return is_deleted(self.ledger.words)
 
     def _check_open(self) -> None:
         if self.closed:

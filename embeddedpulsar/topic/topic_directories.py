@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 
-from embeddedpulsar.exceptions import CorruptionError, ForeignFileError
+from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, TopicNotFound
 from embeddedpulsar.format.catalog_record import TopicEntry
 from embeddedpulsar.format.segment_header import SEGMENT_HEADER_SIZE, parse_segment_header
 from embeddedpulsar.platform import descriptors, disk, failpoints
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.topic import root_layout, topic_meta
 from embeddedpulsar.topic.catalog import Catalog
-from embeddedpulsar.topic_name import TopicName, directory_name
+from embeddedpulsar.topic_name import LIFE_SEPARATOR, TopicName, directory_name
 
 failpoints.declare("topic:staged", "topic:described", "topic:renamed", "topic:catalogued")
 failpoints.declare("partitions:described", "partitions:grown")
@@ -67,12 +67,29 @@ class TopicDirectories:
     ) -> TopicEntry:
         """Make a directory for the topic ``name``, which the catalog does not know; or find the one that is
         there."""
-        directory = os.path.join(self._topics, directory_name(name))
+        lives, ended = self._catalog.ended(name)
+        directory = os.path.join(self._topics, life_directory_name(name, lives))
+        if lives:
+            self._remove_ended(os.path.join(self._topics, life_directory_name(name, lives - 1)), ended)
         if os.path.isdir(directory):
             return self._adopt(directory, name, partitions, [] if notes is None else notes)
         entry = TopicEntry(name, os.path.basename(directory), _random_incarnation(), partitions)
         self._build(directory, entry, durable)
         return entry
+
+    def _remove_ended(self, directory: str, incarnation: int) -> None:
+        """Whoever deleted the topic may have died before its directory was gone."""
+        entry, _ = _described(directory) if os.path.isdir(directory) else (None, "")
+        if entry is not None and entry.incarnation == incarnation:
+            remove_tree(self.put_away(os.path.basename(directory)))
+
+    def put_away(self, directory: str) -> str:
+        """Take the directory of a topic that is gone out of ``topics/``; returns where it is to be removed
+        from."""
+        staged = os.path.join(self._staging, os.urandom(8).hex())
+        with contextlib.suppress(FileNotFoundError):  # made, and never filled
+            disk.DISK.replace(os.path.join(self._topics, directory), staged)
+        return staged
 
     def _build(self, directory: str, entry: TopicEntry, durable: bool) -> None:
         # 1. Under a name nobody looks at. A crash leaves rubbish in staging.
@@ -143,16 +160,26 @@ class TopicDirectories:
             note += f"; it was written again from the catalog, for the topic {entry.name}"
             if not os.path.isdir(directory):
                 note = f"{directory} was missing; it was made again, empty, for the topic {entry.name}"
-                with contextlib.suppress(FileExistsError):
-                    disk.DISK.mkdir(directory)
-                with contextlib.suppress(FileExistsError):
-                    disk.DISK.mkdir(filenames.subscriptions_path(directory))
-            topic_meta.write(directory, entry, durable=False)
+            self._make_again(entry, directory)
             if notes is not None:
                 notes.append(note)
             found = entry
         _checked(found, entry.name, directory)
         return directory
+
+    def _make_again(self, entry: TopicEntry, directory: str) -> None:
+        try:
+            self._catalog.lock.acquire()
+            current = self._catalog.find(entry.name)
+            if current is None or current.incarnation != entry.incarnation:
+                raise TopicNotFound(f"{entry.name}: no such topic; it was deleted")
+            with contextlib.suppress(FileExistsError):
+                disk.DISK.mkdir(directory)
+            with contextlib.suppress(FileExistsError):
+                disk.DISK.mkdir(filenames.subscriptions_path(directory))
+            topic_meta.write(directory, entry, durable=False)
+        finally:
+            self._catalog.lock.release()
 
     def make_durable(self, entry: TopicEntry) -> None:
         """Flush everything that makes the topic findable after a power loss. Any thread, without a lock."""
@@ -187,7 +214,11 @@ class TopicDirectories:
             except (CorruptionError, ForeignFileError) as e:
                 entry = None
                 report.append(str(e))
-            if entry is None or directory_name(entry.name) != name:
+            if entry is not None and self._catalog.ended(entry.name)[1] == entry.incarnation:
+                remove_tree(self.put_away(name))
+                report.append(f"the topic {entry.name} was deleted; the rest of its files is removed")
+                continue
+            if entry is None or directory_name(entry.name) != name.partition(LIFE_SEPARATOR)[0]:
                 report.append(f"{directory} is not in the catalog and does not say what it is; left alone")
                 continue
             lost.append(entry)
@@ -211,6 +242,19 @@ class TopicDirectories:
                 names = descriptors.names_in(os.path.join(self._topics, name))
                 highest = max(highest, *filenames.ledgers_of(names), 0)
         return highest
+
+
+def life_directory_name(name: str, lives: int) -> str:
+    """The directory of a topic whose name had so many topics before. Theirs may still be open somewhere.
+
+    Example:
+        >>> life_directory_name("persistent://public/default/t", 0)
+        't-lqtqykzmdh4ywu3lsk2aj64nam-t'
+        >>> life_directory_name("persistent://public/default/t", 1)
+        't-lqtqykzmdh4ywu3lsk2aj64nam-t.2'
+    """
+    first = directory_name(name)
+    return f"{first}{LIFE_SEPARATOR}{lives + 1}" if lives else first
 
 
 def _is_partition(entry: TopicEntry) -> bool:

@@ -286,6 +286,22 @@ class TopicList:
             raise NotAllowedError(f"{name.full} is not partitioned")
         return entry
 
+    def plain_entry(self, name: TopicName) -> TopicEntry:
+        """The entry of a topic that is neither partitioned nor a partition.
+
+        Raises:
+            TopicNotFound: no such topic.
+            NotAllowedError: it is one of these.
+        """
+        if self._partitions_of_base(name):
+            raise NotAllowedError(f"{name.full} is a partition; delete {name.base} as a whole")
+        entry = self._catalog.find(name.full)
+        if entry is None:
+            raise TopicNotFound(f"{name.full}: no such topic in {self._session.root}")
+        if entry.partitions:
+            raise NotAllowedError(f"{name.full} is partitioned; use delete_partitioned_topic")
+        return entry
+
     def create_namespace(self, name: str) -> None:
         """Make the namespace ``tenant/namespace``. Does nothing if it is there."""
         parsed = TopicName.parse(f"persistent://{name}/topic")

@@ -161,6 +161,20 @@ class TopicSubscriptions:
 
         return mark_deletes([os.path.join(self._path, name) for name in names])
 
+    def consumers(self) -> list[str]:
+        """Names of the living consumers of all subscriptions, durable or not."""
+        found: list[str] = []
+        for name in self._directories():
+            opened = self._open(
+                os.path.join(self._path, name), "", durable=not name.startswith(NON_DURABLE_PREFIX)
+            )
+            try:
+                if opened.exists():
+                    found += [consumer.name for consumer in opened.consumers()]
+            finally:
+                opened.close()
+        return found
+
     def _directories(self) -> list[str]:
         try:
             return descriptors.names_in(self._path)

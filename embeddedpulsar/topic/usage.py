@@ -43,6 +43,10 @@ class Usage:
         self._idle[name] = None
         return True
 
+    def count(self, name: str) -> int:
+        """How many users it has."""
+        return self._users.get(name, 0)
+
     def forget(self, name: str) -> None:
         """The thing is closed."""
         self._users.pop(name, None)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pulsar
 import pytest
 
-from embeddedpulsar.client.service_url import ServiceUrl
+from embeddedpulsar.topic.service_url import ServiceUrl
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""Administration of a store: topics are made, grown, listed and deleted."""

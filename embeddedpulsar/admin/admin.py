@@ -1,0 +1,86 @@
+"""The administrator of a store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from embeddedpulsar.admin.topics import Topics
+from embeddedpulsar.exceptions import AlreadyClosed
+from embeddedpulsar.topic.service_url import ServiceUrl
+from embeddedpulsar.topic.store import Store
+
+if TYPE_CHECKING:
+    import os
+    from types import TracebackType
+
+
+class Admin:
+    """Administers the store in a directory, in the shape of Pulsar's Java class ``PulsarAdmin``.
+
+    What there is to do is grouped by what it concerns: `topics` for now. It may be used beside any number of
+    clients, in any process; they see what it does at once. Thread-safe. After a fork the child may go on
+    using it. Used with ``with``, it is closed at the end. Errors are those of ``embeddedpulsar.exceptions``.
+
+    Args:
+        service_url: as for `Client`: a path object; a string that begins with ``/``, ``./``, ``../`` or
+            ``~``; or ``file:///path``. The store is made if there is none.
+        durability: what a finished call has survived: ``process``, the death of every process; ``interval``
+            and ``flush``, also a power failure. A deletion always survives that. A client or Admin that was
+            first on the store in this process decides.
+        allow_network_fs: see `Client`.
+
+    Raises:
+        ValueError: a wrong URL, or ``memory://``, which is the private store of one client.
+        StorageError: the directory cannot be a store; the kinds say why.
+
+    Example:
+        >>> with Admin("./data") as admin:
+        ...     admin.topics().create_partitioned_topic("flights", 4)
+        ...     admin.topics().get_partitioned_topic_list()
+        ['persistent://public/default/flights']
+    """
+
+    def __init__(
+        self,
+        service_url: str | os.PathLike[str],
+        *,
+        durability: str = "process",
+        allow_network_fs: bool = False,
+    ) -> None:
+        self._url: Final = ServiceUrl.parse(service_url)
+        if self._url.root is None:
+            raise ValueError("memory:// is the private store of one client; an Admin needs a directory")
+        self._store: Final = Store.open(
+            self._url.root, durability=durability, allow_network_fs=allow_network_fs
+        )
+        self._is_closed = False
+        self._topics: Final = Topics(self._open_store)
+
+    def _open_store(self) -> Store:
+        if self._is_closed:
+            raise AlreadyClosed("the Admin is closed; make a new one")
+        return self._store
+
+    def topics(self) -> Topics:
+        """Return what can be done with topics."""
+        return self._topics
+
+    def close(self) -> None:
+        """Let the store go. Idempotent."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._store.release()
+
+    def __enter__(self) -> Admin:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Admin {self._url.text} {'closed' if self._is_closed else 'open'}>"

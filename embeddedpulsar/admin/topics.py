@@ -1,0 +1,174 @@
+"""What an administrator does with topics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from embeddedpulsar.exceptions import TopicNotFound
+from embeddedpulsar.platform import interrupts
+from embeddedpulsar.topic_name import TopicName
+
+if TYPE_CHECKING:
+    from embeddedpulsar.topic.store import Store
+
+_DEFAULT_NAMESPACE = "public/default"
+
+
+class PartitionedTopicMetadata(NamedTuple):
+    """What is known of a partitioned topic.
+
+    Attributes:
+        partitions: how many it has; 0 for a topic that is not partitioned.
+    """
+
+    partitions: int
+
+
+class Topics:
+    """Makes, grows, lists and deletes topics; `Admin.topics` returns it.
+
+    Names are short (``orders``) or full, as everywhere. Every change is all or nothing: a process that is
+    killed in the middle leaves the topic as it was, or as it was to be. Thread-safe.
+
+    All methods raise `InvalidTopicName` for a text that is no topic name, `NotImplementedError` for
+    non-persistent topics, `AlreadyClosed` if the Admin is closed, and a `StorageError` if files cannot be
+    used.
+    """
+
+    def __init__(self, store: Callable[[], Store]) -> None:
+        self._store = store
+
+    # -- making ------------------------------------------------------------------------------------------
+
+    def create_non_partitioned_topic(self, topic: str) -> None:
+        """Make a topic, whatever ``allowAutoTopicCreation`` says.
+
+        Raises:
+            NotAllowedError: there is a topic of that name.
+            TopicNotFound: there is no such namespace, or the partitioned topic has not as many partitions.
+
+        Example:
+            >>> from embeddedpulsar import Admin
+            >>> with Admin("./data") as admin:
+            ...     admin.topics().create_non_partitioned_topic("audit")
+            ...     "persistent://public/default/audit" in admin.topics().get_list()
+            True
+        """
+        with interrupts.translated:
+            self._store().create_new_topic(topic)
+
+    def create_partitioned_topic(self, topic: str, partitions: int) -> None:
+        """Make a topic with partitions: topics named ``<topic>-partition-<i>``, which exist at once.
+
+        Args:
+            topic: its name, which must not be that of a partition.
+            partitions: 1 to 10,000. The number can grow, and never shrinks.
+
+        Raises:
+            NotAllowedError: there is a topic of that name, or one named like a partition of it.
+            TopicNotFound: there is no such namespace.
+            ValueError: the number is out of range.
+        """
+        with interrupts.translated:
+            self._store().create_partitioned_topic(topic, partitions)
+
+    def update_partitioned_topic(self, topic: str, partitions: int) -> None:
+        """Give a partitioned topic more partitions.
+
+        Open producers, consumers and readers of all processes find them within a second. Subscriptions have
+        the new partitions from their first message on. Keys may be routed to other partitions from now on.
+
+        Args:
+            topic: its name.
+            partitions: how many it is to have, at least as many as now.
+
+        Raises:
+            NotAllowedError: it has more, or is not partitioned.
+            TopicNotFound: no such topic.
+            ValueError: the number is out of range.
+
+        Example:
+            >>> from embeddedpulsar import Admin
+            >>> with Admin("./data") as admin:
+            ...     admin.topics().create_partitioned_topic("trips", 2)
+            ...     admin.topics().update_partitioned_topic("trips", 3)
+            ...     admin.topics().get_partitioned_topic_metadata("trips")
+            PartitionedTopicMetadata(partitions=3)
+        """
+        with interrupts.translated:
+            self._store().grow_partitions(topic, partitions)
+
+    # -- deleting ----------------------------------------------------------------------------------------
+
+    def delete(self, topic: str, force: bool = False) -> None:
+        """Delete a topic that is not partitioned, with its subscriptions and messages. For good: the deletion
+        survives a power failure when this returns.
+
+        Args:
+            topic: its name.
+            force: although producers or consumers are attached. Their next call raises an error that says
+                that the topic was deleted. Readers are never in the way, and get that error too.
+
+        Raises:
+            BrokerMetadataError: producers or consumers are attached, and not ``force``.
+            NotAllowedError: it is partitioned, or a partition.
+            TopicNotFound: no such topic.
+
+        Example:
+            >>> from embeddedpulsar import Admin
+            >>> with Admin("./data") as admin:
+            ...     admin.topics().create_non_partitioned_topic("scratch")
+            ...     admin.topics().delete("scratch")
+        """
+        with interrupts.translated:
+            self._store().delete_topic(topic, force=force)
+
+    def delete_partitioned_topic(self, topic: str, force: bool = False) -> None:
+        """Delete a partitioned topic with all its partitions; see `delete`."""
+        with interrupts.translated:
+            self._store().delete_partitioned_topic(topic, force=force)
+
+    # -- listing -----------------------------------------------------------------------------------------
+
+    def get_list(self, namespace: str = _DEFAULT_NAMESPACE) -> list[str]:
+        """Return the full names of the topics of a namespace, in order of creation.
+
+        Of a partitioned topic, these are the names of its partitions.
+
+        Args:
+            namespace: ``tenant/namespace``.
+
+        Raises:
+            TopicNotFound: there is no such namespace.
+        """
+        return self._of(namespace).topic_names(namespace)
+
+    def get_partitioned_topic_list(self, namespace: str = _DEFAULT_NAMESPACE) -> list[str]:
+        """Return the full names of the partitioned topics of a namespace, in order of creation.
+
+        Raises:
+            TopicNotFound: there is no such namespace.
+        """
+        return self._of(namespace).partitioned_topic_names(namespace)
+
+    def get_partitioned_topic_metadata(self, topic: str) -> PartitionedTopicMetadata:
+        """Return how many partitions a topic has.
+
+        Raises:
+            TopicNotFound: no such topic.
+        """
+        store = self._store()
+        partitions = store.partitions(topic)
+        if not partitions and not store.has_topic(topic):
+            raise TopicNotFound(f"{TopicName.parse(topic).full}: no such topic in {store.root}")
+        return PartitionedTopicMetadata(partitions)
+
+    def _of(self, namespace: str) -> Store:
+        store = self._store()
+        if namespace not in store.namespaces():
+            raise TopicNotFound(
+                f"there is no namespace {namespace} in {store.root}, which has "
+                f"{', '.join(store.namespaces())}; use one of those"
+            )
+        return store

@@ -1,0 +1,127 @@
+"""Deleting topics, with all their partitions, while other processes may use them.
+
+Steps, under the catalog lock: 1. it is looked whether anybody is attached; 2. the word STATE of each log says
+"deleted", so from here on every open handle, in any process, gets an error that says so; 3. one record of
+the catalog ends the topic and its partitions, durably: this is the deletion; 4. the directories leave
+``topics/``; and without the lock: 5. everybody is rung; 6. the files are removed.
+
+Who dies before 3 leaves a topic as it was, but for its mark: whoever opens it next takes that back. Who dies
+after 3 leaves directories of a topic that is gone: whoever makes a topic of that name, and the first opening
+after a boot, removes them. A new life of a name has a directory of its own, so a handle of the old life
+meets nothing of the new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from embeddedpulsar.exceptions import BrokerMetadataError, TopicNotFound
+from embeddedpulsar.format.control import TopicWord
+from embeddedpulsar.platform import failpoints
+from embeddedpulsar.storage.topic_control import ATTENTION, DELETED
+
+if TYPE_CHECKING:
+    from embeddedpulsar.format.catalog_record import TopicEntry
+    from embeddedpulsar.topic.store_session import StoreSession
+    from embeddedpulsar.topic.topic import Topic
+
+failpoints.declare("deletion:marked", "deletion:recorded", "deletion:moved")
+
+
+def delete_topics(
+    session: StoreSession, entry: TopicEntry, topics: Sequence[Topic], now_ms: int, *, force: bool
+) -> list[str] | None:
+    """Delete the topic of ``entry``, whose logs are ``topics``: itself, or its partitions.
+
+    Returns:
+        The directories to be removed; None if there are other partitions than these by now.
+
+    Raises:
+        TopicNotFound: somebody else deleted it.
+        BrokerMetadataError: producers or consumers are attached, and not ``force``. Nothing was changed.
+    """
+    catalog = session.catalog
+    try:
+        catalog.lock.acquire()
+        current = catalog.find(entry.name)
+        if current is None or current.incarnation != entry.incarnation:
+            raise TopicNotFound(f"{entry.name}: no such topic in {session.root}; it was deleted meanwhile")
+        entries = catalog.with_logs(current)
+        if {one.name for one in entries} != {topic.name for topic in topics}:
+            return None
+        _mark_all(session, current, topics, now_ms, force=force)
+        if failpoints.ACTIVE:
+            failpoints.hit("deletion:recorded")
+        ended = dict.fromkeys([current, *entries])
+        staged = [session.directories.put_away(one.directory) for one in ended]
+        if failpoints.ACTIVE:
+            failpoints.hit("deletion:moved")
+    finally:
+        catalog.lock.release()
+    return staged
+
+
+def _mark_all(
+    session: StoreSession, entry: TopicEntry, topics: Sequence[Topic], now_ms: int, *, force: bool
+) -> None:
+    """Steps 1 to 3."""
+    if not force:
+        check_unused(topics)
+    try:
+        for topic in topics:
+            mark(topic, DELETED)
+        if not force:
+            check_unused(topics)  # somebody may have come since
+        if failpoints.ACTIVE:
+            failpoints.hit("deletion:marked")
+        session.catalog.append_topic_deleted(entry, now_ms, durable=True)
+    except BaseException:
+        if session.catalog.find(entry.name) is not None:
+            for topic in topics:
+                mark(topic, 0)
+        raise
+
+
+def check_unused(topics: Sequence[Topic]) -> None:
+    """Refuse to delete what is in use.
+
+    Raises:
+        BrokerMetadataError: producers or consumers are attached; names them.
+    """
+    for topic in topics:
+        users = [f"producer {name!r}" for name in topic.producers()]
+        users += [f"consumer {name!r}" for name in topic.consumers()]
+        if users:
+            more = f" and {len(users) - 5} more" if len(users) > 5 else ""
+            raise BrokerMetadataError(
+                f"{topic.name} is in use by {', '.join(users[:5])}{more}; close them, or delete it with force"
+            )
+
+
+def mark(topic: Topic, state: int) -> None:
+    """Say that a topic is `DELETED`, or (0) that it is not."""
+    lock, words = topic.ledger.lock, topic.ledger.words
+    try:
+        lock.acquire()
+        words[TopicWord.STATE] = words[TopicWord.STATE] & ~DELETED | state
+        words[TopicWord.OWNER] = ATTENTION  # everybody looks at the state before the next append
+    finally:
+        lock.release()
+
+
+def take_mark_back(session: StoreSession, entry: TopicEntry, topic: Topic) -> None:
+    """Of a topic that is marked: its deletion is running, or whoever began it died.
+
+    Raises:
+        TopicNotFound: it is deleted.
+    """
+    try:
+        session.catalog.lock.acquire()
+        current = session.catalog.find(entry.name)
+        if current is None or current.incarnation != entry.incarnation:
+            raise TopicNotFound(f"{entry.name}: no such topic in {session.root}; it was deleted")
+        if topic.is_deleted:
+            mark(topic, 0)
+    finally:
+        session.catalog.lock.release()
