@@ -9,20 +9,27 @@ from typing import Final
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.client.consumer import Consumer
 from embeddedpulsar.client.producer import Producer
-from embeddedpulsar.client.reader import Reader
 from embeddedpulsar.enums import ConsumerType, InitialPosition, Result
 from embeddedpulsar.exceptions import Timeout
 from embeddedpulsar.message import Message
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.platform.clock import sleep
 from embeddedpulsar.storage.check import check_topic
-from embeddedpulsar.testing.storm_pages import ACKNOWLEDGED, ACKNOWLEDGED_UP_TO, ATTACHED, RECEIVED, Receipts
+from embeddedpulsar.testing import storm_archive
+from embeddedpulsar.testing.storm_archive import StormArchive
+from embeddedpulsar.testing.storm_pages import (
+    ACKNOWLEDGED,
+    ACKNOWLEDGED_UP_TO,
+    ATTACHED,
+    RECEIVED,
+    Page,
+    Receipts,
+)
 from embeddedpulsar.testing.storm_payload import Mark, make_payload
 from embeddedpulsar.testing.storm_workload import Role, Stored, sizes
 
 TOPIC: Final = "storm"
-_SETTINGS: Final = "managedLedgerMaxEntriesPerLedger=700\n"
-_KEEPER: Final = "keeper"
+_SETTINGS: Final = f"managedLedgerMaxEntriesPerLedger=300\n{storm_archive.SETTINGS}"
 _POLL_MS: Final = 300
 _SENDS_BETWEEN_FLUSHES: Final = 200
 _CUMULATIVE_EVERY: Final = 20
@@ -32,18 +39,18 @@ class ClientWorkload:
     """Even producers send one by one, odd ones in batches; even consumers acknowledge each message, odd ones
     cumulatively. Every consumer has an Exclusive subscription of its own, under its own name in every life.
 
-    Another subscription that nobody uses keeps everything in the topic, so that the whole log can be judged.
+    The topic is trimmed all the time; the whole log is in the archive.
     """
 
     def __init__(self, root: str) -> None:
         self._root = root
+        self._archive = StormArchive(root, TOPIC)
 
     def prepare(self) -> None:
         with open(f"{self._root}/broker.conf", "w", encoding="utf-8") as file:
             file.write(_SETTINGS)
         client = Client(self._root)
-        for name in (_KEEPER, "warm-up"):
-            client.subscribe(TOPIC, name, initial_position=InitialPosition.Earliest).close()
+        self._archive.prepare(client)
         client.close()
 
     # -- producers ----------------------------------------------------------------------------------------
@@ -153,17 +160,16 @@ class ClientWorkload:
 
     # -- the end ------------------------------------------------------------------------------------------
 
+    def archive(self, page: Page) -> bool:
+        self._archive.write(page)
+        return True
+
     def read_log(self) -> Iterator[Stored]:
-        client = Client(self._root)
-        reader: Reader[bytes] = client.create_reader(TOPIC, MessageId.earliest)
-        while reader.has_message_available():
-            message = reader.read_next(timeout_millis=5000)
-            yield Stored(*_place(message.message_id()), message.data())
-        client.close()
+        return self._archive.read()
 
     def audit(self) -> list[str]:
         topics = f"{self._root}/topics"
-        return [
+        return self._archive.judge()[1] + [
             str(problem)
             for name in sorted(os.listdir(topics))
             for problem in check_topic(f"{topics}/{name}").problems

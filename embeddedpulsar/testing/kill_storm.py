@@ -37,6 +37,7 @@ _PATIENCE_S: Final = 0.5
 _STOP_SHARE: Final = 0.1
 _LONGEST_STOP_S: Final = 0.05
 _PREPARING: Final = "preparing the store"
+_ARCHIVIST: Final = "archivist"
 _MOST_UNREAD: Final = 20_000
 _STUCK_AFTER_S: Final = 60.0
 _DRAIN_TIMEOUT_S: Final = 300.0
@@ -55,6 +56,7 @@ class KillStorm:
         self._page = Page(f"{folder}/page")
         self._locks = LockFiles(folder)
         self._pids: dict[int, int] = {}
+        self._archivist = 0
         self._born_at: dict[int, int] = {}
         self._kills: Counter[str] = Counter()
         self._inside: Counter[str] = Counter()
@@ -69,6 +71,7 @@ class KillStorm:
             self._wait_for(self._fork(self._workload.prepare, _PREPARING), _PREPARING)
             if not self.report.is_clean:
                 return self.report
+            self._archivist = self._fork(lambda: self._workload.archive(self._page), _ARCHIVIST)
             for member in (*self._producers, *self._consumers):
                 self._start(member)
             for cycle in range(cycles):
@@ -83,9 +86,10 @@ class KillStorm:
                     break
             self._finish()
         finally:
-            for pid in self._pids.values():
-                os.kill(pid, signal.SIGKILL)
-                os.waitpid(pid, 0)
+            for pid in (*self._pids.values(), self._archivist):
+                if pid:
+                    os.kill(pid, signal.SIGKILL)
+                    os.waitpid(pid, 0)
         took = perf_counter() - start
         self.report.figures["kills"] = f"{self._kills.total()}, and {self._stops} stops, in {took:.1f} s"
         self._judge()
@@ -100,7 +104,7 @@ class KillStorm:
         work = self._workload.produce if member in self._producers else self._workload.consume
         self._pids[member] = self._fork(lambda: work(role), self._name(member))
 
-    def _fork(self, work: Callable[[], None], name: str) -> int:
+    def _fork(self, work: Callable[[], object], name: str) -> int:
         pid = os.fork()
         if pid:
             return pid
@@ -191,6 +195,8 @@ class KillStorm:
                 pid = self._pids.pop(member, None)
                 if pid is not None:
                     self._wait_for(pid, self._name(member))
+        archivist, self._archivist = self._archivist, 0
+        self._wait_for(archivist, _ARCHIVIST)
 
     def _wait_for(self, pid: int, name: str) -> None:
         deadline = perf_counter() + _DRAIN_TIMEOUT_S

@@ -73,8 +73,12 @@ class Workload(Protocol):
     def consume(self, role: Role) -> None:
         """Receive and acknowledge until nothing comes after the page said drain; report each."""
 
+    def archive(self, page: Page) -> bool:
+        """Keep what is trimmed, in a process that is not killed, until the page says drain; False if nothing
+        is."""
+
     def read_log(self) -> Iterator[Stored]:
-        """Everything in the topic, at the end."""
+        """Everything that ever was in the topic, at the end."""
 
     def audit(self) -> list[str]:
         """What the auditor finds, at the end."""
@@ -158,6 +162,9 @@ class LedgerWorkload:
                     break
                 ledger.wait(tail, 0.2)
         ledger.close()
+
+    def archive(self, page: Page) -> bool:
+        return False
 
     def read_log(self) -> Iterator[Stored]:
         ledger = self._open()

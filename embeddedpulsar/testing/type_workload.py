@@ -9,15 +9,16 @@ from typing import Any, Final
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.client.consumer import Consumer
 from embeddedpulsar.client.producer import Producer
-from embeddedpulsar.client.reader import Reader
 from embeddedpulsar.enums import BatchingType, ConsumerType, InitialPosition, Result
 from embeddedpulsar.exceptions import ConsumerBusy, NotConnected, Timeout
 from embeddedpulsar.message import Message
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.platform.clock import SYSTEM_CLOCK, perf_counter, sleep
-from embeddedpulsar.testing import storm_diary
+from embeddedpulsar.testing import storm_archive, storm_diary
 from embeddedpulsar.testing.store_checks import check_store
+from embeddedpulsar.testing.storm_archive import StormArchive
 from embeddedpulsar.testing.storm_diary import Diary
+from embeddedpulsar.testing.storm_pages import Page
 from embeddedpulsar.testing.storm_payload import Mark, make_payload, read_payload
 from embeddedpulsar.testing.storm_workload import Role, Stored
 
@@ -28,7 +29,9 @@ KEYS: Final = 16
 QUEUE: Final = 60
 LARGEST_BATCH: Final = 40
 KEEP_ALIVE_S: Final = 2
-_SETTINGS: Final = f"managedLedgerMaxEntriesPerLedger=2000\nkeepAliveIntervalSeconds={KEEP_ALIVE_S}\n"
+_SETTINGS: Final = (
+    f"managedLedgerMaxEntriesPerLedger=300\nkeepAliveIntervalSeconds={KEEP_ALIVE_S}\n{storm_archive.SETTINGS}"
+)
 _POLL_MS: Final = 300
 _LIFE_S: Final = 1.5
 _GIVE_BACK_SHARE: Final = 0.03
@@ -41,12 +44,13 @@ class TypeWorkload:
     """Two kinds of producers: even ones send one by one, odd ones in batches of one key each. Three kinds of
     consumers: with receipts, with acknowledgements in groups, and with each written at once.
 
-    Everybody uses one subscription of the topic; consumers come and go. Another subscription that nobody
-    uses keeps everything in the topic, so that the whole log can be judged.
+    Everybody uses one subscription of the topic; consumers come and go. The topic is trimmed all the time;
+    the whole log is in the archive.
     """
 
     def __init__(self, root: str, consumer_type: ConsumerType) -> None:
         self._root = root
+        self._archive = StormArchive(root, TOPIC)
         self._type = consumer_type
         self._comes_singly = consumer_type in (ConsumerType.Shared, ConsumerType.KeyShared)
 
@@ -54,8 +58,8 @@ class TypeWorkload:
         with open(f"{self._root}/broker.conf", "w", encoding="utf-8") as file:
             file.write(_SETTINGS)
         client = Client(self._root)
-        for name in ("keeper", SUBSCRIPTION):
-            client.subscribe(TOPIC, name, self._type, initial_position=InitialPosition.Earliest).close()
+        self._archive.prepare(client)
+        client.subscribe(TOPIC, SUBSCRIPTION, self._type, initial_position=InitialPosition.Earliest).close()
         client.close()
 
     # -- producers ---------------------------------------------------------------------------------
@@ -195,20 +199,19 @@ class TypeWorkload:
 
     # -- the end -----------------------------------------------------------------------------------
 
+    def archive(self, page: Page) -> bool:
+        self._archive.write(page)
+        return True
+
     def read_log(self) -> Iterator[Stored]:
-        client = Client(self._root)
-        reader: Reader[bytes] = client.create_reader(TOPIC, MessageId.earliest)
-        while reader.has_message_available():
-            message = reader.read_next(timeout_millis=5000)
-            yield Stored(*place_of(message), message.data())
-        client.close()
+        return self._archive.read()
 
     def audit(self) -> list[str]:
         """What the auditor finds, and what is left in the subscription: nothing should be."""
         client = Client(self._root)
         consumer: Consumer[Any] = client.subscribe(TOPIC, SUBSCRIPTION, self._type)
         attachment = consumer._core.session.attachment
-        problems = []
+        problems = self._archive.judge()[1]
         backlog = attachment.backlog()
         if backlog:
             problems.append(f"{self._type.name}: {backlog} messages are left in the subscription")

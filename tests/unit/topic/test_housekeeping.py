@@ -1,0 +1,160 @@
+"""What is due, who does it, and what becomes of it when he cannot."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from embeddedpulsar.exceptions import StorageError
+from embeddedpulsar.platform import fork
+from embeddedpulsar.platform.clock import ManualClock
+from embeddedpulsar.platform.file_lock import FileLock
+from embeddedpulsar.platform.scheduler import ManualScheduler
+from embeddedpulsar.topic.housekeeping import GATHER_S, Housekeeping
+
+
+class Chores:
+    """A topic that has so many slices to do."""
+
+    def __init__(self, name: str, slices: int = 1, *, is_watched: bool = False) -> None:
+        self.name = name
+        self.slices = slices
+        self.is_watched = is_watched
+        self.done = 0
+        self.error: Exception | None = None
+
+    def do_chores(self) -> bool:
+        if self.error is not None:
+            raise self.error
+        self.done += 1
+        self.slices -= 1
+        return self.slices > 0
+
+    def has_chores_later(self) -> bool:
+        return self.is_watched
+
+
+class Site:
+    """Housekeeping on a clock that stands still."""
+
+    def __init__(self, root: Path) -> None:
+        self.clock = ManualClock()
+        self.scheduler = ManualScheduler(self.clock)
+        self.lock_path = str(root / "housekeeping.lock")
+        self.housekeeping = Housekeeping(self.lock_path, SimpleNamespace(scheduler=self.scheduler), 120)
+
+    def pass_s(self, seconds: float) -> int:
+        """Let time pass; how often something ran."""
+        end, count = self.clock.monotonic() + seconds, 0
+        while (due := self.scheduler.next_due()) is not None and due <= end:
+            self.clock.advance(max(0.0, due - self.clock.monotonic()))
+            count += self.scheduler.run_due()
+        self.clock.advance(max(0.0, end - self.clock.monotonic()))
+        return count
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+def test_what_becomes_due_together_is_done_together(site: Site) -> None:
+    """One timer, however often it is said."""
+    one, other = Chores("one"), Chores("other")
+    for _ in range(5):
+        site.housekeeping.look_at(one)
+        site.housekeeping.look_at(other)
+    assert site.scheduler.pending == 1
+    assert site.pass_s(GATHER_S) == 1
+    assert (one.done, other.done) == (1, 1)
+    assert site.scheduler.pending == 0
+
+
+def test_more_than_a_slice(site: Site) -> None:
+    """Is done slice by slice."""
+    topic = Chores("t", 7)
+    site.housekeeping.look_at(topic)
+    site.pass_s(1)
+    assert topic.done == 7
+    assert site.scheduler.pending == 0
+
+
+def test_what_time_may_bring_is_looked_at_again(site: Site) -> None:
+    """At the interval, as long as the topic is open and may have something."""
+    topic = Chores("t", is_watched=True)
+    site.housekeeping.look_at(topic)
+    site.pass_s(1000)
+    assert topic.done == 1 + 1000 // 120
+    topic.is_watched = False
+    site.pass_s(1000)
+    assert topic.done == 2 + 1000 // 120
+    topic.is_watched = True
+    site.housekeeping.look_at(topic)
+    site.pass_s(1)
+    site.housekeeping.forget(topic)
+    done = topic.done
+    site.pass_s(1000)
+    assert topic.done == done
+
+
+def test_somebody_else_is_at_it(site: Site) -> None:
+    """Nobody waits; it is tried again, ever more seldom."""
+    topic = Chores("t")
+    lock = FileLock(site.lock_path)
+    try:
+        lock.acquire()
+        site.housekeeping.look_at(topic)
+        tries = site.pass_s(1000)
+        assert 10 < tries < 25
+        assert topic.done == 0
+    finally:
+        lock.release()
+    lock.close()
+    site.pass_s(130)
+    assert topic.done == 1
+
+
+def test_a_topic_that_cannot_be_trimmed(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    """Is reported once, tried again at the interval, and holds up no other."""
+    bad, good = Chores("bad"), Chores("good")
+    bad.error = StorageError(path="x", reason="it is broken")
+    site.housekeeping.look_at(bad)
+    site.housekeeping.look_at(good)
+    site.pass_s(1000)
+    assert good.done == 1
+    assert [record.message.count("it is broken") for record in caplog.records] == [1]
+    bad.error = None
+    site.pass_s(130)
+    assert bad.done == 1
+
+
+def test_a_lock_that_cannot_be_opened(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Is reported, and tried again."""
+    site = Site(tmp_path / "absent")
+    topic = Chores("t")
+    site.housekeeping.look_at(topic)
+    site.pass_s(10)
+    assert "nothing is trimmed" in caplog.text
+    (tmp_path / "absent").mkdir()
+    site.pass_s(130)
+    assert topic.done == 1
+
+
+def test_after_the_end(site: Site) -> None:
+    """A store that is being closed has no timers any more: nothing happens."""
+    closed = Site(Path(site.lock_path).parent)
+
+    def refuse(*_: object) -> None:
+        raise RuntimeError("the scheduler is closed")
+
+    closed.scheduler.call_later = refuse  # type: ignore[assignment, method-assign]
+    closed.housekeeping.look_at(Chores("t"))
+
+
+def test_in_a_forked_child(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The parent's does nothing."""
+    monkeypatch.setattr(fork, "GENERATION", fork.GENERATION + 1)
+    site.housekeeping.look_at(Chores("t"))
+    assert site.scheduler.pending == 0
