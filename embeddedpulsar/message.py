@@ -127,7 +127,11 @@ class Message(Generic[T]):
         partition = self._origin.partition
         if entry.batched:
             return make(entry.ledger_id, entry.entry_id, self._index, partition, entry.count)
-        return make(entry.ledger_id, entry.entry_id, -1, partition, 0)
+        found = make(entry.ledger_id, entry.entry_id, -1, partition, 0)
+        first_chunk = getattr(entry, "first_chunk", None)
+        if first_chunk is not None:
+            found._first_chunk = make(first_chunk[0], first_chunk[1], -1, partition, 0)
+        return found
 
     def topic_name(self) -> str:
         """Return the full name of the topic; on a partitioned topic, of the partition."""

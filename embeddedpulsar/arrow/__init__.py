@@ -75,7 +75,7 @@ def read_topic(
         CorruptionError: damage, with `fail_on_data_loss`.
         CryptoError: an entry is encrypted and its payload, keys, properties or event times were asked for,
             and there is no key for it.
-        NotImplementedError: an entry is chunked or part of a transaction.
+        NotImplementedError: an entry is part of a transaction.
 
     Example:
         >>> import embeddedpulsar

@@ -112,6 +112,8 @@ class ColumnBuilder:
         found: list[Any] = []
         run: list[bytes] = []
         ids = self._ids
+        if group.whole is not None:
+            return [pa.array([self._ids.chunked(group.whole)], pa.binary())]
         if group.uniform:
             entries = [header[_ENTRY_ID] for header in group.headers]
             return [pa.array(ids.singles(entries, batched=group.flags & FLAG_BATCHED != 0), pa.binary())]

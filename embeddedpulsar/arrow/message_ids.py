@@ -14,6 +14,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from embeddedpulsar.format.whole_entry import WholeEntryView
+from embeddedpulsar.message_id import make
+
 _CACHED_OFFSETS: Final = 64
 
 
@@ -41,6 +44,7 @@ class MessageIds:
     """
 
     def __init__(self, ledger_id: int, partition: int) -> None:
+        self._partition = partition
         self._front = b"\x08" + varint(ledger_id) + b"\x10"
         self._back = b"" if partition < 0 else b"\x18" + varint(partition)
         self._indexes: list[bytes] = []
@@ -71,6 +75,14 @@ class MessageIds:
             else b"%b%c%b%b" % (front, e & 0x7F | 0x80, high[e >> 7], back)
             for e in entry_ids
         ]
+
+    def chunked(self, whole: WholeEntryView) -> bytes:
+        """The id of a chunked message, which remembers its first part."""
+        found = make(whole.ledger_id, whole.entry_id, -1, self._partition, 0)
+        if whole.first_chunk is not None:
+            ledger_id, entry_id = whole.first_chunk
+            found._first_chunk = make(ledger_id, entry_id, -1, self._partition, 0)
+        return found.serialize()
 
     def _batch_offsets(self, fixed: int, count: int) -> Any:
         """Offsets of `count` ids that are `fixed` bytes long without their index."""

@@ -92,6 +92,22 @@ class Batch:
         return found
 
 
+class Whole(Batch):
+    """A chunked message: the payload is a copy, everything else is the last part's."""
+
+    __slots__ = ("_payload",)
+
+    def __init__(self, segment: MappedSegment, at: int, header: Header, payload: bytes) -> None:
+        super().__init__(segment, at, header)
+        self._payload = payload
+
+    def var(self, name: str) -> Any:
+        if name != "value":
+            return super().var(name)
+        ends = pa.py_buffer(array("i", [0, len(self._payload)]))
+        return _binary(1, [None, ends, pa.py_buffer(self._payload)])
+
+
 class Singles:
     """Entries of one message each, none compressed, all with the same columns."""
 
@@ -182,6 +198,8 @@ def pieces_of(group: FrameGroup) -> list[Piece]:
         CorruptionError: an entry whose columns do not fit.
     """
     headers, positions, segment = group.headers, group.positions, group.segment
+    if group.whole is not None:
+        return [Whole(segment, positions[0], headers[0], group.whole.payload)]
     if group.uniform:
         return [Singles(segment, positions, headers)]
     found: list[Piece] = []

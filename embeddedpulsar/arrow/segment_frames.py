@@ -18,7 +18,7 @@ from embeddedpulsar.arrow.entry_range import EntryRange
 from embeddedpulsar.crypto.entry_opener import EntryOpener
 from embeddedpulsar.crypto.key_reader import CryptoKeyReader
 from embeddedpulsar.exceptions import CorruptionError, CryptoError
-from embeddedpulsar.format.entry_view import decompressed_columns
+from embeddedpulsar.format.entry_view import EntryView, decode, decompressed_columns
 from embeddedpulsar.format.frame import (
     FLAG_CHUNK,
     FLAG_TXN,
@@ -34,18 +34,20 @@ from embeddedpulsar.format.frame import (
     verify_body,
 )
 from embeddedpulsar.format.index_slot import SLOT, SLOTS_OFFSET, slot_offset
-from embeddedpulsar.format.sealed_entry import sealed_view
+from embeddedpulsar.format.sealed_entry import SealedView, sealed_view
+from embeddedpulsar.format.whole_entry import WholeEntryView
 from embeddedpulsar.platform.mapped_file import MappedFile
 from embeddedpulsar.storage.chain_scan import scan_log
+from embeddedpulsar.storage.chunk_reader import ChunkReader
+from embeddedpulsar.storage.segment import Segment
 from embeddedpulsar.storage.segment_headers import find_segment_header
 
 GROUP_BYTES: Final = 8 << 20
 """A group is closed when its frames have this many bytes together, so that offsets stay far below 2 GiB."""
 UNREADABLE: Final = {
-    FLAG_CHUNK: "chunked messages",
     FLAG_TXN: "transactions",
 }
-_UNREADABLE_MASK: Final = FLAG_CHUNK | FLAG_TXN
+_SPECIAL_MASK: Final = FLAG_TXN | FLAG_CHUNK
 
 DamageHandler = Callable[[CorruptionError, int, int], None]
 """Called with the error, and the ids of the first entry lost and of the first one readable again."""
@@ -85,6 +87,10 @@ class MappedSegment:
         self.longs = self.view.cast("q")
         self.buffer = pa.py_buffer(self.view)
 
+    def open(self, view: EntryView) -> EntryView:
+        """An encrypted entry decrypted, for chunked messages; `CryptoError` if that is not possible."""
+        return self._opener.open(view) if isinstance(view, SealedView) else view
+
     def decrypted(self, at: int, header: tuple[Any, ...]) -> bytes:
         """The columns of the encrypted entry whose frame is at that offset.
 
@@ -112,9 +118,10 @@ class FrameGroup:
         rows: messages in all of them.
         flags: all flags that any of them has.
         uniform: whether all hold one uncompressed message each and have the same flags.
+        whole: a chunked message put together, the only one of its group; None for all others.
     """
 
-    __slots__ = ("flags", "headers", "positions", "rows", "segment", "uniform")
+    __slots__ = ("flags", "headers", "positions", "rows", "segment", "uniform", "whole")
 
     def __init__(
         self,
@@ -124,8 +131,10 @@ class FrameGroup:
         rows: int,
         flags: int,
         uniform: bool,
+        whole: WholeEntryView | None = None,
     ) -> None:
         self.segment = segment
+        self.whole = whole
         self.positions = positions
         self.headers = headers
         self.rows = rows
@@ -172,13 +181,20 @@ def frame_groups(
             or crc32(data[at + 48 : behind - 8] if length < 4096 else view[at + 48 : behind - 8]) != header[3]
             or header[11] < METADATA_SIZE
             or 48 + header[11] + TRAILER_SIZE > length
-            or header[10] < 1
+            or (header[10] < 1 and not header[7] & FLAG_CHUNK)
         ):
             at, expected = _resume(planned, segment, at, expected, on_damage)
             continue
         flags = header[7]
-        if flags & _UNREADABLE_MASK:
+        if flags & _SPECIAL_MASK:
             _refuse(planned, header)
+            if header[10]:  # the last part of a chunked message: a group of its own. The others have no row
+                if positions:
+                    yield FrameGroup(segment, positions, headers, total, union, uniform)
+                    positions, headers = [], []
+                yield from chunked_group(planned, segment, at, header, on_damage)
+            at, expected = behind, expected + 1
+            continue
         if header[5] == KIND_ENTRY:
             count = header[10]
             if positions and (count >= large or at >= group_end or total + count > rows):
@@ -197,6 +213,44 @@ def frame_groups(
         expected += 1
     if positions:
         yield FrameGroup(segment, positions, headers, total, union, uniform)
+
+
+def chunked_group(
+    planned: EntryRange,
+    segment: MappedSegment,
+    at: int,
+    header: tuple[Any, ...],
+    on_damage: DamageHandler,
+) -> Iterator[FrameGroup]:
+    """The chunked message whose last part is the frame at ``at``, put together; nothing if it is damaged."""
+    whole: WholeEntryView | None
+    try:
+        body = segment.view[at + HEADER_SIZE : at + header[0] - TRAILER_SIZE]
+        last = decode(FrameHeader(*header), body, planned.ledger_id)
+        whole = ChunkReader(_Segments(os.path.dirname(planned.path)), segment.open).whole(last)
+    except CryptoError:
+        whole = None  # whoever asks for more than what is in the clear will be told
+    except (CorruptionError, FileNotFoundError) as error:
+        reason = error.reason if isinstance(error, CorruptionError) else "a part of it is in no file any more"
+        found = CorruptionError(
+            path=segment.path, offset=at, reason=f"chunked message: {reason}", remedy=REMEDY
+        )
+        on_damage(found, header[8], header[8] + 1)
+        return
+    yield FrameGroup(segment, [at], [header], 1, header[7], uniform=False, whole=whole)
+
+
+class _Segments:
+    """The segments of a topic, one at a time: the parts of a message are in order."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+        self._last: Segment | None = None
+
+    def __call__(self, ledger_id: int) -> Segment:
+        if self._last is None or self._last.ledger_id != ledger_id:
+            self._last = Segment.open(self._directory, ledger_id)
+        return self._last
 
 
 def _refuse(planned: EntryRange, header: tuple[Any, ...]) -> None:

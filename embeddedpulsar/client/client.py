@@ -160,6 +160,7 @@ class Client(ClientQueries):
         hashing_scheme: HashingScheme = HashingScheme.JavaStringHash,
         encryption_keys: list[str] | None = None,
         interceptors: list[ProducerInterceptor] | None = None,
+        chunk_max_message_size: int = -1,
     ) -> Producer[T]:
         """Attach a producer to a topic, creating the topic if need be.
 
@@ -184,25 +185,23 @@ class Client(ClientQueries):
             properties: checked; nothing shows them yet.
             batching_type: ``KeyBased`` makes one entry per key, which keeps Key_Shared consumers in order.
             message_router: chooses the partition of every message, as ``router(message, partitions)``.
-            encryption_key: name of a public key: only who has the private key can read the messages.
-            crypto_key_reader: has that key. Needs the extra ``crypto``.
-            chunking_enabled: not built.
+            encryption_key: name of a public key, of ``crypto_key_reader``: who has the private key can read.
+            chunking_enabled: store a message over ``maxMessageSize`` as several entries. Not with batching.
             access_mode: ``Exclusive`` takes the topic alone or fails, ``WaitForExclusive`` waits for it,
                 without a time limit, ``ExclusiveWithFencing`` throws the others out.
             durability: level of this producer instead of the client's. Not in ``pulsar-client``, nor is:
             hashing_scheme: hash of the partition key, which chooses the partition of a message that has one.
             encryption_keys: names of further public keys: each of the private keys will do.
             interceptors: see messages before they are sent, and what becomes of them.
+            chunk_max_message_size: most bytes of an entry of a chunked message, if less than the limit.
 
         Raises:
             ValueError: a wrong type or value.
-            NotImplementedError: an option whose feature is not built is set.
-            ImportError: ``compression_type`` needs an extra; the text has the command that installs it.
+            ImportError: an option needs an extra; the text has the command that installs it.
             InvalidTopicName, TopicNotFound: see there.
             ProducerBusy: a producer of that name is connected, or one that has the topic alone.
             ProducerFenced: the topic is not to be had alone.
             CryptoError: a public key is not to be had.
-            ImportError: encryption needs ``pip install "embeddedpulsar[crypto]"``.
             AlreadyClosed: the client is closed.
 
         Example:
@@ -256,6 +255,7 @@ class Client(ClientQueries):
         enable_retry: bool = False,
         retry_letter_topic: str | None = None,
         interceptors: list[ConsumerInterceptor] | None = None,
+        expire_time_of_incomplete_chunked_message_ms: int = 60_000,
     ) -> Consumer[T]:
         """Attach a consumer to a subscription, creating both topic and subscription if need be.
 
@@ -278,11 +278,12 @@ class Client(ClientQueries):
             initial_position: where a new subscription starts: behind the last message, or at the first.
             key_shared_policy: how consumers divide the keys; default is AUTO_SPLIT, in order.
             is_read_compacted, pattern_auto_discovery_period, replicate_subscription_state_enabled,
-                max_pending_chunked_message, auto_ack_oldest_chunked_message_on_queue_full,
                 regex_subscription_mode: not built.
             crypto_key_reader: has the private keys of encrypted messages. Needs the extra ``crypto``.
             crypto_failure_action: what becomes of messages that cannot be decrypted: ``FAIL``: they stay for
                 a consumer that can; ``DISCARD``: they are acknowledged; ``CONSUME``: they come as ciphertext.
+            max_pending_chunked_message: most chunked messages that may be incomplete; 0 for any number.
+            auto_ack_oldest_chunked_message_on_queue_full: acknowledge the oldest then; else it comes again.
             dead_letter_policy: where messages move that come back too often; counted on Shared and
                 Key_Shared subscriptions, and by ``reconsume_later``.
             start_message_id_inclusive: `Consumer.seek` to an id delivers that message too.
@@ -301,6 +302,7 @@ class Client(ClientQueries):
             enable_retry: allow `Consumer.reconsume_later`; the retry topic is subscribed to as well.
             retry_letter_topic: its name; default ``<topic>-<subscription>-RETRY``.
             interceptors: see messages before the application does, and what becomes of them.
+            expire_time_of_incomplete_chunked_message_ms: acknowledge chunks that have no last one by then.
 
         Raises:
             ValueError: a wrong type or value.

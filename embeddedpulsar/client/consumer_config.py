@@ -27,6 +27,7 @@ from embeddedpulsar.policies import (
     KeySharedPolicy,
 )
 from embeddedpulsar.schema import Schema
+from embeddedpulsar.subscription.pending_chunks import DEFAULT_CHUNKS, ChunkOptions
 
 _SHORTEST_ACK_TIMEOUT_MS = 10_000
 _SHORTEST_NACK_DELAY_MS = 100
@@ -58,6 +59,7 @@ class ConsumerConfig(NamedTuple):
         key_reader: where private keys come from, or None.
         crypto_failure_action: what becomes of messages that cannot be decrypted.
         chain: its interceptors, or None.
+        chunks: what becomes of chunked messages whose last part does not come.
     """
 
     topic: str
@@ -90,6 +92,7 @@ class ConsumerConfig(NamedTuple):
     key_reader: CryptoKeyReader | None = None
     crypto_failure_action: ConsumerCryptoFailureAction = ConsumerCryptoFailureAction.FAIL
     chain: InterceptorChain | None = None
+    chunks: ChunkOptions = DEFAULT_CHUNKS
 
 
 class ReaderConfig(NamedTuple):
@@ -153,6 +156,11 @@ def consumer_config(options: dict[str, Any]) -> ConsumerConfig:
         key_reader=_key_reader(options),
         crypto_failure_action=options["crypto_failure_action"],
         chain=chain,
+        chunks=ChunkOptions(
+            max(options["max_pending_chunked_message"], 0),
+            options["auto_ack_oldest_chunked_message_on_queue_full"],
+            options["expire_time_of_incomplete_chunked_message_ms"],
+        ),
     )
 
 
@@ -177,6 +185,8 @@ def _check_consumer_values(options: dict[str, Any]) -> None:
     check_range(options["receiver_queue_size"], "receiver_queue_size", 0, INT32_MAX)
     check_range(options["ack_group_time_ms"], "ack_group_time_ms", 0, INT32_MAX)
     check_range(options["ack_timeout_tick_ms"], "ack_timeout_tick_ms", 1, INT32_MAX)
+    name = "expire_time_of_incomplete_chunked_message_ms"
+    check_range(options[name], name, 0, INT32_MAX)
     if options["priority_level"] < 0:
         raise ValueError("Consumer Config Exception: PriorityLevel should be nonnegative number.")
     check_range(options["priority_level"], "priority_level", 0, INT32_MAX)
@@ -200,16 +210,6 @@ def _refuse_unbuilt(options: dict[str, Any]) -> None:
         options["replicate_subscription_state_enabled"],
         "replicate_subscription_state_enabled",
         "replication between stores",
-    )
-    refuse_unbuilt(
-        options["auto_ack_oldest_chunked_message_on_queue_full"],
-        "auto_ack_oldest_chunked_message_on_queue_full",
-        "chunking of large messages",
-    )
-    refuse_unbuilt(
-        options["max_pending_chunked_message"] != 10,
-        "max_pending_chunked_message",
-        "chunking of large messages",
     )
     refuse_unbuilt(
         options["regex_subscription_mode"] != RegexSubscriptionMode.PersistentOnly,
@@ -303,6 +303,7 @@ _OUR_CONSUMER_TYPES: tuple[tuple[str, type[Any], bool], ...] = (
     ("ack_timeout_tick_ms", int, False),
     ("enable_retry", bool, False),
     ("retry_letter_topic", str, True),
+    ("expire_time_of_incomplete_chunked_message_ms", int, False),
 )
 _READER_TYPES: tuple[tuple[str, type[Any], bool], ...] = (
     ("topic", str, False),

@@ -80,6 +80,7 @@ class ConsumerCore:
                 config.ack_timeout_backoff,
             )
             self.take = self._take_tracked
+            session.attachment.chunks.on_left = self.unacked.watch
         self._delivers_singly = session.attachment.delivers_singly
         self._last_handed: object = None
         if self._delivers_singly:

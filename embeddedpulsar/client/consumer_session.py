@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from embeddedpulsar.client.decryption import Decryption
 from embeddedpulsar.enums import InitialPosition, SubscriptionMode
 from embeddedpulsar.exceptions import SubscriptionNotFound
+from embeddedpulsar.format.frame import FLAG_CHUNK
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.message_id import MessageId, make
 from embeddedpulsar.topic_name import TopicName
@@ -73,6 +74,7 @@ class ConsumerSession:
             f"The consumer {self.consumer_name} of {config.subscription_name}",
             self.attachment.read,
         )
+        self.attachment.chunks.assembler.opened = self.decryption.open
 
     def _attach(self, topic: Topic) -> tuple[Subscription, Attachment]:
         """Attach. A subscription that is not durable may end, with its last consumer, before this one
@@ -100,10 +102,20 @@ class ConsumerSession:
                 topic=topic.name,
                 partition=self.origin.partition,
                 several_topics=config.several_topics,
+                chunks=config.chunks,
             )
         except BaseException:
             topic.end_use(subscription, name, durable=self._durable)
             raise
+
+    def learn_chunked(self, message_id: MessageId) -> None:
+        """An id of a chunked message is about to be acknowledged, and somebody else may have been given the
+        message: find out what goes with it."""
+        place = Position(message_id._ledger, message_id._entry)
+        if place not in self.attachment.chunks.delivered:
+            view = read_entry(self.ledger, place)
+            if view is not None:
+                self.attachment.chunks.learn(view)
 
     def release(self) -> None:
         """The consumer needs neither subscription nor topic any more; they may be closed. Idempotent."""
@@ -128,6 +140,14 @@ def read_entry(ledger: ManagedLedger, position: Position) -> EntryView | None:
     if views and (views[0].ledger_id, views[0].entry_id) == position:
         return views[0]
     return None
+
+
+def read_message_entry(ledger: ManagedLedger, position: Position, attachment: Attachment) -> EntryView | None:
+    """Read one entry that holds messages, a chunked one whole; None if it is not there, or damaged."""
+    view = read_entry(ledger, position)
+    if view is None or not view.flags & FLAG_CHUNK:
+        return view
+    return attachment.chunks.assembler.try_whole(view) if view.count else None
 
 
 def last_message_id(ledger: ManagedLedger, partition: int) -> MessageId:
@@ -163,6 +183,9 @@ def resolve(ledger: ManagedLedger, message_id: MessageId, inclusive: bool) -> tu
         view = read_entry(ledger, last)
         return last, True, view.count - 1 if view is not None else 0
     if index < 0:
+        first_chunk = getattr(message_id, "_first_chunk", None)
+        if inclusive and first_chunk is not None:
+            position = Position(first_chunk._ledger, first_chunk._entry)
         return position, inclusive, 0
     first = index if inclusive else index + 1
     if not inclusive:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from embeddedpulsar.client.consumer_session import read_entry
+from embeddedpulsar.client.consumer_session import read_message_entry
 from embeddedpulsar.client.letter_producer import (
     LetterProducer,
     encryption_of,
@@ -103,7 +103,10 @@ class DeadLetters:
         others = []
         for position in positions:
             epoch = self._candidates.pop(position, None)
-            view = read_entry(self._session.ledger, Position(*position)) if epoch is not None else None
+            view = None
+            if epoch is not None:
+                session = self._session
+                view = read_message_entry(session.ledger, Position(*position), session.attachment)
             view = self._session.decryption.opened(view) if view is not None else None
             if view is None or epoch is None:
                 others.append(position)

@@ -98,6 +98,16 @@ class Decryption:
                 return shown
         return []
 
+    def open(self, view: EntryView) -> EntryView:
+        """Decrypt one entry, of a chunked message, say.
+
+        Raises:
+            CryptoError: there is no key for it.
+        """
+        if view.codec != CODEC_ENCRYPTED:
+            return view
+        return self._get_opener().open(cast("SealedView", view))
+
     def opened(self, view: EntryView) -> EntryView | None:
         """An entry as the application may see it; None if it may not."""
         if view.codec != CODEC_ENCRYPTED:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from embeddedpulsar.client.batch_container import CALLBACK, FIRST_OPTION, VALUE, Item
+from embeddedpulsar.client.chunker import Chunker
 from embeddedpulsar.client.message_options import (
     NO_OPTIONS,
     SEQUENCE_ID,
@@ -26,9 +27,17 @@ class EntryEncoder:
     of a send let through, except size, which is noted in the entry concerned.
     """
 
-    __slots__ = ("_codec", "_key_based", "_max_size", "_prefix")
+    __slots__ = ("_chunker", "_codec", "_key_based", "_max_size", "_prefix")
 
-    def __init__(self, prefix: ProducerPrefix, codec: int, key_based: bool, max_size: int) -> None:
+    def __init__(
+        self,
+        prefix: ProducerPrefix,
+        codec: int,
+        key_based: bool,
+        max_size: int,
+        chunker: Chunker | None = None,
+    ) -> None:
+        self._chunker = chunker
         self._prefix = prefix
         self._codec = codec
         self._key_based = key_based
@@ -108,6 +117,9 @@ class EntryEncoder:
 
     def encode_one(self, value: bytes, options: Options | None, sequence_id: int) -> Outgoing:
         """Encode one unbatched message."""
+        chunker = self._chunker
+        if chunker is not None and len(value) > chunker.largest:
+            return chunker.outgoing(value, options, sequence_id)
         out = Outgoing(None, 1, sequence_id, sequence_id, None, False)
         if len(value) > self._max_size and not self._codec:
             out.error = too_big("message", len(value), self._max_size)
@@ -117,6 +129,8 @@ class EntryEncoder:
         else:
             content = make_content([value], transposed([options or NO_OPTIONS]), [sequence_id], False)
             out.encoded = encode(content, self._prefix, self._codec)
+            if chunker is not None and out.encoded.size > self._max_size:
+                return chunker.outgoing(value, options, sequence_id)  # by its properties alone
         return self._checked(out)
 
     def _checked(self, outgoing: Outgoing) -> Outgoing:

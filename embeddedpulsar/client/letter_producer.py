@@ -107,7 +107,7 @@ class LetterProducer:
     ) -> None:
         self.topic: Final = topic
         self._client = client
-        self._config = ProducerConfig(topic, schema)
+        self._config = ProducerConfig(topic, schema, chunking=True)  # the original may have been
         self._name = name if name is None or len(name.encode()) < LONGEST_NAME - 16 else None
         self._initial_subscription = initial_subscription
         self._lock = threads.RLock()

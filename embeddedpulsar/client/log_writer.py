@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar.client.chunker import ChunkedOutgoing
 from embeddedpulsar.exceptions import LockTimeout
 from embeddedpulsar.managed_ledger.position import Position
+from embeddedpulsar.platform import failpoints
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from embeddedpulsar.client.outgoing import Outgoing
     from embeddedpulsar.client.producer_session import ProducerSession
+    from embeddedpulsar.format.entry import EncodedEntry
     from embeddedpulsar.storage.append_hold import AppendHold
     from embeddedpulsar.storage.segment_writer import AppendGuard
 
 _FOR_EVER_S: Final = 1e9
+
+# A death there leaves parts of a message that does not exist; they expire.
+failpoints.declare("chunk:part_stored")
 
 
 class LogWriter:
@@ -24,13 +30,15 @@ class LogWriter:
     Used under the publisher's lock. One per attachment to the topic: after a fork the child makes its own.
     """
 
-    __slots__ = ("_durability", "_last_position", "_name", "_session")
+    __slots__ = ("_durability", "_last_position", "_name", "_session", "chunked")
 
     def __init__(self, session: ProducerSession, name: str) -> None:
         self._session = session
         self._name = name
         self._durability = session.durability
         self._last_position: Position | None = session.ledger.last_position()
+        self.chunked = 0
+        """Messages that were stored in several entries."""
 
     def append_one(self, out: Outgoing, guard: AppendGuard, timeout_s: float) -> None:
         """`append` for one entry, with less around it.
@@ -38,6 +46,9 @@ class LogWriter:
         Raises:
             LockTimeout: the lock was not free within ``timeout_s``, which may be 0; nothing was begun.
         """
+        if out.__class__ is ChunkedOutgoing:
+            self._append_chunked(out, timeout_s, guard.check_connected)
+            return
         if out.error is not None or out.encoded is None:
             return
         session = self._session
@@ -70,6 +81,14 @@ class LogWriter:
         Raises:
             LockTimeout: the lock was not free within ``timeout_s``; nothing was begun.
         """
+        for at, out in enumerate(entries):
+            if out.__class__ is ChunkedOutgoing and out.entry < 0 and out.error is None:
+                if at and not self._append_group(entries[:at], timeout_s, check):
+                    return False
+                return self._append_chunked(out, timeout_s, check)  # the rest comes with the next call
+        return self._append_group(entries, timeout_s, check)
+
+    def _append_group(self, entries: list[Outgoing], timeout_s: float, check: Callable[[], object]) -> bool:
         ledger = self._session.ledger
         lock, hold = ledger.lock, ledger.hold()
         try:
@@ -84,6 +103,53 @@ class LogWriter:
         if self._durability == "interval":
             ledger.note_dirty()
         return True
+
+    def _append_chunked(self, out: ChunkedOutgoing, timeout_s: float, check: Callable[[], object]) -> bool:
+        """Append the entries of a chunked message, with a hold of the lock for each: others may append
+        between any two. If the lock is not to be had, the next call goes on from there.
+        """
+        if out.error is not None:
+            return True
+        try:
+            for encoded in out.parts():
+                place = self._append_part(encoded, timeout_s, check)
+                if place is None:
+                    return False
+                out.earlier.append(place)
+                if failpoints.ACTIVE:
+                    failpoints.hit("chunk:part_stored")
+            out.attempted = True
+            place = self._append_part(out.encoded or out.finish(), timeout_s, check)
+            if place is None:
+                out.attempted = False
+                return False
+        except LockTimeout:
+            raise
+        except Exception as e:  # noqa: BLE001 - told to whoever sent the message
+            out.error = e
+        else:
+            if self._durability == "flush":
+                out.end_word = self._session.ledger.tail
+            elif self._durability == "interval":
+                self._session.ledger.note_dirty()
+            self._note(out, *place)
+            self.chunked += 1
+        out.let_go()
+        return True
+
+    def _append_part(
+        self, encoded: EncodedEntry, timeout_s: float, check: Callable[[], object]
+    ) -> tuple[int, int] | None:
+        ledger = self._session.ledger
+        try:
+            if timeout_s:
+                ledger.lock.acquire(timeout_s)
+            elif not ledger.lock.try_acquire():
+                return None
+            check()
+            return ledger.append_nowait(encoded)[:2]
+        finally:
+            ledger.lock.release()
 
     def _append_all(self, entries: list[Outgoing], hold: AppendHold, check: Callable[[], object]) -> None:
         append = self._session.ledger.append_nowait

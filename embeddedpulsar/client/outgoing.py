@@ -85,13 +85,16 @@ class Outgoing:
         state = repr(self.error) if self.error else f"{self.ledger}:{self.entry}"
         return f"<Outgoing {self.count} messages from {self.first}, {state}>"
 
+    def message_id(self, index: int, partition: int) -> MessageId:
+        """The id of message ``index``; -1 for the only one of an entry that is no batch."""
+        return make(self.ledger, self.entry, index, partition, self.count if index >= 0 else 0)
+
     def call_back(self, partition: int, log: ClientLog) -> None:
         """Tell everybody who asked, in the order of the messages. An exception of theirs is logged."""
         callbacks, self.callbacks = self.callbacks, None
         if callbacks is None:
             return
         result = Result.Ok if self.error is None else result_of(self.error)
-        ledger, entry, size = self.ledger, self.entry, self.count
         batched = self.batched and self.error is None
         for index, callback in enumerate(callbacks):
             if callback is None:
@@ -100,8 +103,7 @@ class Outgoing:
                 if self.error is not None and (tell := getattr(callback, "failed", None)) is not None:
                     tell(self.error)  # one of ours, that wants to know more than the result
                     continue
-                place = index if batched else -1
-                callback(result, make(ledger, entry, place, partition, size if batched else 0))
+                callback(result, self.message_id(index if batched else -1, partition))
             except BaseException:
                 log.exception("A send callback failed: %r", callback)
 

@@ -335,7 +335,7 @@ class Producer(Generic[T]):
             raise out.error
         if out.end_word:
             self._session.ledger.wait_durable(out.end_word)
-        return make(out.ledger, out.entry, index, self._partition, out.count if index >= 0 else 0)
+        return out.message_id(index, self._partition)
 
     def _publish_plain(self, content: bytes, callback: SendCallback | None) -> None:
         publisher = self._publisher

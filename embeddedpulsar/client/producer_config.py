@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from embeddedpulsar.client.arguments import check_range, check_type, check_type_or_none, refuse_unbuilt
+from embeddedpulsar.client.arguments import check_range, check_type, check_type_or_none
 from embeddedpulsar.client.client_config import check_durability
 from embeddedpulsar.client.interceptor_chain import InterceptorChain, chain_of
 from embeddedpulsar.client.interceptors import ProducerInterceptor
@@ -49,6 +49,8 @@ class ProducerConfig(NamedTuple):
         lazy_start: whether a partition is attached when its first message comes.
         encryption: by which keys, or None for plain text.
         chain: its interceptors, or None.
+        chunking: whether a message over the limit becomes several entries.
+        chunk_max_size: most bytes of such an entry; not positive for the limit.
     """
 
     topic: str
@@ -74,6 +76,8 @@ class ProducerConfig(NamedTuple):
     lazy_start: bool = False
     encryption: Encryption | None = None
     chain: InterceptorChain | None = None
+    chunking: bool = False
+    chunk_max_size: int = -1
 
 
 def producer_config(options: dict[str, Any]) -> ProducerConfig:
@@ -86,7 +90,6 @@ def producer_config(options: dict[str, Any]) -> ProducerConfig:
     """
     _check_types(options)
     _check_values(options)
-    _refuse_unbuilt(options)
     require_codec(int(options["compression_type"]))
     return ProducerConfig(
         topic=options["topic"],
@@ -112,6 +115,8 @@ def producer_config(options: dict[str, Any]) -> ProducerConfig:
         lazy_start=options["lazy_start_partitioned_producers"],
         encryption=_encryption(options),
         chain=chain_of(options, ProducerInterceptor),
+        chunking=options["chunking_enabled"],
+        chunk_max_size=options["chunk_max_message_size"],
     )
 
 
@@ -148,6 +153,8 @@ def _check_values(options: dict[str, Any]) -> None:
         options["batching_max_allowed_size_in_bytes"], "batching_max_allowed_size_in_bytes", 0, INT32_MAX
     )
     check_range(options["batching_max_publish_delay_ms"], "batching_max_publish_delay_ms", 0, INT32_MAX)
+    check_type(int, options["chunk_max_message_size"], "chunk_max_message_size")
+    check_range(options["chunk_max_message_size"], "chunk_max_message_size", -1, INT32_MAX)
     if options["initial_sequence_id"]:
         check_range(options["initial_sequence_id"], "initial_sequence_id", -1, INT64_MAX)
     for name, value in (options["properties"] or {}).items():
@@ -188,10 +195,6 @@ def _encryption(options: dict[str, Any]) -> Encryption | None:
 
     require_cryptography()
     return Encryption(names, reader)
-
-
-def _refuse_unbuilt(options: dict[str, Any]) -> None:
-    refuse_unbuilt(options["chunking_enabled"], "chunking_enabled", "chunking of large messages")
 
 
 _TYPES: tuple[tuple[str, type[Any]], ...] = (

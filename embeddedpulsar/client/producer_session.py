@@ -99,7 +99,11 @@ class ProducerSession:
         cursor = self.ledger.cursor(after or BEFORE_FIRST, inclusive=False)
         while views := cursor.read(_ENTRIES_A_LOOK, 1 << 30, _BYTES_A_LOOK):
             for view in views:
-                if view.first_sequence_id == first_sequence_id and view.producer_name == producer_name:
+                if (
+                    view.count
+                    and view.first_sequence_id == first_sequence_id
+                    and view.producer_name == producer_name
+                ):
                     return Position(view.ledger_id, view.entry_id)
         return None
 

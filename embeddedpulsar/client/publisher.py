@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from embeddedpulsar.client.batch_container import Item
+from embeddedpulsar.client.chunker import entry_limit
 from embeddedpulsar.client.log_writer import LogWriter
 from embeddedpulsar.client.message_options import SEQUENCE_ID, Options
 from embeddedpulsar.client.outgoing import Outgoing, PlainWaiter, SendCallback, interrupted
@@ -60,9 +61,10 @@ class Publisher(Pipeline):
         self.last_sequence_id = registration.last_sequence_id
         first = initial_sequence_id if initial_sequence_id is not None else self.last_sequence_id
         self.next_sequence_id = first + 1
-        self.max_size = session.max_message_size
+        self.max_size = entry_limit(self.config, session.max_message_size)
         self._log = LogWriter(session, registration.name)
         config = self.config
+        self._chunk_from = max(self.max_size - self.prefix.metadata_length, 1) if config.chunking else 1 << 62
         is_counted = session.memory is not None
         plain = session.takes_bytes and not config.batching and not config.compression and not is_counted
         plain = plain and config.encryption is None and config.send_timeout_ms == DEFAULT_SEND_TIMEOUT_MS
@@ -110,7 +112,7 @@ class Publisher(Pipeline):
 
         A failure is in ``error`` of what is returned. The caller sees to what comes after the append.
         """
-        self.admit(1, len(value))
+        self.admit(self._permits(len(value)), len(value))
         try:
             self.lock.acquire()
             self.check_open()
@@ -123,6 +125,15 @@ class Publisher(Pipeline):
             if self._session.memory is not None:
                 self._session.memory.give_back(len(value))
         return out
+
+    @property
+    def chunked_messages(self) -> int:
+        """Messages that were stored in several entries."""
+        return self._log.chunked
+
+    def _permits(self, size: int) -> int:
+        """How many messages one of ``size`` bytes counts for: each part of a chunked one does."""
+        return 1 if size <= self._chunk_from else -(-size // self._chunk_from)
 
     def _encode_one(self, value: bytes, options: Options | None) -> Outgoing:
         sequence_id = options[SEQUENCE_ID] if options is not None else 0
@@ -147,8 +158,9 @@ class Publisher(Pipeline):
         Raises:
             AlreadyClosed, ProducerQueueIsFull, MemoryBufferIsFull: it was not taken.
         """
-        self.admit(1, len(value))
-        if self._is_held_up or not self._submit_at_once(value, callback, options):
+        self.admit(self._permits(len(value)), len(value))
+        is_large = len(value) > self._chunk_from  # what stops between two parts goes on from the queue
+        if self._is_held_up or is_large or not self._submit_at_once(value, callback, options):
             plain = callback is None and options is None
             self.queue.singles.append(value if plain else (value, callback, *(options or ())))
             self.single_max = -1

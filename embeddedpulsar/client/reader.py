@@ -14,6 +14,8 @@ from embeddedpulsar.client.listener import ListenerTarget
 from embeddedpulsar.client.receiver_queue import ReceiverQueue
 from embeddedpulsar.client.value_type import T
 from embeddedpulsar.exceptions import InvalidConfiguration
+from embeddedpulsar.managed_ledger.chunk_assembler import has_chunks
+from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.message_id import MessageId, make
 from embeddedpulsar.platform import fork, interrupts
 from embeddedpulsar.topic_name import TopicName
@@ -78,6 +80,8 @@ class Reader(Generic[T]):
             f"The reader {self._name}",
             self._fetch,
         )
+        self._chunks = topic.ledger.chunks()
+        self._chunks.opened = decryption.open
         self._queue = ReceiverQueue(
             decryption.fetch, config.receiver_queue_size, MessageOrigin(topic.name, config.schema)
         )
@@ -94,7 +98,13 @@ class Reader(Generic[T]):
             core.listeners.add(self._listener)
 
     def _fetch(self, most: int, most_bytes: int) -> list[EntryView]:
-        return self._cursor.read(_MANY, most, most_bytes)
+        while has_chunks(views := self._cursor.read(_MANY, most, most_bytes)):
+            views, rest = self._chunks.complete(views, most_bytes)
+            if rest is not None:
+                self._cursor.seek(Position(rest.ledger_id, rest.entry_id))
+            if views:
+                break
+        return views
 
     def topic(self) -> str:
         """Return the full name of the topic."""

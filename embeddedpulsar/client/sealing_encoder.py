@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from embeddedpulsar.client.chunker import Chunker, entry_limit
 from embeddedpulsar.client.entry_encoder import EntryEncoder, too_big
-from embeddedpulsar.exceptions import PulsarException
+from embeddedpulsar.exceptions import MessageTooBig, PulsarException
 from embeddedpulsar.format.frame import CODEC_ENCRYPTED
 
 if TYPE_CHECKING:
@@ -26,9 +27,15 @@ class SealingEncoder(EntryEncoder):
     __slots__ = ("_cipher", "_limit")
 
     def __init__(
-        self, prefix: ProducerPrefix, codec: int, key_based: bool, max_size: int, cipher: EntryCipher
+        self,
+        prefix: ProducerPrefix,
+        codec: int,
+        key_based: bool,
+        max_size: int,
+        cipher: EntryCipher,
+        chunker: Chunker | None = None,
     ) -> None:
-        super().__init__(prefix, codec, key_based, max_size)
+        super().__init__(prefix, codec, key_based, max_size, chunker)
         self._cipher = cipher
         self._limit = max_size
 
@@ -39,7 +46,10 @@ class SealingEncoder(EntryEncoder):
 
     def encode_one(self, value: bytes, options: Options | None, sequence_id: int) -> Outgoing:
         """See `EntryEncoder.encode_one`."""
-        return self.seal(super().encode_one(value, options, sequence_id))
+        out = self.seal(super().encode_one(value, options, sequence_id))
+        if self._chunker is not None and isinstance(out.error, MessageTooBig) and len(value) <= self._limit:
+            return self._chunker.outgoing(value, options, sequence_id)  # the ciphertext alone does not fit
+        return out
 
     def seal(self, out: Outgoing) -> Outgoing:
         """Encrypt an entry, unless it is encrypted or has an error."""
@@ -65,9 +75,10 @@ def make_encoder(prefix: ProducerPrefix, config: ProducerConfig, session: Produc
         CryptoError: a public key is not to be had.
     """
     encryption = config.encryption
-    options = (prefix, config.compression, config.key_based, session.max_message_size)
+    limit = entry_limit(config, session.max_message_size)
+    options = (prefix, config.compression, config.key_based, limit)
     if encryption is None:
-        return EntryEncoder(*options)
+        return EntryEncoder(*options, Chunker(prefix, config.compression, limit) if config.chunking else None)
     from embeddedpulsar.crypto.entry_cipher import EntryCipher
 
     topic = session.topic_name
@@ -85,4 +96,5 @@ def make_encoder(prefix: ProducerPrefix, config: ProducerConfig, session: Produc
         )
 
     cipher = EntryCipher(topic, encryption.names, encryption.reader, session.monotonic, on_stale)
-    return SealingEncoder(*options, cipher)
+    chunker = Chunker(prefix, config.compression, limit, cipher.seal) if config.chunking else None
+    return SealingEncoder(*options, cipher, chunker)

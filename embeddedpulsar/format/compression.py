@@ -44,7 +44,7 @@ def require_codec(codec: int) -> None:
         _cramjam(codec)
 
 
-def compress(codec: int, data: bytes) -> bytes:
+def compress(codec: int, data: bytes | memoryview) -> bytes:
     """Compress with a codec of frame.py.
 
     Raises:
@@ -65,12 +65,12 @@ def compress(codec: int, data: bytes) -> bytes:
     if codec in (CODEC_ZSTD, CODEC_SNAPPY):
         return bytes(_cramjam(codec).compress(data))
     if codec == CODEC_NONE:
-        return data
+        return bytes(data)
     raise ValueError(f"no codec {codec}; use 0 (none), 1 (LZ4), 2 (ZLIB), 3 (ZSTD) or 4 (SNAPPY)")
 
 
-def decompress(codec: int, data: bytes | memoryview, size: int) -> bytes:
-    """Decompress to exactly `size` bytes. Check the checksum of `data` first.
+def decompress(codec: int, data: bytes | memoryview, size: int, most: int = MAX_FRAME_SIZE) -> bytes:
+    """Decompress to exactly `size` bytes, at most `most`. Check the checksum of `data` first.
 
     Raises:
         CorruptionError: unknown codec, malformed data, or another size.
@@ -79,7 +79,7 @@ def decompress(codec: int, data: bytes | memoryview, size: int) -> bytes:
     ratio = _RATIO.get(codec)
     if ratio is None:
         raise CorruptionError(reason=f"unknown codec {codec}")
-    if size > MAX_FRAME_SIZE or size > len(data) * ratio + _SMALL:
+    if size > most or size > len(data) * ratio + _SMALL:
         raise CorruptionError(reason=f"{len(data)} bytes of {_NAMES[codec]} cannot hold {size} bytes")
     try:
         found: bytes = _DECODERS[codec](data, size)

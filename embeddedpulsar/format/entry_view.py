@@ -22,6 +22,7 @@ from embeddedpulsar.format.frame import (
     CODEC_ENCRYPTED,
     COLUMN_FLAGS,
     FLAG_BATCHED,
+    FLAG_CHUNK,
     KIND_ENTRY,
     METADATA_SIZE,
     FrameHeader,
@@ -284,6 +285,8 @@ def decode(
     _, _, _, _, _, kind, codec, flags, entry_id, publish_time, count, start, _ = header
     size = len(body)
     if kind != KIND_ENTRY or count < 1 or start < METADATA_SIZE or start > size:
+        if kind == KIND_ENTRY and not count and flags & FLAG_CHUNK and METADATA_SIZE <= start <= size:
+            return decode_part(header, body[:start], ledger_id)
         raise CorruptionError(reason=f"entry {entry_id}: kind {kind}, {count} messages, metadata {start}")
     if type(body) is not bytes and (size < _COPY_BYTES or codec or flags & COLUMN_FLAGS):
         body = bytes(body)
@@ -337,6 +340,27 @@ def decode(
         view._metadata = bytes(metadata)
     has_columns = flags & COLUMN_FLAGS
     view._lazy = _Columns(columns, start, flags, count) if has_columns else None  # type: ignore[arg-type]
+    return view
+
+
+def decode_part(header: FrameHeader, metadata: bytes | memoryview, ledger_id: int) -> EntryView:
+    """The entry of a part of a chunked message that is not the last: no messages, and no payload."""
+    view = EntryView()
+    view.ledger_id = ledger_id
+    view.entry_id = header.entry_id
+    view.publish_time = header.publish_time
+    view.count = 0
+    view.flags = header.flags
+    view.codec = 0
+    view.batched = False
+    view.offsets = [0]
+    view.payload = b""
+    view.redelivery_count = 0
+    view.acked = None
+    view.number = 0
+    view.skip = None
+    view._metadata = bytes(metadata)
+    view._lazy = None
     return view
 
 

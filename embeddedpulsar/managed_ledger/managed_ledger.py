@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from embeddedpulsar.exceptions import AlreadyClosed
 from embeddedpulsar.format.control import UUID_TABLE_OFFSET, TopicWord
 from embeddedpulsar.format.entry import EncodedEntry
 from embeddedpulsar.managed_ledger import backlog
+from embeddedpulsar.managed_ledger.chunk_assembler import ChunkAssembler
 from embeddedpulsar.managed_ledger.damage_log import DamageLog
 from embeddedpulsar.managed_ledger.entry_cursor import EntryCursor
 from embeddedpulsar.managed_ledger.message_finder import find_by_publish_time
@@ -85,6 +87,7 @@ class ManagedLedger:
         SEGMENTS.allow(options.max_open_segments)
         self._timeout_s: Final = options.lock_timeout_s
         self._view: Final = LogView(directory, control, lock, self._timeout_s, damage.report)
+        self.chunks: Final = partial(ChunkAssembler, self._view)  # makes what puts chunked messages together
         waiters = WaiterSlots(control.words, control.view, TopicWord.WAITERS, UUID_TABLE_OFFSET, peers)
         self._writer: Final = SegmentWriter(
             control,
@@ -188,8 +191,7 @@ class ManagedLedger:
     def __repr__(self) -> str:
         if self._is_closed:
             return f"<ManagedLedger {self.name} closed>"
-        ledger_id, end = self._control.tail_position
-        return f"<ManagedLedger {self.name} ledger={ledger_id} end={end}>"
+        return "<ManagedLedger {} ledger={} end={}>".format(self.name, *self._control.tail_position)
 
     # -- writing -------------------------------------------------------------------------------------------
 
@@ -355,8 +357,7 @@ class ManagedLedger:
 
     def rebind(self, mailbox: Mailbox, peers: Peers) -> None:
         """Wait and ring through another mailbox: after a fork, the child's own."""
-        control = self._control
-        waiters = WaiterSlots(control.words, control.view, TopicWord.WAITERS, UUID_TABLE_OFFSET, peers)
+        waiters = WaiterSlots(self._words, self._control.view, TopicWord.WAITERS, UUID_TABLE_OFFSET, peers)
         self._waits.rebind(waiters, mailbox)
         self._writer.rebind(waiters, peers.ring)
 

@@ -120,6 +120,11 @@ class SegmentReader:
                 if header is None:
                     header = read_header(data, pos, min(limit, len(data)))
                     length = header[0]
+                    if not header[10]:  # a part of a chunked message: whoever wants its bytes checks them
+                        out.append(self._part(header, pos, entry_id, crc))
+                        max_entries -= 1
+                        pos, entry_id, crc = pos + length, entry_id + 1, header[1]
+                        continue
                     body = view[pos + HEADER_SIZE : pos + length - TRAILER_SIZE]
                 _, own_crc, prev_crc, body_crc, _, kind, _, _, found, _, count, _, _ = header
                 if crc32(body) != body_crc or found != entry_id or prev_crc != crc != UNKNOWN_CRC:
@@ -139,6 +144,16 @@ class SegmentReader:
         finally:
             self.pos, self.entry_id, self.crc, self._length = pos, entry_id, crc, length
             self._window, self._base = window, base
+
+    def _part(self, header: FrameHeader, pos: int, entry_id: int, crc: int) -> EntryView:
+        view = self.segment.view
+        if header.entry_id != entry_id or header.prev_crc != crc != UNKNOWN_CRC:
+            raise self._mismatch(
+                pos, header, view[pos + HEADER_SIZE : pos + header.length - TRAILER_SIZE], entry_id
+            )
+        return decode(
+            header, view[pos + HEADER_SIZE : pos + HEADER_SIZE + header.metadata_length], self.ledger_id
+        )
 
     def _mismatch(
         self, pos: int, header: FrameHeader, body: bytes | memoryview, entry_id: int

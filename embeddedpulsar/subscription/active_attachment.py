@@ -9,6 +9,7 @@ from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.exceptions import AlreadyClosed, ConsumerBusy
 from embeddedpulsar.format.control import SubscriptionWord
 from embeddedpulsar.format.entry import EntryView
+from embeddedpulsar.managed_ledger.chunk_assembler import has_chunks
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform import fork
@@ -16,6 +17,7 @@ from embeddedpulsar.subscription.attachment import Attachment, Entry
 from embeddedpulsar.subscription.consumer_registry import Consumer
 from embeddedpulsar.subscription.dispatcher import ACTIVE_DISPATCHERS
 from embeddedpulsar.subscription.membership import Membership
+from embeddedpulsar.subscription.pending_chunks import ChunkOptions
 from embeddedpulsar.subscription.shared_state import SharedState
 from embeddedpulsar.subscription.state import SubscriptionState
 from embeddedpulsar.subscription.unacked_reader import UnackedReader
@@ -38,8 +40,9 @@ class ActiveAttachment(Attachment):
         membership: Membership,
         consumer: Consumer,
         state: SubscriptionState,
+        chunks: ChunkOptions,
     ) -> None:
-        super().__init__(log, shared, membership, consumer)
+        super().__init__(log, shared, membership, consumer, chunks)
         self._active_of: Final = ACTIVE_DISPATCHERS[ConsumerType(consumer.consumer_type)].active
         self._reader: Final = UnackedReader(log, shared, state)
         self._is_active = self._active_of(state.consumers) == self.consumer_id
@@ -68,12 +71,19 @@ class ActiveAttachment(Attachment):
         reader = self._reader
         position = reader.position
         try:
-            views = reader.read(max_messages, max_bytes)
-            if reader.has_jumped:
-                reader.has_jumped = False
-                skipped, reader.skipped = reader.skipped, []
-                self._acknowledge_unreadable(skipped)
-            return views
+            while True:
+                views = reader.read(max_messages, max_bytes)
+                if reader.has_jumped:
+                    reader.has_jumped = False
+                    skipped, reader.skipped = reader.skipped, []
+                    self._acknowledge_unreadable(skipped)
+                if not has_chunks(views):
+                    return views
+                views, rest = self._complete(views, max_bytes, is_noted=False)
+                if rest is not None:
+                    reader.go_back((rest.ledger_id, rest.entry_id))
+                if views:
+                    return views
         except BaseException:
             reader.go_back(position)  # interrupted, perhaps, and nobody has what was read
             raise

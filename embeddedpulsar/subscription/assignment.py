@@ -17,7 +17,7 @@ class FreshEntry(NamedTuple):
 
     Attributes:
         ledger_id, entry_id: where it is.
-        messages: how many it holds.
+        messages: how many it holds; 0 for a part of a chunked message that is not the last.
         key_hash: 31-bit hash of its sticky key.
         deliver_at: ms since the epoch before which it is not to be delivered; 0 for at once.
     """
@@ -86,10 +86,16 @@ class Assignment:
         self.room -= messages
 
     def next_fresh(self, cutoff_ms: int) -> FreshEntry | None:
-        """The next fresh entry that is due; those before it are passed and delayed. It is not passed yet."""
+        """The next fresh entry that is due; those before it are passed and delayed. It is not passed yet.
+
+        Entries without messages are parts of chunked ones: passed, and nobody's.
+        """
         fresh = self._fresh
         while self._passed < len(fresh):
             entry = fresh[self._passed]
+            if not entry.messages:
+                self._passed += 1
+                continue
             if entry.deliver_at <= cutoff_ms:
                 return entry
             self._delayed.append((entry.deliver_at, entry.ledger_id, entry.entry_id))
@@ -102,14 +108,17 @@ class Assignment:
 
     def command(self, claim: Claim) -> Assign | None:
         """The assignment; None if there is nothing to say."""
+        fresh = self._fresh
+        while self._passed < len(fresh) and not fresh[self._passed].messages:
+            self._passed += 1  # or they would lie there until a message comes that somebody wants
         if not self._passed and not self._ranges:
             return None
-        passed = self._fresh[: self._passed]
+        passed = fresh[: self._passed]
         read = Position(passed[-1].ledger_id, passed[-1].entry_id + 1) if passed else STAY
         ranges = tuple((one, *each) for one in self._ranges for each in self._ranges[one])
         handed = tuple((one, claim.handed[one]) for one in self._ranges if claim.handed.get(one))
-        fresh = tuple(_fresh_runs(passed, self._keys_matter))
-        return Assign(read, 0, fresh, tuple(self._delayed), ranges, handed)
+        runs = tuple(_fresh_runs(passed, self._keys_matter))
+        return Assign(read, 0, runs, tuple(self._delayed), ranges, handed)
 
 
 def _fresh_runs(passed: Sequence[FreshEntry], keys_matter: bool) -> Iterator[FreshRun]:

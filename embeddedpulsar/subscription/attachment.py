@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from embeddedpulsar.exceptions import AlreadyClosed
-from embeddedpulsar.format import subscription_record as record
-from embeddedpulsar.format.acknowledgement import MAX_BATCH_SIZE, Ack, AckGroup, group_batches, group_entries
+from embeddedpulsar.format.acknowledgement import group_entries
 from embeddedpulsar.format.control import SubscriptionWord
 from embeddedpulsar.format.entry import EntryView
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
-from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
+from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform import fork
 from embeddedpulsar.storage.waiter_slots import OTHERS
+from embeddedpulsar.subscription.acknowledging import Acknowledging
 from embeddedpulsar.subscription.backlog import acknowledged_in, messages_left
+from embeddedpulsar.subscription.chunk_expiry import ChunkExpiry
+from embeddedpulsar.subscription.chunk_keeper import ChunkKeeper
 from embeddedpulsar.subscription.consumer_registry import Consumer
 from embeddedpulsar.subscription.departures import departures_of
-from embeddedpulsar.subscription.log_facts import existing, ledgers_of, news_for, seek_commands
+from embeddedpulsar.subscription.log_facts import seek_commands
 from embeddedpulsar.subscription.membership import Membership
+from embeddedpulsar.subscription.pending_chunks import ChunkOptions
 from embeddedpulsar.subscription.shared_state import SharedState
-from embeddedpulsar.subscription.state import STALE, SubscriptionState
+from embeddedpulsar.subscription.state import SubscriptionState
 
 Entry = tuple[int, int]
-Partial = Mapping[Entry, tuple[int, int]]
 _EPOCH: Final = SubscriptionWord.EPOCH
 
 
-class Attachment:
+class Attachment(Acknowledging):
     """One consumer of one subscription, as this process has it.
 
     Role: what a client's consumer stands on. Invariants: nothing is read that was void when the read
@@ -47,27 +49,40 @@ class Attachment:
             the subscription: entries fetched before, and acknowledgements collected for them, are void.
         on_switched: called by `read` when this Failover consumer has stopped being the active one: what was
             fetched and not given to the application is void. Acknowledgements are not.
+        chunks: what this consumer knows of chunked messages.
     """
 
     delivers_singly: bool = False
 
     def __init__(
-        self, log: ManagedLedger, shared: SharedState, membership: Membership, consumer: Consumer
+        self,
+        log: ManagedLedger,
+        shared: SharedState,
+        membership: Membership,
+        consumer: Consumer,
+        chunks: ChunkOptions,
     ) -> None:
-        self.consumer_id = consumer.consumer_id
+        super().__init__(log, shared, consumer, ChunkKeeper(log.chunks(), chunks, membership.monotonic))
         self.name: Final = consumer.name
-        self.epoch = consumer.epoch
         self.code = consumer.code
         self.on_rewound: Callable[[], object] | None = None
         self.on_switched: Callable[[], object] | None = None
-        self._log: Final = log
-        self._shared: Final = shared
         self._membership: Final = membership
         self._words: Final = shared.control.words
         self._seen_epoch = self._words[_EPOCH]
         self._slot = OTHERS
         self._has_left = False
         self._fork_generation: Final = fork.GENERATION
+        self._chunk_expiry: Final = ChunkExpiry(
+            self.chunks,
+            log,
+            shared,
+            self._acknowledge_chunks,
+            lambda: self.is_attached,
+            membership.monotonic,
+            membership.call_later,
+            chunks.expire_ms,
+        )
 
     # -- reading -----------------------------------------------------------------------------------
 
@@ -121,13 +136,6 @@ class Attachment:
         """What was read is void: begin where the state says."""
         raise NotImplementedError(f"{type(self).__name__} does not define _go_to()")
 
-    def _read_position(self) -> Entry:
-        """Entries before this one are known to exist."""
-        raise NotImplementedError(f"{type(self).__name__} does not define _read_position()")
-
-    def _note_ack(self, last: Position) -> None:
-        """Entries up to ``last``, from the read position on, are about to be acknowledged."""
-
     def _own(self, state: SubscriptionState) -> Consumer:
         """This consumer in the state. One that was taken for dead (its process was stopped) joins again."""
         consumer = state.consumers.get(self.consumer_id)
@@ -144,22 +152,25 @@ class Attachment:
         self.consumer_id, self.code = consumer.consumer_id, consumer.code
         return consumer
 
-    def _before_ack(self, state: SubscriptionState) -> None:
-        """An acknowledgement is about to be committed."""
+    def _complete(
+        self, views: list[EntryView], max_bytes: int, *, is_noted: bool
+    ) -> tuple[list[EntryView], EntryView | None]:
+        """Make messages of entries of chunked ones; see `ChunkKeeper.complete`."""
+        found = self.chunks.complete(views, max_bytes, is_noted=is_noted)
+        self._watch_chunks()
+        return found
 
-    def _acknowledge_unreadable(self, skipped: list[AckGroup]) -> None:
-        """Tell the state which ledgers there are now, and acknowledge entries that cannot be read: either
-        would hold back the mark-delete position for ever."""
-        facts = ledgers_of(self._log)
+    def _watch_chunks(self) -> None:
+        """Parts of chunked messages were read."""
+        doomed = self.chunks.take_doomed()
+        if doomed:
+            self._acknowledge_chunks(doomed)
+        if self.chunks.next_due() is not None:
+            self._chunk_expiry.arm()
 
-        def body(state: SubscriptionState) -> None:
-            news = news_for(state, facts)
-            if news:
-                self._shared.commit(news)
-
-        self._shared.transact(body)
-        if skipped:
-            self._commit_ack(Ack(self.consumer_id, self.epoch, tuple(skipped), ()), skipped[-1].ledger_id)
+    def _acknowledge_chunks(self, entries: list[Entry]) -> None:
+        """Nobody will ever get them."""
+        self._acknowledge_unreadable(list(group_entries(entries)))
 
     def redeliver(self) -> None:
         """Have everything this consumer holds delivered again."""
@@ -168,103 +179,6 @@ class Attachment:
     def redeliver_entries(self, entries: Sequence[Entry]) -> bool:
         """Have entries delivered again; whether everything this consumer holds is on its way then."""
         raise NotImplementedError(f"{type(self).__name__} does not define redeliver_entries()")
-
-    # -- acknowledging -----------------------------------------------------------------------------
-
-    def acknowledge(
-        self,
-        entries: Sequence[Entry],
-        partial: Partial | None = None,
-        *,
-        epoch: int | None = None,
-    ) -> bool:
-        """Acknowledge whole entries, and single messages of batches, in one command.
-
-        About 10 us and 0.1 us per entry. Order does not matter; entries that are acknowledged already, or
-        do not exist, are ignored.
-
-        Args:
-            entries: (ledger, entry) pairs.
-            partial: (ledger, entry) -> (bit set of acknowledged batch indexes, messages in the batch).
-            epoch: `epoch` when the messages were received; default the present one.
-
-        Returns:
-            False if nothing was acknowledged because the subscription was moved since.
-
-        Raises:
-            AlreadyClosed: the subscription is closed.
-            StorageFullError: no room; nothing was acknowledged.
-        """
-        partial = partial or {}
-        try:
-            groups, batches = group_entries(entries), group_batches(partial)
-        except ValueError:  # ids that no ledger can have
-            return self.acknowledge(*self._real(entries, partial), epoch=epoch)
-        highest = max(_end_of(groups), batches[-1][:2] if batches else BEFORE_FIRST)
-        if highest >= self._read_position():
-            entries, partial = self._real(entries, partial)
-            groups, batches = group_entries(entries), group_batches(partial)
-            highest = max(_end_of(groups), batches[-1][:2] if batches else BEFORE_FIRST)
-            self._note_ack(Position(*highest))
-        if not groups and not batches:
-            return True
-        return self._commit_ack(
-            Ack(self.consumer_id, self.epoch if epoch is None else epoch, groups, batches), highest[0]
-        )
-
-    def _real(self, entries: Sequence[Entry], partial: Partial) -> tuple[list[Entry], Partial]:
-        """What of it is in the log: ids may be made up, and must not acknowledge the future."""
-        batches = {
-            entry: (partial[entry][0] & ((1 << partial[entry][1]) - 1), partial[entry][1])
-            for entry in existing(self._log, partial)
-            if 0 < partial[entry][1] <= MAX_BATCH_SIZE
-        }
-        return existing(self._log, entries), batches
-
-    def acknowledge_cumulative(
-        self,
-        ledger_id: int,
-        entry_id: int,
-        batch_index: int = -1,
-        batch_size: int = 0,
-        *,
-        epoch: int | None = None,
-    ) -> bool:
-        """Acknowledge everything up to and including a message.
-
-        Args:
-            ledger_id, entry_id: its entry; entry -1 acknowledges all earlier ledgers.
-            batch_index: index in its batch; -1 for the whole entry.
-            batch_size: messages in the batch, if an index is given.
-            epoch: as in `acknowledge`.
-
-        Returns:
-            False if nothing was acknowledged because the subscription was moved since.
-        """
-        position = Position(ledger_id, entry_id)
-        if position >= self._read_position():
-            if position > (self._log.last_position() or BEFORE_FIRST):
-                return True  # a made-up id must not acknowledge the future
-            self._note_ack(position)
-        index, size = (batch_index, batch_size) if 0 <= batch_index < batch_size else (-1, 0)
-        current = self.epoch if epoch is None else epoch
-        command = record.AckCumulative(self.consumer_id, current, ledger_id, entry_id, index, size)
-        return self._commit_ack(command, ledger_id)
-
-    def _commit_ack(self, command: Ack | record.AckCumulative, ledger_id: int) -> bool:
-        facts = None
-        if ledger_id > self._shared.state.acks.newest_ledger:
-            facts = ledgers_of(self._log)
-
-        def body(state: SubscriptionState) -> bool:
-            if not state.exists:
-                return False
-            self.show_alive()
-            news = [] if facts is None else news_for(state, facts)
-            self._before_ack(state)
-            return self._shared.commit([*news, command]) & STALE == 0
-
-        return self._shared.transact(body)
 
     # -- moving ------------------------------------------------------------------------------------
 
@@ -354,6 +268,7 @@ class Attachment:
     def detach(self) -> None:
         """Leave. What was not acknowledged is delivered to the next consumer. Idempotent."""
         self._has_left = True
+        self._chunk_expiry.cancel()
         if self._fork_generation != fork.GENERATION or self._shared.control.closed:
             return
         shared = self._shared
@@ -367,7 +282,3 @@ class Attachment:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r} id={self.consumer_id} epoch={self.epoch}>"
-
-
-def _end_of(groups: Sequence[AckGroup]) -> Entry:
-    return (groups[-1].ledger_id, groups[-1].last) if groups else BEFORE_FIRST

@@ -30,6 +30,10 @@ def messages_left(log: ManagedLedger, acknowledged: Acknowledged) -> int:
     each.
     """
     plain = {segment.ledger_id for segment in log.segments() if segment.entries == segment.messages}
+    plain.intersection_update(ledger_id for ledger_id, *_ in acknowledged.runs)
+    if plain:  # unless batches make up for entries without messages
+        chunks = log.chunks()
+        plain = {ledger_id for ledger_id in plain if not chunks.are_in(ledger_id)}
     left = log.messages_after(acknowledged.mark_delete) - acknowledged.indexes
     for ledger_id, first, last in acknowledged.runs:
         if ledger_id in plain:

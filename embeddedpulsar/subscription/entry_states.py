@@ -18,6 +18,8 @@ WAITING: Final = 1
 """Read, and nobody's: whoever may have it can claim it."""
 DELAYED: Final = 2
 """Read, and not due yet."""
+PART: Final = 3
+"""Read, and no message: a part of a chunked one that is not the last. It goes when that one goes."""
 FIRST_OWNER: Final = 4
 """This and all higher codes: some consumer's, until it acknowledges the entry or gives it back."""
 LAST_OWNER: Final = 253
@@ -77,7 +79,10 @@ class EntryStates:
         """Entries were read: they are waiting. ``first`` is not below `end`."""
         self._extend(first - self.end)
         number = last - first + 1
-        self.states += b"\x01" * number
+        if messages is not None and 0 in messages:
+            self.states += bytes([WAITING if one else PART for one in messages])
+        else:
+            self.states += b"\x01" * number
         if messages is not None and self.messages is None:
             self.messages = array("I", (1,)) * (len(self.states) - number)
         if self.messages is not None:

@@ -8,8 +8,9 @@ from typing import Final
 
 from embeddedpulsar.format.acknowledgement import AckGroup
 from embeddedpulsar.format.entry import EntryView
-from embeddedpulsar.format.frame import FLAG_DELAYED
+from embeddedpulsar.format.frame import FLAG_CHUNK, FLAG_DELAYED
 from embeddedpulsar.format.key_hash import sticky_key_hash
+from embeddedpulsar.managed_ledger.chunk_assembler import has_chunks
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.subscription.assignment import FreshEntry
@@ -39,6 +40,8 @@ class LookAhead:
         self._facts: list[FreshEntry] = []
         self._passed: dict[tuple[int, int], EntryView] = {}
         self._at_tail = False
+        self.chunks: list[EntryView] = []
+        """Entries of chunked messages that the read position passed; for the owner to take."""
 
     def clear(self) -> None:
         """Forget everything."""
@@ -122,7 +125,10 @@ class LookAhead:
         if self._start is None or read <= self._start:
             return
         skip = self._index_of(read)
-        self._passed = {(view.ledger_id, view.entry_id): view for view in self._views[:skip]}
+        passed = self._views[:skip]
+        self._passed = {(view.ledger_id, view.entry_id): view for view in passed}
+        if has_chunks(passed):
+            self.chunks += [view for view in passed if view.flags & FLAG_CHUNK]
         del self._views[:skip], self._facts[:skip]
         self._start = read
 

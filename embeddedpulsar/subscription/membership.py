@@ -32,6 +32,7 @@ class Membership:
 
     Attributes:
         uuid: the lease of this process.
+        monotonic, call_later: the time, and timers.
         joined: ids of the consumers of this process; whoever closes the subscription detaches those.
     """
 
@@ -53,6 +54,8 @@ class Membership:
         self._peers: Final = options.peers
         self._clock: Final = options.clock
         self._settings: Final = settings
+        self.monotonic: Final = options.clock.monotonic
+        self.call_later: Final = options.scheduler.call_later
 
     def join(self, state: SubscriptionState, facts: record.Ledgers) -> Consumer:
         """Attach the consumer, once those that are dead or silent are detached.

@@ -13,6 +13,7 @@ from embeddedpulsar.subscription.entry_states import (
     DELAYED,
     FIRST_OWNER,
     NONE,
+    PART,
     SETTLE,
     WAITING,
     EntryStates,
@@ -30,13 +31,15 @@ class PendingEntries:
 
     Role: part of the replicated state; pure, guarded by whoever guards that. Invariants: an entry has a state
     exactly while it was read and is not acknowledged; `totals` are the messages in each state, `keys` what
-    key hashes consumers hold, `waiting_keys` the waiting entries by key.
+    key hashes consumers hold, `waiting_keys` the waiting entries by key. `has_parts` is true if any entry may
+    be in state PART; it is not stored.
     """
 
-    __slots__ = ("_ledgers", "_moves", "keys", "totals", "waiting_keys")
+    __slots__ = ("_ledgers", "_moves", "has_parts", "keys", "totals", "waiting_keys")
 
     def __init__(self) -> None:
         self._moves = 0
+        self.has_parts = False
         self.totals = [0] * 256
         self.keys = KeyHolds()
         self.waiting_keys = WaitingKeys()
@@ -44,6 +47,7 @@ class PendingEntries:
 
     def clear(self) -> None:
         """Forget everything."""
+        self.has_parts = False
         self.totals = [0] * 256
         self.keys = KeyHolds()
         self.waiting_keys = WaitingKeys()
@@ -79,7 +83,11 @@ class PendingEntries:
         if run.first < states.end:
             return  # no writer does that: the read position only rises
         states.add(run.first, run.last, run.messages, run.hashes)
-        self.waiting_keys.add(run.ledger_id, states, range(run.first, run.last + 1))
+        entries: Sequence[int] = range(run.first, run.last + 1)
+        if run.messages is not None and 0 in run.messages:
+            self.has_parts = True
+            entries = [entry for entry in entries if states.state(entry) == WAITING]
+        self.waiting_keys.add(run.ledger_id, states, entries)
 
     def _moved(
         self, ledger_id: int, states: EntryStates, changed: Sequence[tuple[int, int]], after: int
@@ -225,6 +233,19 @@ class PendingEntries:
         states = self._ledgers.get(ledger_id)
         return [] if states is None else list(states.runs(code, first, last))
 
+    def parts(self) -> list[tuple[int, int]]:
+        """Parts of chunked messages that are not the last, as (ledger, entry), ascending."""
+        if not self.has_parts:
+            return []
+        found = [
+            (ledger_id, entry)
+            for ledger_id in sorted(self._ledgers)
+            for first, last in self._ledgers[ledger_id].runs(PART)
+            for entry in range(first, last + 1)
+        ]
+        self.has_parts = bool(found)
+        return found
+
     # -- snapshots ---------------------------------------------------------------------------------
 
     def pack(self, floors: dict[int, int]) -> list[list[Any]]:
@@ -260,6 +281,7 @@ class PendingEntries:
             for at, code in enumerate(live):
                 if code:
                     self.totals[code] += 1 if states.messages is None else states.messages[at]
+            self.has_parts |= PART in live
             self.keys.learn(states)
             waiting = [base + at for at, code in enumerate(live) if code == WAITING]
             self.waiting_keys.add(ledger_id, states, waiting)

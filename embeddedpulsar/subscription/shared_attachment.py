@@ -12,6 +12,7 @@ from embeddedpulsar.format.acknowledgement import Ack, AckGroup, group_entries
 from embeddedpulsar.format.control import ConsumerSlotWord, SubscriptionWord
 from embeddedpulsar.format.dispatch_record import STAY, Assign
 from embeddedpulsar.format.entry import EntryView
+from embeddedpulsar.managed_ledger.chunk_assembler import has_chunks
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.subscription.assignment import Claim
 from embeddedpulsar.subscription.attachment import Attachment, Entry
@@ -22,9 +23,11 @@ from embeddedpulsar.subscription.fetched_range import FetchedRange, ranges_for
 from embeddedpulsar.subscription.log_facts import ledgers_of, news_for
 from embeddedpulsar.subscription.look_ahead import LookAhead
 from embeddedpulsar.subscription.membership import Membership
+from embeddedpulsar.subscription.pending_chunks import ChunkOptions
 from embeddedpulsar.subscription.range_reader import RangeReader
 from embeddedpulsar.subscription.shared_state import SharedState
 from embeddedpulsar.subscription.state import SubscriptionState
+from embeddedpulsar.subscription.unacked_reader import unacked
 
 _EPOCH: Final = SubscriptionWord.EPOCH
 _HANDED: Final = ConsumerSlotWord.HANDED
@@ -61,8 +64,9 @@ class SharedAttachment(Attachment):
         shared: SharedState,
         membership: Membership,
         consumer: Consumer,
+        chunks: ChunkOptions,
     ) -> None:
-        super().__init__(log, shared, membership, consumer)
+        super().__init__(log, shared, membership, consumer, chunks)
         self._dispatcher: Final = CLAIM_DISPATCHERS[ConsumerType(consumer.consumer_type)]
         keys_matter = consumer.consumer_type == ConsumerType.KeyShared
         self._ahead: Final = LookAhead(log, shared.control, keys_matter)
@@ -98,8 +102,20 @@ class SharedAttachment(Attachment):
             else:
                 outcome = self._try_to_claim(room, max_bytes)
             self._tell_if_moved(outcome.was_moved)
+            if self._ahead.chunks or self._shared.state.dispatch.pending.has_parts:
+                self._note_chunks()
             if outcome.ready or not outcome.is_stale:
                 return outcome.ready
+
+    def _note_chunks(self) -> None:
+        """The read position passed entries of chunked messages, by this consumer's claim or another's."""
+        passed, self._ahead.chunks = self._ahead.chunks, []
+        if passed:
+            passed = self._shared.transact(lambda state: unacked(state, passed))
+        for view in passed:
+            self.chunks.note(view)
+        self._watch_chunks()
+        self._chunk_expiry.arm()
 
     def _rest(self, state: SubscriptionState, room: int) -> _Outcome:
         """Under the lock: what the last read left. Looked up anew, as some of it may be acknowledged, or
@@ -192,6 +208,10 @@ class SharedAttachment(Attachment):
         if reader.missing:
             missing, reader.missing = reader.missing, []
             self._acknowledge_unreadable(missing)
+        if has_chunks(views):
+            views, rest = self._complete(views, max_bytes, is_noted=True)
+            if rest is not None:
+                fetched, has_rest = rest.number - 1, True
         self._fetched, self._has_rest = fetched, has_rest
         return views
 

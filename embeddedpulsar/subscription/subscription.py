@@ -37,6 +37,7 @@ from embeddedpulsar.subscription.log_facts import ledgers_of, seek_commands
 from embeddedpulsar.subscription.membership import Membership, detach_lost
 from embeddedpulsar.subscription.newcomer import Newcomer, rules_for
 from embeddedpulsar.subscription.options import StateOptions, log_damage
+from embeddedpulsar.subscription.pending_chunks import DEFAULT_CHUNKS, ChunkOptions
 from embeddedpulsar.subscription.shared_attachment import SharedAttachment
 from embeddedpulsar.subscription.shared_state import SharedState
 from embeddedpulsar.subscription.state import SubscriptionState
@@ -218,10 +219,8 @@ class Subscription:
                 return
             self._detach_dead(shared, state)
             if len(state.consumers) and not force:
-                raise BrokerMetadataError(
-                    f"the subscription {self.name!r} has consumers: {names_of(state.consumers)}; "
-                    "close them first"
-                )
+                names = names_of(state.consumers)
+                raise BrokerMetadataError(f"{self.name!r} has consumers: {names}; close them first")
             shared.remove()
 
         shared.transact(body)
@@ -238,10 +237,8 @@ class Subscription:
             self._detach_dead(shared, state)
             others = names_of(state.consumers, but=attachment.consumer_id)
             if others:
-                raise BrokerMetadataError(
-                    f"unsubscribe() is for the only consumer of a subscription; {others} of "
-                    f"{self.name!r} must be closed first"
-                )
+                text = "unsubscribe() is for the only consumer of a subscription"
+                raise BrokerMetadataError(f"{text}; {others} of {self.name!r} must be closed first")
             if state.exists:
                 shared.remove()
 
@@ -271,6 +268,7 @@ class Subscription:
         topic: str = "",
         partition: int = -1,
         several_topics: bool = False,
+        chunks: ChunkOptions = DEFAULT_CHUNKS,
     ) -> Attachment:
         """Attach a consumer. Consumers whose process died, or is silent for too long, are detached first.
 
@@ -283,6 +281,7 @@ class Subscription:
             key_shared: how keys are divided on Key_Shared; default AUTO_SPLIT, in order.
             topic, partition: of the subscription, for the choice of the active consumer on Failover.
             several_topics: whether the consumer consumes other topics too.
+            chunks: what becomes of chunked messages whose last part does not come.
 
         Raises:
             SubscriptionNotFound: there is no such subscription.
@@ -314,8 +313,8 @@ class Subscription:
             consumer = membership.join(state, facts)
             joining.add(consumer.consumer_id)
             if consumer_type in CLAIM_DISPATCHERS:
-                return SharedAttachment(self._log, shared, membership, consumer)
-            return ActiveAttachment(self._log, shared, membership, consumer, state)
+                return SharedAttachment(self._log, shared, membership, consumer, chunks)
+            return ActiveAttachment(self._log, shared, membership, consumer, state, chunks)
 
         try:
             attachment = shared.transact(body)

@@ -97,7 +97,7 @@ class UnackedReader:
         return self.read(max_messages, max_bytes)
 
     def _leave_out_acked(self, views: list[EntryView]) -> list[EntryView]:
-        return self._shared.transact(lambda state: _unacked(state, views))
+        return self._shared.transact(lambda state: unacked(state, views))
 
     def _next_stretch(self, state: SubscriptionState, most: int) -> tuple[Position, int]:
         """Where the next unacknowledged entry may be, and how many follow before an acknowledged one."""
@@ -105,7 +105,8 @@ class UnackedReader:
         return start, state.acks.run_length(start, most)
 
 
-def _unacked(state: SubscriptionState, views: list[EntryView]) -> list[EntryView]:
+def unacked(state: SubscriptionState, views: list[EntryView]) -> list[EntryView]:
+    """Those that are not acknowledged; those that are in part have their ``skip`` set."""
     acks = state.acks
     found = []
     for view in views:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from embeddedpulsar.format.frame import FLAG_DELAYED
 from embeddedpulsar.managed_ledger.options import LedgerOptions
@@ -135,6 +135,10 @@ class VirtualLog:
 
     def cursor(self, position: Position, *, inclusive: bool) -> VirtualCursor:
         return VirtualCursor(self, position if inclusive else position.next())
+
+    def chunks(self) -> Any:
+        """Nothing here is chunked."""
+        return None
 
     def first_position(self) -> Position:
         return self.entries[0].position if self.entries else Position(self._ledgers[-1], 0)

@@ -32,6 +32,7 @@ class SharedAttachment:
     version = 0
 
     def __init__(self) -> None:
+        self.chunks = SimpleNamespace(on_left=None)
         self.epoch = 1
         self.on_rewound: Any = None
         self.ready: list[Position] = []

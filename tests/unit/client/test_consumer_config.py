@@ -99,8 +99,6 @@ def test_wrong_options_have_the_texts_of_pulsar_client(theirs, name, value):
         ({"topic": re.compile("t.*")}, "pattern subscriptions"),
         ({"is_read_compacted": True}, "compaction"),
         ({"replicate_subscription_state_enabled": True}, "replication"),
-        ({"max_pending_chunked_message": 5}, "chunking"),
-        ({"auto_ack_oldest_chunked_message_on_queue_full": True}, "chunking"),
         ({"regex_subscription_mode": RegexSubscriptionMode.AllTopics}, "pattern subscriptions"),
         ({"pattern_auto_discovery_period": 5}, "pattern subscriptions"),
     ],

@@ -107,7 +107,7 @@ def test_a_letter_that_fails_says_so(client):
     """Those before it are stored; the next one may be."""
     producer = make(client)
     with pytest.raises(MessageTooBig):
-        producer.publish(letters(b"a", bytes(6 << 20), b"b"))
+        producer.publish([*letters(b"a"), (b"", ({"p": "x" * (6 << 20)}, *NO_OPTIONS[1:])), *letters(b"b")])
     producer.publish(letters(b"c"))
     assert stored(client) == [b"a", b"c"]
 

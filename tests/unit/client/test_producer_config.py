@@ -81,25 +81,13 @@ def test_wrong_options_have_the_texts_of_pulsar_client(theirs, name, value):
 
 
 def test_batching_excludes_chunking(theirs):
-    """The two together are refused in the words of pulsar-client, before chunking alone is."""
+    """The two together are refused in the words of pulsar-client."""
     both = {"batching_enabled": True, "chunking_enabled": True}
     with pytest.raises(ValueError) as expected:
         theirs.create_producer("t", **both)
     with pytest.raises(ValueError) as found:
         config(**both)
     assert str(found.value) == str(expected.value)
-
-
-@pytest.mark.parametrize(
-    ("options", "feature"),
-    [
-        ({"chunking_enabled": True}, "chunking"),
-    ],
-)
-def test_features_to_come_are_named(options, feature):
-    """An option whose feature is not built is refused by the name of the feature."""
-    with pytest.raises(NotImplementedError, match=feature):
-        config(**options)
 
 
 @pytest.mark.parametrize(

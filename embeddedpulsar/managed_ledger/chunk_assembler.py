@@ -1,0 +1,110 @@
+"""Chunked messages as readers of a topic see them: whole, or damaged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from embeddedpulsar.exceptions import CorruptionError, CryptoError
+from embeddedpulsar.format.entry_view import EntryView
+from embeddedpulsar.format.frame import FLAG_CHUNK
+from embeddedpulsar.managed_ledger.chunk_finder import has_parts, last_parts
+from embeddedpulsar.managed_ledger.position import Position
+from embeddedpulsar.storage.chunk_reader import ChunkReader
+from embeddedpulsar.storage.damage import HOLE, DamageReport
+from embeddedpulsar.storage.filenames import log_path
+from embeddedpulsar.storage.log_view import LogView
+
+
+def has_chunks(views: Sequence[EntryView]) -> bool:
+    """Whether any of the entries belongs to a chunked message. Hot: one look per entry."""
+    for view in views:
+        if view.flags & FLAG_CHUNK:
+            return True
+    return False
+
+
+class ChunkAssembler(ChunkReader):
+    """Makes messages of the entries a cursor gives.
+
+    Role: between a cursor and whoever hands out its messages. A message that cannot be put together is
+    reported as any other damage is, once each time it is read.
+    Who may call: any thread; takes the topic lock only where a part does not verify.
+    """
+
+    def __init__(self, view: LogView) -> None:
+        super().__init__(view.segment)
+        self._view: Final = view
+
+    def complete(
+        self, views: Sequence[EntryView], max_bytes: int
+    ) -> tuple[list[EntryView], EntryView | None]:
+        """Of entries that were read, those with messages, chunked messages whole.
+
+        Args:
+            views: as a cursor gave them.
+            max_bytes: of payload, about.
+
+        Returns:
+            The entries, and the first that was not looked at because they are large enough.
+        """
+        found: list[EntryView] = []
+        size = 0
+        for view in views:
+            if size >= max_bytes and found:
+                return found, view
+            if view.flags & FLAG_CHUNK:
+                found_one = self.try_whole(view) if view.count else None
+                if found_one is None:
+                    continue
+                view = found_one
+            found.append(view)
+            size += view.offsets[-1]
+        return found, None
+
+    def are_in(self, ledger_id: int) -> bool:
+        """Whether a ledger holds anything of chunked messages, or cannot tell."""
+        return has_parts(self._view, ledger_id)
+
+    def find_last(self, key: tuple[str, int], parts: Iterable[Position]) -> Position | None:
+        """The last part of a message, if it is in the log behind the others: by the index, about 0.3 us per
+        entry.
+
+        Args:
+            key: producer and sequence id.
+            parts: those that are known; a last part that can be read names one of them.
+        """
+        known = set(parts)
+        for view in last_parts(self._view, max(known)):
+            if (view.producer_name, view.first_sequence_id) == key:
+                earlier = self.earlier(view)
+                if earlier is None or known.intersection(earlier):
+                    return Position(view.ledger_id, view.entry_id)
+        return None
+
+    def try_whole(self, last: EntryView) -> EntryView | None:
+        """The message of a last part; None, and a report, if it is damaged.
+
+        One that cannot be decrypted is left as it is, for whoever knows what becomes of those.
+        """
+        try:
+            try:
+                return self.whole(last)
+            except CorruptionError:
+                self._view.barrier()  # for machines that reorder; and a last look at the files
+                return self.whole(last)
+        except CryptoError:
+            return last
+        except (CorruptionError, FileNotFoundError) as e:
+            reason = e.reason if isinstance(e, CorruptionError) else "a part of it is not in the log any more"
+            path = log_path(self._view.directory, last.ledger_id)
+            offset = self._offset_of(last)
+            lost = (last.entry_id, last.entry_id, offset, offset)
+            self._view.report(DamageReport(path, last.ledger_id, *lost, f"chunked message: {reason}", HOLE))
+            return None
+
+    def _offset_of(self, view: EntryView) -> int:
+        try:
+            return self._view.offset_of(view.ledger_id, view.entry_id)
+        except (CorruptionError, FileNotFoundError):
+            return 0  # trimmed since it was read

@@ -1,0 +1,214 @@
+"""What one consumer knows of chunked messages: incomplete ones, and the parts of those it was given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from embeddedpulsar.format.entry_view import EntryView
+from embeddedpulsar.format.frame import FLAG_CHUNK
+from embeddedpulsar.managed_ledger.chunk_assembler import ChunkAssembler
+from embeddedpulsar.managed_ledger.position import Position
+from embeddedpulsar.platform import threads
+from embeddedpulsar.subscription.pending_chunks import ChunkOptions, OpenChunks, PendingChunks, key_of
+
+Entry = tuple[int, int]
+
+
+class ChunkKeeper:
+    """The chunked messages of one consumer.
+
+    Role: between what a consumer reads and what it hands out. The entries of a message are acknowledged
+    together, so it remembers the parts of those it handed out; and it watches over incomplete ones, so that
+    their entries do not hold back the mark-delete position for ever.
+
+    Invariants: `delivered` names the parts of every chunked message that was handed out and is not
+    acknowledged. What is in `doomed` is to be acknowledged by whoever reads.
+    Who may call: any thread.
+
+    Attributes:
+        assembler: puts messages together.
+        on_left: told of an entry that was dropped and not acknowledged: (ledger, entry, redelivery count).
+    """
+
+    def __init__(
+        self, assembler: ChunkAssembler, options: ChunkOptions, monotonic: Callable[[], float]
+    ) -> None:
+        self.assembler: Final = assembler
+        self.on_left: Callable[[Entry, int], object] | None = None
+        self.delivered: dict[Entry, tuple[Entry, ...]] = {}
+        self.doomed: list[Entry] = []
+        self._options: Final = options
+        self._monotonic: Final = monotonic
+        self._pending: Final = PendingChunks(options)
+        self._unwanted: dict[Entry, OpenChunks] = {}
+        self._lock: Final = threads.RLock()
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    def complete(
+        self, views: Sequence[EntryView], max_bytes: int, *, is_noted: bool
+    ) -> tuple[list[EntryView], EntryView | None]:
+        """Of entries that were read, those with messages, chunked messages whole.
+
+        Args:
+            views: as a cursor gave them.
+            max_bytes: of payload, about.
+            is_noted: whether `note` was told of them before.
+
+        Returns:
+            The entries, and the first that was not looked at because they are large enough.
+        """
+        found: list[EntryView] = []
+        size = 0
+        for view in views:
+            if size >= max_bytes and found:
+                return found, view
+            if view.flags & FLAG_CHUNK:
+                if not is_noted:
+                    self.note(view)
+                whole = self._whole(view) if view.count else None
+                if whole is None:
+                    continue
+                view = whole
+            found.append(view)
+            size += view.offsets[-1]
+        return found, None
+
+    def note(self, view: EntryView) -> None:
+        """An entry of a chunked message was read, in the order of the log."""
+        try:
+            self._lock.acquire()
+            if not view.count:
+                dropped = self._pending.add(view, self._monotonic())
+                if dropped is not None and self._options.is_oldest_acked:
+                    self.doomed += sorted(dropped.places)
+                return
+            place = Position(view.ledger_id, view.entry_id)
+            done = self._pending.finish(key_of(view), place, self.assembler.earlier(view))
+            if done is not None and done.is_dropped:
+                self._unwanted[place] = done
+        finally:
+            self._lock.release()
+
+    def _whole(self, last: EntryView) -> EntryView | None:
+        place = (last.ledger_id, last.entry_id)
+        dropped = self._unwanted.pop(place, None)
+        if dropped is not None:
+            self._drop(last, dropped)
+            return None
+        whole = self.assembler.try_whole(last)
+        earlier = self.assembler.earlier(last) or ()
+        if whole is None:
+            self.doomed += [*earlier, place]
+        elif earlier:
+            self.delivered[place] = earlier
+        return whole
+
+    def _drop(self, last: EntryView, dropped: OpenChunks) -> None:
+        """There were too many incomplete messages, and this was the oldest."""
+        place = (last.ledger_id, last.entry_id)
+        earlier = self.assembler.earlier(last) or tuple(sorted(dropped.places))
+        if self._options.is_oldest_acked:
+            self.doomed += [*earlier, place]
+            return
+        self.delivered[place] = earlier
+        if self.on_left is not None:
+            self.on_left(place, last.redelivery_count)
+
+    def take_doomed(self) -> list[Entry]:
+        """What is to be acknowledged though nobody was given it."""
+        doomed, self.doomed = self.doomed, []
+        return doomed
+
+    # -- acknowledging -----------------------------------------------------------------------------
+
+    def learn(self, last: EntryView) -> None:
+        """A message is about to be acknowledged that this consumer was not given."""
+        earlier = self.assembler.earlier(last) if last.flags & FLAG_CHUNK and last.count else None
+        if earlier:
+            self.delivered.setdefault((last.ledger_id, last.entry_id), earlier)
+
+    def with_parts(self, entries: Sequence[Entry]) -> list[Entry]:
+        """Entries and, of chunked messages, all others that belong to them."""
+        delivered = self.delivered
+        parts = [part for entry in entries for part in delivered.get(entry, ())]
+        return [*parts, *entries] if parts else list(entries)
+
+    def settled(self, entries: Sequence[Entry]) -> None:
+        """They are acknowledged."""
+        for entry in entries:
+            self.delivered.pop(entry, None)
+
+    def settled_through(self, last: Entry) -> None:
+        """Everything up to ``last`` is acknowledged."""
+        self.settled([entry for entry in list(self.delivered) if entry <= last])
+
+    def unfinished(self, through: Entry) -> list[Entry]:
+        """Parts up to ``through`` of messages that end behind it: not to be acknowledged with the rest."""
+        try:
+            self._lock.acquire()
+            parts: set[Entry] = {place for place in self._pending.places() if place <= through}
+        finally:
+            self._lock.release()
+        for last, earlier in list(self.delivered.items()):
+            if last > through:
+                parts.update(place for place in earlier if place <= through)
+        return sorted(parts)
+
+    # -- expiry ------------------------------------------------------------------------------------
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing to watch, and nothing to acknowledge."""
+        return not self._pending and not self.delivered
+
+    def next_due(self) -> float | None:
+        """When an incomplete message expires, in seconds of the clock; None for never."""
+        try:
+            self._lock.acquire()
+            return self._pending.next_due()
+        finally:
+            self._lock.release()
+
+    def adopt(self, parts: Sequence[EntryView], since: float) -> None:
+        """Watch over parts that another consumer read, which may be gone."""
+        try:
+            self._lock.acquire()
+            for part in parts:
+                self._pending.add(part, since, is_counted=False)
+        finally:
+            self._lock.release()
+
+    def known(self) -> set[Entry]:
+        """All parts that are watched, or belong to a message that was handed out."""
+        try:
+            self._lock.acquire()
+            found: set[Entry] = set(self._pending.places())
+        finally:
+            self._lock.release()
+        for earlier in list(self.delivered.values()):
+            found.update(earlier)
+        return found
+
+    def expired(self) -> list[OpenChunks]:
+        """Incomplete messages whose time is over."""
+        try:
+            self._lock.acquire()
+            return self._pending.expired(self._monotonic())
+        finally:
+            self._lock.release()
+
+    def wait_on(self, one: OpenChunks, last: Position) -> None:
+        """Its last part is in the log after all, and not acknowledged: give it as much time again."""
+        one.last = last
+        one.since = self._monotonic()
+
+    def forget(self, gone: Sequence[OpenChunks]) -> None:
+        """Their parts are acknowledged."""
+        try:
+            self._lock.acquire()
+            for one in gone:
+                self._pending.forget(one)
+        finally:
+            self._lock.release()

@@ -1,0 +1,167 @@
+"""Acknowledging a chunked message acknowledges all its entries, and nothing of other messages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from embeddedpulsar import Client, ConsumerType, MessageId, Timeout
+from tests.conformance.chunks import (
+    LIMIT,
+    HalfSent,
+    entries_in,
+    log_of,
+    payload,
+    subscription_of,
+    use_small_entries,
+)
+
+
+@pytest.fixture(autouse=True)
+def small_entries(store_path: Path) -> None:
+    """Entries of at most 1,000 bytes."""
+    use_small_entries(store_path)
+
+
+def flushed(consumer: Any) -> Any:
+    """The mark-delete position once every acknowledgement is written."""
+    consumer._acks.flush()
+    return subscription_of(consumer).mark_delete
+
+
+@pytest.mark.parametrize("kind", [ConsumerType.Exclusive, ConsumerType.Failover, ConsumerType.Shared])
+def test_all_entries_go_together(topic, kind):
+    """Before, the mark-delete position stands in front of the first part; afterwards behind the last."""
+    consumer = topic.consumer(consumer_type=kind)
+    producer = topic.producer(chunking_enabled=True)
+    producer.send(payload(3 * LIMIT))
+    message = consumer.receive(1000)
+    before = flushed(consumer)
+    assert before.entry_id == -1
+    consumer.acknowledge(message)
+    assert flushed(consumer) == log_of(topic.client).last_position()
+
+
+def test_it_is_one_command(topic):
+    """A death can leave all entries acknowledged or none: they are one record of the journal."""
+    consumer = topic.consumer()
+    topic.producer(chunking_enabled=True).send(payload(3 * LIMIT))
+    consumer.acknowledge(consumer.receive(1000))
+    shared = subscription_of(consumer)._shared
+    committed: list[Any] = []
+    real = shared.commit
+    shared.commit = lambda commands: (
+        committed.append([type(one).__name__ for one in commands]) or real(commands)
+    )
+    consumer._acks.flush()
+    assert committed[-1][-1] == "Ack"
+    assert sum(names.count("Ack") for names in committed) == 1
+
+
+def test_by_id(topic, store_path):
+    """An id that was stored and comes back, in whatever process, does the same."""
+    consumer = topic.consumer()
+    topic.producer(chunking_enabled=True).send(payload(3 * LIMIT))
+    stored = consumer.receive(1000).message_id().serialize()
+    consumer.close()
+    consumer = topic.consumer()
+    consumer.acknowledge(MessageId.deserialize(stored))
+    assert flushed(consumer) == log_of(topic.client).last_position()
+    consumer.close()
+    with Client(store_path) as other, other.subscribe("topic", "sub") as consumer, pytest.raises(Timeout):
+        consumer.receive(20)
+
+
+def test_without_an_acknowledgement_it_comes_again(topic):
+    """Closing and opening gives the whole message again."""
+    producer = topic.producer(chunking_enabled=True)
+    for kind in (ConsumerType.Exclusive, ConsumerType.Shared):
+        consumer = topic.consumer(consumer_type=kind)
+        if kind == ConsumerType.Exclusive:
+            producer.send(payload(3 * LIMIT))
+        assert consumer.receive(1000).data() == payload(3 * LIMIT)
+        consumer.close()
+
+
+def test_cumulatively(topic):
+    """A cumulative acknowledgement of the message covers its parts, and what came before."""
+    consumer = topic.consumer()
+    producer = topic.producer(chunking_enabled=True)
+    producer.send(b"small")
+    producer.send(payload(3 * LIMIT))
+    producer.send(b"last")
+    consumer.receive(1000)
+    consumer.acknowledge_cumulative(consumer.receive(1000))
+    last = log_of(topic.client).last_position()
+    assert flushed(consumer) == last.previous()
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_cumulatively_within_a_message(topic, batched):
+    """A message that lies between the parts of another one: those parts stay, and the other one comes."""
+    consumer = topic.consumer(batch_index_ack_enabled=True)
+    slow = HalfSent(topic.producer(chunking_enabled=True), payload(4 * LIMIT)).send(2)
+    topic.publish(1)
+    slow.send(1)
+    if batched:
+        topic.publish_batch(3)
+    else:
+        topic.publish(1)
+    slow.finish()
+    topic.publish(1)
+    consumer.receive(1000)
+    message = consumer.receive(1000)
+    consumer.acknowledge_cumulative(message)
+    assert flushed(consumer).entry_id == -1, "the first part is not acknowledged"
+    assert subscription_of(consumer).backlog() == (4 if batched else 2)
+    consumer.close()
+    consumer = topic.consumer(batch_index_ack_enabled=True)
+    rest = [consumer.receive(1000).data() for _ in range(4 if batched else 2)]
+    assert rest[-2:] == [payload(4 * LIMIT), b"hello-0"]
+    assert len(rest) == (4 if batched else 2)
+
+
+def test_parts_of_an_acknowledged_message_may_be_trimmed(topic):
+    """The ledgers of a message are kept as long as it is not acknowledged, and no longer."""
+    consumer = topic.consumer()
+    producer = topic.producer(chunking_enabled=True)
+    log = log_of(topic.client)
+    slow = HalfSent(producer, payload(3 * LIMIT)).send(2)
+    log.roll()
+    topic.publish(1)
+    message = consumer.receive(1000)
+    consumer.acknowledge_cumulative(message)
+    mark_delete = flushed(consumer)
+    log.trim_before(mark_delete.ledger_id)
+    slow.finish()
+    message = consumer.receive(1000)
+    assert message.data() == payload(3 * LIMIT)
+    consumer.acknowledge(message)
+    mark_delete = flushed(consumer)
+    assert mark_delete == log.last_position()
+    assert log.trim_before(mark_delete.ledger_id) == 1
+
+
+def test_a_message_of_a_reader(topic):
+    """A reader's message may be acknowledged by a consumer; what is left of it is acknowledged in time."""
+    consumer = topic.consumer()
+    topic.producer(chunking_enabled=True).send(payload(3 * LIMIT))
+    message = topic.client.create_reader("topic", MessageId.earliest).read_next(1000)
+    consumer.acknowledge(message.message_id())
+    assert flushed(consumer) == log_of(topic.client).last_position()
+
+
+def test_what_waits_behind_a_part_in_flight(topic):
+    """Single acknowledgements of later messages leave the parts of an open message alone."""
+    consumer = topic.consumer(consumer_type=ConsumerType.Shared)
+    slow = HalfSent(topic.producer(chunking_enabled=True), payload(3 * LIMIT)).send(2)
+    topic.publish(2)
+    for _ in range(2):
+        consumer.acknowledge(consumer.receive(1000))
+    assert flushed(consumer).entry_id == -1
+    slow.finish()
+    consumer.acknowledge(consumer.receive(1000))
+    assert flushed(consumer) == log_of(topic.client).last_position()
+    assert [view.count for view in entries_in(topic.client)].count(1) == 3
