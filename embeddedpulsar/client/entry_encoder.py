@@ -133,6 +133,10 @@ class EntryEncoder:
                 return chunker.outgoing(value, options, sequence_id)  # by its properties alone
         return self._checked(out)
 
+    def seal(self, outgoing: Outgoing) -> Outgoing:
+        """The last step of an entry that was encoded elsewhere; here there is none."""
+        return outgoing
+
     def _checked(self, outgoing: Outgoing) -> Outgoing:
         encoded = outgoing.encoded
         if encoded is not None and encoded.size > self._max_size:

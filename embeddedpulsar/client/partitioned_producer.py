@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from embeddedpulsar.client.bulk_routing import BulkRouting
 from embeddedpulsar.client.message_options import DELIVER_AT, NULL_VALUE, PARTITION_KEY, check_options
 from embeddedpulsar.client.message_router import CustomRouter, RoundRobinByBatch, make_router
 from embeddedpulsar.client.partitions import NOT_ATTACHED, Partitions
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import timedelta
 
+    from embeddedpulsar.client.bulk_publisher import Target
     from embeddedpulsar.client.client_core import ClientCore
     from embeddedpulsar.client.message_options import Options
     from embeddedpulsar.client.outgoing import SendCallback
@@ -42,6 +44,7 @@ class PartitionedProducer(Producer[T]):
 
     def __init__(self, core: ClientCore, config: ProducerConfig, partitions: int) -> None:
         router = make_router(config, partitions)
+        self._config = config
         self._router = router
         self._partitions = Partitions(core, config, router)
         self._partitions.begin()
@@ -209,6 +212,15 @@ class PartitionedProducer(Producer[T]):
     @property
     def _is_closed(self) -> bool:
         return self._partitions.is_closed or not any(one.is_connected() for one in self._partitions)
+
+    def _bulk_config(self) -> ProducerConfig:
+        return self._config
+
+    def _bulk_routing(self) -> BulkRouting:
+        return BulkRouting(self._router)
+
+    def _bulk_target(self, partition: int) -> Target:
+        return self._attached(partition)._bulk_target(0)
 
     # -- slow paths --------------------------------------------------------------------------------------
 

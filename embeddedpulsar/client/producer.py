@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any
 
 from embeddedpulsar.client.arguments import check_type
+from embeddedpulsar.client.bulk_producer import BulkProducer
 from embeddedpulsar.client.message_options import DELIVER_AT, NULL_VALUE, Options, check_options
 from embeddedpulsar.client.outgoing import interrupted
 from embeddedpulsar.client.value_type import T
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.publisher import Publisher
 
 
-class Producer(Generic[T]):
+class Producer(BulkProducer[T]):
     """Publishes messages to one topic; made by `Client.create_producer`.
 
     Thread-safe: any number of threads may send. Messages of one producer are stored in the order of their

@@ -57,6 +57,7 @@ __all__ = [
     "column_slices",
     "decode",
     "encode",
+    "encode_columns",
     "encode_plain",
     "encode_single",
     "encode_values",
@@ -275,7 +276,32 @@ def encode(content: EntryContent, producer: ProducerPrefix, codec: int = 0) -> E
     if content.batched:
         flags |= FLAG_BATCHED
     first = content.sequence_ids[0] if content.sequence_ids else content.first_sequence_id
-    columns = encode_values(values) + optional
+    schema_version = content.schema_version if content.schema_version != -1 else producer.schema_version
+    return encode_columns(
+        encode_values(values) + optional,
+        count,
+        flags,
+        first,
+        _key_hash(content),
+        producer,
+        codec,
+        schema_version,
+    )
+
+
+def encode_columns(
+    columns: list[Any],
+    count: int,
+    flags: int,
+    first_sequence_id: int,
+    key_hash: int,
+    producer: ProducerPrefix,
+    codec: int = 0,
+    schema_version: int = -1,
+) -> EncodedEntry:
+    """Encode an entry whose columns are laid out as they are stored: value column first, then in the order
+    of the flags, each padded to 8 bytes. Buffers are not copied, but for a codec.
+    """
     columns_size = sum(map(len, columns))
     if codec and columns_size > MAX_FRAME_SIZE:
         codec = 0  # nobody would unpack that much
@@ -285,9 +311,7 @@ def encode(content: EntryContent, producer: ProducerPrefix, codec: int = 0) -> E
             columns = [struct.pack("<II", len(stored), 0), stored, PADDING[-len(stored) & 7]]
         else:
             codec = 0
-    key_hash = _key_hash(content)
-    schema_version = content.schema_version if content.schema_version != -1 else producer.schema_version
-    parts = [producer.metadata(first, columns_size, key_hash, schema_version), *columns]
+    parts = [producer.metadata(first_sequence_id, columns_size, key_hash, schema_version), *columns]
     if sum(map(len, parts)) <= _INLINE_BYTES:
         parts = [b"".join(parts)]
     crc = 0

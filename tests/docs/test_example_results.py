@@ -41,6 +41,12 @@ RESULTS = {
         "24 customers, 50 orders of each, in order",
         "on 4 partitions, by 2 cooks",
     ],
+    "11_whole_columns.py": [
+        "100,000 messages in 11 entries",
+        'N593JB {"carrier": "B6", "flight": 79}',
+        "the same columns: True",
+        "keys without one: 25000",
+    ],
 }
 
 

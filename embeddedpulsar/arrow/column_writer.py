@@ -1,0 +1,225 @@
+"""Arrow columns on their way into entries: what is laid out alike is handed on by reference, not copied."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from embeddedpulsar.arrow.column_parts import fixed, variable, without_nulls
+from embeddedpulsar.arrow.input_columns import ColumnNames, Columns, windows
+from embeddedpulsar.format.entry import EncodedEntry, ProducerPrefix, encode_columns
+from embeddedpulsar.format.frame import (
+    FLAG_BATCHED,
+    FLAG_EVENT_TIMES,
+    FLAG_KEY_ABSENT,
+    FLAG_KEYS,
+    FLAG_NULL_VALUES,
+    FLAG_ORDERING_KEY_ABSENT,
+    FLAG_ORDERING_KEYS,
+    FLAG_PROPERTIES,
+    FLAG_SEQUENCE_IDS,
+)
+from embeddedpulsar.format.key_hash import sticky_key_hash
+from embeddedpulsar.format.packed_map import unpack_text_map
+
+__all__ = ["ColumnNames", "ColumnPortion", "portions_of"]
+
+Group = tuple[Any, Columns, Sequence[int]]
+"""A mark, the rows that bear it, and their numbers."""
+
+
+class Routing(Protocol):
+    """Which partition messages go to."""
+
+    @property
+    def is_custom(self) -> bool: ...
+    def of_keys(self, keys: Iterable[str | None]) -> list[int]: ...
+    def turn(self) -> int: ...
+    def choose(self, value: bytes, /, *options: Any) -> int: ...
+
+
+class ColumnPortion:
+    """The messages of one entry, as slices of Arrow arrays. One thread at a time.
+
+    Attributes:
+        count: messages.
+        numbers: which rows these are.
+        partition: where they go; 0 where there are no partitions.
+    """
+
+    __slots__ = ("_built", "_columns", "count", "numbers", "partition")
+
+    def __init__(self, columns: Columns, numbers: Sequence[int], partition: int = 0) -> None:
+        self.count = len(columns.value)
+        self.numbers = numbers
+        self.partition = partition
+        self._columns = columns
+        self._built: tuple[list[Any], int, int] | None = None
+
+    @property
+    def sequence_ids(self) -> Sequence[int] | None:
+        """Explicit ones, as far as they matter: the first and the last."""
+        ids = self._columns.sequence_id
+        return None if ids is None else (ids[0].as_py(), ids[self.count - 1].as_py())
+
+    def part(self, start: int, stop: int) -> ColumnPortion:
+        """Some of the messages."""
+        return ColumnPortion(self._columns.slice(start, stop), self.numbers[start:stop], self.partition)
+
+    def encode(self, first: int, prefix: ProducerPrefix, codec: int) -> EncodedEntry:
+        """The entry; ``first`` is its first automatic sequence id. Uncompressed bytes are not copied."""
+        if self._built is None:
+            self._built = _built(self._columns)
+        parts, flags, key_hash = self._built
+        ids = self.sequence_ids
+        if ids is not None:
+            first = ids[0]
+        return encode_columns(
+            parts, self.count, flags, first, key_hash, prefix, codec, schema_version=prefix.schema_version
+        )
+
+
+def _built(columns: Columns) -> tuple[list[Any], int, int]:
+    """All columns as they are stored, the flags that say which, and the hash of the first message's key."""
+    values, nulls = without_nulls(columns.value)
+    parts, flags = variable(values), FLAG_BATCHED
+    behind: list[Any] = []
+    key_hash = 0
+    for keys, flag, absent_flag in (
+        (columns.key, FLAG_KEYS, FLAG_KEY_ABSENT),
+        (columns.ordering_key, FLAG_ORDERING_KEYS, FLAG_ORDERING_KEY_ABSENT),
+    ):
+        if keys is None or keys.null_count == len(keys):
+            continue
+        first = keys[0].as_py()
+        if first is not None:
+            key_hash = sticky_key_hash(first)  # the ordering key's, if there are both
+        keys, absent = without_nulls(keys)
+        parts += variable(keys)
+        flags |= flag
+        if absent is not None:
+            behind += absent
+            flags |= absent_flag
+    if columns.properties is not None:
+        parts += variable(columns.properties)
+        flags |= FLAG_PROPERTIES
+    if columns.event_time is not None:
+        parts += fixed(columns.event_time)
+        flags |= FLAG_EVENT_TIMES
+    if columns.sequence_id is not None and not _counts_up(columns.sequence_id):
+        parts += fixed(columns.sequence_id)
+        flags |= FLAG_SEQUENCE_IDS
+    if nulls is not None:
+        parts += nulls
+        flags |= FLAG_NULL_VALUES
+    return parts + behind, flags, key_hash
+
+
+def _counts_up(ids: Any) -> bool:
+    steps = pc.pairwise_diff(ids).slice(1)
+    return not len(steps) or bool(pc.all(pc.equal(steps, 1)).as_py())
+
+
+def portions_of(
+    data: Any,
+    names: ColumnNames,
+    encode_value: Callable[[Any], bytes] | None,
+    messages: int,
+    payload: int,
+    key_based: bool,
+    routing: Routing | None = None,
+) -> Iterator[ColumnPortion]:
+    """Cut tabular data into entries.
+
+    Args:
+        data: see `send_arrow`.
+        names: which column is what.
+        encode_value: a schema's encoding, for each value; None where columns hold payloads.
+        messages, payload: most messages, and bytes of values, of an entry.
+        key_based: whether an entry holds one key only. The order within a key is kept.
+        routing: where rows go; None where there are no partitions.
+
+    Raises:
+        TypeError, ValueError: see `windows`.
+    """
+    base = 0
+    for window in windows(data, names, encode_value, messages, payload):
+        numbers = range(base, base + len(window.value))
+        base = numbers.stop
+        routed: list[Group] = [(0, window, numbers)]
+        if routing is not None:
+            routed = _grouped(window, numbers, _partitions(window, routing))
+        for partition, columns, places in routed:
+            groups: list[Group] = [(0, columns, places)]
+            if key_based:
+                groups = _grouped(columns, places, _sticky_keys(columns))
+            for _, group, rows in groups:
+                start = 0
+                for stop in _cuts(group.value, messages, payload):
+                    to = routing.turn() if routing is not None and partition < 0 else partition
+                    yield ColumnPortion(group.slice(start, stop), rows[start:stop], to)
+                    start = stop
+
+
+def _grouped(columns: Columns, numbers: Sequence[int], marks: Any) -> list[Group]:
+    """The rows by their marks, in the order in which these appear first; the order within is kept."""
+    encoded = marks.dictionary_encode()
+    distinct = encoded.dictionary.to_pylist()
+    if len(distinct) == 1:
+        return [(distinct[0], columns, numbers)]
+    order = pc.sort_indices(encoded.indices)  # stable
+    columns = columns.take(order)
+    places = array("q", [numbers[i] for i in order.to_pylist()])
+    ends = [0, *pc.run_end_encode(encoded.indices.take(order)).run_ends.to_pylist()]
+    return [
+        (mark, columns.slice(start, end), places[start:end])
+        for mark, (start, end) in zip(distinct, pairwise(ends), strict=True)
+    ]
+
+
+def _sticky_keys(columns: Columns) -> Any:
+    given = [keys.cast(pa.large_string()) for keys in (columns.ordering_key, columns.key) if keys is not None]
+    return pc.coalesce(*given, "") if given else pa.repeat("", len(columns.value))
+
+
+def _partitions(columns: Columns, routing: Routing) -> Any:
+    """Where each row goes, asked once for each key."""
+    if routing.is_custom:
+        return pa.array([routing.choose(*row) for row in _rows(columns)], pa.int32())
+    if columns.key is None:
+        return pa.repeat(pa.scalar(routing.of_keys([None])[0], pa.int32()), len(columns.value))
+    encoded = columns.key.dictionary_encode("encode")
+    partitions = pa.array(routing.of_keys(encoded.dictionary.to_pylist()), pa.int32())
+    return partitions.take(encoded.indices)
+
+
+def _rows(columns: Columns) -> Iterator[tuple[Any, ...]]:
+    """What a ``message_router`` is asked about, row by row."""
+    count = len(columns.value)
+    lists = [[None] * count if one is None else one.to_pylist() for one in columns]
+    for value, key, ordering_key, packed, time, sequence_id in zip(*lists, strict=True):
+        payload = value.encode() if isinstance(value, str) else value or b""
+        fields = unpack_text_map(packed) if packed else None
+        yield payload, value is None, key, ordering_key, fields, time, sequence_id
+
+
+def _cuts(values: Any, messages: int, payload: int) -> Iterator[int]:
+    """Where the entries end."""
+    offsets, count = values.buffers()[1], len(values)
+    if not count:
+        return
+    is_wide = values.type in (pa.large_binary(), pa.large_string())
+    width = 8 if is_wide else 4
+    view = memoryview(offsets.slice(width * values.offset, width * (count + 1)))
+    sizes = view.cast("b").cast("q" if is_wide else "i")
+    at = 0
+    while at < count:
+        stop = bisect_right(sizes, sizes[at] + payload, at + 1, min(at + messages, count) + 1)
+        at = max(stop - 1, at + 1)
+        yield at
