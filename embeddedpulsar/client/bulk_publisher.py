@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from embeddedpulsar.client.encode_ahead import EncodeAhead, Encoded
 from embeddedpulsar.client.entry_encoder import too_big
 from embeddedpulsar.client.outgoing import Outgoing
+from embeddedpulsar.client.send_queue import NO_BATCHES
 from embeddedpulsar.client.sent_messages import SentMessages
 from embeddedpulsar.exceptions import Interrupted, MessageTooBig
 
@@ -121,6 +122,9 @@ class BulkPublisher:
         try:
             publisher.lock.acquire()
             publisher.check_open()
+            late = publisher._store_waiting(NO_BATCHES)  # of other threads, with ids before ours
+            if late is not None:
+                raise late
             if publisher.prefix is not prefix or (ids is None and publisher.next_sequence_id != first):
                 _, prefix, first, entry = self._encode(portion)
             own = (first, first + count - 1) if ids is None else (ids[0], ids[-1])
@@ -129,8 +133,9 @@ class BulkPublisher:
             if fits:
                 if ids is None:
                     publisher.next_sequence_id = first + count
+                out.attempted = True
                 self._current = out, portion
-                publisher._append(out)
+                publisher._append_one(out, publisher._patience_s)
                 if out.error is not None:
                     self._current = None
                     raise out.error

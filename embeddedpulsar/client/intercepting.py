@@ -6,7 +6,7 @@ is made. These classes stand before the usual ones, whichever those are.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from embeddedpulsar.client.consumer import Consumer
 from embeddedpulsar.client.interceptor_chain import InterceptorChain
@@ -14,7 +14,7 @@ from embeddedpulsar.client.producer import Producer
 from embeddedpulsar.client.producer_message import ProducerMessage, Sender
 from embeddedpulsar.client.reader import Reader
 from embeddedpulsar.enums import Result
-from embeddedpulsar.exceptions import PulsarException, for_result
+from embeddedpulsar.exceptions import OperationNotSupported, PulsarException, for_result
 from embeddedpulsar.message import Message
 
 if TYPE_CHECKING:
@@ -84,6 +84,12 @@ class InterceptingProducer(Producer[Any]):
         if callback is None and not self.is_connected():
             super().send_async(content, None)  # raises: there is nobody to tell
         super().send_async(callback=told, **message.arguments)
+
+    def _publish_all(self, portions: Any) -> NoReturn:
+        raise OperationNotSupported(
+            "interceptors see one message at a time, and send_many and send_arrow have none; use send_async, "
+            "or a producer without interceptors"
+        )
 
     def _intercepted(self, arguments: dict[str, Any]) -> ProducerMessage[Any]:
         given = {name: value for name, value in arguments.items() if name not in _NOT_FIELDS}

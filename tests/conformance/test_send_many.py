@@ -18,6 +18,8 @@ from embeddedpulsar import (
     Interrupted,
     MessageId,
     MessageTooBig,
+    OperationNotSupported,
+    ProducerInterceptor,
 )
 from embeddedpulsar.exceptions import StorageFullError
 from embeddedpulsar.platform import disk, failpoints
@@ -375,3 +377,12 @@ def test_encrypted(topic, tmp_path):
     assert messages[0].encryption_context() is not None
     assert len(messages) == 52
     assert receive_all(topic.client.subscribe(topic.name, "blind")) == []
+
+
+def test_not_with_interceptors(topic):
+    """Interceptors see single messages, so the call is refused, and nothing is stored."""
+    with topic.producer(interceptors=[ProducerInterceptor()]) as producer:
+        with pytest.raises(OperationNotSupported, match="use send_async"):
+            producer.send_many(hellos(0, 3))
+        producer.send(b"hello-0")
+    assert numbers(receive_all(topic.consumer())) == [0]
