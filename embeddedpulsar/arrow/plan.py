@@ -6,11 +6,12 @@ later needs no lock and no right to write.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass, replace
 
 from embeddedpulsar.arrow.entry_range import EntryRange
-from embeddedpulsar.exceptions import CorruptionError, TopicNotFound
+from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, TopicNotFound
 from embeddedpulsar.format.frame import FrameHeader
 from embeddedpulsar.format.index_slot import SLOT
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
@@ -19,8 +20,9 @@ from embeddedpulsar.storage.chain_scan import scan_log
 from embeddedpulsar.storage.damage import DamageHook
 from embeddedpulsar.storage.segment import Segment
 from embeddedpulsar.storage.segment_snapshot import SegmentInfo, committed_segments
+from embeddedpulsar.topic import topic_meta
 from embeddedpulsar.topic.root_layout import TOPICS
-from embeddedpulsar.topic_name import TopicName, directory_name
+from embeddedpulsar.topic_name import LIFE_SEPARATOR, TopicName, directory_name
 
 _LATEST = MessageId.latest
 
@@ -44,30 +46,54 @@ EVERYTHING = Bounds()
 
 
 def topic_partitions(root: str, topic: str) -> list[TopicName]:
-    """The logs behind a name: the topic itself, or the partitions it has.
+    """The logs behind a name: the topic itself, or those of its partitions that were ever used.
 
     Raises:
         InvalidTopicName: `topic` is not a topic name.
         TopicNotFound: there is no such topic in the store.
     """
     name = TopicName.parse(topic)
-    found = [name] if os.path.isdir(topic_directory(root, name)) else []
-    if name.partition < 0:
-        index = 0
-        while os.path.isdir(topic_directory(root, name.of_partition(index))):
-            found.append(name.of_partition(index))
-            index += 1
-    if not found:
-        store = (
-            "" if os.path.isdir(os.path.join(root, TOPICS)) else f"; {root} is not the directory of a store"
-        )
-        raise TopicNotFound(f"{name.full} is not in {root}{store}")
-    return found
+    is_there = os.path.isdir(topic_directory(root, name))
+    partitions = _partitions(root, name)
+    if partitions:
+        every = map(name.of_partition, range(partitions))
+        return [one for one in every if os.path.isdir(topic_directory(root, one))]
+    if is_there:
+        return [name]
+    if name.partition >= 0:
+        if name.partition < _partitions(root, TopicName.parse(name.base)):
+            return []  # it exists, and nobody has used it
+    else:
+        found: list[TopicName] = []  # of a store whose list of topics is lost
+        while os.path.isdir(topic_directory(root, name.of_partition(len(found)))):
+            found.append(name.of_partition(len(found)))
+        if found:
+            return found
+    store = "" if os.path.isdir(os.path.join(root, TOPICS)) else f"; {root} is not the directory of a store"
+    raise TopicNotFound(f"{name.full} is not in {root}{store}")
+
+
+def _partitions(root: str, name: TopicName) -> int:
+    """How many partitions a topic has, as its own directory says."""
+    with contextlib.suppress(CorruptionError, ForeignFileError):
+        entry = topic_meta.read(topic_directory(root, name))
+        return 0 if entry is None else entry.partitions
+    return 0
 
 
 def topic_directory(root: str, name: TopicName) -> str:
-    """Where the log of a topic (or of one partition) lies."""
-    return os.path.join(root, TOPICS, directory_name(name.full))
+    """Where the log of a topic (or of one partition) lies: in the directory of the last life of its name."""
+    first = directory_name(name.full)
+    path = os.path.join(root, TOPICS, first)
+    if os.path.isdir(path):
+        return path
+    lives = [0]
+    with contextlib.suppress(FileNotFoundError):
+        for found in os.listdir(os.path.join(root, TOPICS)):
+            begin, _, number = found.partition(LIFE_SEPARATOR)
+            if begin == first and number.isdigit():
+                lives.append(int(number))
+    return f"{path}{LIFE_SEPARATOR}{max(lives)}" if max(lives) else path
 
 
 def plan_log(

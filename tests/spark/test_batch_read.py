@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from embeddedpulsar import Admin, Client
 from embeddedpulsar.arrow import ALL_COLUMNS, read_topic
 from embeddedpulsar.format.entry import EntryContent, ProducerPrefix, encode
 from tests.support.log_files import BASE_MS, LogFiles, write_topic
@@ -176,3 +177,16 @@ def test_damage(spark, tmp_path, fail):
     else:
         with pytest.raises(Exception, match=r"EMBEDDEDPULSAR_DATA_LOSS.*entry 1 of"):
             frame.count()
+
+
+def test_a_partitioned_topic(spark, tmp_path):
+    """All partitions by the name of the topic, each known by its number."""
+    with Admin(tmp_path) as admin, Client(tmp_path) as client:
+        admin.topics().create_partitioned_topic("t", 3)
+        with client.create_producer("t") as producer:
+            for _ in range(6):
+                producer.send(b"one")
+    frame = load(spark, tmp_path)
+    counts = frame.groupBy("__partition").count().orderBy("__partition").collect()
+    assert [(row["__partition"], row["count"]) for row in counts] == [(0, 2), (1, 2), (2, 2)]
+    assert load(spark, tmp_path).where("__partition = 1").count() == 2

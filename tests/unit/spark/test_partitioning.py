@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
 
-from embeddedpulsar import TopicNotFound
+from embeddedpulsar import Admin, Client, TopicNotFound
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.spark.data_loss import DataLossError
 from embeddedpulsar.spark.filters import Pruning
@@ -174,3 +174,18 @@ def test_topics_by_pattern(tmp_path):
         plan(tmp_path, topicsPattern="nothing")
     with pytest.raises(TopicNotFound, match="not the directory of a store"):
         plan(tmp_path / "absent", topicsPattern=".*")
+
+
+def test_a_partitioned_topic_is_its_partitions(tmp_path):
+    """By its name and by a pattern: those that were ever used, each in tasks of its own."""
+    with Admin(tmp_path) as admin, Client(tmp_path) as client:
+        admin.topics().create_partitioned_topic("t", 4)
+        for index in (0, 3):
+            with client.create_producer(f"t-partition-{index}") as producer:
+                producer.send(b"")
+    assert [topic.rpartition("/")[2] for topic, _, _ in entries(plan(tmp_path))] == [
+        "t-partition-0",
+        "t-partition-3",
+    ]
+    assert entries(plan(tmp_path, topicsPattern="t")) == entries(plan(tmp_path))
+    assert plan(tmp_path, Pruning(partitions=frozenset({3}))) == plan(tmp_path)[1:]
