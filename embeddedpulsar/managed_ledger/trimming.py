@@ -37,9 +37,9 @@ class Trimming:
         self.suggest: Callable[[], object] = int
         """Called when there may be something to trim, possibly under the topic lock: must not wait."""
 
-    def retreats(self) -> int:
+    def retreats(self, lock_timeout_s: float | None = None) -> int:
         """To be read before the subscriptions are looked at, and given to `give_up`."""
-        return trim.retreats(self._control, self._lock, self._timeout_s)
+        return trim.retreats(self._control, self._lock, lock_timeout_s or self._timeout_s)
 
     def note_retreat(self) -> None:
         """A subscription was made or put back. To be called before anybody is told that it was."""
@@ -98,9 +98,10 @@ class Trimming:
             return False  # lost or damaged; until the ledger behind it is old enough
         return retention.is_over_time(now_ms - ledger.base_publish_ms - slot.publish_delta_ms)
 
-    def give_up(self, ledger_id: int, seen_retreats: int) -> bool:
+    def give_up(self, ledger_id: int, seen_retreats: int, lock_timeout_s: float | None = None) -> bool:
         """Publish the trim point; False, and nothing done, if a subscription moved back meanwhile."""
-        return trim.publish_trim_point(self._control, self._lock, ledger_id, self._timeout_s, seen_retreats)
+        timeout_s = lock_timeout_s or self._timeout_s
+        return trim.publish_trim_point(self._control, self._lock, ledger_id, timeout_s, seen_retreats)
 
     def remove(self, most: int) -> int:
         """Remove files of ledgers that were given up, at most so many; return how many segments went."""

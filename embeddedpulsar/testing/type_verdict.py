@@ -90,6 +90,7 @@ class TypeVerdict:
         elif kind == storm_diary.RESUMED:
             self._grace[life] = self._forgiven
             self._last.pop(life, None)
+            self._unwritten.pop(life, None)  # of who was taken for dead they never count
         elif kind == storm_diary.CLOSED:
             for index in self._unwritten.pop(life, ()):
                 self._acknowledged_at[index] = self._acknowledged_at[index] or self._number

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
-from embeddedpulsar.exceptions import PulsarException
+from embeddedpulsar.exceptions import LockTimeout, PulsarException
 from embeddedpulsar.platform import fork
 from embeddedpulsar.platform.file_lock import FileLock
 
@@ -38,23 +38,23 @@ class Chore(Protocol):
         ...
 
 
-class HasScheduler(Protocol):
+class HasChores(Protocol):
     """Where the timers come from."""
 
-    scheduler: SchedulerLike
+    chores: SchedulerLike
 
 
 class Housekeeping:
     """What is due in one process.
 
-    Role: collects topics to look at, and looks at them on the timer thread of the store, while it holds
+    Role: collects topics to look at, and looks at them on a timer thread of its own, while it holds
     ``housekeeping.lock``. Invariants: nothing waits for that lock; who does not get it tries again later. A
     topic that is closed meanwhile is forgotten: whoever opens it looks at it again.
     Who may call: any thread, also one that holds locks; `look_at` waits for nothing. In a forked child it
     does nothing: the child has its own.
     """
 
-    def __init__(self, lock_path: str, timers: HasScheduler, interval_s: float) -> None:
+    def __init__(self, lock_path: str, timers: HasChores, interval_s: float) -> None:
         self._lock_path: Final = lock_path
         self._timers: Final = timers
         self._interval_s: Final = interval_s
@@ -84,7 +84,7 @@ class Housekeeping:
 
     def _timer(self, delay_s: float, function: Callable[[], object]) -> Timer | None:
         try:
-            return self._timers.scheduler.call_later(delay_s, function)
+            return self._timers.chores.call_later(delay_s, function)
         except RuntimeError:
             return None  # the store is being closed, or no thread can be started; who looks next tries again
 
@@ -95,7 +95,6 @@ class Housekeeping:
             lock = FileLock(self._lock_path)
             try:
                 if lock.try_acquire():
-                    self._retry_s = _FIRST_RETRY_S
                     self._work(notes)
             finally:
                 lock.release()
@@ -103,8 +102,9 @@ class Housekeeping:
         except (PulsarException, OSError) as e:  # the lock cannot be opened
             notes.append(f"nothing is trimmed: {e}")
         self._log(notes)
-        if self._due and self._soon is None:
-            # Somebody else is at it, or there is more than a slice.
+        if not self._due:
+            self._retry_s = _FIRST_RETRY_S
+        elif self._soon is None:  # somebody else is at it, or stays in the lock of a topic
             self._arm(self._retry_s)
             self._retry_s = min(2 * self._retry_s, self._interval_s)
         if self._watched and self._later is None:
@@ -122,6 +122,9 @@ class Housekeeping:
             try:
                 is_unfinished = topic.do_chores()
                 is_watched = topic.has_chores_later()
+            except LockTimeout:
+                self._due[name] = topic
+                continue
             except (PulsarException, OSError) as e:
                 is_unfinished, is_watched = False, True
                 notes.append(f"{name}: nothing is trimmed: {e}")

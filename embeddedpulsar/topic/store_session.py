@@ -56,6 +56,8 @@ class StoreSession:
         self.mailbox: Mailbox
         self.peers: Peers
         self.scheduler: SchedulerLike
+        self.chores: SchedulerLike
+        """Timers of housekeeping alone: it may have to wait, and the others must not wait with it."""
         self.housekeeping: Housekeeping
         self.client_number = -1
         self._producer_numbers = itertools.count()
@@ -86,6 +88,8 @@ class StoreSession:
             undo.callback(session.catalog.close)
             session.scheduler = Scheduler(clock)
             undo.callback(session.scheduler.close)
+            session.chores = Scheduler(clock)
+            undo.callback(session.chores.close)
             session.housekeeping = Housekeeping(
                 root_layout.in_root(root, root_layout.HOUSEKEEPING_LOCK),
                 session,
@@ -181,6 +185,7 @@ class StoreSession:
             closing.callback(self.peers.close)
             closing.callback(self.mailbox.close)
             closing.callback(self.scheduler.close)
+            closing.callback(self.chores.close)
 
     def abandon(self) -> None:
         """Give up the inherited hold on the root in a forked child.

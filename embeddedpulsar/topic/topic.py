@@ -18,7 +18,7 @@ from embeddedpulsar.storage.topic_control import is_deleted
 from embeddedpulsar.topic.descriptor_limit import within_limit
 from embeddedpulsar.topic.producers import ProducerRegistration, Producers
 from embeddedpulsar.topic.topic_subscriptions import SubscriptionKey, TopicSubscriptions
-from embeddedpulsar.topic.topic_trimming import SLICE, TopicTrimming
+from embeddedpulsar.topic.topic_trimming import PATIENCE_S, SLICE, TopicTrimming
 
 if TYPE_CHECKING:
     from embeddedpulsar.subscription.subscription import Subscription
@@ -294,7 +294,7 @@ class Topic:
 
     def do_chores(self) -> bool:
         """For housekeeping: trim a little; whether there may be more."""
-        return self._trimming.trim() == SLICE
+        return self._trimming.trim(lock_timeout_s=PATIENCE_S) == SLICE
 
     def has_chores_later(self) -> bool:
         """For housekeeping: whether time alone may bring something to trim."""

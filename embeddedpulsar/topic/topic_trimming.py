@@ -13,6 +13,8 @@ from embeddedpulsar.retention import Retention
 
 SLICE: Final = 8
 """Segments removed at once; some milliseconds each when they are large."""
+PATIENCE_S: Final = 0.2
+"""How long housekeeping waits for the topic lock: who closes the topic waits for housekeeping."""
 
 
 class TopicTrimming:
@@ -44,10 +46,14 @@ class TopicTrimming:
     def _may_ever(self) -> bool:
         return not self._retention().is_unlimited
 
-    def trim(self, most: int = SLICE) -> int:
+    def trim(self, most: int = SLICE, lock_timeout_s: float | None = None) -> int:
         """Give up what may go and remove the files of at most ``most`` ledgers; return how many went.
 
         Fewer than ``most`` means that there is nothing more to do now.
+
+        Args:
+            most: how many files.
+            lock_timeout_s: how long to wait for the topic lock; default that of the topic.
 
         Raises:
             StorageError: it cannot be told how far a subscription has come. Nothing was given up.
@@ -60,18 +66,18 @@ class TopicTrimming:
             trimming = self._ledger.trimming
             retention = self._retention()
             if not retention.is_unlimited and trimming.has_closed_ledgers:
-                self._give_up(retention)
+                self._give_up(retention, lock_timeout_s)
             return trimming.remove(most)
         finally:
             self._lock.release()
 
-    def _give_up(self, retention: Retention) -> None:
+    def _give_up(self, retention: Retention, lock_timeout_s: float | None) -> None:
         trimming = self._ledger.trimming
-        seen = trimming.retreats()
-        first = trimming.first_needed(self._marks(), retention, self._clock.wall_ms())
-        while first > trimming.first_retained and not trimming.give_up(first, seen):
-            seen = trimming.retreats()
+        is_decided = False
+        while not is_decided:
+            seen = trimming.retreats(lock_timeout_s)
             first = trimming.first_needed(self._marks(), retention, self._clock.wall_ms())
+            is_decided = first <= trimming.first_retained or trimming.give_up(first, seen, lock_timeout_s)
 
     def close(self) -> None:
         """Nothing is trimmed from here on. Waits for the slice that is under way."""

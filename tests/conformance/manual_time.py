@@ -26,6 +26,8 @@ class ManualTime:
         session: Any = store._session
         session.scheduler.close()
         session.scheduler = self._scheduler()
+        session.chores.close()
+        session.chores = self._scheduler()
         self.client = Client(self.path)  # of the same store: a process has one per directory
         store.release()
         core: Any = self.client._core

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from embeddedpulsar.exceptions import StorageError
+from embeddedpulsar.exceptions import LockTimeout, StorageError
 from embeddedpulsar.platform import fork
 from embeddedpulsar.platform.clock import ManualClock
 from embeddedpulsar.platform.file_lock import FileLock
@@ -43,7 +43,7 @@ class Site:
         self.clock = ManualClock()
         self.scheduler = ManualScheduler(self.clock)
         self.lock_path = str(root / "housekeeping.lock")
-        self.housekeeping = Housekeeping(self.lock_path, SimpleNamespace(scheduler=self.scheduler), 120)
+        self.housekeeping = Housekeeping(self.lock_path, SimpleNamespace(chores=self.scheduler), 120)
 
     def pass_s(self, seconds: float) -> int:
         """Let time pass; how often something ran."""
@@ -112,6 +112,18 @@ def test_somebody_else_is_at_it(site: Site) -> None:
     finally:
         lock.release()
     lock.close()
+    site.pass_s(130)
+    assert topic.done == 1
+
+
+def test_somebody_stays_in_the_lock_of_a_topic(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    """It is tried again, without a word: whoever needs the lock says so."""
+    topic = Chores("t")
+    topic.error = LockTimeout("somebody is in it")
+    site.housekeeping.look_at(topic)
+    assert 10 < site.pass_s(1000) < 25
+    assert not caplog.records
+    topic.error = None
     site.pass_s(130)
     assert topic.done == 1
 
