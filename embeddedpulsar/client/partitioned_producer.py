@@ -111,6 +111,8 @@ class PartitionedProducer(Producer[T]):
         one = self._producers[index]
         if one is NOT_ATTACHED:
             one = self._attached(index)
+        if self._is_turning and len(value) > one._box.share:
+            one = self._with_room(one, len(value), options)
         if options is None and value is content:
             return one.send(content)
         with interrupts.translated:
@@ -248,9 +250,13 @@ class PartitionedProducer(Producer[T]):
         """A message that does not fit into the batch of its turn ends it, and begins the next."""
         if options is not None and (options[PARTITION_KEY] or options[DELIVER_AT]):
             return one  # it has a place of its own
-        with interrupts.translated:
-            is_turn_over = one._publisher.finish_batch(size)
-        return self._attached(self._router.current) if is_turn_over else one
+        for _ in self._producers:  # the next may hold keyed messages, and have no room either
+            with interrupts.translated:
+                is_turn_over = one._publisher.finish_batch(size)
+            if not is_turn_over:
+                break
+            one = self._attached(self._router.current)
+        return one
 
     def _tell_later(self, callback: SendCallback | None, error: Exception) -> None:
         next(iter(self._partitions))._tell_later(callback, error)
