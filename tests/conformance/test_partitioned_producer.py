@@ -320,3 +320,39 @@ def test_a_topic_is_made_partitioned_where_broker_conf_says_so(store_path):
     )
     with Client(store_path) as client, client.create_producer("topic") as producer:
         assert {producer.send(b"x").partition() for _ in range(8)} == {0, 1, 2, 3}
+
+
+def test_a_partition_whose_lock_is_held_does_not_hold_up_the_others(topic):
+    """Its own messages wait, and fail when too many do; of the others a batch goes to each free partition."""
+    producer = topic.batching(batching_max_messages=10, max_pending_messages=10)
+    log = topic.store.topic("topic-partition-1").ledger
+    held, let_go = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        try:
+            log.lock.acquire()
+            held.set()
+            let_go.wait(60)
+        finally:
+            log.lock.release()
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    held.wait(10)
+    results: dict[int, Result] = {}
+    try:
+        for i in range(600):
+            producer.send_async(hello(i), lambda result, message_id, i=i: results.update({i: result}))
+        stored = topic.all_numbers()
+        assert stored[1] == []
+        assert len(stored[0]) + len(stored[2]) > 500
+    finally:
+        let_go.set()
+        holder.join()
+    producer.flush()
+    producer.close()
+    assert len(results) == 600
+    failed = [i for i, result in results.items() if result != Result.Ok]
+    assert {results[i] for i in failed} <= {Result.ProducerQueueIsFull}
+    assert len(failed) < 60
+    assert sorted([*chain(*topic.all_numbers()), *failed]) == list(range(600))
