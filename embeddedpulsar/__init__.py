@@ -115,6 +115,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.producer import Producer
     from embeddedpulsar.client.reader import Reader
     from embeddedpulsar.client.redelivery_backoff import MultiplierRedeliveryBackoff
+    from embeddedpulsar.client.statistics import ConsumerStats, ProducerStats
     from embeddedpulsar.crypto.key_reader import CryptoKeyReader, EncryptionKeyInfo
     from embeddedpulsar.encryption import EncryptionContext, EncryptionKey
 
@@ -123,6 +124,7 @@ __version__ = "0.1.0"
 # Loaded when first asked for, so that importing the package stays cheap.
 _NETWORK = "embeddedpulsar.client.network_options"
 _INTERCEPTORS = "embeddedpulsar.client.interceptors"
+_STATISTICS = "embeddedpulsar.client.statistics"
 _LAZY = {
     "Authentication": _NETWORK,
     "AuthenticationAthenz": _NETWORK,
@@ -133,6 +135,8 @@ _LAZY = {
     "AutoClusterFailover": _NETWORK,
     "ConsoleLogger": _NETWORK,
     "ConsumerInterceptor": _INTERCEPTORS,
+    "ConsumerStats": _STATISTICS,
+    "ProducerStats": _STATISTICS,
     "FileLogger": _NETWORK,
     "ServiceInfo": _NETWORK,
     "ServiceInfoProvider": _NETWORK,
@@ -228,8 +232,10 @@ __all__ = [
     "SchemaInfo",
     "StringSchema",
     "schema",
-    # Interceptors
+    # Interceptors and statistics
     "ConsumerInterceptor",
+    "ConsumerStats",
+    "ProducerStats",
     "ProducerInterceptor",
     "ReaderInterceptor",
     # Encryption

@@ -43,6 +43,11 @@ class ChunkedOutgoing(Outgoing):
         self._content = content
         self._encode = encode
 
+    @property
+    def length(self) -> int:
+        """Bytes of the payload."""
+        return self._plan.chunk.length
+
     def parts(self) -> Iterator[EncodedEntry]:
         """All entries but the last that are not appended yet, one at a time: views of the payload, not
         copies."""

@@ -73,8 +73,8 @@ class Client(ClientQueries):
         io_threads: accepted, as are concurrent_lookup_requests and log_conf_file_path: they configure a
             network client, and the log of a C++ library.
         message_listener_threads: threads that call message listeners. A consumer belongs to one of them.
-        stats_interval_in_seconds: what each consumer received and acknowledged since is logged so often, at
-            level INFO, if there was anything; 0 for never.
+        stats_interval_in_seconds: what each producer sent and each consumer received since is logged so
+            often, at level INFO, if there was anything; 0 for never.
         use_tls: accepted, as are all options that begin with ``tls_``; there is no connection.
         logger: a ``logging.Logger``, `ConsoleLogger` or `FileLogger`; default is ``embeddedpulsar``'s own.
         connection_timeout_ms: accepted, like listener_name: there is no connection, and nothing advertised.

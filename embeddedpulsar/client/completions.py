@@ -61,6 +61,8 @@ class Completions:
 
     def hand_over(self, out: Outgoing) -> None:
         """Have an entry finished that was appended, or failed. Under the publisher's lock."""
+        if out.error is not None:
+            self._session.meter.failed(out.count)
         callbacks = out.callbacks
         if callbacks is None:
             if out.error is not None:
@@ -99,7 +101,9 @@ class Completions:
         if out.end_word and out.error is None:
             try:
                 self._session.ledger.wait_durable(out.end_word)
+                self._session.meter.durable(out)
             except Exception as error:  # noqa: BLE001 - told to whoever sent the messages
+                self._session.meter.failed(out.count)
                 out.error = error
                 if not was_awaited:
                     self.note_failure(error)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from embeddedpulsar.client.consumer_core import ConsumerCore
+    from embeddedpulsar.client.statistics import ConsumerStats
 
 
 class Consumer(Reconsuming[T]):
@@ -67,6 +68,10 @@ class Consumer(Reconsuming[T]):
     def is_connected(self) -> bool:
         """Return whether the consumer may receive: True until it is closed."""
         return not self._core.delivery.closed_text
+
+    def stats(self) -> ConsumerStats:
+        """Return what the consumer received and acknowledged so far. Not in ``pulsar-client``."""
+        return self._core.stats()
 
     # -- receiving ---------------------------------------------------------------------------------------
 

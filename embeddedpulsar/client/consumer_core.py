@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from embeddedpulsar.client.ack_grouping_tracker import AckGroupingTracker
 from embeddedpulsar.client.batch_receive import BatchReceiver
+from embeddedpulsar.client.consumer_meter import ConsumerMeter
 from embeddedpulsar.client.consumer_session import LARGEST_ID, resolve
-from embeddedpulsar.client.consumer_stats import ConsumerStats
 from embeddedpulsar.client.delivery import Delivery
 from embeddedpulsar.client.listener import ListenerTarget
 from embeddedpulsar.client.negative_acks_tracker import NegativeAcksTracker
@@ -92,7 +92,8 @@ class ConsumerCore:
         session.decryption.on_discarded = self._discard
         session.attachment.on_rewound = self._on_moved
         session.attachment.on_switched = self._on_switched
-        self._stats = ConsumerStats(session, self.queue, self.acks)
+        self._meter = ConsumerMeter(session, self.queue, self.acks)
+        self.stats = self._meter.snapshot
         self.batches = BatchReceiver(
             self.delivery,
             self.take,
@@ -339,7 +340,7 @@ class ConsumerCore:
                 self.session.release()
 
     def _shut(self, text: str) -> None:
-        self._stats.close()
+        self._meter.close()
         self.acks.close()
         self.delivery.close(text)
         self._start_over()

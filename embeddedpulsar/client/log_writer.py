@@ -190,6 +190,8 @@ class LogWriter:
         return True
 
     def _note(self, out: Outgoing, ledger: int, entry: int) -> None:
+        if out.entry < 0:
+            self._session.meter.stored(out)
         out.ledger = ledger
         out.entry = entry
         self._last_position = Position(ledger, entry)

@@ -12,6 +12,7 @@ from embeddedpulsar.client.consumer_core import ConsumerCore
 from embeddedpulsar.client.consumer_session import LARGEST_ID, ConsumerSession
 from embeddedpulsar.client.listener import ListenerTarget
 from embeddedpulsar.client.multi_topics_consumer_delivery import MultiTopicsDelivery
+from embeddedpulsar.client.statistics import ConsumerStats, sum_of
 from embeddedpulsar.enums import InitialPosition
 from embeddedpulsar.exceptions import AlreadyClosed, InvalidConfiguration, OperationNotSupported
 from embeddedpulsar.message import Message
@@ -138,6 +139,10 @@ class MultiTopicsCore:
         self.session.client.wake()
         if self.config.chain is not None:
             self.config.chain.tell("on_partitions_change", topic, partitions)
+
+    def stats(self) -> ConsumerStats:
+        """Those of all topics together."""
+        return sum_of(child.stats() for child in self.children.values())
 
     # -- receiving ---------------------------------------------------------------------------------------
 

@@ -39,6 +39,7 @@ class Outgoing:
     Attributes:
         first: sequence id of the first message, which with the producer's name identifies the entry.
         last: sequence id of the last message.
+        began: when it was encoded, in seconds, until it is stored; 0.0 if that is not measured.
         attempted: an append was begun, and an interrupt may have left its outcome unknown.
         end_word: what to wait for where the producer's level asks for a flush; 0 for nothing.
         reserved: bytes that count against the client's memory limit until the fate of the entry is known.
@@ -47,6 +48,7 @@ class Outgoing:
     __slots__ = (
         "attempted",
         "batched",
+        "began",
         "callbacks",
         "count",
         "encoded",
@@ -77,6 +79,7 @@ class Outgoing:
         self.batched = batched
         self.error = error
         self.attempted = False
+        self.began = 0.0
         self.ledger = self.entry = -1
         self.end_word = 0
         self.reserved = 0

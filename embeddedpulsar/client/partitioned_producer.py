@@ -9,6 +9,7 @@ from embeddedpulsar.client.message_options import DELIVER_AT, NULL_VALUE, PARTIT
 from embeddedpulsar.client.message_router import CustomRouter, RoundRobinByBatch, make_router
 from embeddedpulsar.client.partitions import NOT_ATTACHED, Partitions
 from embeddedpulsar.client.producer import Producer
+from embeddedpulsar.client.producer_meter import BURST, snapshot_of
 from embeddedpulsar.client.value_type import T
 from embeddedpulsar.exceptions import AlreadyClosed, PulsarException
 from embeddedpulsar.platform import interrupts
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.message_options import Options
     from embeddedpulsar.client.outgoing import SendCallback
     from embeddedpulsar.client.producer_config import ProducerConfig
+    from embeddedpulsar.client.statistics import ProducerStats
     from embeddedpulsar.message_id import MessageId
 
 
@@ -66,6 +68,14 @@ class PartitionedProducer(Producer[T]):
     def last_sequence_id(self) -> int:
         """Return the largest of all partitions; each counts by itself."""
         return max(one.last_sequence_id() for one in self._partitions)
+
+    def stats(self) -> ProducerStats:
+        """Return those of all partitions together."""
+        publishers = [one._publisher for one in self._partitions]
+        found = snapshot_of([one.meter for one in publishers])
+        for one in publishers:
+            one.sample(BURST)
+        return found
 
     def send(
         self,

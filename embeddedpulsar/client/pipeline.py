@@ -52,6 +52,8 @@ class Pipeline:
         last_sequence_id: of the message last stored.
         next_sequence_id: the next automatic one.
         completions: what follows an append.
+        meter: counts what is stored.
+        tally: what the hot paths stored; see `producer_meter.ONE`.
     """
 
     words: memoryview
@@ -65,10 +67,12 @@ class Pipeline:
         self._session = session
         self._renew_lock()
         self.is_closed = False
+        self.tally = 0
         self.last_sequence_id = -1
         self.checked = self._verified = -1
         self.single_max = self._single_most = -1
         self.completions = Completions(session)
+        self.meter = session.meter
         limit, most = config.max_pending_messages, config.batching_max_messages
         self.box = BatchContainer(max(1, min(most, limit)) if limit else most, config.batching_max_bytes)
         self.queue = SendQueue(self.box, session.memory is not None)
@@ -189,6 +193,8 @@ class Pipeline:
         if part is self.box.items:
             self.box.left()
             self._flushed_at = self._session.monotonic()
+        for out in entries:
+            self.meter.begin(out)
         self.checked = -1
         self.next_sequence_id = following
         part[:count] = [entries]  # one step: from here on the messages are settled, not encoded again
@@ -222,7 +228,7 @@ class Pipeline:
     def _open_to_hot_path(self) -> None:
         self.checked = self._verified
         self.single_max = self._single_most
-        if self.queue.singles:
+        if self.queue.singles or self.meter.burst:
             self.single_max = -1
 
     def _verify(self) -> None:

@@ -8,6 +8,8 @@ from embeddedpulsar.client.arguments import check_type
 from embeddedpulsar.client.bulk_producer import BulkProducer
 from embeddedpulsar.client.message_options import DELIVER_AT, NULL_VALUE, Options, check_options
 from embeddedpulsar.client.outgoing import interrupted
+from embeddedpulsar.client.producer_facts import ProducerFacts
+from embeddedpulsar.client.producer_meter import ONE
 from embeddedpulsar.client.value_type import T
 from embeddedpulsar.exceptions import AlreadyClosed, PulsarException
 from embeddedpulsar.format.entry import encode_single
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.publisher import Publisher
 
 
-class Producer(BulkProducer[T]):
+class Producer(ProducerFacts[T], BulkProducer[T]):
     """Publishes messages to one topic; made by `Client.create_producer`.
 
     Thread-safe: any number of threads may send. Messages of one producer are stored in the order of their
@@ -45,26 +47,6 @@ class Producer(BulkProducer[T]):
         # The class of values that need no encoding; with a schema, a class that no value has.
         self._encode: Callable[[T], bytes] = session.schema.encode
         self._raw: type[Any] = bytes if session.takes_bytes else Producer
-
-    def topic(self) -> str:
-        """Return the full name of the topic."""
-        return self._session.topic_name
-
-    def producer_name(self) -> str:
-        """Return the name: the one asked for, or ``standalone-<client>-<n>``."""
-        return self._publisher.name
-
-    def last_sequence_id(self) -> int:
-        """Return the sequence id of the last message stored; -1 before the first.
-
-        As in ``pulsar-client`` it is the id last stored, not the largest: after an explicit lower id it
-        falls.
-        """
-        return self._publisher.last_sequence_id
-
-    def is_connected(self) -> bool:
-        """Return whether the producer may send: True until it is closed."""
-        return not self._is_closed
 
     def send(
         self,
@@ -140,9 +122,11 @@ class Producer(BulkProducer[T]):
                         encode_single(content, following, publisher.prefix), publisher
                     )
                     publisher.last_sequence_id = following
+                    publisher.tally += ONE + len(content)
                     publisher.unlock()
                 except BaseException as error:
                     lock.release()
+                    publisher.meter.failed(1)
                     if isinstance(error, KeyboardInterrupt):
                         raise interrupted() from error
                     raise
@@ -308,10 +292,6 @@ class Producer(BulkProducer[T]):
         if session is not None and not self._publisher.is_closed:
             session.abandon(self._publisher)
 
-    @property
-    def _is_closed(self) -> bool:
-        return self._publisher.is_closed
-
     # -- slow paths --------------------------------------------------------------------------------------
 
     def _encoded(self, content: T | None) -> bytes:
@@ -332,10 +312,12 @@ class Producer(BulkProducer[T]):
                 raise AlreadyClosed("the producer was closed while it sent")
         else:
             out = publisher.publish_one(value, options)
+            publisher.meter.failed(out.error is not None)
         if out.error is not None:
             raise out.error
         if out.end_word:
             self._session.ledger.wait_durable(out.end_word)
+            publisher.meter.durable(out)
         return out.message_id(index, self._partition)
 
     def _publish_plain(self, content: bytes, callback: SendCallback | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from embeddedpulsar.client.producer_meter import ProducerMeter
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.schema import BytesSchema
 from embeddedpulsar.topic_name import TopicName
@@ -47,6 +48,7 @@ class ProducerSession:
         self.callbacks, self.flusher, self.memory = core.callbacks, core.flusher, core.memory
         self.log = core.log
         self.call_later = core.scheduler.call_later
+        self.meter = ProducerMeter(self, core.config.stats_interval_s)
 
     @property
     def ledger(self) -> ManagedLedger:
@@ -66,6 +68,7 @@ class ProducerSession:
         except BaseException:
             self._use.release()
             raise
+        self.meter.start()
         return self._registration
 
     def check_connected(self) -> None:
@@ -80,6 +83,7 @@ class ProducerSession:
     def detach(self) -> None:
         """Leave the topic, which may be closed once everything is answered for."""
         registration, self._registration = self._registration, None
+        self.meter.close()
         try:
             if registration is not None:
                 self._topic.detach_producer(registration)
@@ -89,6 +93,7 @@ class ProducerSession:
     def revive(self) -> None:
         """Open the topic anew in a forked child."""
         self._registration = None
+        self.meter.reset()
         self._use = self._core.use_topic(self.topic_name)
         self._topic = self._use.topic
 

@@ -11,6 +11,7 @@ from embeddedpulsar.client.message_options import SEQUENCE_ID, Options
 from embeddedpulsar.client.outgoing import Outgoing, PlainWaiter, SendCallback, interrupted
 from embeddedpulsar.client.pipeline import TURN_S, Pipeline
 from embeddedpulsar.client.producer_config import DEFAULT_SEND_TIMEOUT_MS
+from embeddedpulsar.client.producer_meter import ONE
 from embeddedpulsar.client.sealing_encoder import make_encoder
 from embeddedpulsar.client.send_queue import NO_BATCHES
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, ProducerQueueIsFull
@@ -42,6 +43,7 @@ class Publisher(Pipeline):
     def __init__(self, session: ProducerSession, config: ProducerConfig) -> None:
         super().__init__(session, config)
         self._stale = False
+        self.meter.publisher = self
         self._attach(config.name, config.initial_sequence_id)
         fork.register(self)
 
@@ -95,6 +97,7 @@ class Publisher(Pipeline):
                         self.next_sequence_id = following  # nothing was begun
                     else:
                         self.last_sequence_id = following
+                        self.tally += ONE + len(value)
                         if callback is not None:
                             self.completions.hand_over_one(callback, ledger, entry)
                         self.unlock()
@@ -140,7 +143,13 @@ class Publisher(Pipeline):
         if not sequence_id:
             sequence_id = self.next_sequence_id
             self.next_sequence_id = sequence_id + 1
-        return self._encoder.encode_one(value, options, sequence_id)
+        meter = self.meter
+        if meter.burst:
+            meter.burst -= 1
+            self._open_to_hot_path()
+        out = self._encoder.encode_one(value, options, sequence_id)
+        meter.begin(out)
+        return out
 
     def _append_one(self, out: Outgoing, timeout_s: float) -> None:
         """Append an entry while nothing waits that must go first; a failure is its error."""
@@ -303,17 +312,25 @@ class Publisher(Pipeline):
                 self.completions.gates.wait(lambda: self.is_closed or self._has_room(count))
             self.check_open()
 
-    def _pending(self) -> int:
+    def sample(self, messages: int) -> None:
+        """Let the next messages sent one by one take the slow path, where the time they take is measured."""
+        if self._single_most >= 0:
+            self.meter.burst = messages
+            self.single_max = -1
+
+    @property
+    def pending(self) -> int:
+        """Messages that are not stored yet, or not on the disk where that is asked for."""
         return len(self.queue) + self.completions.pending
 
     def _has_room(self, count: int) -> bool:
         limit = self.config.max_pending_messages
-        return self._pending() + min(count, limit) <= limit
+        return self.pending + min(count, limit) <= limit
 
     def _refuse_if_full(self, count: int) -> None:
         if not self.config.block_if_queue_full and not self._has_room(count):
             raise ProducerQueueIsFull(
-                f"{self._pending()} messages of {self.name} are not stored yet and max_pending_messages is "
+                f"{self.pending} messages of {self.name} are not stored yet and max_pending_messages is "
                 f"{self.config.max_pending_messages}; wait for callbacks, or set block_if_queue_full"
             )
 
@@ -353,4 +370,5 @@ class Publisher(Pipeline):
         self.box.hold_up()
         self.single_max = self.checked = -1
         self.completions.reset()
+        self.tally = 0
         self._stale = not self.is_closed

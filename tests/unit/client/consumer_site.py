@@ -150,7 +150,9 @@ class ConsumerSite:
             consumer_name="c",
             topic_name="persistent://public/default/t",
             origin=MessageOrigin("persistent://public/default/t", BytesSchema()),
-            ledger=SimpleNamespace(tail=0, arm=lambda tail: True, wait=lambda tail, timeout_s: False),
+            ledger=SimpleNamespace(
+                tail=0, arm=lambda tail: True, wait=lambda tail, timeout_s: False, words=[0] * 512
+            ),
             mailbox=SimpleNamespace(
                 generation=0, wait=lambda seen, timeout_s: self.pass_time(timeout_s), glance=lambda: None
             ),

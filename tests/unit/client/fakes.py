@@ -9,6 +9,7 @@ from embeddedpulsar.client.client_log import ClientLog
 from embeddedpulsar.client.memory_limit import MemoryLimit
 from embeddedpulsar.client.producer import Producer
 from embeddedpulsar.client.producer_config import ProducerConfig
+from embeddedpulsar.client.producer_meter import ProducerMeter
 from embeddedpulsar.client.publisher import Publisher
 from embeddedpulsar.exceptions import LockTimeout, ProducerFenced
 from embeddedpulsar.format.control import TopicWord
@@ -167,6 +168,7 @@ class FakeSession:
         self.log = ClientLog()
         self.partition = -1
         self.names: list[str | None] = []
+        self.meter = ProducerMeter(self, 0)  # type: ignore[arg-type]
         self.detached = 0
         self.fenced = False
         self.revived = 0

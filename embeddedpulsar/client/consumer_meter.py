@@ -1,10 +1,11 @@
-"""Statistics of one consumer, in the log."""
+"""Statistics of one consumer, in the log and for its owner."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from embeddedpulsar.client.receiver_queue import size_of
+from embeddedpulsar.client.statistics import ConsumerStats
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.ack_grouping_tracker import AckGroupingTracker
@@ -13,20 +14,20 @@ if TYPE_CHECKING:
     from embeddedpulsar.platform.scheduler import Timer
 
 
-class ConsumerStats:
+class ConsumerMeter:
     """Logs every ``stats_interval_in_seconds`` what a consumer received and acknowledged since.
 
     Role: nothing is counted for it when a message is received: what the application has is what was fetched
-    less what lies in the queue. An interval without anything is passed over.
-    """
+    less what lies in the queue. An interval without anything is passed over."""
 
-    __slots__ = ("_acks", "_before", "_interval_s", "_queue", "_session", "_timer")
+    __slots__ = ("_acks", "_before", "_begun", "_interval_s", "_queue", "_session", "_timer")
 
     def __init__(self, session: ConsumerSession, queue: ReceiverQueue, acks: AckGroupingTracker) -> None:
         self._session = session
         self._queue = queue
         self._acks = acks
         self._before = (0, 0, 0)
+        self._begun = session.monotonic()
         self._interval_s = session.client.config.stats_interval_s
         self._timer: Timer | None = None
         if self._interval_s:
@@ -42,6 +43,17 @@ class ConsumerStats:
         finally:
             queue.lock.release()
 
+    def snapshot(self) -> ConsumerStats:
+        """The statistics."""
+        totals = self.totals()
+        passed = max(self._session.monotonic() - self._begun, 1e-9)
+        return ConsumerStats(
+            *totals,
+            len(self._queue.valid()),
+            (totals[0] - self._before[0]) / passed,
+            (totals[1] - self._before[1]) / passed,
+        )
+
     def close(self) -> None:
         """Log no more."""
         if self._timer is not None:
@@ -54,7 +66,7 @@ class ConsumerStats:
         self._timer = self._session.call_later(self._interval_s, self._on_timer)
         totals = self.totals()
         messages, size, acks = (now - before for now, before in zip(totals, self._before, strict=True))
-        self._before = totals
+        self._before, self._begun = totals, self._session.monotonic()
         if messages or acks:
             self._session.client.log.info(
                 "Consumer %s of %s on %s, in %d s: received %d messages, %d bytes; sent %d acknowledgements. "

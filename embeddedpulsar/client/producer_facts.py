@@ -1,0 +1,54 @@
+"""What a producer says of itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Generic
+
+from embeddedpulsar.client.producer_meter import BURST
+from embeddedpulsar.client.value_type import T
+
+if TYPE_CHECKING:
+    from embeddedpulsar.client.producer_session import ProducerSession
+    from embeddedpulsar.client.publisher import Publisher
+    from embeddedpulsar.client.statistics import ProducerStats
+
+
+class ProducerFacts(Generic[T]):
+    """What `Producer` has of questions."""
+
+    _publisher: Publisher
+    _session: ProducerSession
+
+    def topic(self) -> str:
+        """Return the full name of the topic."""
+        return self._session.topic_name
+
+    def producer_name(self) -> str:
+        """Return the name: the one asked for, or ``standalone-<client>-<n>``."""
+        return self._publisher.name
+
+    def last_sequence_id(self) -> int:
+        """Return the sequence id of the last message stored; -1 before the first.
+
+        As in ``pulsar-client`` it is the id last stored, not the largest: after an explicit lower id it
+        falls.
+        """
+        return self._publisher.last_sequence_id
+
+    def is_connected(self) -> bool:
+        """Return whether the producer may send: True until it is closed."""
+        return not self._is_closed
+
+    @property
+    def _is_closed(self) -> bool:
+        return self._publisher.is_closed
+
+    def stats(self) -> ProducerStats:
+        """Return what the producer stored so far. Not in ``pulsar-client``.
+
+        Times are measured from the first call on, too: of the next 32 messages that are sent one by one.
+        """
+        publisher = self._publisher
+        found = publisher.meter.snapshot()
+        publisher.sample(BURST)
+        return found
