@@ -63,10 +63,12 @@ class ColumnPortion:
         self._built: tuple[list[Any], int, int] | None = None
 
     @property
-    def sequence_ids(self) -> Sequence[int] | None:
-        """Explicit ones, as far as they matter: the first and the last."""
+    def explicit_ids(self) -> tuple[int, int, int] | None:
+        """First, last and highest sequence id, where they are not automatic."""
         ids = self._columns.sequence_id
-        return None if ids is None else (ids[0].as_py(), ids[self.count - 1].as_py())
+        if ids is None:
+            return None
+        return ids[0].as_py(), ids[self.count - 1].as_py(), pc.max(ids).as_py()
 
     def part(self, start: int, stop: int) -> ColumnPortion:
         """Some of the messages."""
@@ -77,7 +79,7 @@ class ColumnPortion:
         if self._built is None:
             self._built = _built(self._columns)
         parts, flags, key_hash = self._built
-        ids = self.sequence_ids
+        ids = self.explicit_ids
         if ids is not None:
             first = ids[0]
         return encode_columns(

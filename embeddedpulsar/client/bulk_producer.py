@@ -9,6 +9,7 @@ from embeddedpulsar.client.bulk_publisher import BulkPublisher, Target
 from embeddedpulsar.client.bulk_rows import BulkLimits, OptionColumns, entries_of
 from embeddedpulsar.client.producer_config import INT32_MAX
 from embeddedpulsar.client.value_type import T
+from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.schema import BytesSchema, StringSchema
 
 if TYPE_CHECKING:
@@ -67,7 +68,8 @@ class BulkProducer(Generic[T]):
             partition_keys: a key for each message; None or ``""`` for none. This and the following are as
                 long as ``contents``.
             ordering_keys, properties, event_timestamps: likewise, see `Producer.send`.
-            sequence_ids: ids to use instead of the automatic ones, which do not advance then; 0 is an id.
+            sequence_ids: ids to use instead of the automatic ones, which do not advance then; 0 is an id. Not
+                with ``KeyBased``.
             batching_max_messages: an entry is full at so many messages, at most 1,048,576.
             batching_max_allowed_size_in_bytes: or at so many bytes of payload, or at ``maxMessageSize``.
 
@@ -88,7 +90,9 @@ class BulkProducer(Generic[T]):
             ...     len(sent), sent[1].batch_index(), producer.last_sequence_id()
             (2, 1, 1)
         """
-        limits = self._bulk_limits(batching_max_messages, batching_max_allowed_size_in_bytes)
+        limits = self._bulk_limits(
+            batching_max_messages, batching_max_allowed_size_in_bytes, sequence_ids is not None
+        )
         for name, column in (("contents", contents), ("partition_keys", partition_keys)):
             if isinstance(column, str | bytes):
                 raise ValueError(
@@ -154,7 +158,9 @@ class BulkProducer(Generic[T]):
             >>> len(sent)
             2
         """
-        limits = self._bulk_limits(batching_max_messages, batching_max_allowed_size_in_bytes)
+        limits = self._bulk_limits(
+            batching_max_messages, batching_max_allowed_size_in_bytes, sequence_id is not None
+        )
         check_type(str, value, "value")
         for name in ("key", "ordering_key", "properties", "event_time", "sequence_id"):
             check_type_or_none(str, locals()[name], name)
@@ -168,12 +174,18 @@ class BulkProducer(Generic[T]):
         encode_value = None if type(schema) in (BytesSchema, StringSchema) else schema.encode
         return self._publish_all(portions_of(data, names, encode_value, *limits, self._bulk_routing()))
 
-    def _bulk_limits(self, messages: int, payload: int) -> BulkLimits:
+    def _bulk_limits(self, messages: int, payload: int, has_ids: bool) -> BulkLimits:
         check_type(int, messages, "batching_max_messages")
         check_type(int, payload, "batching_max_allowed_size_in_bytes")
         check_range(messages, "batching_max_messages", 1, _MOST_MESSAGES)
         check_range(payload, "batching_max_allowed_size_in_bytes", 1, INT32_MAX)
-        return BulkLimits(messages, payload, self._bulk_config().key_based)
+        key_based = self._bulk_config().key_based
+        if key_based and has_ids:
+            raise InvalidConfiguration(
+                "sequence ids would not rise in the order in which key-based batching stores the messages; "
+                "leave them out, or use a producer without it"
+            )
+        return BulkLimits(messages, payload, key_based)
 
     def _publish_all(self, portions: Any) -> SentMessages:
         return BulkPublisher(self._bulk_target, self._bulk_config().compression).publish(portions)

@@ -118,7 +118,7 @@ class BulkPublisher:
         if entry.size > publisher.max_size:
             self._store_parts(portion, entry.size, publisher.max_size)
             return
-        ids, count = portion.sequence_ids, portion.count
+        ids, count = portion.explicit_ids, portion.count
         try:
             publisher.lock.acquire()
             publisher.check_open()
@@ -127,8 +127,8 @@ class BulkPublisher:
                 raise late
             if publisher.prefix is not prefix or (ids is None and publisher.next_sequence_id != first):
                 _, prefix, first, entry = self._encode(portion)
-            own = (first, first + count - 1) if ids is None else (ids[0], ids[-1])
-            out = publisher._encoder.seal(Outgoing(entry, count, *own, None, True))
+            low, high, _ = ids or (first, first + count - 1, 0)
+            out = publisher._encoder.seal(Outgoing(entry, count, low, high, None, True))
             fits = count == 1 or not isinstance(out.error, MessageTooBig)
             if fits:
                 if ids is None:

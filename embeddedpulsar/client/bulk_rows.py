@@ -87,6 +87,12 @@ class Rows:
         """Messages."""
         return len(self.values)
 
+    @property
+    def explicit_ids(self) -> tuple[int, int, int] | None:
+        """First, last and highest sequence id, where they are not automatic."""
+        ids = self.sequence_ids
+        return None if ids is None else (ids[0], ids[-1], max(ids))
+
     def encode(self, first: int, prefix: ProducerPrefix, codec: int) -> EncodedEntry:
         """The entry; ``first`` is its first automatic sequence id."""
         options = self._columns()[2:]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
         """The messages of one entry, before it is encoded.
 
         Attributes:
-            sequence_ids: explicit ones, or None for the next automatic ones.
+            explicit_ids: first, last and highest of explicit ones, or None for the next automatic ones.
             numbers: which of the values these are.
             partition: where they go; 0 where there are no partitions.
         """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         @property
         def count(self) -> int: ...
         @property
-        def sequence_ids(self) -> Sequence[int] | None: ...
+        def explicit_ids(self) -> tuple[int, int, int] | None: ...
         @property
         def numbers(self) -> Sequence[int]: ...
         def encode(self, first: int, prefix: ProducerPrefix, codec: int) -> EncodedEntry: ...
@@ -45,7 +45,7 @@ class Encoded(NamedTuple):
     @property
     def following(self) -> int:
         """The automatic sequence id that comes next."""
-        return self.first + (0 if self.portion.sequence_ids is not None else self.portion.count)
+        return self.first + (0 if self.portion.explicit_ids is not None else self.portion.count)
 
 
 class EncodeAhead:

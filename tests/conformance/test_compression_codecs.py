@@ -121,3 +121,23 @@ def _noise(count: int) -> list[int]:
         value = value * 6364136223846793005 + 1442695040888963407 & (1 << 64) - 1
         found.append(value ^ value >> 29)
     return found
+
+
+@pytest.mark.parametrize("codec", list(CompressionType))
+def test_arrow_and_spark_read_every_codec(topic, store_path, codec):
+    """Whole columns come out of packed entries, single ones and batches (Spark reads through the same)."""
+    pytest.importorskip("pyarrow", reason="the extra `arrow` is not installed")
+    from embeddedpulsar.arrow import read_topic
+
+    with topic.producer(compression_type=codec) as single:
+        single.send(b"single" * 40, partition_key="one")
+    with topic.producer(compression_type=codec, batching_enabled=True) as batched:
+        for number in range(50):
+            batched.send_async(b"batched %d" % number * 10, None, partition_key=f"key-{number}")
+    with topic.producer(compression_type=codec) as bulk:
+        bulk.send_many([b"bulk" * 30] * 20)
+    table = read_topic(store_path, "topic", ["value", "__key"])
+    values = [b"single" * 40, *(b"batched %d" % number * 10 for number in range(50)), *[b"bulk" * 30] * 20]
+    assert table["value"].to_pylist() == values
+    keys = [b"one", *(b"key-%d" % number for number in range(50)), *[None] * 20]
+    assert table["__key"].to_pylist() == keys

@@ -16,6 +16,7 @@ from embeddedpulsar import (
     CompressionType,
     ConsumerType,
     Interrupted,
+    InvalidConfiguration,
     MessageId,
     MessageTooBig,
     OperationNotSupported,
@@ -386,3 +387,52 @@ def test_not_with_interceptors(topic):
             producer.send_many(hellos(0, 3))
         producer.send(b"hello-0")
     assert numbers(receive_all(topic.consumer())) == [0]
+
+
+def test_ids_and_groups_exclude_each_other(topic):
+    """Explicit ids that fall from entry to entry would be taken for duplicates."""
+    with topic.producer(batching_type=BatchingType.KeyBased) as producer:
+        with pytest.raises(InvalidConfiguration, match="key-based batching"):
+            producer.send_many(hellos(0, 3), sequence_ids=[1, 2, 3])
+    assert receive_all(topic.consumer()) == []
+
+
+def test_with_chunking(topic):
+    """A producer that chunks stores columns too; what needs chunks is for `send`."""
+    consumer = topic.consumer()
+    with topic.producer(chunking_enabled=True) as producer:
+        producer.send_many(hellos(0, 10))
+        with pytest.raises(MessageTooBig):
+            producer.send_many([bytes(6 << 20)])
+        producer.send(b"hello-10" + bytes(6 << 20))
+        producer.send_many(hellos(11, 20))
+    messages = receive_all(consumer)
+    assert [int(message.data()[6:8]) if i > 9 else i for i, message in enumerate(messages)] == list(range(20))
+    assert [message.sequence_id() for message in messages][:10] == list(range(10))
+
+
+def test_what_is_queued_goes_first(topic):
+    """Single messages that wait for the topic, with or without an id yet, stand before the call's entries."""
+    consumer = topic.consumer()
+    with topic.producer() as producer:
+        ledger = producer._session.ledger
+        held, release = threading.Event(), threading.Event()
+
+        def hold():
+            ledger.lock.acquire(10)
+            held.set()
+            release.wait(10)
+            ledger.lock.release()
+
+        holder = threading.Thread(target=hold)
+        holder.start()
+        held.wait(10)
+        for i in range(5):
+            producer.send_async(b"hello-%d" % i, None)
+        assert len(producer._publisher.queue) == 5
+        release.set()
+        producer.send_many(hellos(5, 10))
+        holder.join()
+    messages = receive_all(consumer)
+    assert numbers(messages) == list(range(10))
+    assert [message.sequence_id() for message in messages] == list(range(10))
