@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _ENTRIES_A_LOOK = 64
 _BYTES_A_LOOK = 8 << 20
+_LAST_WAIT_S = 1.0
 
 
 class ProducerSession:
@@ -86,7 +87,8 @@ class ProducerSession:
         self.meter.close()
         try:
             if registration is not None:
-                self._topic.detach_producer(registration)
+                # A client that closes does not wait long: who is not taken out now goes with the lease.
+                self._topic.detach_producer(registration, _LAST_WAIT_S if self._core.is_closed else None)
         finally:
             self.callbacks.run_after_all(self._use.release)
 

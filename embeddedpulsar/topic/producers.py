@@ -166,15 +166,15 @@ class Producers:
             raise ProducerFenced("the registration was taken back")
         return ProducerRegistration(own.name, own.epoch, -1, own.producer_id, fork.GENERATION)
 
-    def detach(self, registration: ProducerRegistration) -> None:
+    def detach(self, registration: ProducerRegistration, timeout_s: float | None = None) -> None:
         """Take a producer out and let the next in the queue in. Nothing in a forked child of its owner."""
         if registration.generation == fork.GENERATION:
-            self._leave(registration.producer_id)
+            self._leave(registration.producer_id, timeout_s)
 
-    def _leave(self, producer_id: int) -> None:
+    def _leave(self, producer_id: int, timeout_s: float | None = None) -> None:
         to_ring: set[bytes] = set()
         try:
-            self._lock.acquire(self._lock_timeout_s)
+            self._lock.acquire(self._lock_timeout_s if timeout_s is None else timeout_s)
             to_ring |= self._catch_up()
             to_ring |= self._append([DetachProducer(producer_id, REASON_CLOSED)])
             to_ring |= self._append(self._replica.table.promote())

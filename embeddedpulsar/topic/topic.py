@@ -166,10 +166,14 @@ class Topic:
         self._report_damage()
         return registration
 
-    def detach_producer(self, registration: ProducerRegistration) -> None:
-        """Take a producer out. Does nothing if it is out already, or was registered before a fork."""
+    def detach_producer(self, registration: ProducerRegistration, timeout_s: float | None = None) -> None:
+        """Take a producer out. Does nothing if it is out already, or was registered before a fork.
+
+        Raises:
+            LockTimeout: another process stayed in the topic's lock; the producer goes with the store's lease.
+        """
         if not self.closed:
-            self._producers.detach(registration)
+            self._producers.detach(registration, timeout_s)
 
     def check_producer(self, registration: ProducerRegistration) -> None:
         """Make sure that a producer was not fenced out; one read of a word when nothing changed.
