@@ -18,7 +18,7 @@ from collections.abc import Callable
 from itertools import repeat
 from typing import Final, NoReturn
 
-from embeddedpulsar.exceptions import LockTimeout
+from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout
 from embeddedpulsar.platform import descriptors, fork, indivisible
 
 try:
@@ -127,6 +127,7 @@ class FileLock:
 
         Raises:
             LockTimeout: not free in time; names the lock and, where known, its holder.
+            AlreadyClosed: what the lock is for was deleted while the lock was at rest.
             OSError: the lock file cannot be opened or locked; `DescriptorLimitError` if that is why.
         """
         if not self._enter(False):
@@ -230,6 +231,9 @@ class FileLock:
             raise error
         try:
             fd = self._open()
+        except FileNotFoundError:
+            self._thread.release()
+            raise AlreadyClosed(f"{self.path} is gone: what it locks was deleted") from None
         except OSError:
             self._thread.release()
             raise

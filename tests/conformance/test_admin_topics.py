@@ -180,6 +180,24 @@ def test_open_handles_of_a_deleted_topic_say_so(topics, client, partitions):
     assert [one.data() for one in client.create_reader("orders", MessageId.earliest)] == [b"new"]
 
 
+def test_locks_that_rest_say_so_too(topics, client):
+    """A process with many topics closes their locks; it cannot open them again then."""
+    producer = client.create_producer("orders")
+    ids = [producer.send(b"%d" % i) for i in range(3)]
+    consumer = client.subscribe(
+        "orders", "sub", ConsumerType.Shared, initial_position=InitialPosition.Earliest
+    )
+    message = consumer.receive(1000)
+    session: Any = consumer._core.session
+    topics.delete("orders", force=True)
+    for lock in (session.ledger.lock, session.subscription._shared._lock):
+        assert lock.rest()
+    consumer.acknowledge(message)  # it is collected first, and means nothing any more
+    for call in (lambda: consumer.seek(ids[0]), lambda: producer.send(b"lost?"), producer.close):
+        with pytest.raises(AlreadyClosed, match="was deleted"):
+            call()
+
+
 def test_a_waiting_consumer_is_told(topics, client):
     """At once."""
     consumer = client.subscribe("orders", "sub")

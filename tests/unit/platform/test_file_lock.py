@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from embeddedpulsar.exceptions import LockTimeout
+from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout
 from embeddedpulsar.platform import file_lock
 from embeddedpulsar.platform.file_lock import FileLock
 from tests.children import in_child
@@ -244,7 +244,7 @@ def test_a_child_whose_lock_file_is_gone(path: str):
         for attempt in (lock.acquire, lock.try_acquire):
             try:
                 attempt()
-            except FileNotFoundError:
+            except AlreadyClosed:
                 outcomes.append(lock.held)
         return outcomes
 

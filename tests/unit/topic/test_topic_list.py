@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
 
 import pytest
 
 from embeddedpulsar.exceptions import InvalidTopicName, NotAllowedError, TopicNotFound
 from embeddedpulsar.format.entry import ProducerPrefix, encode_single
-from embeddedpulsar.platform import failpoints
+from embeddedpulsar.platform import clock, failpoints
 from embeddedpulsar.storage import filenames
-from embeddedpulsar.topic import topic_meta
+from embeddedpulsar.storage.topic_control import DELETED
+from embeddedpulsar.topic import topic_deletion, topic_meta
 from embeddedpulsar.topic.catalog import Catalog
 from embeddedpulsar.topic.store import Store
 
@@ -208,3 +210,99 @@ def test_messages_stay_in_their_partition(store: Store):
         ledger = store.topic(partition(index)).ledger
         views = ledger.cursor(ledger.first_position(), inclusive=True).read(10, 10, 1 << 20)
         assert [view.payload for view in views] == [b"%d" % index]
+
+
+def reboot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on it is another boot."""
+    monkeypatch.setattr(clock, "_boot_id", os.urandom(16))
+
+
+def test_a_lost_catalog_is_made_from_the_topics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Partitioned topics keep their number, also the one they grew to."""
+    root = tmp_path / "store"
+    store = Store.open(root)
+    store.create_partitioned_topic("orders", 2)
+    store.grow_partitions("orders", 4)
+    store.topic(partition(3)).ledger.append(encode_single(b"3", 0, PREFIX))
+    store.release()
+    (root / "catalog").unlink()
+    reboot(monkeypatch)
+    store = Store.open(root)
+    assert store.partitions("orders") == 4 and store.topic_names() == [partition(i) for i in range(4)]
+    assert store.topic(partition(3)).ledger.last_position() is not None
+    store.release()
+
+
+def test_a_partition_that_was_about_to_come_is_not_taken_for_a_topic(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Growing died and the machine too: it has to wait until the topic grows."""
+    root = tmp_path / "store"
+    store = Store.open(root)
+    store.create_partitioned_topic("orders", 2)
+    store.topic(partition(0)).create_subscription("sub")
+    with fails_at("partitions:prepared"):
+        store.grow_partitions("orders", 3)
+    store.release()
+    reboot(monkeypatch)
+    store = Store.open(root)
+    assert store.topic_names() == [partition(0), partition(1)]
+    with pytest.raises(TopicNotFound, match="has 2 partitions"):
+        store.topic(partition(2))
+    store.grow_partitions("orders", 3)
+    assert store.topic(partition(2)).subscriptions() == ["sub"]
+    store.release()
+
+
+@pytest.mark.parametrize("step", ["deletion:marked", "deletion:recorded", "deletion:moved"])
+def test_a_deletion_is_finished_or_forgotten_after_a_boot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+):
+    """Whatever the words of its topics said."""
+    root = tmp_path / "store"
+    store = Store.open(root)
+    store.create_partitioned_topic("orders", 2)
+    store.topic(partition(1)).ledger.append(encode_single(b"1", 0, PREFIX))
+    monkeypatch.setattr(topic_deletion, "mark", lambda *_: None)  # as if it was killed: nothing is undone
+    with fails_at(step):
+        store.delete_partitioned_topic("orders")
+    store.release()
+    reboot(monkeypatch)
+    store = Store.open(root)
+    if step == "deletion:marked":
+        assert store.partitions("orders") == 2
+        assert store.topic(partition(1)).ledger.last_position() is not None
+    else:
+        assert store.topic_names() == [] and os.listdir(root / "topics") == os.listdir(root / "staging") == []
+    store.release()
+
+
+def test_whoever_finds_a_topic_marked_takes_the_mark_back(store: Store):
+    """Its deletion died. A deleted one is not found."""
+    topic = store.create_topic("orders")
+    topic_deletion.mark(topic, DELETED)
+    again = store.topic("orders")
+    assert again is not topic and not again.is_deleted and topic.closed is False
+    again.ledger.append(encode_single(b"x", 0, PREFIX))
+    store.delete_topic("orders", force=True)
+    with pytest.raises(TopicNotFound):
+        store.topic("orders", create=False)
+
+
+def test_users_of_a_deleted_topic_keep_it_open(store: Store):
+    """Their instance is closed when the last of them is done, beside the one of the topic's next life."""
+    uses = [store.use_topic("orders") for _ in range(2)]
+    old = uses[0].topic
+    store.delete_topic("orders")
+    new = store.use_topic("orders")
+    assert new.topic is not old and new.topic.directory == f"{old.directory}.2"
+    uses[0].release()
+    uses[0].release()
+    assert not old.closed
+    uses[1].release()
+    assert old.closed and not new.topic.closed
+    idle = new.topic
+    store.delete_topic("orders")
+    assert not idle.closed
+    new.release()
+    assert idle.closed
