@@ -7,7 +7,6 @@ So every customer has a cook, and his orders come one after the other; and yet t
 from __future__ import annotations
 
 import collections
-import pathlib
 import threading
 
 import embeddedpulsar as pulsar
@@ -34,10 +33,9 @@ def hire(client: pulsar.Client, cook: str) -> pulsar.Consumer[bytes]:
 
 
 def main() -> None:
-    store = pathlib.Path("kitchen")
-    store.mkdir(mode=0o700)
-    (store / "broker.conf").write_text("allowAutoTopicCreationType=partitioned\ndefaultNumPartitions=4\n")
-    with pulsar.Client(store, message_listener_threads=2) as client:
+    with pulsar.Admin("./kitchen") as admin:
+        admin.topics().create_partitioned_topic("orders", 4)
+    with pulsar.Client("./kitchen", message_listener_threads=2) as client:
         cooks = [hire(client, name) for name in ("Ada", "Ben")]
         with client.create_producer("orders", batching_enabled=True) as producer:
             for number in range(ORDERS):
