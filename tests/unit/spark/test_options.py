@@ -160,3 +160,9 @@ def test_options_of_clusters_are_ignored_with_a_warning(caplog):
     """A job written for a cluster keeps its admin.url; the log says that it means nothing here."""
     parse(**{"admin.url": "http://x", "pollTimeoutMs": "5"})
     assert "admin.url has no meaning" in caplog.text
+
+
+def test_the_private_key_is_a_path():
+    """It is read where the rows are made, so a path travels and never a key."""
+    assert parse().private_key_path == ""
+    assert parse(cryptoPrivateKeyPath="/keys/private.pem").private_key_path == "/keys/private.pem"
