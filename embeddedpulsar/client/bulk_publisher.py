@@ -134,10 +134,12 @@ class BulkPublisher:
                 if ids is None:
                     publisher.next_sequence_id = first + count
                 out.attempted = True
+                publisher.meter.begin(out)
                 self._current = out, portion
                 publisher._append_one(out, publisher._patience_s)
                 if out.error is not None:
                     self._current = None
+                    publisher.meter.failed(count)
                     raise out.error
                 self._note(out, portion)
         finally:

@@ -436,3 +436,11 @@ def test_what_is_queued_goes_first(topic):
     messages = receive_all(consumer)
     assert numbers(messages) == list(range(10))
     assert [message.sequence_id() for message in messages] == list(range(10))
+
+
+def test_statistics_count_messages(topic):
+    """What a call stores shows in the statistics of the producer, message by message and entry by entry."""
+    with topic.producer() as producer:
+        producer.send_many(hellos(0, 100), batching_max_messages=30)
+        stats = producer.stats()
+        assert (stats.messages_sent, stats.entries_sent, stats.send_failures) == (100, 4, 0)
