@@ -119,4 +119,4 @@ class Flusher:
             return publisher.retry()
         except BaseException:  # noqa: BLE001 - whatever it was, the others have their turn
             self._log.exception("Storing what waits failed: %r", publisher)
-            return False
+            return True  # not again and again; its next send tries, and its send timeout holds

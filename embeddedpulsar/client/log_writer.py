@@ -97,6 +97,12 @@ class LogWriter:
             elif not lock.try_acquire():
                 return False
             self._append_all(entries, hold, check)
+        except LockTimeout:
+            raise
+        except Exception as e:  # noqa: BLE001 - no descriptors left, say: told to whoever sent the messages
+            for out in entries:
+                if out.entry < 0 and out.error is None:
+                    out.error = e
         finally:
             lock.release()
             hold.ring_all()

@@ -125,8 +125,7 @@ class Publisher(Pipeline):
             self._append_one(out, self._patience_s)
         finally:
             self.lock.release()
-            if self._session.memory is not None:
-                self._session.memory.give_back(len(value))
+            self._give_back(len(value))
         return out
 
     @property
@@ -179,7 +178,7 @@ class Publisher(Pipeline):
     def _submit_at_once(self, value: bytes, callback: SendCallback | None, options: Options | None) -> bool:
         """Store one message if nothing waits that must go first, and nobody has the locks that takes."""
         try:
-            if not self.lock.acquire(False) or self._is_publishing:
+            if not self.lock.acquire(False) or self._is_publishing or self._session.memory is not None:
                 return False
             if self.queue.singles or self.queue.group() is not None:
                 return False
@@ -194,8 +193,6 @@ class Publisher(Pipeline):
                 self.last_sequence_id = out.last
             if callback is not None:
                 out.callbacks = [callback]
-            if self._session.memory is not None:
-                out.reserved = len(value)
             self.completions.hand_over(out)
             return True
         finally:
@@ -206,19 +203,21 @@ class Publisher(Pipeline):
     def add(self, item: bytes | Item, size: int) -> None:
         """Take a message for the next batch, flushing what does not fit with it. Raises as `submit` does."""
         self.admit(1, size)
-        box, is_full = self.box, False
+        box, is_full, is_in = self.box, False, False
         try:
             if self.lock.acquire(False):
-                if not box.has_room(size) and not self._is_held_up:
-                    self._publish(0.0, 1)
-                is_full = box.add(item, size)
+                if not box.has_room(size) and not self._is_held_up and not self._publish(0.0, 1):
+                    self._hold_up()
+                is_in, is_full = True, box.add(item, size)
                 if is_full and self._is_held_up:
                     box.left()  # the next goes elsewhere, if there are several partitions
             else:
-                box.mixed = True
+                box.mixed = is_in = True
                 box.items.append(item)
         finally:
             self.lock.release()
+            if not is_in:
+                self._give_back(size)
         if is_full or self._is_held_up or not self.config.batching_max_delay_ms:
             self._advance_soon(1)
         elif not box.armed:
@@ -249,16 +248,19 @@ class Publisher(Pipeline):
         """Send a message with the batch it joins, at once, and return where it went. Waits for the topic."""
         waiter = PlainWaiter()
         self.admit(1, len(value))
-        box = self.box
+        box, is_in = self.box, False
         try:
             self.lock.acquire()
             self.check_open()
             if not box.has_room(len(value)):
                 self._store_waiting(1)
+            is_in = True
             box.add((value, waiter, *(options or ())), len(value))
             self._store_waiting(1)
         finally:
             self.lock.release()
+            if not is_in:
+                self._give_back(len(value))
         return waiter
 
     def flush_full(self) -> None:
@@ -298,6 +300,11 @@ class Publisher(Pipeline):
         memory = self._session.memory
         if memory is not None:
             memory.take(size, self.config.block_if_queue_full and self.completions.can_wait)
+
+    def _give_back(self, size: int) -> None:
+        """Bytes that were admitted, and are not on their way after all."""
+        if self._session.memory is not None:
+            self._session.memory.give_back(size)
 
     def _wait_for_room(self, count: int) -> None:
         self.advance(1, _LAST_TURN_S)  # what waits in a batch goes first

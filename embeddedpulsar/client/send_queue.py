@@ -53,8 +53,9 @@ class SendQueue:
     def group(self) -> list[Outgoing] | None:
         """The entries that are encoded; None if there are none."""
         for part in (self.singles, self.box.items):
-            if part and part[0].__class__ is list:
-                return part[0]
+            for first in part[:1]:  # in one step: others may be taking from the list
+                if first.__class__ is list:
+                    return first
         return None
 
     def drop_group(self) -> None:

@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from embeddedpulsar import exceptions
+from embeddedpulsar.client.memory_limit import MemoryLimit
 from embeddedpulsar.client.producer import Producer
 from embeddedpulsar.enums import Result
 from embeddedpulsar.format.control import TopicWord
@@ -564,3 +565,78 @@ def test_a_forked_child_may_close_what_it_never_used():
 def test_producers_are_generic_over_the_schema():
     """`Producer[str]` costs nothing and says what may be sent."""
     assert Producer[str]
+
+
+# -- a topic that is locked ---------------------------------
+
+
+def test_what_keeps_the_lock_from_being_taken_fails_the_messages():
+    """No descriptor left to open the lock with, say: each message is told, once, and none is stored later."""
+    producer, session, ledger = make_producer()
+    calls = Calls()
+    ledger.lock.is_free = False
+    for _ in range(3):
+        producer.send_async(b"a", calls)
+
+    def broken() -> bool:
+        raise exceptions.StorageError(path="lock", reason="no descriptors left")
+
+    ledger.lock.try_acquire, original = broken, ledger.lock.try_acquire
+    session.flusher.run()
+    ledger.lock.try_acquire, ledger.lock.is_free = original, True
+    producer.send_async(b"b", calls)
+    producer.flush()
+    assert [result for result, _ in calls] == [Result.BrokerPersistenceError] * 3 + [Result.Ok]
+    assert ledger.values() == [[b"b"]]
+
+
+@pytest.mark.parametrize("batching", [False, True])
+@pytest.mark.parametrize("way", ["send", "send_async"])
+def test_an_interrupt_keeps_no_memory(batching, way):
+    """Ctrl-C in an append: the bytes count until the message is stored, or has failed."""
+    session = FakeSession()
+    session.memory = MemoryLimit(100)
+    producer, _, ledger = make_producer(session, batching=batching)
+    ledger.fail = KeyboardInterrupt()
+
+    def use() -> None:
+        if way == "send":
+            producer.send(b"x" * 60)
+        else:
+            producer.send_async(b"x" * 60, None)
+            producer.flush()
+
+    with pytest.raises(exceptions.Interrupted):
+        use()
+    producer.flush()
+    session.callbacks.run()
+    assert session.memory.used == 0
+
+
+def test_a_send_that_comes_last_is_stored_last():
+    """A message that could not be stored at once is stored, with its smaller id, before a later send."""
+    producer, _, ledger = make_producer()
+    producer.send(b"first")
+    ledger.lock.is_free = False
+    producer.send_async(b"a", None)
+    producer.send_async(b"b", None, partition_key="k")
+    ledger.lock.is_free = True
+    producer.send(b"c")
+    assert ledger.values() == [[b"first"], [b"a"], [b"b"], [b"c"]]
+    assert [view.first_sequence_id for view in ledger.views] == [0, 1, 2, 3]
+
+
+def test_a_hot_send_stores_what_is_settled_first():
+    """A sender that had passed the first check finds the entries that were encoded before its message."""
+    producer, _, ledger = make_producer()
+    producer.send(b"first")
+    publisher = producer._publisher
+    most = publisher.single_max
+    ledger.lock.is_free = False
+    producer.send_async(b"a", None)
+    assert publisher.single_max == -1
+    ledger.lock.is_free = True
+    publisher.single_max = most  # as the sender saw it
+    producer.send(b"b")
+    assert ledger.values() == [[b"first"], [b"a"], [b"b"]]
+    assert [view.first_sequence_id for view in ledger.views] == [0, 1, 2]
