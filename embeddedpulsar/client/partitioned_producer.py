@@ -228,7 +228,7 @@ class PartitionedProducer(Producer[T]):
     def _bulk_config(self) -> ProducerConfig:
         return self._config
 
-    def _bulk_routing(self) -> BulkRouting:
+    def _bulk_routing(self) -> BulkRouting | None:
         return BulkRouting(self._router)
 
     def _bulk_target(self, partition: int) -> Target:
