@@ -12,7 +12,6 @@ _FALSE = frozenset(("false", "no", "off", "0"))
 
 # Settings whose feature is not built: they may be stated, but only with the value that changes nothing.
 _ABSENT: dict[str, str] = {
-    "brokerDeduplicationEnabled": "message deduplication",
     "transactionCoordinatorEnabled": "transactions",
     "brokerDeleteInactiveTopicsEnabled": "deletion of inactive topics",
     "ttlDurationDefaultInSeconds": "message expiry",
@@ -39,6 +38,10 @@ _RANGES: dict[str, tuple[int, int]] = {
     "delayedDeliveryTickTimeMillis": (1, 1 << 31),
     "maxConsumersPerSubscription": (0, 1 << 31),
     "maxProducersPerTopic": (0, 1 << 31),
+    "brokerDeduplicationEntriesInterval": (1, 1 << 31),
+    "brokerDeduplicationSnapshotIntervalSeconds": (1, 1 << 31),
+    "brokerDeduplicationMaxNumberOfProducers": (1, 1 << 20),
+    "brokerDeduplicationProducerInactivityTimeoutMinutes": (1, 1 << 31),
     "defaultNumPartitions": (1, 10_000),
 }
 
@@ -92,8 +95,13 @@ class BrokerSettings(NamedTuple):
     delayedDeliveryEnabled: bool = True
     delayedDeliveryTickTimeMillis: int = 1000
     isDelayedDeliveryDeliverAtTimeStrict: bool = True  # Pulsar: false
-    # Keeping and dropping
+    # Duplicates
     brokerDeduplicationEnabled: bool = False
+    brokerDeduplicationEntriesInterval: int = 1000
+    brokerDeduplicationSnapshotIntervalSeconds: int = 120
+    brokerDeduplicationMaxNumberOfProducers: int = 10_000
+    brokerDeduplicationProducerInactivityTimeoutMinutes: int = 360
+    # Keeping and dropping
     ttlDurationDefaultInSeconds: int = 0
     defaultRetentionTimeInMinutes: int = 0
     defaultRetentionSizeInMB: int = 0
@@ -139,7 +147,7 @@ class BrokerSettings(NamedTuple):
             InvalidConfiguration: names the setting, and the value it may have.
 
         Example:
-            >>> BrokerSettings.parse("brokerDeduplicationEnabled=true").check_supported()
+            >>> BrokerSettings.parse("transactionCoordinatorEnabled=true").check_supported()
             Traceback (most recent call last):
             embeddedpulsar.exceptions.InvalidConfiguration: Pulsar error: ...
         """

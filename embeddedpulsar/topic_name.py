@@ -156,6 +156,16 @@ def subscription_directory_name(subscription_name: str, *, durable: bool = True)
     return _hashed("s" if durable else NON_DURABLE_PREFIX[0], subscription_name, subscription_name)
 
 
+def namespace_file_name(namespace: str) -> str:
+    """Return the name of what is kept of ``tenant/namespace``, made like `directory_name`.
+
+    Example:
+        >>> namespace_file_name("public/default")
+        'ns-yd6trqzwleehpp46mz2t3pdieu-public-default'
+    """
+    return _hashed("ns", namespace, namespace)
+
+
 def _hashed(kind: str, name: str, readable: str) -> str:
     # Imported on first use: hashlib loads OpenSSL, and an import of the package should stay cheap.
     from base64 import b32encode

@@ -125,10 +125,13 @@ class BulkPublisher:
             late = publisher._store_waiting(NO_BATCHES)  # of other threads, with ids before ours
             if late is not None:
                 raise late
+            if publisher.keeper is not None:
+                publisher.keeper.settle()
             if publisher.prefix is not prefix or (ids is None and publisher.next_sequence_id != first):
                 _, prefix, first, entry = self._encode(portion)
-            low, high, _ = ids or (first, first + count - 1, 0)
+            low, high, highest = ids or (first, first + count - 1, first + count - 1)
             out = publisher._encoder.seal(Outgoing(entry, count, low, high, None, True))
+            out.highest = highest
             fits = count == 1 or not isinstance(out.error, MessageTooBig)
             if fits:
                 if ids is None:

@@ -102,7 +102,9 @@ class EntryEncoder:
         values, callbacks = columns[:FIRST_OPTION]
         content = make_content(values, columns[FIRST_OPTION:], ids, True)
         encoded = encode(content, self._prefix, self._codec)
-        return self._checked(Outgoing(encoded, len(values), ids[0], ids[-1], _if_any(callbacks), True))
+        out = Outgoing(encoded, len(values), ids[0], ids[-1], _if_any(callbacks), True)
+        out.highest = max(ids)
+        return self._checked(out)
 
     def encode_single_item(self, item: Any, first: int) -> tuple[Outgoing, int]:
         """Encode a queued message that becomes an entry of its own; also returns the id that follows."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar.client.chunker import ChunkedOutgoing
+from embeddedpulsar.client.sequence_keeper import DeduplicationSwitched, SequenceKeeper
 from embeddedpulsar.exceptions import LockTimeout
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform import failpoints
@@ -30,12 +32,14 @@ class LogWriter:
     Used under the publisher's lock. One per attachment to the topic: after a fork the child makes its own.
     """
 
-    __slots__ = ("_durability", "_last_position", "_name", "_session", "chunked")
+    __slots__ = ("_durability", "_last_position", "_name", "_session", "chunked", "keeper")
 
     def __init__(self, session: ProducerSession, name: str) -> None:
         self._session = session
         self._name = name
         self._durability = session.durability
+        self.keeper: SequenceKeeper | None = None
+        """Knows duplicates, where the topic drops them."""
         self._last_position: Position | None = session.ledger.last_position()
         self.chunked = 0
         """Messages that were stored in several entries."""
@@ -53,9 +57,17 @@ class LogWriter:
             return
         session = self._session
         try:
+            if self.keeper is not None:
+                # Looked at and stored in one hold of the lock, as if it were several.
+                if not self.append([out], timeout_s, guard.check_connected):
+                    raise LockTimeout("the topic is locked")
+                return
             ledger, entry, _, end_word = session.ledger.append_nowait(out.encoded, guard, timeout_s)
         except LockTimeout:
             raise
+        except DeduplicationSwitched:
+            self.append_one(out, guard, timeout_s)  # it was switched on or off
+            return
         except Exception as e:  # noqa: BLE001 - told to whoever sent the message
             out.error = e
             return
@@ -82,7 +94,7 @@ class LogWriter:
             LockTimeout: the lock was not free within ``timeout_s``; nothing was begun.
         """
         for at, out in enumerate(entries):
-            if out.__class__ is ChunkedOutgoing and out.entry < 0 and out.error is None:
+            if out.__class__ is ChunkedOutgoing and not out.is_stored and out.error is None:
                 if at and not self._append_group(entries[:at], timeout_s, check):
                     return False
                 return self._append_chunked(out, timeout_s, check)  # the rest comes with the next call
@@ -115,6 +127,9 @@ class LogWriter:
         between any two. If the lock is not to be had, the next call goes on from there.
         """
         if out.error is not None:
+            return True
+        if self.keeper is not None and not out.earlier and self.keeper.is_duplicate(out):
+            out.let_go()
             return True
         try:
             for encoded in out.parts():
@@ -152,7 +167,8 @@ class LogWriter:
                 ledger.lock.acquire(timeout_s)
             elif not ledger.lock.try_acquire():
                 return None
-            check()
+            with contextlib.suppress(DeduplicationSwitched):  # effective from the next message on
+                check()
             return ledger.append_nowait(encoded)[:2]
         finally:
             ledger.lock.release()
@@ -162,13 +178,17 @@ class LogWriter:
         error: Exception | None = None
         try:
             check()
+        except DeduplicationSwitched:
+            error = None  # nothing is begun: the entries are looked at as it is now
         except Exception as e:  # noqa: BLE001 - told to whoever sent the messages
             error = e
         for out in entries:
-            if out.error is not None or out.entry >= 0 or out.encoded is None:
+            if out.error is not None or out.is_stored or out.encoded is None:
                 continue
             if error is not None:
                 out.error = error
+                continue
+            if self.keeper is not None and self.keeper.is_duplicate(out):
                 continue
             out.attempted = True
             try:
@@ -182,6 +202,8 @@ class LogWriter:
 
     def was_stored(self, out: Outgoing) -> bool:
         """Whether an entry whose append was interrupted is in the log; if so, note where."""
+        if out.is_duplicate:
+            return True
         if out.entry >= 0:  # the interrupt came after that was noted
             self._note(out, out.ledger, out.entry)
             return True
@@ -201,6 +223,8 @@ class LogWriter:
         out.ledger = ledger
         out.entry = entry
         self._last_position = Position(ledger, entry)
+        if self.keeper is not None:
+            self.keeper.note_stored(out)
 
 
 def patience(send_timeout_ms: int) -> float:

@@ -40,6 +40,8 @@ class Outgoing:
         first: sequence id of the first message, which with the producer's name identifies the entry.
         last: sequence id of the last message.
         began: when it was encoded, in seconds, until it is stored; 0.0 if that is not measured.
+        highest: largest sequence id of all messages.
+        is_duplicate: it was stored before, in another entry.
         attempted: an append was begun, and an interrupt may have left its outcome unknown.
         end_word: what to wait for where the producer's level asks for a flush; 0 for nothing.
         reserved: bytes that count against the client's memory limit until the fate of the entry is known.
@@ -56,6 +58,8 @@ class Outgoing:
         "entry",
         "error",
         "first",
+        "highest",
+        "is_duplicate",
         "last",
         "ledger",
         "reserved",
@@ -74,7 +78,8 @@ class Outgoing:
         self.encoded = encoded
         self.count = count
         self.first = first
-        self.last = last
+        self.last = self.highest = last
+        self.is_duplicate = False
         self.callbacks = callbacks
         self.batched = batched
         self.error = error
@@ -84,12 +89,22 @@ class Outgoing:
         self.end_word = 0
         self.reserved = 0
 
+    @property
+    def is_stored(self) -> bool:
+        """Whether its messages are in the log, here or in the entry it repeats."""
+        return self.entry >= 0 or self.is_duplicate
+
     def __repr__(self) -> str:
         state = repr(self.error) if self.error else f"{self.ledger}:{self.entry}"
         return f"<Outgoing {self.count} messages from {self.first}, {state}>"
 
     def message_id(self, index: int, partition: int) -> MessageId:
-        """The id of message ``index``; -1 for the only one of an entry that is no batch."""
+        """The id of message ``index``; -1 for the only one of an entry that is no batch.
+
+        Of a duplicate it names no place.
+        """
+        if self.is_duplicate:
+            return make(-1, -1, -1, partition, 0)
         return make(self.ledger, self.entry, index, partition, self.count if index >= 0 else 0)
 
     def call_back(self, partition: int, log: ClientLog) -> None:

@@ -124,9 +124,9 @@ class PartitionSession(ProducerSession):
         """Register with the partition under a name, or under one that is made."""
         return super().attach(name)
 
-    def detach(self) -> None:
+    def detach(self, highest: int | None = None) -> None:
         """Leave the partition."""
-        super().detach()
+        super().detach(highest)
         if self._is_member:
             self._is_member = False
             self._membership.left()

@@ -10,6 +10,7 @@ from embeddedpulsar.client.entry_encoder import EntryEncoder
 from embeddedpulsar.client.log_writer import LogWriter, patience
 from embeddedpulsar.client.send_deadline import SendDeadline
 from embeddedpulsar.client.send_queue import SendQueue, fate_of
+from embeddedpulsar.client.sequence_keeper import DeduplicationSwitched, SequenceKeeper
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, Timeout
 from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.platform import threads
@@ -54,6 +55,7 @@ class Pipeline:
         completions: what follows an append.
         meter: counts what is stored.
         tally: what the hot paths stored; see `producer_meter.ONE`.
+        keeper: drops duplicates, where the topic wants that.
     """
 
     words: memoryview
@@ -61,6 +63,7 @@ class Pipeline:
     name: str
     _log: LogWriter
     _encoder: EntryEncoder
+    keeper: SequenceKeeper | None
 
     def __init__(self, session: ProducerSession, config: ProducerConfig) -> None:
         self.config = config
@@ -187,6 +190,8 @@ class Pipeline:
 
     def _encode_group(self, least: int) -> list[Outgoing] | None:
         self.queue.drop_group()  # one that was finished, and then interrupted
+        if self.keeper is not None:
+            self.keeper.settle()
         part, count, entries, following = self.queue.encode(self._encoder, self.next_sequence_id, least)
         if not count:
             return None
@@ -207,7 +212,7 @@ class Pipeline:
                 if not self._log.append(group, timeout_s, self._verify):
                     return False
                 continue
-            if out.entry >= 0:
+            if out.is_stored:
                 self.last_sequence_id = out.last
             self.completions.hand_over(out)
             del group[0]
@@ -231,12 +236,30 @@ class Pipeline:
         if self.queue.singles or self.meter.burst:
             self.single_max = -1
 
+    def close_hot_path(self) -> None:
+        """From here on everything has to be looked at more closely."""
+        self.single_max = self._single_most = -1
+
+    def _keep(self, highest: int | None) -> None:
+        """Drop duplicates from now on, knowing what is stored; or, with None, no longer."""
+        keeper = None if highest is None else SequenceKeeper(self._session, self, highest)
+        self.keeper = self._log.keeper = keeper
+
     def _verify(self) -> None:
-        """If producers came or went: make sure that this one was not fenced out. Under the topic lock."""
+        """If producers came or went: make sure that this one was not fenced out. Under the topic lock.
+
+        Raises:
+            DeduplicationSwitched: the topic began or ceased to drop duplicates; this time nothing is amiss.
+        """
         word = self.words[JOURNAL]
         if word != self._verified:
-            self._session.check_connected()
+            if self.is_closed:
+                raise AlreadyClosed(f"the producer {self.name} is closed; create a new one")
+            highest = self._session.check_connected()
             self._verified = word
+            if (highest is None) != (self.keeper is None):
+                self._keep(highest)
+                raise DeduplicationSwitched
 
     def check_connected(self) -> None:
         """Whether this producer may append now; and what is settled goes first. See `AppendGuard`.

@@ -10,6 +10,7 @@ from embeddedpulsar.client.message_options import DELIVER_AT, NULL_VALUE, Option
 from embeddedpulsar.client.outgoing import interrupted
 from embeddedpulsar.client.producer_facts import ProducerFacts
 from embeddedpulsar.client.producer_meter import ONE
+from embeddedpulsar.client.sequence_keeper import DeduplicationSwitched
 from embeddedpulsar.client.value_type import T
 from embeddedpulsar.exceptions import AlreadyClosed, PulsarException
 from embeddedpulsar.format.entry import encode_single
@@ -124,13 +125,17 @@ class Producer(ProducerFacts[T], BulkProducer[T]):
                     publisher.last_sequence_id = following
                     publisher.tally += ONE + len(content)
                     publisher.unlock()
+                except DeduplicationSwitched:
+                    publisher.next_sequence_id = following
+                    lock.release()
                 except BaseException as error:
                     lock.release()
                     publisher.meter.failed(1)
                     if isinstance(error, KeyboardInterrupt):
                         raise interrupted() from error
                     raise
-                return make(ledger, entry, -1, self._partition, 0)
+                else:
+                    return make(ledger, entry, -1, self._partition, 0)
         value: Any = content if content.__class__ is self._raw else self._encoded(content)
         options = check_options(
             content is None,

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from embeddedpulsar.client.producer_meter import ProducerMeter
+from embeddedpulsar.exceptions import StorageError
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
+from embeddedpulsar.managed_ledger.sequence_scan import SequenceScan
 from embeddedpulsar.schema import BytesSchema
 from embeddedpulsar.topic_name import TopicName
 
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
 
 _ENTRIES_A_LOOK = 64
 _BYTES_A_LOOK = 8 << 20
-_LAST_WAIT_S = 1.0
 
 
 class ProducerSession:
@@ -46,6 +47,7 @@ class ProducerSession:
         self.max_message_size: int = core.store.settings.maxMessageSize
         self.monotonic: Callable[[], float] = core.store.clock.monotonic
         self.wall_ms: Callable[[], int] = core.store.clock.wall_ms
+        self.settings = core.store.settings
         self.callbacks, self.flusher, self.memory = core.callbacks, core.flusher, core.memory
         self.log = core.log
         self.call_later = core.scheduler.call_later
@@ -72,25 +74,50 @@ class ProducerSession:
         self.meter.start()
         return self._registration
 
-    def check_connected(self) -> None:
+    def check_connected(self) -> int | None:
         """Make sure that no other producer took the topic.
+
+        Returns:
+            The highest sequence id known of this producer's name, where the topic drops duplicates.
 
         Raises:
             ProducerFenced: one did.
         """
-        if self._registration is not None:
-            self._topic.check_producer(self._registration)
+        return None if self._registration is None else self._topic.check_producer(self._registration)
 
-    def detach(self) -> None:
-        """Leave the topic, which may be closed once everything is answered for."""
+    def detach(self, highest: int | None = None) -> None:
+        """Leave the topic, which may be closed once everything is answered for.
+
+        Args:
+            highest: the sequence id stored last, for the next producer of the name; None if unknown.
+        """
         registration, self._registration = self._registration, None
         self.meter.close()
         try:
             if registration is not None:
-                # A client that closes does not wait long: who is not taken out now goes with the lease.
-                self._topic.detach_producer(registration, _LAST_WAIT_S if self._core.is_closed else None)
+                self._topic.detach_producer(registration, self._secured(highest))
         finally:
             self.callbacks.run_after_all(self._use.release)
+
+    def _secured(self, highest: int | None) -> int | None:
+        """The same, once the entries are as durable as this producer wants them: not remembered before."""
+        if highest is None or self.durability == "process":
+            return highest
+        try:
+            self.ledger.sync()
+        except (StorageError, OSError):
+            return None
+        return highest
+
+    def remember(self, highest: int) -> None:
+        """Let the topic know the highest sequence id stored. The producer must not append meanwhile."""
+        if self._registration is not None and self._secured(highest) is not None:
+            self._topic.remember_producer(self._registration, highest, durable=self.durability != "process")
+
+    def highest_stored(self, name: str, end_word: int, floor_word: int) -> int:
+        """The highest sequence id of a producer's entries between two tail words; -1 for none."""
+        found = SequenceScan(self.ledger.view, [name]).run(end_word, floor_word).get(name, -1)
+        return max(found, self._topic.highest_remembered(name))  # what was trimmed was noted before
 
     def revive(self) -> None:
         """Open the topic anew in a forked child."""

@@ -14,6 +14,7 @@ from embeddedpulsar.client.producer_config import DEFAULT_SEND_TIMEOUT_MS
 from embeddedpulsar.client.producer_meter import ONE
 from embeddedpulsar.client.sealing_encoder import make_encoder
 from embeddedpulsar.client.send_queue import NO_BATCHES
+from embeddedpulsar.client.sequence_keeper import DeduplicationSwitched
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, ProducerQueueIsFull
 from embeddedpulsar.format.entry import ProducerPrefix, encode_single
 from embeddedpulsar.platform import fork
@@ -75,6 +76,7 @@ class Publisher(Pipeline):
         waits = self.completions.waits_for_disk
         if waits or is_counted or not config.batching or not config.batching_max_delay_ms:
             self.box.slow_only()
+        self._keep(registration.last_sequence_id if registration.deduplicates else None)
 
     # -- one message at a time ---------------------------------------------------------------------------
 
@@ -93,7 +95,7 @@ class Publisher(Pipeline):
                     encoded = encode_single(value, following, self.prefix)
                     try:
                         ledger, entry, _, _ = self.append_nowait(encoded, self, 0.0)
-                    except LockTimeout:
+                    except (LockTimeout, DeduplicationSwitched):
                         self.next_sequence_id = following  # nothing was begun
                     else:
                         self.last_sequence_id = following
@@ -138,6 +140,8 @@ class Publisher(Pipeline):
         return 1 if size <= self._chunk_from else -(-size // self._chunk_from)
 
     def _encode_one(self, value: bytes, options: Options | None) -> Outgoing:
+        if self.keeper is not None:
+            self.keeper.settle()
         sequence_id = options[SEQUENCE_ID] if options is not None else 0
         if not sequence_id:
             sequence_id = self.next_sequence_id
@@ -156,7 +160,7 @@ class Publisher(Pipeline):
             self._log.append_one(out, self, timeout_s)
         except Exception as error:  # noqa: BLE001 - told to whoever sent the message
             out.error = error
-        if out.entry >= 0:
+        if out.is_stored:
             self.last_sequence_id = out.last
         self._open_to_hot_path()
 
@@ -189,7 +193,7 @@ class Publisher(Pipeline):
             except LockTimeout:
                 self.next_sequence_id = following  # nothing was begun
                 return False
-            if out.entry >= 0:
+            if out.is_stored:
                 self.last_sequence_id = out.last
             if callback is not None:
                 out.callbacks = [callback]
@@ -362,10 +366,10 @@ class Publisher(Pipeline):
             self.single_max = self._single_most = self.checked = self._verified = -1
             self.box.slow_only()
             self._fail_late()
+            if not self._stale:  # under the lock: what is stored last must not change any more
+                self._session.detach(None if self.keeper is None else self.keeper.final())
         finally:
             self.lock.release()
-        if not self._stale:
-            self._session.detach()
         self._fail_late()  # what other threads sent while we closed
 
     def after_fork_in_child(self) -> None:

@@ -86,8 +86,8 @@ class ManagedLedger:
         self._own_scheduler: SchedulerLike | None = None
         SEGMENTS.allow(options.max_open_segments)
         self._timeout_s: Final = options.lock_timeout_s
-        self._view: Final = LogView(directory, control, lock, self._timeout_s, damage.report)
-        self.chunks: Final = partial(ChunkAssembler, self._view)  # makes what puts chunked messages together
+        self.view: Final = LogView(directory, control, lock, self._timeout_s, damage.report)
+        self.chunks: Final = partial(ChunkAssembler, self.view)  # makes what puts chunked messages together
         waiters = WaiterSlots(control.words, control.view, TopicWord.WAITERS, UUID_TABLE_OFFSET, peers)
         self._writer: Final = SegmentWriter(
             control,
@@ -102,7 +102,7 @@ class ManagedLedger:
         )
         self._commit: Final = GroupCommit(
             control,
-            self._view,
+            self.view,
             lock,
             sync_lock,
             lock_timeout_s=self._timeout_s,
@@ -110,7 +110,7 @@ class ManagedLedger:
             wall_ms=clock.wall_ms,
             schedule=scheduler.call_later,
         )
-        self.trimming: Final = Trimming(directory, control, lock, self._view, self._timeout_s)
+        self.trimming: Final = Trimming(directory, control, lock, self.view, self._timeout_s)
         self._writer.on_rolled = lambda: self.trimming.suggest()
         on_idle = self._commit.help_if_overdue
         self._waits = TailWait(control.words, lock, waiters, mailbox, self._timeout_s, on_idle)
@@ -250,6 +250,7 @@ class ManagedLedger:
     def trim_before(self, ledger_id: int) -> int:
         """Remove the ledgers before `ledger_id`, never the tail's; return how many segments went."""
         self._check_open()
+        ledger_id = self.trimming.saved_before(ledger_id, None)
         return trim_before(self.directory, self._control, self._lock, ledger_id, self.options.lock_timeout_s)
 
     def terminate(self) -> Position | None:
@@ -271,12 +272,12 @@ class ManagedLedger:
     def cursor(self, position: Position, *, inclusive: bool) -> EntryCursor:
         """A cursor whose next entry is that at `position`, or (not `inclusive`) the one behind it."""
         self._check_open()
-        return EntryCursor(self._view, position, inclusive=inclusive)
+        return EntryCursor(self.view, position, inclusive=inclusive)
 
     def first_position(self) -> Position:
         """The first retained entry, or where it will be; (0, 0) before the first ledger."""
         self._check_open()
-        chain = self._view.chain()
+        chain = self.view.chain()
         for closed in chain.closed:
             if closed.last_entry_id >= 0:
                 return Position(closed.ledger_id, 0)
@@ -285,42 +286,42 @@ class ManagedLedger:
     def last_position(self) -> Position | None:
         """The last entry, trimmed or not; None if nothing was ever appended."""
         self._check_open()
-        chain = self._view.chain()
+        chain = self.view.chain()
         if not chain.tail_ledger:
             return None
-        last, _ = self._view.extent(chain.tail_ledger)
+        last, _ = self.view.extent(chain.tail_ledger)
         if last >= 0:
             return Position(chain.tail_ledger, last)
         for closed in reversed(chain.closed):
             if closed.last_entry_id >= 0:
                 return Position(closed.ledger_id, closed.last_entry_id)
-        previous = self._view.trimmed_before(chain.tail_ledger)
+        previous = self.view.trimmed_before(chain.tail_ledger)
         return Position(*previous) if previous is not None else None
 
     def find_by_publish_time(self, publish_ms: int) -> Position:
         """The first entry published at `publish_ms` or later; the position behind the last if none was."""
         self._check_open()
-        return find_by_publish_time(self._view, publish_ms)
+        return find_by_publish_time(self.view, publish_ms)
 
     def messages_after(self, position: Position) -> int:
         """Messages behind `position` up to the tail: the exact backlog, from the index."""
         self._check_open()
-        return backlog.messages_after(self._view, position)
+        return backlog.messages_after(self.view, position)
 
     def messages_between(self, after: Position, through: Position) -> int:
         """Messages behind `after`, up to and including `through`."""
         self._check_open()
-        return backlog.messages_between(self._view, after, through)
+        return backlog.messages_between(self.view, after, through)
 
     def entries_between(self, after: Position, through: Position) -> int:
         """Entries behind `after`, up to and including `through`."""
         self._check_open()
-        return backlog.entries_between(self._view, after, through)
+        return backlog.entries_between(self.view, after, through)
 
     def segments(self) -> list[SegmentInfo]:
         """The retained segments, oldest first, with what they hold now."""
         self._check_open()
-        return segment_infos(self._view)
+        return segment_infos(self.view)
 
     def statistics(self) -> LedgerStatistics:
         """A snapshot of sizes and counts."""
@@ -365,7 +366,7 @@ class ManagedLedger:
         """Maps and files are shared with the parent and stay; identity, locks and timers are new."""
         self._writer.after_fork_in_child()
         self._commit.after_fork_in_child()
-        self._view.after_fork_in_child()
+        self.view.after_fork_in_child()
 
     def close(self) -> None:
         """Give files and maps back; at level "interval", sync first. Idempotent; cursors end too."""

@@ -1,6 +1,6 @@
 """Every file name of a topic directory: the only place with literals.
 
-    ctl · lock · sync.lock · topic.meta · journal.<gen> · <ledger:020>.log · <ledger:020>.idx
+    ctl · lock · sync.lock · topic.meta · policies · journal.<gen> · <ledger:020>.log · <ledger:020>.idx
     subscriptions/<dir>/{ctl,lock,journal.<gen>,snapshot.<gen>}
 
 Ledger ids are zero-padded, so that a sorted listing is the order of the log.
@@ -16,6 +16,7 @@ CONTROL: Final = "ctl"
 LOCK: Final = "lock"
 SYNC_LOCK: Final = "sync.lock"
 TOPIC_META: Final = "topic.meta"
+POLICIES: Final = "policies"
 SUBSCRIPTIONS: Final = "subscriptions"
 LOG_SUFFIX: Final = ".log"
 INDEX_SUFFIX: Final = ".idx"
@@ -45,6 +46,11 @@ def sync_lock_path(directory: str) -> str:
 def topic_meta_path(directory: str) -> str:
     """Name, incarnation and properties of a topic."""
     return os.path.join(directory, TOPIC_META)
+
+
+def policies_path(directory: str) -> str:
+    """What a topic wants otherwise than its namespace; most have none."""
+    return os.path.join(directory, POLICIES)
 
 
 def subscriptions_path(directory: str) -> str:

@@ -56,6 +56,18 @@ class AppendGuard(Protocol):
         """Follow the journal and bring `checked` up to date. Under the topic lock; raises to refuse."""
 
 
+class AppendNowait(Protocol):
+    """See `SegmentWriter.append`."""
+
+    def __call__(
+        self,
+        entry: EncodedEntry,
+        guard: AppendGuard | None = None,
+        timeout_s: float | None = None,
+        hold: AppendHold | None = None,
+    ) -> tuple[int, int, int, int]: ...
+
+
 class SegmentWriter(AppendPoint):
     """Appends to the tail ledger of a topic, from any number of threads and processes.
 

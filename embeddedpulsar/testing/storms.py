@@ -2,6 +2,7 @@
 
     python -m embeddedpulsar.testing.storms kill --cycles 1000
     python -m embeddedpulsar.testing.storms types --kills 300
+    python -m embeddedpulsar.testing.storms producers --kills 300
     python -m embeddedpulsar.testing.storms dispatch --seeds 10000
     python -m embeddedpulsar.testing.storms power-loss --images 10000
     python -m embeddedpulsar.testing.storms corruption --cases 2000
@@ -24,6 +25,7 @@ from embeddedpulsar.testing import (
     dispatch_storm,
     kill_storm,
     power_loss,
+    producer_storm,
     store_corruption,
     type_storm,
 )
@@ -40,6 +42,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0 if report.is_clean else 1
     if words[:1] == ["types"]:
         reports = type_storm.run(words[1:], _show_kills)
+        print(*reports, sep="\n")
+        return 0 if all(report.is_clean for report in reports) else 1
+    if words[:1] == ["producers"]:
+        reports = producer_storm.run(words[1:], _show_kills)
         print(*reports, sep="\n")
         return 0 if all(report.is_clean for report in reports) else 1
     options = _parser().parse_args(words)
@@ -59,6 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     storms = parser.add_subparsers(dest="storm", required=True)
     storms.add_parser("kill", help="processes killed at any moment", add_help=False)
     storms.add_parser("types", help="consumers of one subscription killed at any moment", add_help=False)
+    storms.add_parser("producers", help="producers of one topic killed at any moment", add_help=False)
     dispatch = storms.add_parser("dispatch", help="consumers of one subscription in every order, simulated")
     dispatch.add_argument("--seeds", type=int, default=10_000, help="how many (default 10000)")
     power = storms.add_parser("power-loss", help="disks that a power loss may leave")

@@ -11,8 +11,12 @@ from embeddedpulsar.format.topic_record import (
     AttachProducer,
     DetachProducer,
     EnqueueProducer,
+    ForgetProducer,
+    RememberProducer,
+    SetDeduplication,
     TopicCommand,
 )
+from embeddedpulsar.topic.sequence_table import SequenceTable
 
 _SHARED: Final = ProducerAccessMode.Shared
 _WAIT: Final = ProducerAccessMode.WaitForExclusive
@@ -29,7 +33,7 @@ class ProducerRequest(NamedTuple):
 
 
 class ProducerTable:
-    """Connected and waiting producers, and the topic's epoch.
+    """Connected and waiting producers, the topic's epoch, and the sequence ids stored by name.
 
     Role: `apply` follows the journal; `admit` and `promote` say which commands a request leads to, without
     changing anything. The same commands in the same order give the same state everywhere: it reads no
@@ -45,14 +49,20 @@ class ProducerTable:
         """Producers that were fenced out, and their clients, until those have seen it."""
         self.next_id = 1
         self.epoch = 0
+        self.sequences = SequenceTable()
 
     # -- following the journal ---------------------------------------------------------------------
 
-    def apply(self, command: TopicCommand) -> None:
-        """Follow one command."""
+    def apply(self, command: TopicCommand, time_ms: int = 0) -> None:
+        """Follow one command, which was decided at ``time_ms``."""
+        if isinstance(command, (RememberProducer, ForgetProducer, SetDeduplication)):
+            self.sequences.apply(command, time_ms)
+            return
         if isinstance(command, DetachProducer):
             number = command.producer_id
             gone = self.connected.pop(number, None) or self.waiting.pop(number, None)
+            if gone is not None:
+                self.sequences.note_left(gone.name, time_ms)
             if gone is not None and command.reason == REASON_FENCED:
                 self.fenced[command.producer_id] = gone.client_uuid
             else:
@@ -71,6 +81,10 @@ class ProducerTable:
         found: list[AttachProducer | EnqueueProducer] = list(self.connected.values())
         found += self.waiting.values()
         return found
+
+    def connected_names(self) -> set[str]:
+        """The names that somebody has."""
+        return {one.name for one in self.everybody()}
 
     def clients(self) -> set[bytes]:
         """The leases of everybody mentioned: whom to probe."""
@@ -147,6 +161,7 @@ class ProducerTable:
             "fenced": [[number, uuid] for number, uuid in self.fenced.items()],
             "next_id": self.next_id,
             "epoch": self.epoch,
+            "sequences": self.sequences.to_fields(),
         }
 
     @classmethod
@@ -166,6 +181,7 @@ class ProducerTable:
                 table.waiting[waiting.producer_id] = waiting
             table.fenced = {int(number): bytes(uuid) for number, uuid in fields["fenced"]}
             table.next_id, table.epoch = int(fields["next_id"]), int(fields["epoch"])
+            table.sequences = SequenceTable.from_fields(fields["sequences"])
         except (KeyError, TypeError, ValueError) as e:
             raise CorruptionError(reason=f"the snapshot of a topic's producers is incomplete: {e!r}") from e
         return table

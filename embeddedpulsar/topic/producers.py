@@ -2,42 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from collections.abc import Callable
+from typing import Final, NamedTuple, TypeVar
 
 from embeddedpulsar.enums import ProducerAccessMode
-from embeddedpulsar.exceptions import (
-    AlreadyClosed,
-    ProducerFenced,
-    StorageError,
-    Timeout,
-    TopicNotFound,
-    TopicTerminated,
-)
-from embeddedpulsar.format.control import KIND_TOPIC, TopicWord
-from embeddedpulsar.format.document import KIND_TOPIC_SNAPSHOT, decode_document, encode_document
-from embeddedpulsar.format.topic_record import (
-    REASON_CLOSED,
-    REASON_DEAD,
-    DetachProducer,
-    EnqueueProducer,
-    TopicCommand,
-    decode_command,
-    encode_command,
-)
+from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, ProducerFenced, Timeout, TopicTerminated
+from embeddedpulsar.format.control import TopicWord
+from embeddedpulsar.format.topic_record import REASON_CLOSED, AttachProducer, DetachProducer, EnqueueProducer
 from embeddedpulsar.platform import fork
 from embeddedpulsar.platform.clock import Clock
-from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.platform.mailbox import Mailbox
-from embeddedpulsar.platform.peers import Peers
-from embeddedpulsar.storage.journal import Journal
+from embeddedpulsar.platform.scheduler import SchedulerLike
 from embeddedpulsar.storage.topic_control import DELETED, TERMINATED
 from embeddedpulsar.topic.producer_table import ProducerRequest, ProducerTable
+from embeddedpulsar.topic.sequence_memory import SequenceMemory
+from embeddedpulsar.topic.topic_journal import Commit, TopicJournal
 
-JOURNAL_CHECKED: Final = TopicWord.JOURNAL + 1
-"""Epoch of the ctl, plus 1, for which the journal word was found true; recovery of the ctl raises the
-epoch."""
+T = TypeVar("T")
+Applicant = AttachProducer | EnqueueProducer
+
 _LOOK_S: Final = 0.1
 """How long a producer in the queue sleeps before it looks for itself: only a death in mid-ring needs it."""
+_DETACH_TIMEOUT_S: Final = 1.0
+"""How long a producer that closes waits for the topic's lock; later attempts are made for it."""
 
 
 class ProducerRegistration(NamedTuple):
@@ -49,6 +36,7 @@ class ProducerRegistration(NamedTuple):
         last_sequence_id: highest sequence id stored under this name, where deduplication keeps it; else -1.
         producer_id: unique for the life of the topic.
         generation: fork generation; a registration of the parent is not the child's to give back.
+        deduplicates: whether the topic drops duplicates.
     """
 
     name: str
@@ -56,25 +44,7 @@ class ProducerRegistration(NamedTuple):
     last_sequence_id: int = -1
     producer_id: int = 0
     generation: int = 0
-
-
-class _Replica:
-    """The table as the journal sees it."""
-
-    def __init__(self) -> None:
-        self.table = ProducerTable()
-
-    def reset(self, snapshot: bytes | None) -> None:
-        if snapshot is None:
-            self.table = ProducerTable()
-        else:
-            self.table = ProducerTable.from_fields(decode_document(snapshot, KIND_TOPIC_SNAPSHOT))
-
-    def replay(self, kind: int, payload: bytes, time_ms: int) -> None:
-        self.table.apply(decode_command(kind, payload))
-
-    def snapshot(self) -> bytes:
-        return encode_document(KIND_TOPIC_SNAPSHOT, self.table.to_fields())
+    deduplicates: bool = False
 
 
 class Producers:
@@ -82,36 +52,32 @@ class Producers:
 
     Role: one per process and topic. Whoever decides first probes the leases of everybody registered and
     journals the departure of the dead, so the name of a killed producer is free at once, and nobody has to
-    clean up.
+    clean up. A producer that leaves while a stopped process holds the lock is taken out later.
     Invariants: see `ProducerTable`. Durable: nothing is flushed, because no producer survives a power loss.
     Who may call: any thread, without the topic's lock.
     """
 
     def __init__(
         self,
-        directory: str,
-        words: memoryview,
-        lock: FileLock,
+        journal: TopicJournal,
+        memory: SequenceMemory,
         mailbox: Mailbox,
-        peers: Peers,
         clock: Clock,
+        scheduler: SchedulerLike,
         *,
         most: int,
-        lock_timeout_s: float,
     ) -> None:
-        self._words = words
-        self._lock = lock
+        self.memory: Final = memory
+        self._shared: Final = journal
+        self._words: Final = journal.words
         self._mailbox = mailbox
-        self._peers = peers
         self._clock = clock
+        self._scheduler = scheduler
         self._most = most
-        self._lock_timeout_s = lock_timeout_s
-        self._replica = _Replica()
-        self._journal = Journal(
-            directory, words=words, word=TopicWord.JOURNAL, owner_kind=KIND_TOPIC, replica=self._replica
-        )
-        lock.on_rest = self._journal.rest
         self._checked = -1  # journal word at the last `check` that found its producer connected
+        self._leaving: dict[int, int | None] = {}
+        """Producers that left while somebody held the lock, and the sequence ids they stored last."""
+        self._is_closed = False
 
     # -- joining and leaving -----------------------------------------------------------------------
 
@@ -121,9 +87,13 @@ class Producers:
         *,
         named: bool,
         access_mode: int = ProducerAccessMode.Shared,
+        deduplicate: bool = False,
         timeout_s: float | None = None,
     ) -> ProducerRegistration:
         """Register a producer; `WaitForExclusive` waits its turn.
+
+        Args:
+            deduplicate: whether the topic is to drop duplicates; it is switched if it is otherwise.
 
         Raises:
             ProducerBusy: a living producer has the name, or the topic, or there are too many.
@@ -132,57 +102,96 @@ class Producers:
             TopicTerminated: nothing can be appended any more.
         """
         request = ProducerRequest(self._mailbox.uuid, int(access_mode), named, name)
-        commands: list[TopicCommand] = []
+        given: list[Applicant] = []
         try:
-            self._admit(request, commands)
-            own = commands[-1]
+            while not self._admit(request, deduplicate, given):
+                self.memory.switch(deduplicate)
+            own = given[-1]
             if isinstance(own, EnqueueProducer):
-                return self._wait_turn(own, timeout_s)
-            return self._registration(own)
+                own = self._wait_turn(own, timeout_s)
+            highest = self.memory.account_for(name)
         except BaseException:
             # Whoever asked will never learn of his place (Ctrl-C, a time-out): it is given back, or his own
             # next attempt would find the name taken.
-            if commands:
-                self._leave(commands[-1].producer_id)
+            if given:
+                self._leave(given[-1].producer_id, None)
             raise
+        last = -1 if highest is None else highest
+        return ProducerRegistration(
+            own.name, own.epoch, last, own.producer_id, fork.GENERATION, highest is not None
+        )
 
-    def _admit(self, request: ProducerRequest, commands: list[TopicCommand]) -> None:
-        to_ring: set[bytes] = set()
-        try:
-            self._lock.acquire(self._lock_timeout_s)
-            if self._words[TopicWord.STATE] & DELETED:
-                raise TopicNotFound("the topic was deleted")
+    def _admit(self, request: ProducerRequest, deduplicate: bool, given: list[Applicant]) -> bool:
+        """Let the producer in or into the queue; False if deduplication has to be switched before."""
+
+        def admit(commit: Commit) -> bool:
             if self._words[TopicWord.STATE] & TERMINATED:
                 raise TopicTerminated("nothing can be appended to the topic any more")
-            to_ring |= self._catch_up()
-            commands += self._replica.table.admit(request, self._most)
-            to_ring |= self._append(commands)
-        finally:
-            self._lock.release()
-            self._ring(to_ring)
+            if self.memory.is_on != deduplicate:
+                return False
+            commands = self._table.admit(request, self._most)
+            own = commands[-1]
+            if isinstance(own, (AttachProducer, EnqueueProducer)):
+                given.append(own)
+            commit([*commands, *self.memory.beginnings(commands)])
+            return True
 
-    def _registration(self, own: TopicCommand) -> ProducerRegistration:
-        if isinstance(own, DetachProducer):
-            raise ProducerFenced("the registration was taken back")
-        return ProducerRegistration(own.name, own.epoch, -1, own.producer_id, fork.GENERATION)
+        return self._section(admit, refused=DELETED)
 
-    def detach(self, registration: ProducerRegistration, timeout_s: float | None = None) -> None:
-        """Take a producer out and let the next in the queue in. Nothing in a forked child of its owner."""
+    @property
+    def _table(self) -> ProducerTable:
+        return self._shared.table
+
+    def _section(self, work: Callable[[Commit], T], timeout_s: float | None = None, refused: int = 0) -> T:
+        """`TopicJournal.section`, after taking out who could not leave when he wanted to."""
+
+        def after_the_left(commit: Commit) -> T:
+            for producer_id, highest in list(self._leaving.items()):
+                self._take_out(commit, producer_id, highest)
+                self._leaving.pop(producer_id, None)
+            return work(commit)
+
+        return self._shared.section(after_the_left, timeout_s, refused)
+
+    def detach(self, registration: ProducerRegistration, highest: int | None = None) -> None:
+        """Take a producer out and let the next in the queue in. Nothing in a forked child of its owner.
+
+        Args:
+            highest: the sequence id he stored last, for deduplication; None if he does not know.
+        """
         if registration.generation == fork.GENERATION:
-            self._leave(registration.producer_id, timeout_s)
+            self._leave(registration.producer_id, highest)
 
-    def _leave(self, producer_id: int, timeout_s: float | None = None) -> None:
-        to_ring: set[bytes] = set()
+    def _leave(self, producer_id: int, highest: int | None) -> None:
+        """Take a producer out; later, if somebody holds the lock for long: nobody waits for one who left."""
         try:
-            self._lock.acquire(self._lock_timeout_s if timeout_s is None else timeout_s)
-            to_ring |= self._catch_up()
-            to_ring |= self._append([DetachProducer(producer_id, REASON_CLOSED)])
-            to_ring |= self._append(self._replica.table.promote())
-        finally:
-            self._lock.release()
-            self._ring(to_ring)
+            self._section(lambda commit: self._take_out(commit, producer_id, highest), _DETACH_TIMEOUT_S)
+        except LockTimeout:
+            self._leaving[producer_id] = highest
+            self._try_again_later()
 
-    def _wait_turn(self, own: EnqueueProducer, timeout_s: float | None) -> ProducerRegistration:
+    def _try_again_later(self) -> None:
+        self._scheduler.call_later(_DETACH_TIMEOUT_S, self._retry_leaving)
+
+    def _retry_leaving(self) -> None:
+        if not self._leaving or self._is_closed:
+            return
+        try:
+            self._section(lambda _: None, _LOOK_S)
+        except LockTimeout:
+            self._try_again_later()
+
+    def _take_out(self, commit: Commit, producer_id: int, highest: int | None) -> None:
+        connected = self._table.connected.get(producer_id)
+        ending = [] if connected is None else self.memory.ending(connected.name, highest)
+        commit([*ending, DetachProducer(producer_id, REASON_CLOSED)])
+        self._promote(commit)
+
+    def _promote(self, commit: Commit) -> None:
+        commands = self._table.promote()
+        commit([*commands, *self.memory.beginnings(commands)])
+
+    def _wait_turn(self, own: EnqueueProducer, timeout_s: float | None) -> AttachProducer:
         """Sleep until granted. Deaths of those ahead ring the doorbell, as does whoever leaves in order."""
         deadline = None if timeout_s is None else self._clock.monotonic() + timeout_s
         watched: set[bytes] = set()
@@ -203,51 +212,53 @@ class Producers:
             for uuid in watched:
                 self._mailbox.unwatch(uuid, _wake)
 
-    def _look(self, own: EnqueueProducer) -> tuple[ProducerRegistration | None, set[bytes]]:
-        to_ring: set[bytes] = set()
-        try:
-            self._lock.acquire(self._lock_timeout_s)
-            to_ring |= self._catch_up()
-            to_ring |= self._append(self._replica.table.promote())
-            table = self._replica.table
+    def _look(self, own: EnqueueProducer) -> tuple[AttachProducer | None, set[bytes]]:
+        def look(commit: Commit) -> tuple[AttachProducer | None, set[bytes]]:
+            self._promote(commit)
+            table = self._table
             connected = table.connected.get(own.producer_id)
             if connected is None and own.producer_id not in table.waiting:
                 raise ProducerFenced(f"producer {own.name!r} was fenced out while it waited")
-            ahead = {one.client_uuid for one in table.everybody()}
-        finally:
-            self._lock.release()
-            self._ring(to_ring)
-        granted = None if connected is None else self._registration(connected)
-        return granted, ahead - {self._mailbox.uuid}
+            return connected, {one.client_uuid for one in table.everybody()} - {self._mailbox.uuid}
+
+        return self._section(look)
 
     # -- being there -------------------------------------------------------------------------------
 
-    def check(self, registration: ProducerRegistration) -> None:
+    def check(self, registration: ProducerRegistration) -> int | None:
         """Make sure that the producer was not fenced out. One read of a word when nothing happened.
+
+        Returns:
+            The highest sequence id known of its name, where the topic drops duplicates; else None.
 
         Raises:
             ProducerFenced: another producer has the topic now.
             AlreadyClosed: the registration was given back, or is the parent's.
         """
-        if self._words[TopicWord.JOURNAL] == self._checked and registration.generation == fork.GENERATION:
-            return
         if registration.generation != fork.GENERATION:
             raise AlreadyClosed(f"producer {registration.name!r} belongs to the parent of this process")
+        if self._words[TopicWord.JOURNAL] == self._checked:
+            return self._highest_known(registration)
+        lock = self._shared.lock
         try:
-            self._lock.acquire(self._lock_timeout_s)
-            self._follow()
-            table = self._replica.table
+            lock.acquire(self._shared.lock_timeout_s)
+            self._shared.follow()
+            table = self._table
             is_connected = registration.producer_id in table.connected
             is_fenced = registration.producer_id in table.fenced
             # Only all is well for everybody here: another producer of this process may have been fenced.
             all_well = not any(uuid == self._mailbox.uuid for uuid in table.fenced.values())
             self._checked = self._words[TopicWord.JOURNAL] if is_connected and all_well else -1
         finally:
-            self._lock.release()
+            lock.release()
         if is_fenced:
             raise ProducerFenced(f"producer {registration.name!r} was fenced out by another")
         if not is_connected:
             raise AlreadyClosed(f"producer {registration.name!r} is not registered any more")
+        return self._highest_known(registration)
+
+    def _highest_known(self, registration: ProducerRegistration) -> int | None:
+        return self.memory.known(registration.name) if self.memory.is_on else None
 
     def names(self) -> list[str]:
         """Names of the connected producers whose process lives, in order of arrival."""
@@ -255,63 +266,14 @@ class Producers:
 
     def connected(self) -> list[tuple[str, bytes]]:
         """(name, lease) of the connected producers whose process lives, in order of arrival."""
-        try:
-            self._lock.acquire(self._lock_timeout_s)
-            to_ring = self._catch_up()
-            found = [(one.name, one.client_uuid) for one in self._replica.table.connected.values()]
-        finally:
-            self._lock.release()
-        self._ring(to_ring)
-        return found
-
-    # -- the journal (all under the topic lock) ----------------------------------------------------
-
-    def _follow(self) -> None:
-        """Catch up with the journal, after looking whether its word may be believed in this boot."""
-        words = self._words
-        wanted = words[TopicWord.EPOCH] + 1
-        if words[JOURNAL_CHECKED] != wanted:
-            self._journal.recover(self._clock.wall_ms())
-            words[JOURNAL_CHECKED] = wanted
-        self._journal.catch_up()
-
-    def _catch_up(self) -> set[bytes]:
-        """Follow the journal and take out the dead; returns whom to ring."""
-        self._follow()
-        dead = {uuid for uuid in self._replica.table.clients() if not self._is_alive(uuid)}
-        return self._append(self._replica.table.departures(dead, REASON_DEAD)) if dead else set()
-
-    def _is_alive(self, uuid: bytes) -> bool:
-        try:
-            return self._peers.is_alive(uuid)
-        except OSError:
-            return True  # no answer (no descriptors left, no permission): nobody is declared dead on that
-
-    def _append(self, commands: list[TopicCommand]) -> set[bytes]:
-        """Commit commands; returns the clients who wait and should look."""
-        if not commands:
-            return set()
-        records = [encode_command(command) for command in commands]
-        if self._journal.exists:
-            self._journal.append(records, self._clock.wall_ms())
-        else:
-            self._journal.create(records, self._clock.wall_ms())
-        table = self._replica.table
-        concerned = {one.client_uuid for one in table.waiting.values()} | set(table.fenced.values())
-        return concerned | {one.client_uuid for one in table.connected.values() if one.epoch}
-
-    def _ring(self, uuids: set[bytes]) -> None:
-        for uuid in uuids:
-            self._peers.ring(uuid)
-
-    def take_damage(self) -> list[StorageError]:
-        """What of the journal could not be read since the last call; for the log, outside all locks."""
-        found, self._journal.damage = self._journal.damage, []
-        return found
+        return self._section(
+            lambda _: [(one.name, one.client_uuid) for one in self._table.connected.values()]
+        )
 
     def close(self) -> None:
         """Give the journal's descriptor back. Idempotent."""
-        self._journal.close()
+        self._is_closed = True
+        self._shared.close()
 
 
 def _wake(_: bytes) -> None:

@@ -8,15 +8,16 @@ import os
 from embeddedpulsar.exceptions import AlreadyClosed
 from embeddedpulsar.format.catalog_record import TopicEntry
 from embeddedpulsar.managed_ledger.options import DURABILITIES, PROCESS, LedgerOptions
-from embeddedpulsar.platform import descriptors, filesystem, fork
+from embeddedpulsar.platform import descriptors, fork
 from embeddedpulsar.platform.clock import Clock, SystemClock
 from embeddedpulsar.platform.directory_lease import DirectoryLease
 from embeddedpulsar.platform.mailbox import Mailbox
 from embeddedpulsar.platform.peers import Peers
 from embeddedpulsar.settings import BrokerSettings
-from embeddedpulsar.topic import memory_root
+from embeddedpulsar.topic import deduplication_switch, memory_root
 from embeddedpulsar.topic.ledger_settings import ledger_options
 from embeddedpulsar.topic.open_topics import OpenTopics, TopicOpener, TopicUse
+from embeddedpulsar.topic.root_lease import lease_root, shared_lease
 from embeddedpulsar.topic.store_registry import REGISTRY
 from embeddedpulsar.topic.store_session import StoreSession
 from embeddedpulsar.topic.store_topics import StoreTopics
@@ -99,7 +100,7 @@ class Store(StoreTopics):
         try:
             REGISTRY.lock.acquire()
             what = f"cannot open the store {path}"
-            path, lease = descriptors.named(what, _lease_root, path, is_memory, allow_network_fs)
+            path, lease = descriptors.named(what, lease_root, path, is_memory, allow_network_fs)
             store = REGISTRY.stores.get(lease.key)
             if store is not None:
                 lease.close()
@@ -225,6 +226,11 @@ class Store(StoreTopics):
         finally:
             use.release()
 
+    def set_deduplication(self, name: str, is_on: bool | None) -> None:
+        """Let a topic, or each of a ``tenant/namespace``, drop duplicates or not; None: as what is above it
+        says. Effective at once in all processes. See `deduplication_switch.set_deduplication`."""
+        deduplication_switch.set_deduplication(self, self._current(), name, is_on)
+
     # -- what it is made of ------------------------------------------------------------------------
 
     @property
@@ -279,7 +285,7 @@ class Store(StoreTopics):
             if self._session is None:
                 if self._references <= 0:
                     raise AlreadyClosed(f"the store {self.root} is closed")
-                self._begin(_shared_lease(self.root))
+                self._begin(shared_lease(self.root))
         finally:
             REGISTRY.lock.release()
         return self
@@ -303,20 +309,3 @@ class Store(StoreTopics):
     def __repr__(self) -> str:
         state = "closed" if self.closed else "stale" if self._session is None else "open"
         return f"<Store {self.root} {state} topics={len(self._topics)}>"
-
-
-def _lease_root(path: str, is_memory: bool, allow_network_fs: bool) -> tuple[str, DirectoryLease]:
-    """The directory, made if need be, and the shared hold on it."""
-    if is_memory:
-        path = memory_root.create()
-    else:
-        path = filesystem.prepare_root(path, allow_network=allow_network_fs)
-    return path, _shared_lease(path)
-
-
-def _shared_lease(path: str) -> DirectoryLease:
-    lease = DirectoryLease.open(path)
-    if not lease.try_shared():
-        lease.close()
-        raise AlreadyClosed(f"the store {path} is being removed")
-    return lease

@@ -21,6 +21,7 @@ from embeddedpulsar.topic import root_layout, store_meta
 from embeddedpulsar.topic.catalog import Catalog
 from embeddedpulsar.topic.housekeeping import Housekeeping
 from embeddedpulsar.topic.ledger_ids import LedgerIds
+from embeddedpulsar.topic.policy_documents import PolicyDocuments
 from embeddedpulsar.topic.store_control import StoreControl
 from embeddedpulsar.topic.topic_directories import TopicDirectories
 from embeddedpulsar.topic.topic_list import TopicList
@@ -50,6 +51,7 @@ class StoreSession:
         self.ledger_ids = LedgerIds(control, lock)
         self.meta: store_meta.StoreMeta
         self.settings: BrokerSettings
+        self.policies: PolicyDocuments
         self.catalog: Catalog
         self.directories: TopicDirectories
         self.topics: TopicList
@@ -84,6 +86,7 @@ class StoreSession:
             undo.callback(control.close)
             session = cls(root, lease, lock, control)
             session.meta, session.settings = meta, settings
+            session.policies = PolicyDocuments(root, settings)
             session._open_catalog(clock)
             undo.callback(session.catalog.close)
             session.scheduler = Scheduler(clock)

@@ -17,6 +17,8 @@ from embeddedpulsar.platform.clock import Clock
 from embeddedpulsar.storage.topic_control import is_deleted
 from embeddedpulsar.topic.descriptor_limit import within_limit
 from embeddedpulsar.topic.producers import ProducerRegistration, Producers
+from embeddedpulsar.topic.sequence_memory import SequenceMemory
+from embeddedpulsar.topic.topic_journal import TopicJournal
 from embeddedpulsar.topic.topic_subscriptions import SubscriptionKey, TopicSubscriptions
 from embeddedpulsar.topic.topic_trimming import PATIENCE_S, SLICE, TopicTrimming
 
@@ -69,16 +71,16 @@ class Topic:
         self._make_room: Final = make_room
         self._durability = options.durability
         self._is_durable = options.durability != PROCESS
-        self._producers = Producers(
-            directory,
-            ledger.words,
-            ledger.lock,
-            session.mailbox,
-            session.peers,
-            clock,
-            most=session.settings.maxProducersPerTopic,
-            lock_timeout_s=options.lock_timeout_s,
+        journal = TopicJournal(
+            directory, ledger.words, ledger.lock, session.peers, clock, lock_timeout_s=options.lock_timeout_s
         )
+        self._journal: Final = journal
+        self._memory: Final = SequenceMemory(journal, ledger.view, session.settings, self._note_progress)
+        most = session.settings.maxProducersPerTopic
+        self._producers = Producers(
+            journal, self._memory, session.mailbox, clock, session.scheduler, most=most
+        )
+        ledger.trimming.saved_before = self._memory.save_before_trim
 
     @classmethod
     def open(
@@ -158,7 +160,11 @@ class Topic:
         full_name = name or self._session.next_producer_name()
         registration = within_limit(
             lambda: self._producers.attach(
-                full_name, named=bool(name), access_mode=access_mode, timeout_s=timeout_s
+                full_name,
+                named=bool(name),
+                access_mode=access_mode,
+                deduplicate=self._session.policies.drops_duplicates(self.name, self.directory),
+                timeout_s=timeout_s,
             ),
             self._close_all_idle,
             f"cannot attach the producer {full_name!r} to {self.name}",
@@ -166,24 +172,50 @@ class Topic:
         self._report_damage()
         return registration
 
-    def detach_producer(self, registration: ProducerRegistration, timeout_s: float | None = None) -> None:
+    def detach_producer(self, registration: ProducerRegistration, highest: int | None = None) -> None:
         """Take a producer out. Does nothing if it is out already, or was registered before a fork.
 
-        Raises:
-            LockTimeout: another process stayed in the topic's lock; the producer goes with the store's lease.
+        Within a second or so: when a stopped process holds the topic's lock, it is taken out later.
+
+        Args:
+            highest: the sequence id it stored last, for deduplication; None if that is not known.
         """
         if not self.closed:
-            self._producers.detach(registration, timeout_s)
+            self._producers.detach(registration, highest)
 
-    def check_producer(self, registration: ProducerRegistration) -> None:
-        """Make sure that a producer was not fenced out; one read of a word when nothing changed.
+    def remember_producer(self, registration: ProducerRegistration, highest: int, *, durable: bool) -> None:
+        """Note the highest sequence id a connected producer stored: whoever takes its name after a death
+        reads the log from here. The producer must not append meanwhile."""
+        if not self.closed:
+            self._memory.remember(registration.name, highest, durable=durable)
+
+    def highest_remembered(self, name: str) -> int:
+        """The highest sequence id that is noted of a producer's name; -1 for none."""
+        return self._memory.highest_now(name)
+
+    @property
+    def had_producers(self) -> bool:
+        """Whether anybody ever produced here: otherwise nothing needs to be told."""
+        return self._journal.journal.exists
+
+    def set_deduplication(self, is_on: bool) -> None:
+        """Drop duplicates from now on, or no longer. The producers there are notice with their next message;
+        the next one that comes does as the policies say."""
+        self._check_open()
+        self._memory.switch(is_on)
+
+    def check_producer(self, registration: ProducerRegistration) -> int | None:
+        """Make sure that a producer was not fenced out.
+
+        Returns:
+            The highest sequence id known of its name, where the topic drops duplicates; else None.
 
         Raises:
             ProducerFenced: another producer has the topic now.
             AlreadyClosed: it is not registered any more, or belongs to the parent of this process.
         """
         self._check_open()
-        self._producers.check(registration)
+        return self._producers.check(registration)
 
     def producers(self) -> list[str]:
         """Names of the living producers, in order of arrival."""
@@ -191,8 +223,15 @@ class Topic:
         return self._producers.names()
 
     def _report_damage(self) -> None:
-        for damage in self._producers.take_damage():
+        for damage in self._journal.take_damage():
             self._log_damage(damage)
+
+    def _note_progress(self, entries: int) -> None:
+        import logging
+
+        logging.getLogger("embeddedpulsar").info(
+            "%s: %d entries read to find out which sequence ids are stored", self.name, entries
+        )
 
     def _log_damage(self, damage: StorageError) -> None:
         import logging

@@ -77,6 +77,8 @@ class TopicTrimming:
         while not is_decided:
             seen = trimming.retreats(lock_timeout_s)
             first = trimming.first_needed(self._marks(), retention, self._clock.wall_ms())
+            if first > trimming.first_retained:
+                first = trimming.saved_before(first, lock_timeout_s)
             is_decided = first <= trimming.first_retained or trimming.give_up(first, seen, lock_timeout_s)
 
     def close(self) -> None:

@@ -52,7 +52,7 @@ def waiting_producers(client: Client) -> list[str]:
     """Names of those who stand in the queue of the topic."""
     producers = client._core.store.topic("topic")._producers
     producers.names()
-    return [one.name for one in producers._replica.table.waiting.values()]
+    return [one.name for one in producers._table.waiting.values()]
 
 
 def wait_until(condition) -> None:

@@ -176,13 +176,14 @@ class FakeSession:
 
     def attach(self, name: str | None) -> Any:
         self.names.append(name)
-        return SimpleNamespace(name=name or f"standalone-0-{len(self.names)}", epoch=0, last_sequence_id=-1)
+        made = name or f"standalone-0-{len(self.names)}"
+        return SimpleNamespace(name=made, epoch=0, last_sequence_id=-1, deduplicates=False)
 
     def check_connected(self) -> None:
         if self.fenced:
             raise ProducerFenced("another has the topic")
 
-    def detach(self) -> None:
+    def detach(self, highest: int | None = None) -> None:
         self.detached += 1
 
     def revive(self) -> None:

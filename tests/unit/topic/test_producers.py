@@ -153,7 +153,7 @@ def test_waiting_ends_by_time_out_and_by_fencing(topic: Topic, other: Topic):
     holder = topic.attach_producer()
     with pytest.raises(Timeout, match="'w'"):
         other.attach_producer("w", access_mode=Mode.WaitForExclusive, timeout_s=0.02)
-    assert not topic._producers._replica.table.waiting
+    assert not topic._producers._table.waiting
     errors = []
 
     def wait() -> None:
@@ -223,11 +223,11 @@ def test_a_new_boot_starts_without_producers(root: Path, monkeypatch):
 
 def test_the_journal_is_compacted(topic: Topic, other: Topic):
     """Thousands of comings and goings do not grow the directory; ids and epochs survive."""
-    topic._producers._journal._compact_bytes = topic._producers._journal._compact_at = 4096
+    topic._journal.journal._compact_bytes = topic._journal.journal._compact_at = 4096
     for _ in range(200):
         topic.detach_producer(topic.attach_producer())
     stays = topic.attach_producer("bob")
-    assert topic._producers._journal.generation > 3
+    assert topic._journal.journal.generation > 3
     assert other.producers() == ["bob"]
     other.check_producer(stays)
     journals = [name for name in os.listdir(topic.directory) if name.startswith("journal.")]

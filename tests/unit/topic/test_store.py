@@ -136,9 +136,9 @@ def test_a_failed_opening_leaves_nothing_open(root: Path):
     """Settings that are refused, last of all checks: no descriptor stays, and the store opens when
     corrected."""
     Store.open(root).release()
-    (root / "broker.conf").write_text("brokerDeduplicationEnabled=true\n")
+    (root / "broker.conf").write_text("transactionCoordinatorEnabled=true\n")
     before = descriptors()
-    with pytest.raises(InvalidConfiguration, match="brokerDeduplicationEnabled"):
+    with pytest.raises(InvalidConfiguration, match="transactionCoordinatorEnabled"):
         Store.open(root)
     (root / "broker.conf").write_text("maxMessageSize=x\n")
     with pytest.raises(InvalidConfiguration, match="line 1"):

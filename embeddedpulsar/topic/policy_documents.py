@@ -1,0 +1,123 @@
+"""What namespaces and topics want otherwise than ``broker.conf``: small documents, replaced as a whole."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Final
+
+from embeddedpulsar.exceptions import CorruptionError, StorageError
+from embeddedpulsar.format.document import KIND_POLICIES, decode_document, encode_document
+from embeddedpulsar.platform import disk, filesystem
+from embeddedpulsar.settings import BrokerSettings
+from embeddedpulsar.storage import filenames
+from embeddedpulsar.topic import root_layout
+from embeddedpulsar.topic_name import TopicName, directory_name, namespace_file_name
+
+DEDUPLICATION: Final = "deduplicationEnabled"
+
+
+class PolicyDocuments:
+    """The policies of one store.
+
+    Role: `tenants/ns-<hash>-<name>` holds those of a namespace, `policies` in a topic's directory those of a
+    topic (of a partitioned one, for its partitions). A document that is not there says nothing. What a
+    release does not know it keeps.
+    Invariants: `version` rises with every change. Whoever reads sees a document before a change or after it.
+    Who may call: any thread; `change_namespace` and `change_topic` under the catalog lock.
+    """
+
+    def __init__(self, root: str, settings: BrokerSettings) -> None:
+        self._tenants: Final = root_layout.in_root(root, root_layout.TENANTS)
+        self._topics: Final = root_layout.in_root(root, root_layout.TOPICS)
+        self._settings: Final = settings
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    def of_namespace(self, namespace: str) -> dict[str, Any]:
+        """The policies of ``tenant/namespace``; empty if there are none.
+
+        Raises:
+            StorageError: the document is damaged.
+        """
+        return _policies(_read(self._namespace_path(namespace)))
+
+    def of_topic(self, name: str) -> dict[str, Any]:
+        """The policies of the topic of that full name, without those of its namespace.
+
+        Raises:
+            StorageError: the document is damaged.
+        """
+        return _policies(_read(self._topic_path(name)))
+
+    def drops_duplicates(self, name: str, directory: str) -> bool:
+        """Whether a topic is to drop duplicates: as it says itself, or its namespace, or ``broker.conf``.
+
+        Args:
+            name: full name of a topic or partition.
+            directory: its directory.
+
+        Raises:
+            StorageError: a document is damaged.
+        """
+        parsed = TopicName.parse(name)
+        paths = [filenames.policies_path(directory)]
+        if parsed.partition >= 0:
+            paths.append(self._topic_path(parsed.base))
+        paths.append(self._namespace_path(parsed.namespace_name))
+        for path in paths:
+            found = _policies(_read(path)).get(DEDUPLICATION)
+            if found is not None:
+                return bool(found)
+        return self._settings.brokerDeduplicationEnabled
+
+    def _namespace_path(self, namespace: str) -> str:
+        return os.path.join(self._tenants, namespace_file_name(namespace))
+
+    def _topic_path(self, name: str) -> str:
+        return filenames.policies_path(os.path.join(self._topics, directory_name(name)))
+
+    # -- changing ----------------------------------------------------------------------------------
+
+    def change_namespace(self, namespace: str, changes: dict[str, Any], *, durable: bool) -> None:
+        """Change some policies of a namespace; None takes one away.
+
+        Raises:
+            StorageFullError: nothing was changed.
+        """
+        if not os.path.isdir(self._tenants):
+            filesystem.make_directories(self._tenants)
+        _change(self._namespace_path(namespace), namespace, changes, durable)
+
+    def change_topic(self, name: str, changes: dict[str, Any], *, durable: bool) -> None:
+        """Change some policies of a topic that exists; None takes one away.
+
+        Raises:
+            StorageFullError: nothing was changed.
+        """
+        _change(self._topic_path(name), name, changes, durable)
+
+
+def _change(path: str, owner: str, changes: dict[str, Any], durable: bool) -> None:
+    fields = _read(path)
+    policies = {key: value for key, value in (_policies(fields) | changes).items() if value is not None}
+    fields = fields | {"owner": owner, "version": int(fields.get("version", 0)) + 1, "policies": policies}
+    disk.DISK.atomic_write(path, encode_document(KIND_POLICIES, fields), durable)
+
+
+def _read(path: str) -> dict[str, Any]:
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except FileNotFoundError:
+        return {}
+    try:
+        return decode_document(data, KIND_POLICIES)
+    except StorageError as e:
+        raise e.at(path) from None
+
+
+def _policies(fields: dict[str, Any]) -> dict[str, Any]:
+    found = fields.get("policies", {})
+    if not isinstance(found, dict):
+        raise CorruptionError(reason="a policy document without policies")
+    return found
