@@ -66,15 +66,15 @@ class ClientCore:
 
         fork.register(self)
 
-    def use_topic(self, name: str) -> TopicUse:
-        """A hold on the topic of that name, which is made if need be and allowed."""
+    def use_topic(self, name: str, create: bool = True) -> TopicUse:
+        """A hold on the topic of that name, which is made if need be, allowed, and wanted."""
         self.check_open()
         while self.abandoned:
             publisher = self.abandoned.popleft()
             self.forget_publisher(publisher)
             if not publisher.is_closed:
                 publisher.close()
-        return self.store.use_topic(name)
+        return self.store.use_topic(name, create)
 
     def check_open(self) -> None:
         """Refuse a closed client."""

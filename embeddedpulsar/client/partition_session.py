@@ -102,7 +102,9 @@ class Membership:
 
 
 class PartitionSession(ProducerSession):
-    """One attachment of a producer to one of its partitions."""
+    """One attachment of a producer to one of its partitions. Of a topic that was deleted there are none."""
+
+    _creates = False
 
     def __init__(self, core: ClientCore, config: ProducerConfig, membership: Membership) -> None:
         super().__init__(core, config)

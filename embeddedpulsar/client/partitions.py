@@ -10,7 +10,7 @@ from embeddedpulsar.client.partition_session import Membership, PartitionSession
 from embeddedpulsar.client.producer import Producer
 from embeddedpulsar.client.producer_opening import attach_producer
 from embeddedpulsar.enums import ProducerAccessMode
-from embeddedpulsar.exceptions import AlreadyClosed
+from embeddedpulsar.exceptions import AlreadyClosed, TopicNotFound
 from embeddedpulsar.platform import fork, threads
 from embeddedpulsar.topic_name import TopicName
 
@@ -52,13 +52,14 @@ class Partitions:
     Attributes:
         producers: one per partition.
         is_closed: no partition is to be attached any more.
+        is_deleted: likewise, because the topic is gone. One that is made again under its name is another.
         chain: interceptors, which are told of more partitions; or None.
     """
 
     def __init__(self, core: ClientCore, config: ProducerConfig, router: Router) -> None:
         self.topic = TopicName.parse(config.topic)
         self.producers: list[Producer[Any]] = [NOT_ATTACHED] * router.partitions
-        self.is_closed = False
+        self.is_closed = self.is_deleted = False
         self.chain = config.chain
         self._core = core
         self._config = config
@@ -103,6 +104,7 @@ class Partitions:
         Raises:
             ProducerBusy, ProducerFenced, TopicTerminated: see `Topic.attach_producer`.
             AlreadyClosed: the producer is closed.
+            TopicNotFound: the topic was deleted.
         """
         found = self.producers[index]
         if found is not NOT_ATTACHED:
@@ -111,6 +113,8 @@ class Partitions:
             self._lock.acquire()
             if self.is_closed:
                 raise AlreadyClosed(f"the producer {self._membership.name} is closed; create a new one")
+            if self.is_deleted:
+                raise TopicNotFound(f"{self.topic.full}: the topic was deleted; create a new producer")
             if self.producers[index] is NOT_ATTACHED:
                 self.producers[index] = self._attach(index)
         finally:
@@ -165,6 +169,7 @@ class Partitions:
 def _grow(reference: weakref.ref[Partitions], partitions: int) -> None:
     found = reference()
     if found is not None:
+        found.is_deleted = not partitions
         found.grow(partitions)
         if found.chain is not None:
             found.chain.tell("on_partitions_change", found.topic.full, partitions)

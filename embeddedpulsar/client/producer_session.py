@@ -33,9 +33,11 @@ class ProducerSession:
     the topic anew; the registration of the parent stays the parent's.
     """
 
+    _creates = True  # the topic, if there is none
+
     def __init__(self, core: ClientCore, config: ProducerConfig) -> None:
         self._core = core
-        self._use: TopicUse = core.use_topic(config.topic)
+        self._use: TopicUse = core.use_topic(config.topic, self._creates)
         self._topic: Topic = self._use.topic
         self._registration: ProducerRegistration | None = None
         self.config = config
@@ -123,7 +125,7 @@ class ProducerSession:
         """Open the topic anew in a forked child."""
         self._registration = None
         self.meter.reset()
-        self._use = self._core.use_topic(self.topic_name)
+        self._use = self._core.use_topic(self.topic_name, self._creates)
         self._topic = self._use.topic
 
     def find_entry(

@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 from embeddedpulsar import (
+    Admin,
     Interrupted,
     ProducerAccessMode,
     ProducerBusy,
     ProducerFenced,
     Result,
+    TopicNotFound,
 )
 from tests.conformance.partitioned import PartitionedTopic, hello
 from tests.conformance.test_interrupts import seconds_until_interrupted
@@ -130,3 +132,21 @@ class TestLazyStart:
                     producer.flush()
             assert results == [Result.ProducerBusy]
             assert producer.send(b"x", partition_key="1").partition() == 1
+
+    def test_a_deleted_topic_is_not_made_again(self, topic, store_path):
+        """Not by attaching one more partition; nor does its producer meet the next topic of the name."""
+        with topic.producer(lazy_start_partitioned_producers=True) as producer:
+            attached = producer.send(b"x").partition()
+            with Admin(store_path) as admin:
+                admin.topics().delete_partitioned_topic("topic", force=True)
+                for _ in range(3):
+                    with pytest.raises(TopicNotFound):
+                        producer.send(b"x")
+                assert admin.topics().get_list() == []
+                topic.client._core.partition_watch.look()
+                admin.topics().create_partitioned_topic("topic", 3)
+                for _ in range(3):
+                    with pytest.raises(TopicNotFound):
+                        producer.send(b"x")
+        assert topic.names() == [[], [], []]
+        assert topic.messages(attached) == []
