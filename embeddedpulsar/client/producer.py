@@ -87,7 +87,8 @@ class Producer(ProducerFacts[T], BulkProducer[T]):
             ValueError: an option has a wrong type or value.
             MessageTooBig: larger than ``maxMessageSize`` (5 MiB) with its metadata.
             Timeout: another process held the topic too long.
-            ProducerQueueIsFull: ``max_pending_messages`` wait for the disk, and the producer does not block.
+            ProducerQueueIsFull: ``max_pending_messages`` are not stored, and the producer does not block.
+            MemoryBufferIsFull: likewise for ``memory_limit_bytes`` of the client.
             StorageFullError: the disk is full; nothing was stored.
             AlreadyClosed: the producer or its client is closed.
             Interrupted: Ctrl-C; whether the message was stored is not known.
@@ -169,8 +170,9 @@ class Producer(ProducerFacts[T], BulkProducer[T]):
     ) -> None:
         """Publish a message without waiting for it.
 
-        With batching the message joins a batch, which is stored when it is full (in the caller's thread) or
-        when ``batching_max_publish_delay_ms`` has passed; without, it is stored before the call returns.
+        With batching the message joins a batch, which is stored when it is full or when
+        ``batching_max_publish_delay_ms`` has passed; without, it is stored at once. Never waits for a topic
+        that others have locked: what cannot be stored is queued, until the send timeout.
 
         Args:
             content: as for `send`, and so are the other options.
