@@ -38,6 +38,7 @@ WORKLOADS = (
     "publish_compressed",
     "send_many",
     "send_arrow",
+    "publish_chunked_1GiB",
     "e2e_exclusive",
     "e2e_shared",
     "e2e_key_shared",

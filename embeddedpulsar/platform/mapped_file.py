@@ -197,6 +197,12 @@ class MappedFile:
         if isinstance(self._map, mmap.mmap) and hasattr(mmap, "MADV_WILLNEED") and end > first:
             self._map.madvise(mmap.MADV_WILLNEED, first, min(end, self.size) - first)
 
+    def not_needed(self, start: int, end: int) -> None:
+        """Take the pages of ``[start, end)`` out of this process; they stay in the page cache. A hint."""
+        first = start - start % mmap.PAGESIZE
+        if isinstance(self._map, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED") and end > first:
+            self._map.madvise(mmap.MADV_DONTNEED, first, min(end, self.size) - first)
+
     @property
     def closed(self) -> bool:
         return self._map is None

@@ -25,6 +25,8 @@ from embeddedpulsar.storage.chain_scan import scan_log
 from embeddedpulsar.storage.salvage import slot_of
 from embeddedpulsar.storage.segment import Segment
 
+_LARGE: Final = 256 << 10
+
 Segments = Callable[[int], Segment]
 Opener = Callable[[EntryView], EntryView]
 
@@ -111,6 +113,8 @@ class ChunkReader:
         if end > len(buffer):
             _refuse(place, f"it goes beyond the {len(buffer)} bytes of its message")
         buffer[at:end] = payload
+        if len(payload) > _LARGE:
+            segment.not_needed(offset, offset + header.length)
         return end
 
     def _content(

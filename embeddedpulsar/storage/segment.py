@@ -175,6 +175,10 @@ class Segment:
         """
         self._file.allocate(upto, start=already)
 
+    def not_needed(self, start: int, end: int) -> None:
+        """These bytes were read once and will not soon be again: they need not count as this process's."""
+        self._file.not_needed(start, end)
+
     def frame_header(self, offset: int, end: int) -> FrameHeader:
         """The verified frame header at `offset`, of a frame that ends at or before `end`.
 
