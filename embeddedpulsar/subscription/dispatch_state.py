@@ -16,7 +16,7 @@ from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.subscription.ack_bitmaps import AckBitmaps
 from embeddedpulsar.subscription.consumer_registry import Consumer
 from embeddedpulsar.subscription.delayed_delivery_tracker import DelayedDeliveryTracker
-from embeddedpulsar.subscription.entry_states import DELAYED, FIRST_OWNER, WAITING
+from embeddedpulsar.subscription.entry_states import DELAYED, FIRST_OWNER, PART, WAITING
 from embeddedpulsar.subscription.handout import Handout
 from embeddedpulsar.subscription.pending_entries import PendingEntries
 from embeddedpulsar.subscription.sticky_key_selector import StickyKeySelector, make_selector, selector_of
@@ -174,17 +174,32 @@ class DispatchState:
             self.pending.give_back_all(handout.code, handout.behind(command.handed), counted=True)
             handout.clear()
 
-    def advance(self, mark_delete: Position) -> bool:
+    def advance(self, mark_delete: Position, acks: AckBitmaps) -> bool:
         """The mark-delete position moved up: nothing before it matters. Whether newcomers are held back no
         more."""
         start = mark_delete.next()
         self.pending.trim(start.ledger_id, start.entry_id)
         self.delayed.drop_before(start.ledger_id, start.entry_id)
         self.read = max(self.read, start)
-        admitted = [one for one, position in self.joined.items() if position <= start]
+        return self.admit(mark_delete, acks)
+
+    def admit(self, mark_delete: Position, acks: AckBitmaps) -> bool:
+        """Let newcomers go before whom everything is acknowledged; whether there were any."""
+        if not self.joined:
+            return False
+        first = self._first_message(mark_delete, acks)
+        admitted = [one for one, position in self.joined.items() if position <= first]
         for consumer_id in admitted:
             del self.joined[consumer_id]
         return bool(admitted)
+
+    def _first_message(self, mark_delete: Position, acks: AckBitmaps) -> Position:
+        """The first entry that is not acknowledged and no part of a chunked message that ends further on: who
+        waits for such a part might be the one to get that message."""
+        position = mark_delete.next()
+        while self.pending.state(*position) == PART:
+            position = acks.next_unacked(position.next())
+        return position
 
     def check_limits(self, limits: Mapping[int, int]) -> bool:
         """Block who holds too much, unblock who holds half of that; whether somebody was unblocked.

@@ -85,7 +85,7 @@ class SubscriptionState:
         effects = handler(self, command)
         if self.acks.mark_delete != before:
             effects |= MARK_DELETE
-            if self.dispatch.handouts and self.dispatch.advance(self.acks.mark_delete):
+            if self.dispatch.handouts and self.dispatch.advance(self.acks.mark_delete, self.acks):
                 effects |= CLAIMABLE
         self.commands += 1
         self._mix()
@@ -172,6 +172,7 @@ class SubscriptionState:
         acks.settle()
         if not is_shared:
             return NONE
+        is_free |= dispatch.admit(acks.mark_delete, acks)
         # More can be read where entries that were held back are none any more.
         is_free |= len(dispatch.pending.waiting_keys) < held_back
         return CLAIMABLE if self._check_limits() or is_free else NONE

@@ -42,15 +42,26 @@ class DispatchAnswers:
         partial: dict[tuple[int, ...], tuple[int, int]],
     ) -> None:
         is_current = self._scene.judge.is_current(consumer)
+        whole = consumer.attachment.chunks.with_parts(entries)  # type: ignore[arg-type]
+        self._check_parts(consumer, [Position(*one) for one in entries], set(whole))
         done = consumer.attachment.acknowledge(entries, partial)  # type: ignore[arg-type]
         if (entries or partial) and done != is_current:
             self._scene.problems.append(f"{consumer} was told {done} about its acknowledgement")
         if done:
-            for ledger_id, entry_id in entries:
+            for ledger_id, entry_id in whole:
                 self._ack(Position(ledger_id, entry_id), -1)
                 consumer.held.pop(Position(ledger_id, entry_id), None)
             for (ledger_id, entry_id), (indexes, _) in partial.items():
                 self._ack(Position(ledger_id, entry_id), indexes)
+
+    def _check_parts(
+        self, consumer: VirtualConsumer, entries: list[Position], whole: set[tuple[int, int]]
+    ) -> None:
+        """What an application holds takes its parts with it."""
+        for position in entries:
+            view = consumer.held.get(position)
+            if view is not None and not whole.issuperset(view.origin.earlier):
+                self._scene.problems.append(f"{consumer} forgot {view.origin.earlier}, parts of {position}")
 
     def _ack(self, position: Position, indexes: int) -> None:
         entry = self._scene.log.entries[self._scene.log.index_of(position)]
@@ -84,6 +95,8 @@ class DispatchAnswers:
         if not consumer.attachment.acknowledge_cumulative(*position, index, count if index >= 0 else 0):
             return
         for entry in self._scene.log.entries[: self._scene.log.index_of(position)]:
+            if not entry.count and (entry.may_expire or (entry.last and entry.last.position > position)):
+                continue  # a part of a message that ends behind it
             self._model.ack(entry.position, (1 << entry.count) - 1, entry.count)
         self._ack(position, -1 if index < 0 else (2 << index) - 1)
         consumer.held = {one: view for one, view in consumer.held.items() if one not in self._model.acked}

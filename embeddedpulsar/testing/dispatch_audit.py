@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.subscription.dispatch_state import DispatchState
-from embeddedpulsar.subscription.entry_states import DELAYED, FIRST_OWNER, NONE, WAITING
+from embeddedpulsar.subscription.entry_states import DELAYED, FIRST_OWNER, NONE, PART, WAITING
 from embeddedpulsar.subscription.snapshot import decode_snapshot, encode_snapshot
 from embeddedpulsar.subscription.state import SubscriptionState
 from embeddedpulsar.testing.dispatch_model import DispatchModel, Seen
@@ -37,6 +37,13 @@ def _entries_behind(state: SubscriptionState, log: VirtualLog) -> list[VirtualEn
     return log.entries[log.index_of(state.mark_delete.next()) :]
 
 
+def note_expired(state: SubscriptionState, model: DispatchModel, since: Position) -> None:
+    """Parts of messages that do not come any more may be acknowledged without them."""
+    for entry in model.log.entries[model.log.index_of(min(state.mark_delete, since).next()) :]:
+        if state.acks.is_acked(entry.position) and _is_over(entry, model):
+            model.acked.add(entry.position)
+
+
 def wrong_acks(state: SubscriptionState, model: DispatchModel, since: Position) -> Iterator[str]:
     """Entries the replica and the model disagree on, behind what was the mark-delete position before."""
     start = min(since, state.mark_delete).next()
@@ -51,6 +58,12 @@ def wrong_acks(state: SubscriptionState, model: DispatchModel, since: Position) 
             yield f"{position}: indexes {state.acks.indexes(position):b} are not {wanted:b}"
 
 
+def _is_over(entry: VirtualEntry, model: DispatchModel) -> bool:
+    """Whether a part may be acknowledged without its message."""
+    last = entry.last
+    return entry.may_expire or (not entry.count and last is not None and last.position in model.acked)
+
+
 def wrong_places(state: SubscriptionState, seen: Seen, model: DispatchModel) -> Iterator[str]:
     """Entries that are nowhere, or where they should not be; and totals that do not add up."""
     dispatch = state.dispatch
@@ -61,7 +74,7 @@ def wrong_places(state: SubscriptionState, seen: Seen, model: DispatchModel) -> 
         if code != NONE:
             totals[code] += entry.count
         is_pending = position < seen.read and position not in model.acked and not entry.is_damaged
-        if is_pending and code not in codes:
+        if is_pending and code not in (codes if entry.count else (PART,)):
             yield f"{position} is with nobody: state {code}"
         if not is_pending and code != NONE:
             yield f"{position} has state {code}, and should have none"
@@ -98,7 +111,8 @@ def wrong_keys(state: SubscriptionState, seen: Seen, model: DispatchModel, is_or
 def _wrong_newcomers(seen: Seen, model: DispatchModel) -> Iterator[str]:
     for consumer_id, joined in model.joined.items():
         code = seen.members.get(consumer_id)
-        if code is None or joined <= seen.mark_delete.next():
+        first = model.next_unacked(seen.mark_delete)  # parts of chunked messages hold nobody back
+        if code is None or joined <= seen.mark_delete.next() or first is None or joined <= first:
             continue
         for position, owner in seen.owners.items():
             if owner == code and position >= joined:

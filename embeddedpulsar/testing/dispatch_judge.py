@@ -88,6 +88,7 @@ class DispatchJudge:
         """What is wrong after a step in which ``views`` were fetched."""
         before, state, model, setup = self.seen, self.state, self._model, self._setup
         after = self.seen = audit.see(state, model.log)
+        audit.note_expired(state, model, before.mark_delete)
         if setup.is_shared:
             gone = set(before.members) - set(after.members)
             for consumer_id in gone - self.closed:

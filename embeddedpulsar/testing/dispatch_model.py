@@ -80,12 +80,16 @@ class DispatchModel:
 
     def unacked(self) -> list[VirtualEntry]:
         """Entries that are to be delivered."""
-        return [one for one in self.log.entries if one.position not in self.acked and not one.is_damaged]
+        return [
+            one
+            for one in self.log.entries
+            if one.count and one.position not in self.acked and not one.is_damaged
+        ]
 
     def next_unacked(self, after: Position) -> Position | None:
         """The next entry that is to be delivered in order."""
         entries = self.log.entries
         for entry in entries[self.log.index_of(after.next()) :]:
-            if entry.position not in self.acked and not entry.is_damaged:
+            if entry.count and entry.position not in self.acked and not entry.is_damaged:
                 return entry.position
         return None

@@ -14,7 +14,7 @@ from embeddedpulsar.subscription.snapshot import encode_snapshot
 from embeddedpulsar.testing import dispatch_audit as audit
 from embeddedpulsar.testing.dispatch_answers import DispatchAnswers
 from embeddedpulsar.testing.dispatch_setup import DispatchSetup
-from embeddedpulsar.testing.dispatch_steps import DispatchSteps
+from embeddedpulsar.testing.dispatch_steps import CHUNKS, DispatchSteps
 from embeddedpulsar.testing.virtual_consumer import VirtualConsumer
 from embeddedpulsar.testing.virtual_process import Interruption, Killed, Spinning
 
@@ -28,6 +28,7 @@ _FAILPOINTS: Final = (
     "compact:journal_created",
     "compact:word_stored",
 )
+_MOST_WAITS: Final = 5
 _LONG_S: Final = 90.0
 """Whoever was interrupted while it left is silent from then on, and missed by now."""
 _CUT_SHORT: Final = 0.03
@@ -50,6 +51,7 @@ class DispatchSchedule:
         self.scene: Final = DispatchSteps(self._chance, self.setup, directory)
         self.scene.on_step = self._judge
         self.answers: Final = DispatchAnswers(self.scene)
+        self._waits = 0
         self.violations: list[str] = []
         self.history: list[str] = []
         self.steps = 0
@@ -213,7 +215,9 @@ class DispatchSchedule:
         process = scene.world.acting = scene.running()[0]
         for other in list(scene.world.processes.values()):
             other.subscription.detach_dead()
-        attachment = process.subscription.attach("last", self.setup.consumer_type, receiver_queue_size=9)
+        attachment = process.subscription.attach(
+            "last", self.setup.consumer_type, receiver_queue_size=9, chunks=CHUNKS
+        )
         scene.consumers = [VirtualConsumer(process, scene.log, attachment, 9)]
 
     def _receive_everything(self) -> list[Position]:
@@ -238,10 +242,20 @@ class DispatchSchedule:
         """Whether there is anything to wait for."""
         due = self.scene.judge.state.dispatch.delayed.next_due()
         if due is None:
-            return False
+            return self._wait_for_parts()
         late_s = (due - self.scene.now_ms()) / 1000
         self.scene.world.clock.advance(max(late_s, 0.001))
         self.scene.world.run_timers(self._chance)
+        return True
+
+    def _wait_for_parts(self) -> bool:
+        """Parts of messages that do not come hold back newcomers, by the classic rule, until they expire."""
+        self._waits += 1
+        if self._waits > _MOST_WAITS or not self.scene.judge.state.dispatch.pending.parts():
+            return False
+        self.scene.world.clock.advance(CHUNKS.expire_ms / 1000 + 1)
+        self.scene.world.run_timers(self._chance)
+        self._judge()
         return True
 
 

@@ -34,6 +34,7 @@ class DispatchSetup(NamedTuple):
         keys: hashes of the keys that are used.
         batch: most messages of an entry.
         delays: how many of ten entries are delayed.
+        chunks: how many of ten times that something is published, it is parts of a chunked message.
         look_ahead: entries held back per consumer.
         compact_bytes: when a journal is replaced by a snapshot.
         consumers: most consumers at once.
@@ -46,6 +47,7 @@ class DispatchSetup(NamedTuple):
     keys: tuple[int, ...]
     batch: int
     delays: int
+    chunks: int
     look_ahead: int
     compact_bytes: int
     consumers: int
@@ -63,6 +65,7 @@ class DispatchSetup(NamedTuple):
             keys=(0, *keys),
             batch=chance.choice((1, 1, 3)),
             delays=chance.choice((0, 0, 2, 6)),
+            chunks=_copied(chance).choice((0, 0, 4)),
             look_ahead=chance.choice((1, 3, 2000)),
             compact_bytes=chance.choice((600, 4000, 1 << 20)),
             consumers=chance.randrange(2, 7),
@@ -118,3 +121,10 @@ class DispatchSetup(NamedTuple):
             ranges = [(first * _QUARTER, (last + 1) * _QUARTER - 1)]
             return KeySharedPolicy().set_key_shared_mode(KeySharedMode.Sticky).set_sticky_ranges(ranges)
         return KeySharedPolicy().set_allow_out_of_order_delivery(self.kind == "key-shared-unordered")
+
+
+def _copied(chance: random.Random) -> random.Random:
+    """The same dice: what is thrown with them changes nothing for the others."""
+    other = random.Random()
+    other.setstate(chance.getstate())
+    return other

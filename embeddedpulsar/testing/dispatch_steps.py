@@ -7,15 +7,17 @@ from collections.abc import Callable
 from typing import Final
 
 from embeddedpulsar.managed_ledger.position import Position
+from embeddedpulsar.subscription.pending_chunks import ChunkOptions
 from embeddedpulsar.testing.dispatch_judge import DispatchJudge
 from embeddedpulsar.testing.dispatch_model import DispatchModel, Seen
 from embeddedpulsar.testing.dispatch_setup import DispatchSetup
 from embeddedpulsar.testing.virtual_consumer import VirtualConsumer
-from embeddedpulsar.testing.virtual_log import VirtualLog, VirtualView
+from embeddedpulsar.testing.virtual_log import VirtualEntry, VirtualLog, VirtualView
 from embeddedpulsar.testing.virtual_process import VirtualProcess, VirtualWorld
 
 _MOST_PROCESSES: Final = 5
 _ROUNDS: Final = 2000
+CHUNKS: Final = ChunkOptions(max_pending=0, expire_ms=20_000)
 
 
 class DispatchSteps:
@@ -43,6 +45,8 @@ class DispatchSteps:
         self.got: VirtualConsumer | None = None
         self.problems: list[str] = []
         self.on_step: Callable[[], object] = list
+        self._unfinished: dict[int, list[VirtualEntry]] = {}
+        self._messages = 0
         self.deliveries = self.deaths = self._joined = 0
         self.world.start()
         self.judge: Final = DispatchJudge(directory, setup, self.model)
@@ -72,6 +76,8 @@ class DispatchSteps:
     def publish(self) -> None:
         """Some entries appear; now and then one is damaged."""
         chance, setup = self.chance, self.setup
+        if setup.chunks and chance.randrange(10) < setup.chunks:
+            self._publish_parts()
         for _ in range(chance.randrange(1, 8)):
             now = self.now_ms()
             delay = chance.choice((0, 400, 3_000, 30_000)) if chance.random() * 10 < setup.delays else -1
@@ -83,6 +89,28 @@ class DispatchSteps:
                 size=chance.randrange(1, 30),
             )
             entry.is_damaged = chance.random() < 0.03
+
+    def _publish_parts(self) -> None:
+        """Some parts of a chunked message, begun now or before; perhaps the last."""
+        chance = self.chance
+        if not self._unfinished or chance.random() < 0.4:
+            self._messages += 1
+            self._unfinished[self._messages] = []
+        message = chance.choice(sorted(self._unfinished))
+        key = (
+            self._unfinished[message][0].key if self._unfinished[message] else chance.choice(self.setup.keys)
+        )
+        for _ in range(chance.randrange(1, 4)):
+            part = self.log.append(self.now_ms(), 0, key, 0, chance.randrange(1, 30))
+            part.message, part.is_damaged = message, chance.random() < 0.03
+            self._unfinished[message].append(part)
+        if chance.random() < 0.6:
+            last = self.log.append(self.now_ms(), 1, key, 0, chance.randrange(1, 90))
+            last.message, last.is_damaged = message, chance.random() < 0.03
+            parts = self._unfinished.pop(message)
+            last.earlier = tuple(one.position for one in parts)
+            for one in parts:
+                one.last = last
 
     def roll(self) -> None:
         """A new ledger begins."""
@@ -180,6 +208,7 @@ class DispatchSteps:
             key_shared=setup.policy(chance),
             topic="t",
             partition=setup.partition,
+            chunks=CHUNKS,
         )
         self.consumers.append(VirtualConsumer(process, self.log, attachment, capacity))
         self.note_newcomer(attachment.consumer_id, before.mark_delete, before.read)

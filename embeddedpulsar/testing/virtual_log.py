@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Iterable
+from typing import Final
 
-from embeddedpulsar.format.frame import FLAG_DELAYED
+from embeddedpulsar.format.frame import FLAG_CHUNK, FLAG_DELAYED
 from embeddedpulsar.managed_ledger.options import LedgerOptions
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.storage.segment_snapshot import SegmentInfo
@@ -19,9 +19,23 @@ class VirtualEntry:
         key: of its messages; 0 for none. It is the hash as well.
         deliver_at: ms since the epoch; 0 for at once.
         is_damaged: no cursor gives it out.
+        message: number of the chunked message it belongs to; 0 for none. All parts but the last have count 0.
+        earlier: of a last part, the others.
+        last: of another part, the last one, once that is there.
     """
 
-    __slots__ = ("count", "deliver_at", "is_damaged", "key", "position", "publish_ms", "size")
+    __slots__ = (
+        "count",
+        "deliver_at",
+        "earlier",
+        "is_damaged",
+        "key",
+        "last",
+        "message",
+        "position",
+        "publish_ms",
+        "size",
+    )
 
     def __init__(
         self, position: Position, publish_ms: int, count: int, key: int, deliver_at: int, size: int
@@ -33,6 +47,14 @@ class VirtualEntry:
         self.deliver_at = deliver_at
         self.size = size
         self.is_damaged = False
+        self.message = 0
+        self.earlier: tuple[Position, ...] = ()
+        self.last: VirtualEntry | None = None
+
+    @property
+    def may_expire(self) -> bool:
+        """Whether this is a part whose message does not come any more, as far as the log can tell."""
+        return not self.count and (self.last is None or self.last.is_damaged)
 
 
 class VirtualView:
@@ -41,12 +63,15 @@ class VirtualView:
     __slots__ = (
         "count",
         "entry_id",
+        "first_sequence_id",
         "flags",
         "key_hash",
         "ledger_id",
         "number",
+        "offsets",
         "origin",
         "payload",
+        "producer_name",
         "redelivery_count",
         "skip",
     )
@@ -55,7 +80,9 @@ class VirtualView:
         self.origin = entry
         self.ledger_id, self.entry_id = entry.position
         self.count = entry.count
-        self.flags = FLAG_DELAYED if entry.deliver_at else 0
+        self.flags = (FLAG_DELAYED if entry.deliver_at else 0) | (FLAG_CHUNK if entry.message else 0)
+        self.producer_name, self.first_sequence_id = "p", entry.message
+        self.offsets = [0, entry.size]
         self.key_hash = entry.key
         self.payload = bytes(entry.size)
         self.redelivery_count = 0
@@ -136,9 +163,8 @@ class VirtualLog:
     def cursor(self, position: Position, *, inclusive: bool) -> VirtualCursor:
         return VirtualCursor(self, position if inclusive else position.next())
 
-    def chunks(self) -> Any:
-        """Nothing here is chunked."""
-        return None
+    def chunks(self) -> VirtualChunks:
+        return VirtualChunks(self)
 
     def first_position(self) -> Position:
         return self.entries[0].position if self.entries else Position(self._ledgers[-1], 0)
@@ -169,6 +195,27 @@ class VirtualLog:
             messages = sum(entry.count for entry in inside)
             found.append(SegmentInfo(ledger_id, "", "", 0, len(inside), messages, 0, 0))
         return found
+
+
+class VirtualChunks:
+    """What `ChunkAssembler` is: every part can be read."""
+
+    def __init__(self, log: VirtualLog) -> None:
+        self._log = log
+
+    def try_whole(self, last: VirtualView) -> VirtualView:
+        return last
+
+    def earlier(self, last: VirtualView) -> tuple[Position, ...]:
+        return last.origin.earlier
+
+    def find_last(self, key: tuple[str, int], parts: Iterable[Position]) -> Position | None:
+        behind = self._log.entries[self._log.index_of(max(parts).next()) :]
+        found = (one.position for one in behind if one.message == key[1] and one.count and not one.is_damaged)
+        return next(found, None)
+
+    def are_in(self, ledger_id: int) -> bool:
+        return any(one.message for one in self._log.entries if one.position.ledger_id == ledger_id)
 
 
 class VirtualCursor:
