@@ -47,6 +47,7 @@ class HalfSent:
     def __init__(
         self, producer: Any, value: bytes, options: Options | None = None, sequence_id: int = -1
     ) -> None:
+        self._producer = producer  # one that is dropped is closed
         publisher = producer._publisher
         self._publisher = publisher
         self._log = publisher._session.ledger
