@@ -7,6 +7,7 @@ from typing import Any, Final
 from embeddedpulsar.client.batch_container import CALLBACK, FIRST_OPTION, VALUE, Item
 from embeddedpulsar.client.chunker import Chunker
 from embeddedpulsar.client.message_options import (
+    KEY,
     NO_OPTIONS,
     SEQUENCE_ID,
     Options,
@@ -16,8 +17,10 @@ from embeddedpulsar.client.message_options import (
 from embeddedpulsar.client.outgoing import Outgoing, SendCallback
 from embeddedpulsar.exceptions import MessageTooBig
 from embeddedpulsar.format.entry import EntryContent, ProducerPrefix, encode, encode_plain, encode_single
+from embeddedpulsar.format.keyed_entry import encode_keyed
 
-_KEYS: Final = slice(FIRST_OPTION + 1, FIRST_OPTION + 3)
+_KEYS: Final = slice(FIRST_OPTION + KEY, FIRST_OPTION + KEY + 2)
+_BESIDES_KEYS: Final = [FIRST_OPTION + i for i in range(len(NO_OPTIONS)) if i != KEY]
 
 
 class EntryEncoder:
@@ -87,16 +90,28 @@ class EntryEncoder:
         ids, following = _assign(columns[FIRST_OPTION + SEQUENCE_ID], first)
         if not self._key_based:
             return [self._encode_columns(columns, ids)], following
+        return self._encode_by_key(columns, ids), following
+
+    def _encode_by_key(self, columns: list[list[Any]], ids: list[int]) -> list[Outgoing]:
+        """One entry per key, in the order of their first messages."""
         groups: dict[str, list[int]] = {}
         for i, (key, ordering_key) in enumerate(zip(*columns[_KEYS], strict=True)):
             groups.setdefault(ordering_key or key or "", []).append(i)
-        outgoing = [
-            self._encode_columns(
-                [[column[i] for i in members] for column in columns], [ids[i] for i in members]
-            )
-            for members in groups.values()
+        has_more = bool(self._codec) or any(any(columns[i]) for i in _BESIDES_KEYS)
+        return [
+            self._encode_columns([[column[i] for i in one] for column in columns], [ids[i] for i in one])
+            if has_more or not key
+            else self._encode_keyed(columns, key, [ids[i] for i in one], one)
+            for key, one in groups.items()
         ]
-        return outgoing, following
+
+    def _encode_keyed(
+        self, columns: list[list[Any]], key: str, ids: list[int], members: list[int]
+    ) -> Outgoing:
+        """The messages of one partition key, which have nothing else."""
+        values, callbacks = ([column[i] for i in members] for column in columns[:FIRST_OPTION])
+        encoded = encode_keyed(values, key, ids, self._prefix, True)
+        return self._checked(Outgoing(encoded, len(ids), ids[0], ids[-1], _if_any(callbacks), True))
 
     def _encode_columns(self, columns: list[list[Any]], ids: list[int]) -> Outgoing:
         values, callbacks = columns[:FIRST_OPTION]
@@ -128,6 +143,10 @@ class EntryEncoder:
             return out
         if options is None and not self._codec:
             out.encoded = encode_single(value, sequence_id, self._prefix)
+        elif options is not None and not self._codec and _has_key_only(options):
+            out.encoded = encode_keyed([value], options[KEY] or "", [sequence_id], self._prefix, False)
+            if chunker is not None and out.encoded.size > self._max_size:
+                return chunker.outgoing(value, options, sequence_id)
         else:
             content = make_content([value], transposed([options or NO_OPTIONS]), [sequence_id], False)
             out.encoded = encode(content, self._prefix, self._codec)
@@ -145,6 +164,13 @@ class EntryEncoder:
             what = "batch" if outgoing.batched else "message"
             outgoing.error = too_big(what, encoded.size, self._max_size)
         return outgoing
+
+
+def _has_key_only(options: Options) -> bool:
+    properties, key, ordering_key, _, event_time, deliver_at, is_null = options
+    if key is None or properties is not None or ordering_key is not None:
+        return False
+    return not (event_time or deliver_at or is_null)
 
 
 def too_big(what: str, size: int, limit: int) -> MessageTooBig:

@@ -21,6 +21,7 @@ every keyed message: a named one costs three times as much.
 """
 
 PARTITION_KEY: Final = 1
+KEY: Final = 1
 SEQUENCE_ID: Final = 3
 DELIVER_AT: Final = 5
 NO_OPTIONS: Final[Options] = (None, None, None, 0, 0, 0, False)
