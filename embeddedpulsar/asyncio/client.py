@@ -89,7 +89,7 @@ class Client:
         """Attach a producer to a topic, creating the topic if need be.
 
         Batching is on by default, as in ``pulsar.asyncio``. If the coroutine is cancelled while it waits for
-        the topic (``WaitForExclusive``), the producer is closed when it gets in.
+        the topic (``WaitForExclusive``), its place in the queue is free a moment later.
 
         Args:
             topic: as for `embeddedpulsar.Client.create_producer`, and so are the other options.

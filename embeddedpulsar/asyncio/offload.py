@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from embeddedpulsar.client import opening_request
 from embeddedpulsar.platform import threads
 
 R = TypeVar("R")
@@ -16,12 +17,14 @@ async def in_thread(call: Callable[[], R], undo: Callable[[R], object] | None = 
 
     Not on the loop's thread pool: that has a handful of threads, and a producer may wait for its turn for
     days. Whoever is cancelled meanwhile does not get the result, so ``undo`` is called with it, on a thread
-    too: a consumer nobody knows of must not hold messages.
+    too: a consumer nobody knows of must not hold messages. If ``call`` waits for its turn, that ends.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[R] = loop.create_future()
+    request = opening_request.OpeningRequest()
 
     def run() -> None:
+        opening_request.current.set(request)
         outcome: Any = None
         error: BaseException | None = None
         try:
@@ -38,6 +41,7 @@ async def in_thread(call: Callable[[], R], undo: Callable[[R], object] | None = 
     try:
         return await future
     except asyncio.CancelledError:
+        request.give_up()
         if undo is not None and future.done() and not future.cancelled() and future.exception() is None:
             _start(undo, future.result())  # it came in the very moment of the cancellation
         raise

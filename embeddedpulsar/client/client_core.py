@@ -10,6 +10,7 @@ from embeddedpulsar.client.flusher import Flusher
 from embeddedpulsar.client.listener import ListenerThreads
 from embeddedpulsar.client.memory_limit import MemoryLimit
 from embeddedpulsar.client.partition_watch import PartitionWatch
+from embeddedpulsar.client.waiting_threads import WaitingThreads
 from embeddedpulsar.exceptions import AlreadyClosed, PulsarException
 from embeddedpulsar.platform import fork, threads
 from embeddedpulsar.platform.scheduler import Scheduler
@@ -63,6 +64,7 @@ class ClientCore:
         self.memory = MemoryLimit(config.memory_limit_bytes) if config.memory_limit_bytes else None
         self.listeners = ListenerThreads(config.listener_threads, lambda: self.store.mailbox, log)
         self.partition_watch = PartitionWatch(self)
+        self.waiting = WaitingThreads()
 
         fork.register(self)
 
@@ -109,8 +111,9 @@ class ClientCore:
         self.callbacks.wait_done()
 
     def after_fork_in_child(self) -> None:
-        """Another thread may have been closing the client in the parent."""
+        """Another thread may have been closing the client in the parent, or waiting."""
         self._lock = threads.RLock()
+        self.waiting.forget()
 
     def close(self) -> None:
         """Close what was made here, then the threads, then the hold on the store."""
@@ -120,6 +123,9 @@ class ClientCore:
             self.is_closed = True
         finally:
             self._lock.release()
+        if self.waiting.others():
+            self.wake()
+            self.waiting.wait_gone()
         self.listeners.close()
         self.partition_watch.close()
         for one in (*self._consumers.values(), *self._publishers.values()):

@@ -18,11 +18,13 @@ def attach_producer(core: ClientCore, session: ProducerSession, config: Producer
 
     Raises:
         ProducerBusy, ProducerFenced, TopicTerminated: see `Topic.attach_producer`.
+        AlreadyClosed: the client was closed meanwhile.
     """
     publisher = None
     try:
         publisher = Publisher(session, config)
         core.add_publisher(publisher)
+        core.check_open()  # who closed the client meanwhile may not have seen this one
         return Producer(session, publisher)
     except BaseException:
         if publisher is not None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from embeddedpulsar.client import opening_request
 from embeddedpulsar.client.producer_meter import ProducerMeter
+from embeddedpulsar.enums import ProducerAccessMode
 from embeddedpulsar.exceptions import StorageError
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.managed_ledger.sequence_scan import SequenceScan
@@ -65,16 +67,26 @@ class ProducerSession:
 
         Raises:
             ProducerBusy, ProducerFenced, TopicTerminated: see `Topic.attach_producer`.
+            AlreadyClosed: the client was closed while the producer waited for the topic.
         """
         try:
-            self._registration = self._topic.attach_producer(
-                name, access_mode=self.config.access_mode, durability=self.durability
-            )
+            if self.config.access_mode == ProducerAccessMode.WaitForExclusive:
+                self._registration = self._core.waiting.run(lambda: self._attach(name))
+            else:
+                self._registration = self._attach(name)
         except BaseException:
             self._use.release()
             raise
         self.meter.start()
         return self._registration
+
+    def _attach(self, name: str | None) -> ProducerRegistration:
+        return self._topic.attach_producer(
+            name,
+            access_mode=self.config.access_mode,
+            durability=self.durability,
+            check_wanted=opening_request.checks(self._core.check_open),
+        )
 
     def check_connected(self) -> int | None:
         """Make sure that no other producer took the topic.

@@ -22,7 +22,8 @@ T = TypeVar("T")
 Applicant = AttachProducer | EnqueueProducer
 
 _LOOK_S: Final = 0.1
-"""How long a producer in the queue sleeps before it looks for itself: only a death in mid-ring needs it."""
+"""How long a producer in the queue sleeps before it looks for itself: whether it is still wanted, and for a
+death in mid-ring."""
 _DETACH_TIMEOUT_S: Final = 1.0
 """How long a producer that closes waits for the topic's lock; later attempts are made for it."""
 
@@ -89,11 +90,13 @@ class Producers:
         access_mode: int = ProducerAccessMode.Shared,
         deduplicate: bool = False,
         timeout_s: float | None = None,
+        check_wanted: Callable[[], object] = int,
     ) -> ProducerRegistration:
         """Register a producer; `WaitForExclusive` waits its turn.
 
         Args:
             deduplicate: whether the topic is to drop duplicates; it is switched if it is otherwise.
+            check_wanted: called now and then while it waits; what it raises ends that.
 
         Raises:
             ProducerBusy: a living producer has the name, or the topic, or there are too many.
@@ -108,7 +111,7 @@ class Producers:
                 self.memory.switch(deduplicate)
             own = given[-1]
             if isinstance(own, EnqueueProducer):
-                own = self._wait_turn(own, timeout_s)
+                own = self._wait_turn(own, timeout_s, check_wanted)
             highest = self.memory.account_for(name)
         except BaseException:
             # Whoever asked will never learn of his place (Ctrl-C, a time-out): it is given back, or his own
@@ -191,13 +194,16 @@ class Producers:
         commands = self._table.promote()
         commit([*commands, *self.memory.beginnings(commands)])
 
-    def _wait_turn(self, own: EnqueueProducer, timeout_s: float | None) -> AttachProducer:
+    def _wait_turn(
+        self, own: EnqueueProducer, timeout_s: float | None, check_wanted: Callable[[], object]
+    ) -> AttachProducer:
         """Sleep until granted. Deaths of those ahead ring the doorbell, as does whoever leaves in order."""
         deadline = None if timeout_s is None else self._clock.monotonic() + timeout_s
         watched: set[bytes] = set()
         try:
             while True:
                 generation = self._mailbox.generation
+                check_wanted()
                 granted, ahead = self._look(own)
                 if granted is not None:
                     return granted

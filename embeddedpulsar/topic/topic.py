@@ -136,6 +136,7 @@ class Topic:
         access_mode: ProducerAccessMode = ProducerAccessMode.Shared,
         durability: str | None = None,
         timeout_s: float | None = None,
+        check_wanted: Callable[[], object] = int,
     ) -> ProducerRegistration:
         """Register a producer.
 
@@ -145,6 +146,7 @@ class Topic:
             access_mode: how it shares the topic; `WaitForExclusive` waits its turn.
             durability: the level it appends with. Above "process", the topic itself is made durable first.
             timeout_s: how long to wait for exclusive access; None for ever.
+            check_wanted: called several times a second while it waits; what it raises ends that.
 
         Raises:
             ProducerBusy: a living producer has the name, or the topic, or there are too many.
@@ -165,6 +167,7 @@ class Topic:
                 access_mode=access_mode,
                 deduplicate=self._session.policies.drops_duplicates(self.name, self.directory),
                 timeout_s=timeout_s,
+                check_wanted=check_wanted,
             ),
             self._close_all_idle,
             f"cannot attach the producer {full_name!r} to {self.name}",
