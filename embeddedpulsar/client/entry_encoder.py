@@ -141,17 +141,15 @@ class EntryEncoder:
         if len(value) > self._max_size and not self._codec:
             out.error = too_big("message", len(value), self._max_size)
             return out
-        if options is None and not self._codec:
-            out.encoded = encode_single(value, sequence_id, self._prefix)
-        elif options is not None and not self._codec and _has_key_only(options):
-            out.encoded = encode_keyed([value], options[KEY] or "", [sequence_id], self._prefix, False)
-            if chunker is not None and out.encoded.size > self._max_size:
-                return chunker.outgoing(value, options, sequence_id)
-        else:
+        if self._codec or (options is not None and _has_more_than_key(options)):
             content = make_content([value], transposed([options or NO_OPTIONS]), [sequence_id], False)
             out.encoded = encode(content, self._prefix, self._codec)
-            if chunker is not None and out.encoded.size > self._max_size:
-                return chunker.outgoing(value, options, sequence_id)  # by its properties alone
+        elif options is None or not options[KEY]:
+            out.encoded = encode_single(value, sequence_id, self._prefix)
+        else:
+            out.encoded = encode_keyed([value], options[KEY], [sequence_id], self._prefix, False)
+        if chunker is not None and out.encoded.size > self._max_size:
+            return chunker.outgoing(value, options, sequence_id)  # by its key or properties alone
         return self._checked(out)
 
     def seal(self, outgoing: Outgoing) -> Outgoing:
@@ -166,11 +164,10 @@ class EntryEncoder:
         return outgoing
 
 
-def _has_key_only(options: Options) -> bool:
-    properties, key, ordering_key, _, event_time, deliver_at, is_null = options
-    if key is None or properties is not None or ordering_key is not None:
-        return False
-    return not (event_time or deliver_at or is_null)
+def _has_more_than_key(options: Options) -> bool:
+    """Whether a message has more than a payload, a sequence id and a partition key."""
+    properties, _, ordering_key, _, event_time, deliver_at, is_null = options
+    return properties is not None or ordering_key is not None or bool(event_time or deliver_at or is_null)
 
 
 def too_big(what: str, size: int, limit: int) -> MessageTooBig:
