@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from embeddedpulsar.client.message_options import DELIVER_AT
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -37,6 +39,7 @@ class BatchContainer:
         trigger: number of items at which the sender must flush.
         armed: the publish-delay timer runs.
         mixed: some item may be a tuple; only a hint, encoding notices by itself.
+        has_loners: some item may be a message with a delivery time, which is a batch by itself.
         on_left: called, under the producer's lock, when a batch was taken from the front.
     """
 
@@ -45,6 +48,7 @@ class BatchContainer:
         "_counted",
         "_share",
         "armed",
+        "has_loners",
         "items",
         "max_bytes",
         "mixed",
@@ -60,7 +64,7 @@ class BatchContainer:
         self._share = max_bytes // max_messages
         self.share = self._share
         self.armed = False
-        self.mixed = False
+        self.mixed = self.has_loners = False
         self._counted = 0
         self._bytes = 0
         self.on_left: Callable[[], object] | None = None
@@ -84,10 +88,20 @@ class BatchContainer:
             self._count_up()
         return self._bytes >= self.max_bytes or len(self.items) >= self.trigger
 
+    def add_loner(self, item: Item) -> None:
+        """Append a message that is not to share an entry, and not to go before those that wait here."""
+        self.has_loners = self.mixed = True
+        self.items.append(item)
+
     def cut(self, start: int) -> int:
         """How many of the messages from the index ``start`` on make the next batch."""
         items = self.items
         most = min(self.trigger, len(items) - start)
+        if self.has_loners:
+            for count in range(most):
+                if is_loner(items[start + count]):
+                    most = max(count, 1)
+                    break
         if self.share != _CLOSED:
             return most
         total = 0
@@ -101,6 +115,8 @@ class BatchContainer:
     def settle(self) -> None:
         """Note that messages were taken from the front. Call under the producer's lock."""
         self._counted = self._bytes = 0
+        if self.has_loners:
+            self.has_loners = any(map(is_loner, self.items))
         if self.share != self._share:
             self.share = self._share
             if any(len(payload_of(item)) > self._share for item in self.items):
@@ -124,6 +140,11 @@ class BatchContainer:
         for item in items[self._counted :]:
             self._bytes += len(payload_of(item))
             self._counted += 1
+
+
+def is_loner(item: Any) -> bool:
+    """Whether an item is a message with a delivery time: those that wait must not hold up others."""
+    return item.__class__ is tuple and len(item) > FIRST_OPTION and bool(item[FIRST_OPTION + DELIVER_AT])
 
 
 def payload_of(item: Any) -> bytes:

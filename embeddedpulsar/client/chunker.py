@@ -121,7 +121,7 @@ class Chunker:
         prefix: of the producer.
         codec: of `format.compression`; one that does not help is not used.
         max_size: most bytes of an entry's metadata and columns.
-        seal: encrypts an entry, given the sequence id of its last message; None for plain text.
+        seal: encrypts an entry, given the highest sequence id of its messages; None for plain text.
     """
 
     def __init__(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import Any, Final
 
 from embeddedpulsar.client.batch_container import CALLBACK, FIRST_OPTION, VALUE, Item
@@ -87,23 +88,28 @@ class EntryEncoder:
 
     def _encode_rich(self, rows: list[Item], first: int) -> tuple[list[Outgoing], int]:
         columns = transposed(rows)
-        ids, following = _assign(columns[FIRST_OPTION + SEQUENCE_ID], first)
+        explicit = columns[FIRST_OPTION + SEQUENCE_ID]
         if not self._key_based:
+            ids, following = _assign(explicit, first)
             return [self._encode_columns(columns, ids)], following
-        return self._encode_by_key(columns, ids), following
+        return self._encode_by_key(columns, explicit, first)
 
-    def _encode_by_key(self, columns: list[list[Any]], ids: list[int]) -> list[Outgoing]:
+    def _encode_by_key(
+        self, columns: list[list[Any]], explicit: list[int], first: int
+    ) -> tuple[list[Outgoing], int]:
         """One entry per key, in the order of their first messages."""
-        groups: dict[str, list[int]] = {}
-        for i, (key, ordering_key) in enumerate(zip(*columns[_KEYS], strict=True)):
-            groups.setdefault(ordering_key or key or "", []).append(i)
+        keys = [ordering_key or key or "" for key, ordering_key in zip(*columns[_KEYS], strict=True)]
         has_more = bool(self._codec) or any(any(columns[i]) for i in _BESIDES_KEYS)
-        return [
-            self._encode_columns([[column[i] for i in one] for column in columns], [ids[i] for i in one])
-            if has_more or not key
-            else self._encode_keyed(columns, key, [ids[i] for i in one], one)
-            for key, one in groups.items()
-        ]
+        outgoing = []
+        for one in _grouped(keys, any(explicit)):
+            ids, first = _assign([explicit[i] for i in one], first)
+            key = keys[one[0]]
+            outgoing.append(
+                self._encode_columns([[column[i] for i in one] for column in columns], ids)
+                if has_more or not key
+                else self._encode_keyed(columns, key, ids, one)
+            )
+        return outgoing, first
 
     def _encode_keyed(
         self, columns: list[list[Any]], key: str, ids: list[int], members: list[int]
@@ -181,6 +187,23 @@ def too_big(what: str, size: int, limit: int) -> MessageTooBig:
 def _if_any(callbacks: list[SendCallback | None]) -> list[SendCallback | None] | None:
     """The callbacks, or None if there is none. (A callable may be false: an empty list with a method.)"""
     return None if callbacks.count(None) == len(callbacks) else callbacks
+
+
+def _grouped(keys: list[str], is_order_given: bool) -> list[list[int]]:
+    """The messages of each entry, which hold one key.
+
+    Deduplication drops what comes behind a higher sequence id. So automatic ids are given in the order of
+    storing; where the application gave ids, only neighbours share an entry.
+
+    >>> _grouped(["a", "b", "b", "a"], False), _grouped(["a", "b", "b", "a"], True)
+    ([[0, 3], [1, 2]], [[0], [1, 2], [3]])
+    """
+    if is_order_given:
+        return [list(members) for _, members in groupby(range(len(keys)), keys.__getitem__)]
+    groups: dict[str, list[int]] = {}
+    for i, key in enumerate(keys):
+        groups.setdefault(key, []).append(i)
+    return list(groups.values())
 
 
 def _assign(explicit: list[int], following: int) -> tuple[list[int], int]:

@@ -121,7 +121,9 @@ class Publisher(Pipeline):
         try:
             self.lock.acquire()
             self.check_open()
-            error = self._store_waiting(NO_BATCHES)
+            # What waits in the batch stays behind; but not behind an id of the application's.
+            is_given = options is not None and options[SEQUENCE_ID]
+            error = self._store_waiting(1 if is_given else NO_BATCHES)
             out = self._encode_one(value, options)
             out.error = out.error or error
             self._append_one(out, self._patience_s)
@@ -171,6 +173,11 @@ class Publisher(Pipeline):
             AlreadyClosed, ProducerQueueIsFull, MemoryBufferIsFull: it was not taken.
         """
         self.admit(self._permits(len(value)), len(value))
+        if options is not None and options[SEQUENCE_ID] and self.box.items:
+            self.box.add_loner((value, callback, *options))
+            self._advance_soon(1)
+            self.completions.catch_up()
+            return
         is_large = len(value) > self._chunk_from  # what stops between two parts goes on from the queue
         if self._is_held_up or is_large or not self._submit_at_once(value, callback, options):
             plain = callback is None and options is None

@@ -58,7 +58,7 @@ class SealingEncoder(EntryEncoder):
             return out
         out.encoded = None
         try:
-            sealed = self._cipher.seal(encoded, out.last)
+            sealed = self._cipher.seal(encoded, out.highest)
         except PulsarException as error:
             out.error = error
             return out

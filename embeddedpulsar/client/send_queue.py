@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from embeddedpulsar.client.batch_container import CALLBACK, BatchContainer, payload_of
+from embeddedpulsar.client.batch_container import CALLBACK, BatchContainer, is_loner, payload_of
 from embeddedpulsar.client.outgoing import Outgoing
 
 if TYPE_CHECKING:
@@ -22,7 +22,8 @@ class SendQueue:
     Role: three parts, stored in this order. The *group*: entries that are encoded, so their sequence ids are
     settled; at most `_MOST_ENTRIES` or about `_MOST_BYTES`, which one hold of the topic lock stores. The
     *singles*: messages that become entries of their own (all of an unbatched producer, and those with a
-    delivery time, which go ahead of the batch). The *box*: messages that become batches.
+    delivery time, which go ahead of the batch). The *box*: messages that become batches, and those with a
+    delivery time and a sequence id of the application's, which must not go ahead of lower ones.
 
     Senders append to the ends of singles and box without a lock; everything else is done by whoever holds
     the producer's lock. The group is a list that stands in the place of the messages it was made of, at the
@@ -109,7 +110,11 @@ class SendQueue:
                 break
             batch = items[taken : taken + count]
             mixed, box.mixed = box.mixed, taken + count < len(items)
-            encoded, first = encoder.encode(batch, mixed, first)
+            if box.has_loners and is_loner(batch[0]):
+                out, first = encoder.encode_single_item(batch[0], first)
+                encoded = [out]
+            else:
+                encoded, first = encoder.encode(batch, mixed, first)
             if self._counts_bytes:
                 encoded[-1].reserved = sum(len(payload_of(item)) for item in batch)
             entries += encoded

@@ -63,7 +63,7 @@ class EntryCipher:
         self._renew()
 
     def seal(self, encoded: EncodedEntry, last_sequence_id: int) -> EncodedEntry:
-        """Encrypt an encoded entry.
+        """Encrypt an encoded entry, of which ``last_sequence_id`` is the highest.
 
         Raises:
             CryptoError: in a forked child, a public key is not to be had.

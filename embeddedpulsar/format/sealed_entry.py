@@ -75,7 +75,7 @@ class SealedView(EntryView):
     clear: bytes
 
     def sequence_ids(self) -> Sequence[int]:
-        """Of the first and the last message; those between are guesses if the producer chose them."""
+        """The first and the highest, which is the last; others are guesses if the application chose them."""
         first, last = self.first_sequence_id, self.envelope[6]
         if last - first == self.count - 1:
             return range(first, last + 1)
@@ -147,7 +147,7 @@ def seal_entry(
     Args:
         encoded: as `encode` made it.
         topic: full name of the topic it is for.
-        last_sequence_id: of its last message.
+        last_sequence_id: the highest of its messages, which is that of the last where they are automatic.
         fields: the packed map with the keys, for an entry that needs nothing else in the clear.
         iv: 12 bytes that were never used before with the key.
         encrypt: makes ciphertext and tag.

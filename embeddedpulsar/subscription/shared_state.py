@@ -249,9 +249,14 @@ class SharedState:
             if self.control.is_trusted(boot_clock.boot_id()):
                 return  # another process was faster
             self.control.forget()
+            word = self.control.words[SubscriptionWord.JOURNAL]
             self._journal.recover(self._clock.wall_ms())
             state = self._replica.state
             if not state.exists and (self._journal.exists or self._journal.damage):
+                if not self._options.name:
+                    # For whoever opens it by its name: to him it must not look as if it never was.
+                    self.control.words[SubscriptionWord.JOURNAL] = word
+                    return
                 self._start_anew()
             elif state.exists and state.acks.last_touched() > log_end:
                 self.commit([record.Clamp(*log_end)])

@@ -143,9 +143,11 @@ class TopicSubscriptions:
             if name.startswith(NON_DURABLE_PREFIX):
                 continue
             opened = self._open(os.path.join(self._path, name), "", durable=True)
-            if opened.exists():
-                found.append(opened.name)
-            opened.close()
+            try:
+                if opened.exists() and opened.name:  # without one, all is damaged that says it
+                    found.append(opened.name)
+            finally:
+                opened.close()
         return sorted(found)
 
     def mark_deletes(self) -> list[Position]:

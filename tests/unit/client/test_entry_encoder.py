@@ -80,7 +80,14 @@ def test_key_based_batches_hold_one_key():
     ]
     found = views(items, key_based=True)
     assert [view.values() for view in found] == [[b"1", b"3"], [b"2", b"5"], [b"4"]]
-    assert [list(view.sequence_ids()) for view in found] == [[10, 12], [11, 14], [13]]
+    assert [list(view.sequence_ids()) for view in found] == [[10, 11], [12, 13], [14]]
+
+
+def test_key_based_batches_keep_the_order_of_explicit_ids():
+    """What comes behind a higher id is a duplicate: where ids are given, only neighbours share an entry."""
+    items = [item(b"%d" % at, key=key, sequence_id=at) for at, key in enumerate("abba", 20)]
+    found = views([*items, item(b"last", key="a")], key_based=True)
+    assert [list(view.sequence_ids()) for view in found] == [[20], [21, 22], [23, 10]]
 
 
 @pytest.mark.parametrize("codec", [1, 2])

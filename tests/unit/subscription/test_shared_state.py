@@ -21,6 +21,7 @@ from embeddedpulsar.platform.fake_disk import FakeDisk
 from embeddedpulsar.platform.faulty_disk import FaultyDisk
 from embeddedpulsar.platform.scheduler import ManualScheduler
 from embeddedpulsar.subscription import shared_state
+from embeddedpulsar.subscription.subscription import Subscription
 from tests.subscription_site import SubscriptionSite, positions, read_all
 
 
@@ -110,6 +111,41 @@ def test_nothing_left_to_read_starts_at_the_earliest_position(site: Subscription
     journal.write_bytes(b"\xa5" * len(journal.read_bytes()))
     (directory / "ctl").unlink()
     subscription = site.subscription(initial=None)
+    assert positions(read_all(subscription.attach("c"))) == sent
+    assert any("acknowledgements of subscription 's' are lost" in str(error) for error in site.damage)
+
+
+@pytest.mark.parametrize("what", ["everything", "all commands"])
+def test_who_does_not_know_its_name_leaves_it_to_those_who_do(
+    site: SubscriptionSite, monkeypatch: pytest.MonkeyPatch, what: str
+):
+    """Listing subscriptions must not make a damaged one look like one that never was: it would begin at the
+    end of the log when it is opened again."""
+    sent, _ = half_acknowledged(site)
+    directory = Path(site.directory_of())
+    journal = directory / "journal.1"
+    data = journal.read_bytes()
+    if what == "everything":
+        journal.write_bytes(b"\xa5" * len(data))
+        (directory / "ctl").unlink()
+    else:  # the header is there, and the words say that more was
+        journal.write_bytes(data[:64] + b"\xa5" * (len(data) - 64))
+        monkeypatch.setattr(clock, "boot_id", lambda: b"another boot id!")
+    for _ in range(2):
+        nameless = Subscription.open(
+            str(directory),
+            managed_ledger=site.log,
+            mailbox=site.mailbox,
+            peers=site.peers,
+            clock=site.clock,
+            settings=site.settings,
+            damage=site.damage.append,
+        )
+        assert nameless.name == ""
+        nameless.exists()
+        nameless.close()
+    subscription = site.subscription(initial=None)
+    assert subscription.exists()
     assert positions(read_all(subscription.attach("c"))) == sent
     assert any("acknowledgements of subscription 's' are lost" in str(error) for error in site.damage)
 
