@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 from typing import Any, Final
 
-from embeddedpulsar.exceptions import CorruptionError, StorageError
+from embeddedpulsar.exceptions import CorruptionError, InvalidConfiguration, StorageError
 from embeddedpulsar.format.document import KIND_POLICIES, decode_document, encode_document
 from embeddedpulsar.platform import disk, filesystem
+from embeddedpulsar.retention import Retention
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.topic import root_layout
 from embeddedpulsar.topic_name import TopicName, directory_name, namespace_file_name
 
 DEDUPLICATION: Final = "deduplicationEnabled"
+RETENTION: Final = "retentionPolicies"
 
 
 class PolicyDocuments:
@@ -59,16 +61,34 @@ class PolicyDocuments:
         Raises:
             StorageError: a document is damaged.
         """
+        found = self._first(name, directory, DEDUPLICATION)
+        return self._settings.brokerDeduplicationEnabled if found is None else bool(found)
+
+    def retention(self, name: str, directory: str) -> Retention:
+        """What a topic keeps: as it says itself, or its namespace, or ``broker.conf``.
+
+        Args:
+            name: full name of a topic or partition.
+            directory: its directory.
+
+        Raises:
+            StorageError: a document is damaged.
+        """
+        found = self._first(name, directory, RETENTION)
+        return self._settings.retention if found is None else read_retention(found)
+
+    def _first(self, name: str, directory: str, policy: str) -> Any:
+        """The policy of whoever has one, from the topic upwards; None if nobody has."""
         parsed = TopicName.parse(name)
         paths = [filenames.policies_path(directory)]
         if parsed.partition >= 0:
             paths.append(self._topic_path(parsed.base))
         paths.append(self._namespace_path(parsed.namespace_name))
         for path in paths:
-            found = _policies(_read(path)).get(DEDUPLICATION)
+            found = _policies(_read(path)).get(policy)
             if found is not None:
-                return bool(found)
-        return self._settings.brokerDeduplicationEnabled
+                return found
+        return None
 
     def _namespace_path(self, namespace: str) -> str:
         return os.path.join(self._tenants, namespace_file_name(namespace))
@@ -95,6 +115,24 @@ class PolicyDocuments:
             StorageFullError: nothing was changed.
         """
         _change(self._topic_path(name), name, changes, durable)
+
+
+def retention_fields(retention: Retention) -> dict[str, int]:
+    """A retention policy as part of a document."""
+    return {"retentionTimeInMinutes": retention.time_minutes, "retentionSizeInMB": retention.size_mb}
+
+
+def read_retention(fields: Any) -> Retention:
+    """The policy that `retention_fields` wrote.
+
+    Raises:
+        CorruptionError: it is none.
+    """
+    try:
+        found = Retention(int(fields["retentionTimeInMinutes"]), int(fields["retentionSizeInMB"]))
+        return found.check()
+    except (KeyError, TypeError, ValueError, InvalidConfiguration) as e:
+        raise CorruptionError(reason=f"a policy document with a retention that is none: {e!r}") from e
 
 
 def _change(path: str, owner: str, changes: dict[str, Any], durable: bool) -> None:

@@ -13,10 +13,13 @@ from embeddedpulsar.platform.clock import Clock, SystemClock
 from embeddedpulsar.platform.directory_lease import DirectoryLease
 from embeddedpulsar.platform.mailbox import Mailbox
 from embeddedpulsar.platform.peers import Peers
+from embeddedpulsar.retention import Retention
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.topic import deduplication_switch, memory_root
 from embeddedpulsar.topic.ledger_settings import ledger_options
 from embeddedpulsar.topic.open_topics import OpenTopics, TopicOpener, TopicUse
+from embeddedpulsar.topic.policy_changes import change_policies, own_policies
+from embeddedpulsar.topic.policy_documents import DEDUPLICATION, RETENTION, read_retention, retention_fields
 from embeddedpulsar.topic.root_lease import lease_root, shared_lease
 from embeddedpulsar.topic.store_registry import REGISTRY
 from embeddedpulsar.topic.store_session import StoreSession
@@ -230,6 +233,28 @@ class Store(StoreTopics):
         """Let a topic, or each of a ``tenant/namespace``, drop duplicates or not; None: as what is above it
         says. Effective at once in all processes. See `deduplication_switch.set_deduplication`."""
         deduplication_switch.set_deduplication(self, self._current(), name, is_on)
+
+    def set_retention(self, name: str, retention: Retention | None) -> None:
+        """What a topic, or each of a ``tenant/namespace``, keeps of what everybody has acknowledged; None: as
+        what is above it says. Open topics of all processes see it when they look what to trim next.
+
+        Raises:
+            InvalidConfiguration: the policy makes no sense; see `Retention.check`.
+            TopicNotFound: there is no such topic or namespace.
+        """
+        fields = None if retention is None else retention_fields(retention.check())
+        durable = self.durability != PROCESS
+        change_policies(self._current(), name, {RETENTION: fields}, durable=durable)
+
+    def own_deduplication(self, name: str) -> bool | None:
+        """What was set for a topic or namespace by `set_deduplication`."""
+        found = own_policies(self._current(), name).get(DEDUPLICATION)
+        return None if found is None else bool(found)
+
+    def own_retention(self, name: str) -> Retention | None:
+        """What was set for a topic or namespace by `set_retention`."""
+        found = own_policies(self._current(), name).get(RETENTION)
+        return None if found is None else read_retention(found)
 
     # -- what it is made of ------------------------------------------------------------------------
 

@@ -65,7 +65,10 @@ class Topic:
             self.name, directory, ledger, session.settings, self._open_subscription
         )
         self._trimming: Final = TopicTrimming(
-            ledger, lambda: session.settings.retention, self._subscriptions.mark_deletes, clock
+            ledger,
+            lambda: session.policies.retention(entry.name, directory),
+            self._subscriptions.mark_deletes,
+            clock,
         )
         ledger.trimming.suggest = self._suggest_chores
         self._make_room: Final = make_room

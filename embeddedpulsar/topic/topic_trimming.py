@@ -40,11 +40,9 @@ class TopicTrimming:
         self._is_closed = False
 
     def may_find_any(self) -> bool:
-        """Whether there are closed ledgers that might go, now or later. Cheap."""
-        return not self._is_closed and self._ledger.trimming.has_closed_ledgers and self._may_ever()
-
-    def _may_ever(self) -> bool:
-        return not self._retention().is_unlimited
+        """Whether there are closed ledgers that might go, now or later. Cheap: whatever the policy says now,
+        any process may change it."""
+        return not self._is_closed and self._ledger.trimming.has_closed_ledgers
 
     def trim(self, most: int = SLICE, lock_timeout_s: float | None = None) -> int:
         """Give up what may go and remove the files of at most ``most`` ledgers; return how many went.

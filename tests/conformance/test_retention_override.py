@@ -1,0 +1,151 @@
+"""Retention of a single topic or namespace, over that of ``broker.conf``, changed while topics are open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from embeddedpulsar import Admin, Client, InitialPosition, MessageId
+from embeddedpulsar.exceptions import CorruptionError, InvalidConfiguration, TopicNotFound
+from embeddedpulsar.retention import Retention
+from embeddedpulsar.topic.store_registry import REGISTRY
+from tests.conformance.manual_time import ManualTime
+from tests.conformance.retention_site import TOPIC, ledgers, publish, store_with
+
+KEEP, NOTHING = Retention(-1, -1), Retention(0, 0)
+CHECK_MS = 121_000
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return store_with(tmp_path / "store")
+
+
+@pytest.fixture
+def time(path: Path) -> Iterator[ManualTime]:
+    made = ManualTime(path)
+    yield made
+    made.close()
+
+
+def set_elsewhere(path: Path, name: str, retention: Retention | None) -> None:
+    """As another process does it."""
+    known = dict(REGISTRY.stores)
+    REGISTRY.stores.clear()
+    try:
+        with Client(path) as client:
+            client._core.store.set_retention(name, retention)
+    finally:
+        REGISTRY.stores.update(known)
+
+
+@pytest.mark.parametrize("name", [TOPIC, "public/default"])
+def test_what_is_to_stay_stays(time: ManualTime, path: Path, name: str) -> None:
+    """Set before it matters, by another process; removed, it goes with the next check."""
+    reader = time.client.create_reader(TOPIC, MessageId.latest)  # keeps the topic open
+    set_elsewhere(path, name, KEEP)
+    publish(time, 35)
+    time.pass_ms(10 * CHECK_MS)
+    assert len(ledgers(path)) == 4
+    set_elsewhere(path, name, None)
+    time.pass_ms(CHECK_MS)
+    assert len(ledgers(path)) == 1
+    reader.close()
+
+
+def test_a_store_that_keeps_all_may_let_a_topic_go(tmp_path: Path) -> None:
+    """Also if ``broker.conf`` says that nothing ever goes."""
+    path = store_with(tmp_path / "all", defaultRetentionTimeInMinutes=-1, defaultRetentionSizeInMB=-1)
+    time = ManualTime(path)
+    reader = time.client.create_reader(TOPIC, MessageId.latest)
+    publish(time, 35)
+    time.pass_ms(10 * CHECK_MS)
+    assert len(ledgers(path)) == 4
+    set_elsewhere(path, TOPIC, NOTHING)
+    time.pass_ms(CHECK_MS)
+    assert len(ledgers(path)) == 1
+    reader.close()
+    time.close()
+
+
+def test_the_nearest_decides(time: ManualTime, path: Path) -> None:
+    """A topic over its namespace over broker.conf; a partition over its topic."""
+    store = time.client._core.store
+    with Admin(path) as admin:
+        admin.topics().create_partitioned_topic("parts", 2)
+    publish(time, 1)
+    partition = store.topic("parts-partition-0")
+
+    def kept(topic) -> Retention:
+        return store._session.policies.retention(topic.name, topic.directory)
+
+    assert kept(partition) == NOTHING
+    store.set_retention("public/default", Retention(5, 6))
+    assert kept(partition) == kept(store.topic(TOPIC)) == Retention(5, 6)
+    store.set_retention("parts", Retention(7, -1))
+    assert kept(partition) == kept(store.topic("parts-partition-1")) == Retention(7, -1)
+    store.set_retention("parts-partition-0", KEEP)
+    assert kept(partition) == KEEP and kept(store.topic("parts-partition-1")) == Retention(7, -1)
+    for name in ("parts-partition-0", "parts", "public/default"):
+        store.set_retention(name, None)
+        assert store.own_retention(name) is None
+    assert kept(partition) == NOTHING
+
+
+def test_numbers_are_those_of_broker_conf(time: ManualTime, path: Path) -> None:
+    """So many minutes, to the check interval."""
+    reader = time.client.create_reader(TOPIC, MessageId.latest)
+    time.client._core.store.set_retention(TOPIC, Retention(10, -1))
+    publish(time, 35)
+    time.pass_ms(10 * 60_000 - 1000)
+    assert len(ledgers(path)) == 4
+    time.pass_ms(CHECK_MS + 1000)
+    assert len(ledgers(path)) == 1
+    reader.close()
+
+
+def test_it_outlives_the_store_and_goes_with_the_topic(time: ManualTime, path: Path) -> None:
+    """A topic that is made again has none, as its deduplication."""
+    publish(time, 1)
+    time.client._core.store.set_retention(TOPIC, KEEP)
+    time.reopen()
+    assert time.client._core.store.own_retention(TOPIC) == KEEP
+    with Admin(path) as admin:
+        admin.topics().delete(TOPIC)
+        admin.topics().create_non_partitioned_topic(TOPIC)
+    assert time.client._core.store.own_retention(TOPIC) is None
+
+
+def test_what_is_wrong_is_refused(time: ManualTime) -> None:
+    """As in broker.conf, and nothing is changed."""
+    store = time.client._core.store
+    publish(time, 1)
+    for wrong in (Retention(0, 1), Retention(1, 0), Retention(-2, 1)):
+        with pytest.raises(InvalidConfiguration):
+            store.set_retention(TOPIC, wrong)
+    assert store.own_retention(TOPIC) is None
+    for missing in ("other", "acme/sales"):
+        with pytest.raises(TopicNotFound, match=missing):
+            store.set_retention(missing, KEEP)
+        with pytest.raises(TopicNotFound, match=missing):
+            store.own_retention(missing)
+
+
+def test_what_cannot_be_read_holds_everything_back(time: ManualTime, path: Path, caplog) -> None:
+    """It may have said that all is to stay."""
+    consumer = time.client.subscribe(TOPIC, "s", initial_position=InitialPosition.Earliest)
+    publish(time, 1)
+    store = time.client._core.store
+    store.set_retention(TOPIC, NOTHING)
+    publish(time, 35)
+    (document,) = path.glob("topics/*/policies")
+    document.write_bytes(document.read_bytes()[:-1])
+    consumer.acknowledge_cumulative([consumer.receive(1000) for _ in range(36)][-1])
+    time.pass_ms(2 * CHECK_MS)
+    assert len(ledgers(path)) == 4
+    assert caplog.text.count("nothing is trimmed") == 1
+    with pytest.raises(CorruptionError):
+        store.trim_topic(TOPIC)
+    consumer.close()
