@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar.admin.namespaces import Namespaces
 from embeddedpulsar.admin.topics import Topics
 from embeddedpulsar.exceptions import AlreadyClosed
 from embeddedpulsar.topic.service_url import ServiceUrl
@@ -17,9 +18,10 @@ if TYPE_CHECKING:
 class Admin:
     """Administers the store in a directory, in the shape of Pulsar's Java class ``PulsarAdmin``.
 
-    What there is to do is grouped by what it concerns: `topics` for now. It may be used beside any number of
-    clients, in any process; they see what it does at once. Thread-safe. After a fork the child may go on
-    using it. Used with ``with``, it is closed at the end. Errors are those of ``embeddedpulsar.exceptions``.
+    What there is to do is grouped by what it concerns: `topics` and `namespaces`. It may be used
+    beside any number of clients, in any process; they see what it does at once. Thread-safe. After a fork the
+    child may go on using it. Used with ``with``, it is closed at the end. Errors are those of
+    ``embeddedpulsar.exceptions``.
 
     Args:
         service_url: as for `Client`: a path object; a string that begins with ``/``, ``./``, ``../`` or
@@ -55,6 +57,7 @@ class Admin:
         )
         self._is_closed = False
         self._topics: Final = Topics(self._open_store)
+        self._namespaces: Final = Namespaces(self._open_store)
 
     def _open_store(self) -> Store:
         if self._is_closed:
@@ -64,6 +67,10 @@ class Admin:
     def topics(self) -> Topics:
         """Return what can be done with topics."""
         return self._topics
+
+    def namespaces(self) -> Namespaces:
+        """Return what can be done with namespaces."""
+        return self._namespaces
 
     def close(self) -> None:
         """Let the store go. Idempotent."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from embeddedpulsar.admin.policy_calls import PolicyCalls
 from embeddedpulsar.exceptions import TopicNotFound
 from embeddedpulsar.platform import interrupts
 from embeddedpulsar.topic_name import TopicName
@@ -25,8 +25,8 @@ class PartitionedTopicMetadata(NamedTuple):
     partitions: int
 
 
-class Topics:
-    """Makes, grows, lists and deletes topics; `Admin.topics` returns it.
+class Topics(PolicyCalls):
+    """Makes, grows, lists and deletes topics, and says what they keep; `Admin.topics` returns it.
 
     Names are short (``orders``) or full, as everywhere. Every change is all or nothing: a process that is
     killed in the middle leaves the topic as it was, or as it was to be. Thread-safe.
@@ -35,9 +35,6 @@ class Topics:
     non-persistent topics, `AlreadyClosed` if the Admin is closed, and a `StorageError` if files cannot be
     used.
     """
-
-    def __init__(self, store: Callable[[], Store]) -> None:
-        self._store = store
 
     # -- making ------------------------------------------------------------------------------------------
 
@@ -128,6 +125,35 @@ class Topics:
         """Delete a partitioned topic with all its partitions; see `delete`."""
         with interrupts.translated:
             self._store().delete_partitioned_topic(topic, force=force)
+
+    # -- trimming ----------------------------------------------------------------------------------------
+
+    def trim_topic(self, topic: str) -> int:
+        """Remove now what would go in the background: the closed ledgers that every durable subscription has
+        acknowledged, and retention does not keep. Of a partitioned topic, in all partitions.
+
+        Returns:
+            How many ledgers went.
+
+        Raises:
+            TopicNotFound: no such topic.
+
+        Example:
+            >>> from embeddedpulsar import Admin
+            >>> with Admin("./data") as admin:
+            ...     admin.topics().create_non_partitioned_topic("visits")
+            ...     admin.topics().trim_topic("visits")
+            0
+        """
+        with interrupts.translated:
+            store, name = self._store(), TopicName.parse(topic)
+            partitions = store.partitions(topic)
+            if not partitions:
+                return store.trim_topic(topic)
+            return sum(store.trim_topic(name.of_partition(index).full) for index in range(partitions))
+
+    def _owner(self, name: str) -> str:
+        return TopicName.parse(name).full
 
     # -- listing -----------------------------------------------------------------------------------------
 

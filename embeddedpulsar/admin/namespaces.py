@@ -1,0 +1,48 @@
+"""What an administrator does with namespaces."""
+
+from __future__ import annotations
+
+from embeddedpulsar.admin.policy_calls import PolicyCalls
+from embeddedpulsar.exceptions import InvalidTopicName, NotAllowedError
+from embeddedpulsar.platform import interrupts
+from embeddedpulsar.topic.policy_changes import is_namespace
+
+
+class Namespaces(PolicyCalls):
+    """Makes and lists namespaces, and says what their topics do; `Admin.namespaces` returns it.
+
+    Names are ``tenant/namespace``. A new store has ``public/default`` and ``public/functions``. None is
+    ever deleted. See `PolicyCalls` for what all methods raise.
+    """
+
+    def create_namespace(self, namespace: str) -> None:
+        """Make a namespace, and its tenant with it.
+
+        Args:
+            namespace: ``tenant/namespace``.
+
+        Raises:
+            NotAllowedError: it is there already.
+            InvalidTopicName: the text names no namespace.
+
+        Example:
+            >>> from embeddedpulsar import Admin
+            >>> with Admin("./data") as admin:
+            ...     admin.namespaces().create_namespace("acme/sales")
+            ...     admin.namespaces().get_namespaces("acme")
+            ['acme/sales']
+        """
+        with interrupts.translated:
+            store = self._store()
+            if namespace in store.namespaces():
+                raise NotAllowedError(f"there is a namespace {namespace} in {store.root} already")
+            store.create_namespace(namespace)
+
+    def get_namespaces(self, tenant: str) -> list[str]:
+        """Return the namespaces of a tenant, the built-in ones first; empty if there is no such tenant."""
+        return [name for name in self._store().namespaces() if name.partition("/")[0] == tenant]
+
+    def _owner(self, name: str) -> str:
+        if not is_namespace(name):
+            raise InvalidTopicName(f"{name!r} is no namespace; write tenant/namespace")
+        return name
