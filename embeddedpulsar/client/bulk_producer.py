@@ -57,6 +57,8 @@ class BulkProducer(Generic[T]):
         and sequence ids count up in the order of storing. Otherwise Key_Shared subscriptions give an entry of
         several keys to the consumer of its first key, as Pulsar does.
 
+        On a topic with partitions, each key is in order, and what has no key is in order on each partition.
+
         An entry is stored whole or not at all. An error or Ctrl-C may end the call between two entries: the
         attribute ``stored`` of what is raised, a `SentMessages`, tells what was stored by then, and
         ``stored.numbers()`` which values that are. Calls with the same arguments make the same entries.
