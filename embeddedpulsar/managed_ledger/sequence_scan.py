@@ -19,7 +19,9 @@ from embeddedpulsar.format.frame import (
     MIN_FRAME_SIZE,
     TRAILER,
     TRAILER_SIZE,
+    FrameHeader,
     read_header,
+    verify_body,
 )
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.managed_ledger.entry_cursor import EntryCursor
@@ -39,9 +41,9 @@ class SequenceScan:
     """The highest sequence id of each producer in a stretch of the log.
 
     Role: goes from the end to the front, by the lengths that frames end with, and looks at their metadata
-    alone: some 1 us per entry. Where only certain names are wanted it stops when each was met once, because
-    their ids rise while duplicates are dropped. Where frames do not fit together it reads the ledger forward,
-    as consumers do.
+    alone: some 1 us per entry. What the answer rests on is verified. Where only certain names are wanted it
+    stops when each was met once, because their ids rise while duplicates are dropped. Where frames do not fit
+    together, or the answer would rest on damage, it reads the ledger forward, as consumers do.
     Who may call: any thread, without a lock: what lies below a tail word never changes.
 
     Args:
@@ -99,6 +101,8 @@ class SequenceScan:
                 if flags & FLAG_SEQUENCE_IDS:
                     highest = self._highest_of(segment, start, end)
                 if highest > found.get(name, -1):
+                    # By an id that is damage, what was never stored would be taken for stored.
+                    self._verified(segment, start, end)
                     found[name] = highest
                 if left is not None:
                     left.discard(name)
@@ -113,8 +117,13 @@ class SequenceScan:
             self._on_progress(self._entries)
 
     @staticmethod
-    def _highest_of(segment: Segment, start: int, end: int) -> int:
+    def _verified(segment: Segment, start: int, end: int) -> FrameHeader:
         header = read_header(segment.data, start, end)
+        verify_body(segment.data, start, header)
+        return header
+
+    def _highest_of(self, segment: Segment, start: int, end: int) -> int:
+        header = self._verified(segment, start, end)
         body = bytes(segment.data[start + HEADER_SIZE : end - TRAILER_SIZE])
         return max(decode(header, body, segment.ledger_id).sequence_ids())
 
