@@ -61,11 +61,18 @@ def mark_delete(consumer: Any) -> tuple[int, int]:
     return position
 
 
-@pytest.mark.parametrize("kind", ["Exclusive", "Shared"])
-def test_a_producer_killed_between_two_parts(tmp_path: Path, kind: str):
-    """Nothing of it is ever delivered; its name is free; its parts go in time, and what follows is whole."""
+@pytest.mark.parametrize(
+    ("kind", "drops_duplicates"), [("Exclusive", False), ("Shared", False), ("Shared", True)]
+)
+def test_a_producer_killed_between_two_parts(tmp_path: Path, kind: str, drops_duplicates: bool):
+    """Nothing of it is ever delivered; its name is free; its parts go in time, and what follows is whole.
+
+    Sent again, it is no duplicate of its parts.
+    """
     root = tmp_path / "store"
     use_small_entries(root)
+    with (root / "broker.conf").open("a") as file:
+        file.write(f"brokerDeduplicationEnabled={str(drops_duplicates).lower()}\n")
     with pulsar.Client(root) as client:
         consumer = subscribed(client, kind)
         for _ in range(2):
@@ -73,6 +80,7 @@ def test_a_producer_killed_between_two_parts(tmp_path: Path, kind: str):
                 assert child.read() == "attached"
                 assert child.join() == -signal.SIGKILL
         with client.create_producer("jobs", "me", chunking_enabled=True) as producer:
+            assert producer.last_sequence_id() == -1
             last = producer.send(VALUE)
         message = consumer.receive(5000)
         assert (message.data(), message.message_id()) == (VALUE, last)
