@@ -19,7 +19,7 @@ class PolicyCalls:
     namespace. Policies go with the topic when it is deleted. They survive the death of every process, and
     what else the ``durability`` of the Admin says. Thread-safe.
 
-    All methods raise `TopicNotFound` if there is no such topic, opened partition or namespace,
+    All methods raise `TopicNotFound` if there is no such topic, partition or namespace,
     `InvalidTopicName` for a text that is no name, `AlreadyClosed` if the Admin is closed, and a
     `StorageError` if files cannot be used.
     """

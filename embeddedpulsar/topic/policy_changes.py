@@ -35,6 +35,9 @@ def change_policies(
         StorageError: the document is damaged, or cannot be written.
     """
     name, catalog = _existing(session, name), session.catalog
+    if not is_namespace(name) and catalog.find(name) is None:
+        # A partition that was never opened has no directory yet.
+        session.topics.entry_to_open(TopicName.parse(name), [], create=False)
     try:
         catalog.lock.acquire()
         if is_namespace(name):
@@ -65,10 +68,10 @@ def _existing(session: StoreSession, name: str) -> str:
         if not session.catalog.has_namespace(name):
             raise TopicNotFound(f"there is no namespace {name} in {session.root}")
         return name
-    full = TopicName.parse(name).full
-    if session.catalog.find(full) is None:
-        raise TopicNotFound(f"{full}: no such topic in {session.root}")
-    return full
+    parsed = TopicName.parse(name)
+    if not session.topics.has(parsed):
+        raise TopicNotFound(f"{parsed.full}: no such topic in {session.root}")
+    return parsed.full
 
 
 def _entries_of(session: StoreSession, name: str) -> list[TopicEntry]:
