@@ -38,6 +38,7 @@ OPTIONS: dict[str, tuple[Any, ...]] = {
     "drops_duplicates": (False, True),
     "way": ("send", "send_async", "send_many", "send_arrow", "coroutines"),
     "kind": tuple(ConsumerType),
+    "durability": ("process", "interval", "flush"),
 }
 
 
@@ -51,6 +52,7 @@ class Case(NamedTuple):
     drops_duplicates: bool
     way: str
     kind: ConsumerType
+    durability: str
 
 
 def pairwise() -> list[Case]:
@@ -131,6 +133,8 @@ class Site:
         """The options of the producer."""
         options: dict[str, Any] = {"producer_name": "p", "compression_type": case.codec}
         options["batching_enabled"] = False  # coroutines would
+        if case.way != "coroutines":
+            options["durability"] = case.durability
         if case.is_encrypted:
             options |= {"encryption_key": "app", "crypto_key_reader": self.keys}
         if case.entries == "chunked":
