@@ -106,6 +106,7 @@ def fork_workers(root: str, workers: str, messages: str) -> None:
     """Child: open a store and a producer, fork workers that publish through what they inherited."""
     store = Store.open(root)
     topic = store.topic("orders")
+    topic.create_subscription("archive")  # nothing is acknowledged, so nothing is trimmed
     topic.attach_producer()
     topic.ledger.append(encode_single(b"parent", 0, PREFIX))
     pids = []
