@@ -8,6 +8,8 @@ import os
 import weakref
 from typing import TYPE_CHECKING, Any, Final
 
+from embeddedpulsar.platform.late_import import late_import
+
 if TYPE_CHECKING:
     import ctypes
     from collections.abc import Callable
@@ -30,11 +32,11 @@ def map_bare(fd: int, size: int) -> ctypes.Array[ctypes.c_char]:
     Raises:
         OSError: the system refuses.
     """
-    import ctypes
-
     calls = _load()
     if calls is None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    import ctypes  # there by now
+
     map_, unmap = calls
     address = map_(None, size, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, fd, 0)
     if address in (None, _FAILED):
@@ -53,8 +55,8 @@ def _load() -> tuple[Any, Any] | None:
     global _calls
     if _calls is None:
         try:
-            import ctypes  # 5 ms, and needed by processes with many topics only
-
+            # 5 ms, and needed by processes with many topics only.
+            ctypes = late_import("ctypes")
             library = ctypes.CDLL(None, use_errno=True)
             map_, unmap = library.mmap, library.munmap
         except (ImportError, OSError, AttributeError, TypeError):

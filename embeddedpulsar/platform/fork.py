@@ -13,7 +13,12 @@ import os
 import weakref
 from collections.abc import Iterable
 
+from embeddedpulsar.platform.section_lock import SectionLock
+
 GENERATION: int = 0
+
+LATE_IMPORTS = SectionLock()
+"""Held by `late_import` while a module is executed; a fork waits for it, after whatever hooks wait for."""
 
 _registered: dict[int, weakref.ref[object]] = {}
 _numbers = itertools.count()
@@ -50,16 +55,21 @@ def _call(method: str, references: Iterable[weakref.ref[object]]) -> None:
 
 
 def _before() -> None:
-    _call("before_fork", reversed(list(_registered.values())))
+    try:
+        _call("before_fork", reversed(list(_registered.values())))
+    finally:
+        LATE_IMPORTS.acquire()
 
 
 def _after_in_parent() -> None:
+    LATE_IMPORTS.release()
     _call("after_fork_in_parent", list(_registered.values()))
 
 
 def _after_in_child() -> None:
-    global GENERATION
+    global GENERATION, LATE_IMPORTS
     GENERATION += 1
+    LATE_IMPORTS = SectionLock()
     _call("after_fork_in_child", list(_registered.values()))
 
 

@@ -14,6 +14,7 @@ from embeddedpulsar.managed_ledger.options import PROCESS, LedgerOptions
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform import threads
 from embeddedpulsar.platform.clock import Clock
+from embeddedpulsar.platform.late_import import late_import
 from embeddedpulsar.storage.topic_control import is_deleted
 from embeddedpulsar.topic.descriptor_limit import within_limit
 from embeddedpulsar.topic.producers import ProducerRegistration, Producers
@@ -306,10 +307,10 @@ class Topic:
 
     def _open_subscription(self, directory: str, name: str, *, durable: bool) -> Subscription:
         # Imported on first use: most processes that publish have no subscription.
-        from embeddedpulsar.subscription.subscription import Subscription
+        module = late_import("embeddedpulsar.subscription.subscription")
 
         self._check_open()
-        return Subscription.open(
+        opened: Subscription = module.Subscription.open(
             directory,
             name,
             managed_ledger=self.ledger,
@@ -320,6 +321,7 @@ class Topic:
             scheduler=self._session.scheduler,
             durability=self._durability if durable else PROCESS,
         )
+        return opened
 
     # -- housekeeping ------------------------------------------------------------------------------
 
