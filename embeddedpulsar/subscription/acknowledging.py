@@ -70,7 +70,8 @@ class Acknowledging:
         if self.chunks.delivered:
             whole = self.chunks.with_parts(entries)
             is_valid = self._acknowledge(whole, partial, epoch)
-            self.chunks.settled(entries)
+            if is_valid:  # else they are not acknowledged, and whoever has them may try again
+                self.chunks.settled(entries)
             return is_valid
         return self._acknowledge(entries, partial, epoch)
 
@@ -133,7 +134,8 @@ class Acknowledging:
         spared = self.chunks.unfinished(position)
         commands = around_parts(command, spared, ledgers_of(self._log)) if spared else [command]
         is_valid = self._commit_ack(commands, ledger_id)
-        self.chunks.settled_through(position if index < 0 else position.previous())
+        if is_valid:
+            self.chunks.settled_through(position if index < 0 else position.previous())
         return is_valid
 
     def _commit_ack(self, commands: Sequence[record.Command], ledger_id: int) -> bool:

@@ -43,7 +43,8 @@ class DispatchAnswers:
     ) -> None:
         is_current = self._scene.judge.is_current(consumer)
         whole = consumer.attachment.chunks.with_parts(entries)  # type: ignore[arg-type]
-        self._check_parts(consumer, [Position(*one) for one in entries], set(whole))
+        if is_current:
+            self._check_parts(consumer, [Position(*one) for one in entries], set(whole))
         done = consumer.attachment.acknowledge(entries, partial)  # type: ignore[arg-type]
         if (entries or partial) and done != is_current:
             self._scene.problems.append(f"{consumer} was told {done} about its acknowledgement")
@@ -53,14 +54,18 @@ class DispatchAnswers:
                 consumer.held.pop(Position(ledger_id, entry_id), None)
             for (ledger_id, entry_id), (indexes, _) in partial.items():
                 self._ack(Position(ledger_id, entry_id), indexes)
+        elif whole != consumer.attachment.chunks.with_parts(entries):  # type: ignore[arg-type]
+            self._scene.problems.append(f"{consumer} forgot parts with a void acknowledgement")
 
     def _check_parts(
         self, consumer: VirtualConsumer, entries: list[Position], whole: set[tuple[int, int]]
     ) -> None:
-        """What an application holds takes its parts with it."""
+        """What an application holds takes its parts with it, unless they went before: it was acknowledged
+        by its id while it was in the queue."""
+        gone = self._model.acked | whole
         for position in entries:
             view = consumer.held.get(position)
-            if view is not None and not whole.issuperset(view.origin.earlier):
+            if view is not None and not gone.issuperset(view.origin.earlier):
                 self._scene.problems.append(f"{consumer} forgot {view.origin.earlier}, parts of {position}")
 
     def _ack(self, position: Position, indexes: int) -> None:
@@ -94,9 +99,12 @@ class DispatchAnswers:
         index = self._chance.randrange(-1, count)
         if not consumer.attachment.acknowledge_cumulative(*position, index, count if index >= 0 else 0):
             return
+        before = set(self._model.acked)
         for entry in self._scene.log.entries[: self._scene.log.index_of(position)]:
             if not entry.count and (entry.may_expire or (entry.last and entry.last.position > position)):
                 continue  # a part of a message that ends behind it
+            if entry.last is not None and entry.last.position in before:
+                continue  # its message went before, without it: this one may expire instead
             self._model.ack(entry.position, (1 << entry.count) - 1, entry.count)
         self._ack(position, -1 if index < 0 else (2 << index) - 1)
         consumer.held = {one: view for one, view in consumer.held.items() if one not in self._model.acked}

@@ -189,6 +189,7 @@ class DispatchSchedule:
         scene = self.scene
         scene.go_on()
         scene.let_time_pass(_LONG_S)
+        self._judge()  # whoever was taken for dead now forgets what it had when it joins again
         for consumer in scene.consumers:
             consumer.is_willing = True
             consumer.wake()

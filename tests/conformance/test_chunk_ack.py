@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from embeddedpulsar import Client, ConsumerType, MessageId, Timeout
+from embeddedpulsar import Client, ConsumerType, MessageId, NotConnected, Timeout
+from embeddedpulsar.managed_ledger.position import BEFORE_FIRST
 from tests.conformance.chunks import (
     LIMIT,
     HalfSent,
@@ -165,3 +166,34 @@ def test_what_waits_behind_a_part_in_flight(topic):
     consumer.acknowledge(consumer.receive(1000))
     assert flushed(consumer) == log_of(topic.client).last_position()
     assert [view.count for view in entries_in(topic.client)].count(1) == 3
+
+
+def test_again_after_a_void_acknowledgement(topic):
+    """The subscription was moved before the acknowledgement: another one, under the new epoch, takes the
+    parts with it, though the message came to another consumer by then."""
+    consumer = topic.consumer(consumer_type=ConsumerType.Shared, ack_receipt_enabled=True)
+    topic.producer(chunking_enabled=True).send(payload(3 * LIMIT))
+    message = consumer.receive(1000)
+    other = topic.consumer(consumer_type=ConsumerType.Shared)
+    subscription_of(consumer).seek(BEFORE_FIRST, inclusive=False)
+    with pytest.raises(NotConnected):
+        consumer.acknowledge(message)
+    assert other.receive_nowait().data() == payload(3 * LIMIT)
+    assert consumer.receive_nowait() is None
+    consumer.acknowledge(message)
+    assert flushed(consumer) == log_of(topic.client).last_position()
+
+
+def test_a_void_cumulative_acknowledgement_forgets_no_parts(topic):
+    """They are not acknowledged, so the consumer still knows what belongs to the message."""
+    consumer = topic.consumer(ack_receipt_enabled=True)
+    last = topic.producer(chunking_enabled=True).send(payload(3 * LIMIT))
+    message = consumer.receive(1000)
+    subscription_of(consumer).seek(BEFORE_FIRST, inclusive=False)
+    with pytest.raises(NotConnected):
+        consumer.acknowledge_cumulative(message)
+    place = (last.ledger_id(), last.entry_id())
+    assert len(consumer._core.session.attachment.chunks.with_parts([place])) == last.entry_id() + 1
+    assert consumer.receive(1000).data() == payload(3 * LIMIT)
+    consumer.acknowledge_cumulative(message)
+    assert flushed(consumer) == log_of(topic.client).last_position()

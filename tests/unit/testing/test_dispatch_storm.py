@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from embeddedpulsar.subscription.chunk_keeper import ChunkKeeper
 from embeddedpulsar.subscription.dispatch_state import DispatchState
 from embeddedpulsar.subscription.key_holds import KeyHolds
 from embeddedpulsar.subscription.shared_state import SharedState
@@ -47,6 +48,7 @@ def test_a_seed_decides_all(workspace: str):
         (DispatchState, "check_limits", lambda *_: False),  # nobody is blocked
         (KeyHolds, "holder", lambda *_: 0),  # keys in flight go to others
         (DispatchState, "advance", lambda *_: False),  # what is acknowledged stays
+        (ChunkKeeper, "with_parts", lambda _, entries: list(entries)),  # parts stay behind
     ],
 )
 def test_faults_are_found(workspace: str, monkeypatch: pytest.MonkeyPatch, owner: type, name: str, instead):
