@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from embeddedpulsar.client import opening_request
+from embeddedpulsar.exceptions import AlreadyClosed
 from embeddedpulsar.platform import threads
 
 R = TypeVar("R")
@@ -63,4 +65,8 @@ def _settle(
 
 
 def _start(undo: Callable[[Any], object], outcome: Any) -> None:
-    threads.start_daemon(lambda: undo(outcome), "undo")
+    def run() -> None:
+        with contextlib.suppress(AlreadyClosed):  # with its client, meanwhile
+            undo(outcome)
+
+    threads.start_daemon(run, "undo")

@@ -337,12 +337,14 @@ def _store_words(
 ) -> None:
     words = control.words
     closed = chain.links[:-1]
+    # A ledger that cannot be read now was not trimmed: its file stays, to be repaired or replaced.
+    unread = [one.ledger_id for one in chain.damaged if believed.trim <= one.ledger_id < tail.first_ledger_id]
     for index, value in (
         (TopicWord.EPOCH, words[TopicWord.EPOCH] + 1 & _MASK),
         (TopicWord.ALLOCATED, tail.end_offset),
         (TopicWord.INDEX_ALLOCATED, 0),
         (TOUCHED, tail.end_offset),
-        (TopicWord.TRIM, tail.first_ledger_id),
+        (TopicWord.TRIM, min([tail.first_ledger_id, *unread])),
         (TopicWord.TOTAL_MESSAGES, sum(max(link.messages, 0) for link in closed)),
         (TopicWord.TOTAL_BYTES, sum(max(link.end_offset - FIRST_FRAME_OFFSET, 0) for link in closed)),
         (TopicWord.TOTAL_ENTRIES, sum(link.last_entry_id + 1 for link in closed)),

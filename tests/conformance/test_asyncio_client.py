@@ -299,7 +299,9 @@ def test_what_is_made_for_a_cancelled_coroutine_is_closed(run, what: str):
             with pytest.raises(asyncio.CancelledError):
                 await task
         core = client._client._core
-        while any(thread.name.startswith("embeddedpulsar-") for thread in blocked_threads()):
+        for _ in range(1000):  # what was made is on its way to the loop, or being closed
+            if not core._consumers and not core._publishers and not blocked_threads():
+                break
             await asyncio.wait([asyncio.ensure_future(asyncio.wait_for(asyncio.Event().wait(), 0.01))])
         assert not core._consumers
         assert not core._publishers

@@ -56,7 +56,8 @@ def store_of(client: pulsar.Client) -> Any:
 
 @pytest.mark.parametrize("kind", ["Shared", "KeyShared", "Failover"])
 def test_consumers_of_other_processes_miss_nothing(tmp_path: Path, kind: str):
-    """From two partitions to three and five, while messages come: each is received, and none twice."""
+    """From two partitions to three and five, while messages come: each is received, and none twice (but what
+    changes hands on Failover)."""
     with pulsar.Client(tmp_path) as client:
         store_of(client).create_partitioned_topic("jobs", 2)
         with Child(consume, tmp_path, "a", kind) as a, Child(consume, tmp_path, "b", kind) as b:
@@ -74,7 +75,9 @@ def test_consumers_of_other_processes_miss_nothing(tmp_path: Path, kind: str):
             core: Any = client.subscribe("jobs", "look", pulsar.ConsumerType.Shared)._core
             assert len(core.children) == 5
             received = received_by(client, [a, b], len(sent))
-    assert sorted(received) == sorted(sent)
+    # Who takes a partition over from another consumer gets again what is not acknowledged yet.
+    once = list(set(received)) if kind == "Failover" else received
+    assert sorted(once) == sorted(sent)
 
 
 def received_by(client: pulsar.Client, children: list[Child], count: int) -> list[str]:

@@ -98,7 +98,7 @@ def damage(client: Client, root: Path) -> list[bytes]:
     views = entries_in(client)
     second = [view for view in views if view.first_sequence_id == 1][1]
     log = log_of(client)
-    offset = log._view.offset_of(second.ledger_id, second.entry_id)
+    offset = log.view.offset_of(second.ledger_id, second.entry_id)
     path = next((root / "topics").glob("*/*.log"))
     with path.open("r+b") as file:
         file.seek(offset + 500)
