@@ -7,7 +7,7 @@ from collections import deque
 from typing import Any
 
 from embeddedpulsar.enums import Result
-from embeddedpulsar.exceptions import PulsarException
+from embeddedpulsar.exceptions import for_result
 from embeddedpulsar.message_id import MessageId
 
 Outcome = tuple["asyncio.Future[Any]", Any, bool]
@@ -65,7 +65,7 @@ class SendCallback:
         if result == Result.Ok:
             self._sent.put(self._future, message_id, False)
         else:
-            self.failed(PulsarException(result.name))
+            self.failed(for_result(result)())
 
     def failed(self, error: BaseException) -> None:
         """The send failed for this reason."""
