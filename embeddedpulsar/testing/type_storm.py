@@ -13,7 +13,7 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from embeddedpulsar.enums import ConsumerType
@@ -83,15 +83,19 @@ class TypeStorm(KillStorm):
         self._cycle += 1
         if self._progress is not None:
             self._progress(self._type.name, self._kills.total(), len(self.report.problems))
-        for member, pid in list(self._pids.items()):
-            done, status = os.waitpid(pid, os.WNOHANG)
-            if done:
-                self._note_end(member, status)
+        self._replace_leavers(self._pids)
         if self._stopped:
             self._resume(perf_counter())
         elif self._cycle % _STOP_EVERY == _FIRST_STOP:
             self._stop_for_long(self._busiest() if self._rng.random() < 0.7 else self._any_consumer())
         self._moves = {member: self._page.progress(member) for member in self._consumers}
+
+    def _replace_leavers(self, members: Iterable[int]) -> None:
+        for member in list(members):
+            pid = self._pids[member]
+            done, status = os.waitpid(pid, os.WNOHANG)
+            if done:
+                self._note_end(member, status)
 
     def _busiest(self) -> int:
         """The consumer that got most done since the last look: the active one, if there is one."""
@@ -119,9 +123,11 @@ class TypeStorm(KillStorm):
                 os.kill(self._pids[member], signal.SIGCONT)
 
     def _finish(self) -> None:
+        self._page.stop()  # from here on consumers stay until nothing is left
         while self._stopped:
             sleep(0.01)
             self._resume(perf_counter())
+        self._replace_leavers(self._consumers)
         super()._finish()
 
     def _write(self, member: int, kind: int) -> None:

@@ -34,7 +34,7 @@ _SETTINGS: Final = (
 )
 _POLL_MS: Final = 300
 _LIFE_S: Final = 1.5
-_DRAINED_AFTER_S: Final = 3.0
+_DRAINED_AFTER_S: Final = 1.0
 _GIVE_BACK_SHARE: Final = 0.03
 _GIVE_ALL_BACK_SHARE: Final = 0.0005
 _DELAYED_SHARE: Final = 0.02
@@ -155,19 +155,22 @@ class TypeWorkload:
             sleep(0.005)
 
     def _work(self, role: Role, consumer: Consumer[bytes], diary: Diary) -> None:
-        """Receive and acknowledge until it is time to leave, or nothing is left to do."""
+        """Receive and acknowledge until it is time to leave, or nothing is left to do.
+
+        Nobody leaves once the producers are told to end: nobody would come for those who did.
+        """
         rng = role.random()
         leave_at = perf_counter() + rng.expovariate(1 / _LIFE_S)
         idle_since = perf_counter()
         while True:
             is_draining = role.page.is_draining
-            if perf_counter() > leave_at and not is_draining:
+            if perf_counter() > leave_at and not role.page.is_stopped:
                 return
             try:
                 message = consumer.receive(timeout_millis=_POLL_MS)
             except Timeout:
                 role.page.move(role.member)
-                # What a dead or stopped consumer had comes when it is noticed, on a busy machine late.
+                # What a consumer had that was killed comes when that is noticed, on a busy machine late.
                 if is_draining and perf_counter() - idle_since > _DRAINED_AFTER_S:
                     return
                 continue
