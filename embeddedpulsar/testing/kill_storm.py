@@ -276,19 +276,18 @@ WORKLOADS: Final[dict[str, Callable[[str], Workload]]] = {
 }
 
 
-def run(arguments: list[str]) -> StormReport:
-    """Run with the options of the command line; the folder is removed unless something was wrong."""
-    parser = argparse.ArgumentParser(prog="storms kill", description="SIGKILL at any moment")
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Declare what this storm can be told."""
     parser.add_argument("--cycles", type=int, default=1000, help="how many kills")
     parser.add_argument("--level", choices=sorted(WORKLOADS), default="ledger", help="what the processes use")
     parser.add_argument("--producers", type=int, default=2)
     parser.add_argument("--consumers", type=int, default=2)
-    parser.add_argument(
-        "--seed", type=int, default=1, help="of who is killed when; timing adds its own chance"
-    )
-    parser.add_argument("--folder", help="where to work; default is a temporary directory")
-    options = parser.parse_args(arguments)
-    folder = options.folder or tempfile.mkdtemp(prefix="embeddedpulsar-storm-")
+    parser.add_argument("--folder", help="where to work; it stays. Default is a folder in the workspace")
+
+
+def run(options: argparse.Namespace) -> StormReport:
+    """Run with the options of the command line; the folder is removed unless something was wrong."""
+    folder = options.folder or tempfile.mkdtemp(prefix="embeddedpulsar-storm-", dir=options.workspace)
     os.makedirs(f"{folder}/store", exist_ok=True)
     storm = KillStorm(
         WORKLOADS[options.level](f"{folder}/store"),

@@ -70,24 +70,23 @@ class ProducerStorm(KillStorm):
         problems += self._source.audit()
 
 
-def run(arguments: list[str], progress: Progress | None = None) -> list[StormReport]:
-    """Run with the options of the command line; the folder is removed unless something was wrong."""
-    parser = argparse.ArgumentParser(prog="storms producers", description="SIGKILL among producers")
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Declare what this storm can be told."""
     parser.add_argument("--kills", type=int, default=300, help="for each mode (default 300)")
     parser.add_argument("--mode", choices=sorted(MODES), action="append", help="default is all of them")
     parser.add_argument("--producers", type=int, default=3)
     parser.add_argument(
         "--deduplication", choices=("on", "off"), action="append", help="default is both, one after the other"
     )
-    parser.add_argument(
-        "--seed", type=int, default=1, help="of who is killed when; timing adds its own chance"
-    )
-    parser.add_argument("--folder", help="where to work; default is a temporary directory")
-    options = parser.parse_args(arguments)
+    parser.add_argument("--folder", help="where to work; it stays. Default is a folder in the workspace")
+
+
+def run(options: argparse.Namespace, progress: Progress | None = None) -> list[StormReport]:
+    """Run with the options of the command line; the folder is removed unless something was wrong."""
     reports = []
     for name in options.mode or MODES:
         for switch in options.deduplication or ("on", "off"):
-            parent = options.folder or tempfile.mkdtemp(prefix="embeddedpulsar-storm-")
+            parent = options.folder or tempfile.mkdtemp(prefix="embeddedpulsar-storm-", dir=options.workspace)
             folder = os.path.join(parent, f"{name}-{switch}")
             os.makedirs(f"{folder}/store")
             storm = ProducerStorm(

@@ -7,6 +7,7 @@
     python -m embeddedpulsar.testing.storms power-loss --images 10000
     python -m embeddedpulsar.testing.storms corruption --cases 2000
 
+The options --seed, --workspace and --quiet may stand before the name of the storm or behind it.
 Prints what was tried and every violation with the seed that repeats it; the exit status is 1 if there is one.
 """
 
@@ -31,24 +32,14 @@ from embeddedpulsar.testing import (
 )
 
 _SHOWN: Final = 50
+_KILLING: Final = ("kill", "types", "producers")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the storm that the command line names; 0 if nothing was found."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    if words[:1] == ["kill"]:  # it has options of its own, and keeps its folder when something was wrong
-        report = kill_storm.run(words[1:])
-        print(report)
-        return 0 if report.is_clean else 1
-    if words[:1] == ["types"]:
-        reports = type_storm.run(words[1:], _show_kills)
-        print(*reports, sep="\n")
-        return 0 if all(report.is_clean for report in reports) else 1
-    if words[:1] == ["producers"]:
-        reports = producer_storm.run(words[1:], _show_kills)
-        print(*reports, sep="\n")
-        return 0 if all(report.is_clean for report in reports) else 1
-    options = _parser().parse_args(words)
+    options = _parser().parse_args(arguments)
+    if options.storm in _KILLING:  # these keep their folder when something was wrong
+        return _kills(options)
     with tempfile.TemporaryDirectory(prefix="storm-", dir=options.workspace) as workspace:
         if options.storm == "power-loss":
             return _power_loss(options, workspace)
@@ -58,27 +49,66 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m embeddedpulsar.testing.storms", description=__doc__)
-    parser.add_argument("--seed", type=int, default=1, help="the first seed (default 1)")
-    parser.add_argument("--workspace", help="where to work; a tmpfs such as /dev/shm is fastest")
-    parser.add_argument("--quiet", action="store_true", help="no progress")
+    parser = argparse.ArgumentParser(
+        prog="python -m embeddedpulsar.testing.storms",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    _common_options(parser, seed=1, workspace=None, quiet=False)
     storms = parser.add_subparsers(dest="storm", required=True)
-    storms.add_parser("kill", help="processes killed at any moment", add_help=False)
-    storms.add_parser("types", help="consumers of one subscription killed at any moment", add_help=False)
-    storms.add_parser("producers", help="producers of one topic killed at any moment", add_help=False)
-    dispatch = storms.add_parser("dispatch", help="consumers of one subscription in every order, simulated")
-    dispatch.add_argument("--seeds", type=int, default=10_000, help="how many (default 10000)")
-    power = storms.add_parser("power-loss", help="disks that a power loss may leave")
-    power.add_argument("--images", type=int, default=10_000, help="how many (default 10000)")
-    power.add_argument("--steps", type=int, default=50, help="operations per script (default 50)")
-    damage = storms.add_parser("corruption", help="files damaged in every way")
-    damage.add_argument(
+    for name, text, add_options in (
+        ("kill", "processes killed at any moment", kill_storm.add_options),
+        ("types", "consumers of one subscription killed at any moment", type_storm.add_options),
+        ("producers", "producers of one topic killed at any moment", producer_storm.add_options),
+        ("dispatch", "consumers of one subscription in every order, simulated", _dispatch_options),
+        ("power-loss", "disks that a power loss may leave", _power_loss_options),
+        ("corruption", "files damaged in every way", _corruption_options),
+    ):
+        storm = storms.add_parser(name, help=text, description=text)
+        unset = argparse.SUPPRESS  # what is not told behind the name is left as it was told before it
+        _common_options(storm, seed=unset, workspace=unset, quiet=unset)
+        add_options(storm)
+    return parser
+
+
+def _common_options(
+    parser: argparse.ArgumentParser, *, seed: object, workspace: object, quiet: object
+) -> None:
+    text = "the first seed (default 1); kills add chance of their own"
+    parser.add_argument("--seed", type=int, default=seed, help=text)
+    text = "where to work; a tmpfs such as /dev/shm is fastest"
+    parser.add_argument("--workspace", default=workspace, help=text)
+    parser.add_argument("--quiet", action="store_true", default=quiet, help="no progress")
+
+
+def _dispatch_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--seeds", type=int, default=10_000, help="how many (default 10000)")
+
+
+def _power_loss_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--images", type=int, default=10_000, help="how many (default 10000)")
+    parser.add_argument("--steps", type=int, default=50, help="operations per script (default 50)")
+
+
+def _corruption_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
         "--cases",
         type=int,
         default=2_000,
         help="per kind of file, of a topic and of a store (default 2000)",
     )
-    return parser
+
+
+def _kills(options: argparse.Namespace) -> int:
+    progress = None if options.quiet else _show_kills
+    if options.storm == "kill":
+        reports = [kill_storm.run(options)]
+    elif options.storm == "types":
+        reports = type_storm.run(options, progress)
+    else:
+        reports = producer_storm.run(options, progress)
+    print(*reports, sep="\n")
+    return 0 if all(report.is_clean for report in reports) else 1
 
 
 def _dispatch(options: argparse.Namespace, workspace: str) -> int:

@@ -175,21 +175,20 @@ def _key_of(message: Stored) -> int:
     return -1 if mark is None else mark.producer
 
 
-def run(arguments: list[str], progress: Progress | None = None) -> list[StormReport]:
-    """Run with the options of the command line; the folder is removed unless something was wrong."""
-    parser = argparse.ArgumentParser(prog="storms types", description="SIGKILL among consumers")
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Declare what this storm can be told."""
     parser.add_argument("--kills", type=int, default=300, help="for each type (default 300)")
     parser.add_argument("--type", choices=sorted(TYPES), action="append", help="default is all of them")
     parser.add_argument("--producers", type=int, default=2, choices=(1, 2))
     parser.add_argument("--consumers", type=int, default=4)
-    parser.add_argument(
-        "--seed", type=int, default=1, help="of who is killed when; timing adds its own chance"
-    )
-    parser.add_argument("--folder", help="where to work; default is a temporary directory")
-    options = parser.parse_args(arguments)
+    parser.add_argument("--folder", help="where to work; it stays. Default is a folder in the workspace")
+
+
+def run(options: argparse.Namespace, progress: Progress | None = None) -> list[StormReport]:
+    """Run with the options of the command line; the folder is removed unless something was wrong."""
     reports = []
     for name in options.type or TYPES:
-        folder = options.folder or tempfile.mkdtemp(prefix="embeddedpulsar-storm-")
+        folder = options.folder or tempfile.mkdtemp(prefix="embeddedpulsar-storm-", dir=options.workspace)
         folder = os.path.join(folder, name)
         os.makedirs(f"{folder}/store")
         storm = TypeStorm(

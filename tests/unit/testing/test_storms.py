@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 
 import pytest
 
-from embeddedpulsar.testing import power_loss, storms
+from embeddedpulsar.testing import kill_storm, power_loss, producer_storm, storms, type_storm
+from embeddedpulsar.testing.storm_report import StormReport
 
 
 @pytest.mark.parametrize("arguments", [["power-loss", "--images", "20"], ["corruption", "--cases", "4"]])
@@ -25,3 +27,42 @@ def test_violations_are_shown(
     monkeypatch.setattr(power_loss, "storm", lambda *_, **__: found)
     assert storms.main(["--workspace", str(tmp_path), "power-loss"]) == 1
     assert "seed 7" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "words", ["{common} {storm} {own}", "{storm} {common} {own}", "{storm} {own} {common}"]
+)
+@pytest.mark.parametrize(
+    ("storm", "own"), [("kill", "--cycles 5"), ("types", "--kills 5"), ("producers", "--kills 5")]
+)
+def test_options_stand_before_a_storm_or_behind_it(
+    storm: str, own: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """What all storms have in common may be told in either place, to those that kill as well."""
+    told: list[argparse.Namespace] = []
+
+    def one(options: argparse.Namespace) -> StormReport:
+        told.append(options)
+        return StormReport("nothing")
+
+    monkeypatch.setattr(kill_storm, "run", one)
+    monkeypatch.setattr(type_storm, "run", lambda options, _: [one(options)])
+    monkeypatch.setattr(producer_storm, "run", lambda options, _: [one(options)])
+    line = words.format(common=f"--seed 7 --quiet --workspace {tmp_path}", storm=storm, own=own)
+    assert storms.main(line.split()) == 0
+    (options,) = told
+    assert (options.seed, options.quiet, options.workspace) == (7, True, str(tmp_path))
+    assert getattr(options, own.split()[0].strip("-")) == 5
+
+
+def test_what_stands_behind_a_storm_wins(monkeypatch: pytest.MonkeyPatch):
+    """And what stands nowhere has its default, what is a storm's own too."""
+    told: list[tuple[int, int, str | None]] = []
+    monkeypatch.setattr(
+        kill_storm,
+        "run",
+        lambda options: told.append((options.seed, options.cycles, options.folder)) or StormReport("nothing"),
+    )
+    storms.main(["--seed", "7", "kill", "--seed", "8"])
+    storms.main(["kill"])
+    assert told == [(8, 1000, None), (1, 1000, None)]
