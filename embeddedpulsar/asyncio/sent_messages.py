@@ -6,8 +6,8 @@ import asyncio
 from collections import deque
 from typing import Any
 
+from embeddedpulsar.client.outgoing import ErrorTaker
 from embeddedpulsar.enums import Result
-from embeddedpulsar.exceptions import for_result
 from embeddedpulsar.message_id import MessageId
 
 Outcome = tuple["asyncio.Future[Any]", Any, bool]
@@ -52,8 +52,8 @@ class SentMessages:
                 future.set_result(value)
 
 
-class SendCallback:
-    """The callback of one send: called with its result, or told the error itself."""
+class SendCallback(ErrorTaker):
+    """The callback of one send, which fails with the error itself."""
 
     __slots__ = ("_future", "_sent")
 
@@ -62,11 +62,8 @@ class SendCallback:
         self._future = future
 
     def __call__(self, result: Result, message_id: MessageId) -> None:
-        if result == Result.Ok:
-            self._sent.put(self._future, message_id, False)
-        else:
-            self.failed(for_result(result)())
+        self._sent.put(self._future, message_id, False)
 
-    def failed(self, error: BaseException) -> None:
-        """The send failed for this reason."""
+    def failed(self, error: BaseException, message_id: MessageId) -> None:
+        """See `ErrorTaker.failed`."""
         self._sent.put(self._future, error, True)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from embeddedpulsar.client.consumer import Consumer
 from embeddedpulsar.client.interceptor_chain import InterceptorChain
+from embeddedpulsar.client.outgoing import ErrorTaker, tell_failure
 from embeddedpulsar.client.producer import Producer
 from embeddedpulsar.client.producer_message import ProducerMessage, Sender
 from embeddedpulsar.client.reader import Reader
-from embeddedpulsar.enums import Result
-from embeddedpulsar.exceptions import OperationNotSupported, PulsarException, for_result
+from embeddedpulsar.exceptions import OperationNotSupported, PulsarException, UnknownError
 from embeddedpulsar.message import Message
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from embeddedpulsar.client.client_core import ClientCore
     from embeddedpulsar.client.outgoing import SendCallback
+    from embeddedpulsar.enums import Result
     from embeddedpulsar.message_id import MessageId
 
 
@@ -30,7 +31,7 @@ class InterceptingProducer(Producer[Any]):
 
     _chain: InterceptorChain
     _sender: Sender
-    _unseen: PulsarException | None
+    _unseen: BaseException | None
 
     def send(
         self,
@@ -71,19 +72,9 @@ class InterceptingProducer(Producer[Any]):
     ) -> None:
         """See `Producer.send_async`."""
         message = self._intercepted(locals())
-        chain = self._chain
-
-        def told(result: Result, message_id: MessageId) -> None:
-            error = None if result == Result.Ok else for_result(result)()
-            chain.on_send_acknowledgement(message, None if error is not None else message_id, error)
-            if callback is not None:
-                callback(result, message_id)
-            elif error is not None and self._unseen is None:
-                self._unseen = error
-
         if callback is None and not self.is_connected():
             super().send_async(content, None)  # raises: there is nobody to tell
-        super().send_async(callback=told, **message.arguments)
+        super().send_async(callback=_Told(self, message, callback), **message.arguments)
 
     def _publish_all(self, portions: Any) -> NoReturn:
         raise OperationNotSupported(
@@ -106,6 +97,45 @@ class InterceptingProducer(Producer[Any]):
         """See `Producer.close`."""
         super().close()
         self._chain.close()
+
+
+class _Told(ErrorTaker):
+    """The callback of one `send_async`: the interceptors learn of it first, then the application."""
+
+    __slots__ = ("_callback", "_message", "_producer")
+
+    def __init__(
+        self, producer: InterceptingProducer, message: ProducerMessage[Any], callback: SendCallback | None
+    ) -> None:
+        self._producer = producer
+        self._message = message
+        self._callback = callback
+
+    def __call__(self, result: Result, message_id: MessageId) -> None:
+        self._producer._chain.on_send_acknowledgement(self._message, message_id, None)
+        if self._callback is not None:
+            self._callback(result, message_id)
+
+    def failed(self, error: BaseException, message_id: MessageId) -> None:
+        """See `ErrorTaker.failed`."""
+        producer = self._producer
+        producer._chain.on_send_acknowledgement(self._message, None, _named(error))
+        if self._callback is not None:
+            tell_failure(self._callback, error, message_id)
+        elif producer._unseen is None:
+            producer._unseen = error
+
+    def __repr__(self) -> str:
+        return repr(self._callback)
+
+
+def _named(error: BaseException) -> PulsarException:
+    """As interceptors are promised it: what is not Pulsar's has the result that a callback gets."""
+    if isinstance(error, PulsarException):
+        return error
+    named = UnknownError(f"{type(error).__name__}: {error}")
+    named.__cause__ = error
+    return named
 
 
 _NOT_FIELDS = ("self", "callback", "__class__")

@@ -16,6 +16,23 @@ if TYPE_CHECKING:
 SendCallback = Callable[[Result, MessageId], object]
 
 
+class ErrorTaker:
+    """A callback of a send that is told the error itself, where one of the application's gets its `Result`.
+
+    Known by its class and not by a method: an application's own callable may have one of any name.
+    """
+
+    __slots__ = ()
+
+    def __call__(self, result: Result, message_id: MessageId) -> None:
+        """The message is stored."""
+        raise NotImplementedError(f"{type(self).__name__} does not define __call__()")
+
+    def failed(self, error: BaseException, message_id: MessageId) -> None:
+        """It is not stored, for this reason; the id names its partition alone."""
+        raise NotImplementedError(f"{type(self).__name__} does not define failed()")
+
+
 class PlainWaiter:
     """Stands in the place of a callback for a synchronous send of a batching producer."""
 
@@ -112,18 +129,27 @@ class Outgoing:
         callbacks, self.callbacks = self.callbacks, None
         if callbacks is None:
             return
-        result = Result.Ok if self.error is None else result_of(self.error)
-        batched = self.batched and self.error is None
+        error = self.error
+        batched = self.batched and error is None
         for index, callback in enumerate(callbacks):
             if callback is None:
                 continue
             try:
-                if self.error is not None and (tell := getattr(callback, "failed", None)) is not None:
-                    tell(self.error)  # one of ours, that wants to know more than the result
-                    continue
-                callback(result, self.message_id(index if batched else -1, partition))
+                message_id = self.message_id(index if batched else -1, partition)
+                if error is None:
+                    callback(Result.Ok, message_id)
+                else:
+                    tell_failure(callback, error, message_id)
             except BaseException:
                 log.exception("A send callback failed: %r", callback)
+
+
+def tell_failure(callback: SendCallback, error: BaseException, message_id: MessageId) -> None:
+    """Tell a callback that its message was not stored, in its own way."""
+    if isinstance(callback, ErrorTaker):
+        callback.failed(error, message_id)
+    else:
+        callback(result_of(error), message_id)
 
 
 def interrupted() -> Interrupted:

@@ -117,6 +117,18 @@ def test_errors_carry_their_result(run):
     run(main)
 
 
+def test_errors_come_through_interceptors_with_their_text(run):
+    """A coroutine gets the same error with interceptors as without."""
+
+    async def main(client: Client) -> None:
+        producer = await client.create_producer("topic", interceptors=[pulsar.ProducerInterceptor()])
+        with pytest.raises(pulsar.MessageTooBig, match="maxMessageSize"):
+            await producer.send(bytes(10 << 20))
+        await producer.send(b"small")
+
+    run(main)
+
+
 def test_close_fails_the_sends_that_wait(run):
     """As in Pulsar, closing does not flush."""
 

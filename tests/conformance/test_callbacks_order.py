@@ -54,6 +54,22 @@ def test_what_callbacks_raise_is_logged(topic, batching, error, caplog):
     assert caplog.text.count("A send callback failed") == 3
 
 
+def test_callbacks_may_have_attributes_of_any_name(topic):
+    """What an application calls a member of its callback is its own business."""
+
+    class Counting:
+        failed = 0
+
+        def __call__(self, result, message_id):
+            self.failed += result != Result.Ok
+
+    counting = Counting()
+    producer = topic.producer()
+    producer.send_async(b"x" * (6 << 20), counting)
+    producer.flush()
+    assert counting.failed == 1
+
+
 def test_one_thread_for_all(topic):
     """Callbacks of all producers of a client run on one thread, which is not the sender's."""
     threads = set()

@@ -172,6 +172,31 @@ def test_failures_are_told(topic: Topic, calls: list[Any]):
     assert calls[-1][3:] == (None, "AlreadyClosed")
 
 
+@pytest.mark.parametrize("partitions", [0, 2])
+def test_failures_come_with_their_circumstances(client: Client, topic: Topic, partitions: int):
+    """Interceptors and the next flush get the error of an asynchronous send with its text."""
+    errors: list[Any] = []
+
+    class Listener(ProducerInterceptor):
+        def on_send_acknowledgement(self, producer: Any, message: Any, message_id: Any, error: Any) -> None:
+            errors.append(error)
+
+    if partitions:
+        core: Any = client._core
+        core.store.create_partitioned_topic(topic.name, partitions)
+    producer = topic.producer(interceptors=[Listener()])
+    huge = b"x" * (6 << 20)
+    answers: list[Any] = []
+    producer.send_async(huge, lambda *answer: answers.append(answer))
+    producer.send_async(huge, None)
+    with pytest.raises(MessageTooBig, match="maxMessageSize"):
+        producer.flush()
+    assert [type(error) for error in errors] == [MessageTooBig, MessageTooBig]
+    assert all("maxMessageSize" in str(error) for error in errors)
+    ((result, message_id),) = answers
+    assert (result, message_id.entry_id()) == (Result.MessageTooBig, -1)
+
+
 def test_what_waits_when_the_producer_is_closed_is_told(topic: Topic, calls: list[Any]):
     """Messages of a batch that was never sent fail with `AlreadyClosed`, before the interceptor is closed."""
     producer = topic.producer(
