@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.topic.store import Store
 
 
-class PolicyCalls:
+class PolicyCalls(ABC):
     """The calls that `Topics` and `Namespaces` have in common.
 
     What a topic does not say, its namespace says, then ``broker.conf``; a partition asks its topic before the
@@ -27,9 +28,9 @@ class PolicyCalls:
     def __init__(self, store: Callable[[], Store]) -> None:
         self._store = store
 
+    @abstractmethod
     def _owner(self, name: str) -> str:
         """The name the policy is noted under."""
-        raise NotImplementedError
 
     # -- deduplication -----------------------------------------------------------------------------------
 

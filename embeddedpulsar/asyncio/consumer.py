@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING
 
+from embeddedpulsar.asyncio.message_stream import MessageStream
 from embeddedpulsar.asyncio.offload import in_thread
 from embeddedpulsar.client.value_type import T
-from embeddedpulsar.exceptions import AlreadyClosed
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from types import TracebackType
-
     from embeddedpulsar.client.consumer import Consumer as BlockingConsumer
     from embeddedpulsar.message import Message
     from embeddedpulsar.message_id import MessageId
     from embeddedpulsar.schema import Schema
 
 
-class Consumer(Generic[T]):
+class Consumer(MessageStream[T]):
     """Receives the messages of a subscription; made by `Client.subscribe` of `embeddedpulsar.asyncio`.
 
     Any number of coroutines may receive; those of one loop are served in the order in which they came. Used
@@ -28,13 +25,10 @@ class Consumer(Generic[T]):
     def __init__(
         self, consumer: BlockingConsumer[T], schema: Schema[T], *, acknowledging_blocks: bool = False
     ) -> None:
+        super().__init__(consumer)
         self._consumer = consumer
         self._schema = schema
         self._acknowledging_blocks = acknowledging_blocks
-
-    def topic(self) -> str:
-        """Return the full name of the topic."""
-        return self._consumer.topic()
 
     def subscription_name(self) -> str:
         """Return the name of the subscription."""
@@ -43,10 +37,6 @@ class Consumer(Generic[T]):
     def consumer_name(self) -> str:
         """Return the name of the consumer: the one asked for, or ten random hexadecimal digits."""
         return self._consumer.consumer_name()
-
-    def is_connected(self) -> bool:
-        """Return whether the consumer may receive: True until it is closed. Not in ``pulsar.asyncio``."""
-        return self._consumer.is_connected()
 
     async def receive(self) -> Message[T]:
         """Return the next message, awaiting it. Put a time limit around it with ``asyncio.wait_for``.
@@ -69,6 +59,9 @@ class Consumer(Generic[T]):
             b'order 1'
         """
         return await self._consumer.receive_async()
+
+    async def _next(self) -> Message[T]:
+        return await self.receive()
 
     async def acknowledge(self, message: Message[T] | MessageId) -> None:
         """Acknowledge a message. It is written with others within ``ack_group_time_ms``.
@@ -115,10 +108,6 @@ class Consumer(Generic[T]):
         `embeddedpulsar.Consumer.seek`."""
         await in_thread(lambda: self._consumer.seek(messageid))
 
-    async def close(self) -> None:
-        """Write the acknowledgements and leave the subscription. What is not acknowledged goes to others."""
-        await in_thread(self._consumer.close)
-
     async def get_last_message_id(self) -> MessageId:
         """Return the id of the last message of the topic.
 
@@ -130,26 +119,3 @@ class Consumer(Generic[T]):
     def redeliver_unacknowledged_messages(self) -> None:
         """Have everything delivered again that was received and is not acknowledged."""
         self._consumer.redeliver_unacknowledged_messages()
-
-    async def __aiter__(self) -> AsyncIterator[Message[T]]:
-        while True:
-            try:
-                message = await self.receive()
-            except AlreadyClosed:
-                return
-            yield message
-
-    async def __aenter__(self) -> Consumer[T]:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self.is_connected():
-            await self.close()
-
-    def __repr__(self) -> str:
-        return f"<asyncio {repr(self._consumer)[1:]}"

@@ -2,39 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING
 
+from embeddedpulsar.asyncio.message_stream import MessageStream
 from embeddedpulsar.asyncio.offload import in_thread
 from embeddedpulsar.client.value_type import T
-from embeddedpulsar.exceptions import AlreadyClosed
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from types import TracebackType
-
     from embeddedpulsar.client.reader import Reader as BlockingReader
     from embeddedpulsar.message import Message
     from embeddedpulsar.message_id import MessageId
     from embeddedpulsar.schema import Schema
 
 
-class Reader(Generic[T]):
+class Reader(MessageStream[T]):
     """Reads a topic from any place on; made by `Client.create_reader` of `embeddedpulsar.asyncio`.
 
     Used with ``async with`` it is closed at the end; ``async for`` reads for ever, until it is closed.
     """
 
     def __init__(self, reader: BlockingReader[T], schema: Schema[T]) -> None:
+        super().__init__(reader)
         self._reader = reader
         self._schema = schema
-
-    def topic(self) -> str:
-        """Return the full name of the topic."""
-        return self._reader.topic()
-
-    def is_connected(self) -> bool:
-        """Return whether the reader may read: True until it is closed."""
-        return self._reader.is_connected()
 
     async def read_next(self) -> Message[T]:
         """Return the next message, awaiting it. Whoever is cancelled has taken no message.
@@ -56,6 +46,9 @@ class Reader(Generic[T]):
         """
         return await self._reader.read_next_async()
 
+    async def _next(self) -> Message[T]:
+        return await self.read_next()
+
     async def has_message_available(self) -> bool:
         """Return whether there is a message to read now."""
         return await in_thread(self._reader.has_message_available)
@@ -63,30 +56,3 @@ class Reader(Generic[T]):
     async def seek(self, messageid: MessageId | int) -> None:
         """Read on from a message id, or a publish time in ms since 1970; see `embeddedpulsar.Reader.seek`."""
         await in_thread(lambda: self._reader.seek(messageid))
-
-    async def close(self) -> None:
-        """Stop reading."""
-        await in_thread(self._reader.close)
-
-    async def __aiter__(self) -> AsyncIterator[Message[T]]:
-        while True:
-            try:
-                message = await self.read_next()
-            except AlreadyClosed:
-                return
-            yield message
-
-    async def __aenter__(self) -> Reader[T]:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self.is_connected():
-            await self.close()
-
-    def __repr__(self) -> str:
-        return f"<asyncio {repr(self._reader)[1:]}"

@@ -1,0 +1,68 @@
+"""What consumers and readers of asyncio loops have in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Generic, Self
+
+from embeddedpulsar.asyncio.offload import in_thread
+from embeddedpulsar.client.value_type import T
+from embeddedpulsar.exceptions import AlreadyClosed
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from types import TracebackType
+
+    from embeddedpulsar.client.consumer import Consumer
+    from embeddedpulsar.client.reader import Reader
+    from embeddedpulsar.message import Message
+
+
+class MessageStream(ABC, Generic[T]):
+    """Messages, until it is closed.
+
+    Used with ``async with`` it is closed at the end; ``async for`` goes on until it is closed.
+    """
+
+    def __init__(self, source: Consumer[T] | Reader[T]) -> None:
+        self._source = source
+
+    @abstractmethod
+    async def _next(self) -> Message[T]:
+        """The next message, awaited; `AlreadyClosed` at the end."""
+
+    def topic(self) -> str:
+        """Return the full name of the topic."""
+        return self._source.topic()
+
+    def is_connected(self) -> bool:
+        """Return whether messages may be taken: True until it is closed."""
+        return self._source.is_connected()
+
+    async def close(self) -> None:
+        """Take no more messages. A consumer writes its acknowledgements and leaves the subscription; what is
+        not acknowledged goes to others."""
+        await in_thread(self._source.close)
+
+    async def __aiter__(self) -> AsyncIterator[Message[T]]:
+        while True:
+            try:
+                message = await self._next()
+            except AlreadyClosed:
+                return
+            yield message
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self.is_connected():
+            await self.close()
+
+    def __repr__(self) -> str:
+        return f"<asyncio {repr(self._source)[1:]}"
