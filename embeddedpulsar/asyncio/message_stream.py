@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Generic, Self
 
@@ -41,8 +42,9 @@ class MessageStream(ABC, Generic[T]):
 
     async def close(self) -> None:
         """Take no more messages. A consumer writes its acknowledgements and leaves the subscription; what is
-        not acknowledged goes to others."""
-        await in_thread(self._source.close)
+        not acknowledged goes to others. What is closed already stays so, without an error."""
+        with contextlib.suppress(AlreadyClosed):
+            await in_thread(self._source.close)
 
     async def __aiter__(self) -> AsyncIterator[Message[T]]:
         while True:

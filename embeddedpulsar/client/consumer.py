@@ -355,6 +355,8 @@ class Consumer(Reconsuming[T]):
     def close(self) -> None:
         """Write the acknowledgements and leave. What is not acknowledged goes to the next consumer.
 
+        Of a consumer that has unsubscribed, or ended with its client or topic, nothing is left to do.
+
         Raises:
             AlreadyClosed: it was closed before.
         """

@@ -9,6 +9,7 @@ from embeddedpulsar.client.batch_receive import BatchReceiver
 from embeddedpulsar.client.consumer_meter import ConsumerMeter
 from embeddedpulsar.client.consumer_session import LARGEST_ID, resolve
 from embeddedpulsar.client.delivery import Delivery
+from embeddedpulsar.client.farewell import Farewell
 from embeddedpulsar.client.listener import ListenerTarget
 from embeddedpulsar.client.negative_acks_tracker import NegativeAcksTracker
 from embeddedpulsar.client.receiver_queue import VOID, ReceiverQueue
@@ -45,6 +46,7 @@ class ConsumerCore:
         self.session = session
         self.config = config
         self.listener: ListenerTarget | None = None
+        self._farewell = Farewell(session.client)
         self.acks = AckGroupingTracker(
             session.attachment,
             config.ack_group_time_ms,
@@ -145,6 +147,8 @@ class ConsumerCore:
                     if self.session.attachment.handed(entry):
                         if self.unacked is not None:
                             self.unacked.watch((entry.ledger_id, entry.entry_id), entry.redelivery_count)
+                        if self.dead_letters is not None:
+                            self.dead_letters.note_handed(entry)
                         self._last_handed = entry
                     else:
                         self.session.attachment.look()
@@ -251,6 +255,8 @@ class ConsumerCore:
     def redeliver(self) -> None:
         """Have everything unacknowledged delivered again, what was fetched ahead included."""
         self.acks.flush()
+        if self.dead_letters is not None and not self.delivery.closed_text:
+            self.dead_letters.take_all()
         queue = self.queue
         try:
             queue.lock.acquire()
@@ -287,7 +293,9 @@ class ConsumerCore:
                 attachment.seek_time(target)
                 self._on_moved()
             else:
-                position, inclusive, first = resolve(self.session.ledger, target, self.config.start_inclusive)
+                # The latest is no message: a consumer that goes there gets what comes, and nothing that was.
+                inclusive = self.config.start_inclusive and target._ledger != LARGEST_ID
+                position, inclusive, first = resolve(self.session.ledger, target, inclusive)
                 attachment.seek(position, inclusive)
                 self._on_moved()
                 queue.start_within(position.ledger_id, position.entry_id, first)
@@ -329,7 +337,9 @@ class ConsumerCore:
 
     def close(self) -> None:
         """Write what was acknowledged, leave the subscription, and let the rest come back to others."""
-        self.delivery.check_open()
+        if not self._farewell.say(self.delivery.closed_text):
+            self._let_go()
+            return
         try:
             self.acks.flush()
         finally:
@@ -338,6 +348,15 @@ class ConsumerCore:
                 self.session.attachment.detach()
             finally:
                 self.session.release()
+
+    def _let_go(self) -> None:
+        """It has ended already, but perhaps only found out, and holds on to letters and the topic."""
+        if self.session.is_released:
+            return
+        try:
+            self._shut(self.delivery.closed_text)
+        finally:
+            self.session.release()
 
     def _shut(self, text: str) -> None:
         self._meter.close()
@@ -354,6 +373,7 @@ class ConsumerCore:
     def after_fork_in_child(self) -> None:
         """The attachment, and what was fetched, stay the parent's."""
         self.acks.close()
+        self._farewell.after_fork_in_child()
         self.queue.after_fork_in_child()
         if not self.delivery.closed_text:
             self.delivery.closed_text = (

@@ -117,6 +117,11 @@ class ConsumerSession:
             if view is not None:
                 self.attachment.chunks.learn(view)
 
+    @property
+    def is_released(self) -> bool:
+        """Whether `release` was called."""
+        return not self._uses
+
     def release(self) -> None:
         """The consumer needs neither subscription nor topic any more; they may be closed. Idempotent."""
         try:

@@ -36,7 +36,8 @@ class DeadLetters:
 
     Role: the application sees an entry with redelivery counts 0 to ``limit``. One that comes with a higher
     count is not shown but moved. One that was shown for the last time is a candidate: it moves when it is due
-    to come again, because it was given back or its acknowledgement is overdue. Moving is: publish every
+    to come again, because it was given back, its acknowledgement is overdue, or everything is asked for.
+    Moving is: publish every
     message of the entry that was not acknowledged, then acknowledge the entry. A death between the two leaves
     it in both places. What cannot be published is delivered again, after the delay of a negative
     acknowledgement.
@@ -72,6 +73,7 @@ class DeadLetters:
         self._give_back = give_back
         self._forget = forget
         self._candidates: dict[_Place, int] = {}  # and the epoch of each
+        self._handed: set[_Place] = set()  # those that the application has seen; the others are fetched ahead
         self._dead: list[tuple[EntryView, int]] = []
         self._moving = threads.RLock()  # one move at a time: letters keep their order
 
@@ -97,12 +99,26 @@ class DeadLetters:
                 return shown
         return []
 
+    def note_handed(self, view: EntryView) -> None:
+        """The application gets the first message of an entry."""
+        if view.redelivery_count == self._limit:
+            self._handed.add((view.ledger_id, view.entry_id))
+
+    def take_all(self) -> None:
+        """Everything is asked for again: move those candidates that the application has seen.
+
+        What cannot be moved comes again with everything else.
+        """
+        handed, self._handed = self._handed, set()
+        self.take_due(sorted(handed & self._candidates.keys()))
+
     def take_due(self, positions: list[_Place]) -> list[_Place]:
         """Move the candidates among entries that are due to come again, and return the others."""
         views = []
         others = []
         for position in positions:
             epoch = self._candidates.pop(position, None)
+            self._handed.discard(position)
             view = None
             if epoch is not None:
                 session = self._session
@@ -121,10 +137,12 @@ class DeadLetters:
     def discard(self, position: _Place) -> None:
         """The entry was acknowledged."""
         self._candidates.pop(position, None)
+        self._handed.discard(position)
 
     def clear(self) -> None:
         """Everything is fetched anew, or the consumer closes."""
         self._candidates.clear()
+        self._handed.clear()
         self._dead = []
 
     def close(self) -> None:

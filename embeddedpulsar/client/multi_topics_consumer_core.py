@@ -10,6 +10,7 @@ from embeddedpulsar.client.batch_receive import BatchReceiver
 from embeddedpulsar.client.consumer import Consumer
 from embeddedpulsar.client.consumer_core import ConsumerCore
 from embeddedpulsar.client.consumer_session import LARGEST_ID, ConsumerSession
+from embeddedpulsar.client.farewell import Farewell
 from embeddedpulsar.client.listener import ListenerTarget
 from embeddedpulsar.client.multi_topics_consumer_delivery import MultiTopicsDelivery
 from embeddedpulsar.client.statistics import ConsumerStats, sum_of
@@ -67,6 +68,7 @@ class MultiTopicsCore:
         self.config = config
         self.session = MultiTopicsSession(client, topic_name, name)
         self.listener: ListenerTarget | None = None
+        self._farewell = Farewell(client)
         self.acks: Any = SimpleNamespace(quick=False)  # acknowledgements find their topic first
         self.children: dict[str, ConsumerCore] = {}
         self._faces: dict[str, Consumer[Any]] = {}
@@ -235,7 +237,8 @@ class MultiTopicsCore:
 
     def close(self) -> None:
         """Close the consumer of every topic."""
-        self.delivery.check_open()
+        if not self._farewell.say(self.delivery.closed_text):
+            return
         self._shut("the consumer is closed; subscribe again")
         error = self._close_children()
         if error is not None:
@@ -274,6 +277,7 @@ class MultiTopicsCore:
     def after_fork_in_child(self) -> None:
         """The consumers stay the parent's."""
         self._joining = threads.RLock()
+        self._farewell.after_fork_in_child()
         if not self.delivery.closed_text:
             self.delivery.closed_text = (
                 f"the consumer {self.session.consumer_name} belongs to the parent of this forked process; "

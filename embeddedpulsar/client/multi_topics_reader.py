@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from embeddedpulsar.client.arguments import checked_seek_target
 from embeddedpulsar.client.delivery import Delivery
+from embeddedpulsar.client.farewell import Farewell
 from embeddedpulsar.client.listener import ListenerTarget
 from embeddedpulsar.client.multi_topics_consumer_core import is_end, queue_share
 from embeddedpulsar.client.multi_topics_consumer_delivery import MultiTopicsDelivery
@@ -60,6 +61,7 @@ class MultiTopicsReader(Reader[T]):
         prefix = f"{config.role_prefix}-" if config.role_prefix else ""
         self._name = config.name or f"{prefix}reader-{os.urandom(5).hex()}"
         self._core = core
+        self._farewell = Farewell(core)
         self._config = config
         self._topic_name = topic
         self._joining = threads.RLock()  # guards partitions that come and go
@@ -166,7 +168,8 @@ class MultiTopicsReader(Reader[T]):
         Raises:
             AlreadyClosed: it was closed before.
         """
-        self._delivery.check_open()
+        if not self._farewell.say(self._delivery.closed_text):
+            return
         self._shut("the reader is closed; make a new one")
 
     def _shut(self, text: str) -> None:
@@ -196,6 +199,7 @@ class MultiTopicsReader(Reader[T]):
     def after_fork_in_child(self) -> None:
         """What was fetched stays the parent's."""
         self._joining = threads.RLock()
+        self._farewell.after_fork_in_child()
         if not self._delivery.closed_text:
             self._delivery.closed_text = (
                 f"the reader {self._name} belongs to the parent of this forked process; make one in the child"

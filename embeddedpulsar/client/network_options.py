@@ -71,10 +71,23 @@ class AuthenticationBasic(Authentication):
     ) -> None:
         if auth_params_string is not None:
             check_type(str, auth_params_string, "auth_params_string")
+            _check_basic_parameters(auth_params_string)
             return
         check_type(str, username, "username")
         check_type(str, password, "password")
         check_type(str, method, "method")
+
+
+def _check_basic_parameters(text: str) -> None:
+    import json
+
+    try:
+        parameters = json.loads(text)
+    except ValueError:
+        raise RuntimeError("expected value: auth_params_string is not JSON") from None
+    for name in ("username", "password"):
+        if not isinstance(parameters, dict) or name not in parameters:
+            raise RuntimeError(f"No {name} provided for basic provider")
 
 
 class ServiceInfo:

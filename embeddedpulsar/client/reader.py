@@ -10,6 +10,7 @@ from embeddedpulsar.client.async_receiver import AsyncReceiver
 from embeddedpulsar.client.consumer_session import MessageOrigin, last_or_start, resolve
 from embeddedpulsar.client.decryption import Decryption
 from embeddedpulsar.client.delivery import Delivery
+from embeddedpulsar.client.farewell import Farewell
 from embeddedpulsar.client.listener import ListenerTarget
 from embeddedpulsar.client.receiver_queue import ReceiverQueue
 from embeddedpulsar.client.value_type import T
@@ -67,6 +68,7 @@ class Reader(Generic[T]):
         prefix = f"{config.role_prefix}-" if config.role_prefix else ""
         self._name = config.name or f"{prefix}reader-{os.urandom(5).hex()}"
         self._core = core
+        self._farewell = Farewell(core)
         self._config = config
         self._topic_name = topic.name
         self._ledger = topic.ledger
@@ -271,7 +273,8 @@ class Reader(Generic[T]):
         Raises:
             AlreadyClosed: it was closed before.
         """
-        self._delivery.check_open()
+        if not self._farewell.say(self._delivery.closed_text):
+            return
         self._delivery.close("the reader is closed; make a new one")
         if self._listener is not None:
             self._core.listeners.remove(self._listener)
@@ -287,6 +290,7 @@ class Reader(Generic[T]):
     def after_fork_in_child(self) -> None:
         """What was fetched, and the cursor, stay the parent's."""
         self._queue.after_fork_in_child()
+        self._farewell.after_fork_in_child()
         if not self._delivery.closed_text:
             self._delivery.closed_text = (
                 f"the reader {self._name} belongs to the parent of this forked process; make one in the child"

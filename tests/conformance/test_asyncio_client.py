@@ -221,6 +221,8 @@ def test_seek_last_id_and_unsubscribe(run):
         assert await receive(consumer, 2) == [b"1", b"2"]
         await consumer.unsubscribe()
         assert not consumer.is_connected()
+        for _ in range(2):
+            await consumer.close()  # nothing is left to do, and that is no error
 
     run(main)
 

@@ -360,3 +360,33 @@ def test_every_message_ends_in_one_place(client, kind):
     for worker in workers:
         worker.join()
     assert sorted(acknowledged + moved) == sorted(b"hello-%d" % i for i in range(200))
+
+
+@pytest.mark.parametrize("kind", SINGLY)
+@pytest.mark.parametrize("batched", [False, True])
+def test_asking_for_everything_moves_what_was_seen_for_the_last_time(client, kind, batched):
+    """At once: the letters are there though nobody receives any more. Nothing of it comes again."""
+    with client.create_producer("orders", batching_enabled=batched) as producer:
+        for i in range(4):
+            producer.send_async(b"hello-%d" % i, None)
+    consumer = subscribe(client, 2, kind)
+    for _ in range(3):
+        seen = [consumer.receive(5000) for _ in range(4)]
+        consumer.redeliver_unacknowledged_messages()
+    assert {one.redelivery_count() for one in seen} == {2}
+    assert [one.data() for one in letters(client)] == [b"hello-%d" % i for i in range(4)]
+    assert receive_all(consumer) == []
+
+
+def test_asking_for_everything_moves_nothing_that_was_not_seen(client):
+    """What was only fetched ahead for the last time is delivered before it is a dead letter."""
+    send(client, 3)
+    consumer = subscribe(client, 1)
+    for message in [consumer.receive(5000) for _ in range(3)]:
+        consumer.negative_acknowledge(message)
+    first = consumer.receive(5000)
+    consumer.redeliver_unacknowledged_messages()
+    assert [one.data() for one in letters(client)] == [first.data()]
+    rest = [consumer.receive(5000) for _ in range(2)]
+    assert sorted([one.data() for one in rest] + [first.data()]) == [b"hello-0", b"hello-1", b"hello-2"]
+    assert [one.redelivery_count() for one in rest] == [1, 1]

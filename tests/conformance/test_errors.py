@@ -8,7 +8,7 @@ import pulsar
 import pytest
 
 import embeddedpulsar
-from embeddedpulsar import AlreadyClosed, Client, MessageId, exceptions
+from embeddedpulsar import Admin, AlreadyClosed, Client, MessageId, exceptions
 
 
 @pytest.mark.parametrize("name", ["a/b", "", "a/b/c/d", "/a", "persistent://a/b", "other://a/b/c"])
@@ -78,9 +78,8 @@ def test_a_closed_client(store_path):
         lambda: consumer.acknowledge(MessageId(-1, 1, 1)),
         lambda: consumer.acknowledge_cumulative(MessageId(-1, 1, 1)),
         consumer.get_last_message_id,
-        consumer.close,
         reader.read_next,
-        reader.close,
+        producer.close,
     ):
         with pytest.raises(AlreadyClosed):
             use()
@@ -88,6 +87,23 @@ def test_a_closed_client(store_path):
     assert not producer.is_connected()
     assert not consumer.is_connected()
     assert not reader.is_connected()
+
+
+@pytest.mark.parametrize("partitions", [0, 2])
+@pytest.mark.parametrize("end", ["close", "shutdown"])
+def test_closing_behind_the_client(store_path, partitions, end):
+    """Consumers and readers may be closed after their client, in any order of tidying up; once."""
+    if partitions:
+        with Admin(store_path) as admin:
+            admin.topics().create_partitioned_topic("topic", partitions)
+    client = Client(store_path)
+    consumer = client.subscribe("topic", "sub")
+    reader = client.create_reader("topic", MessageId.earliest)
+    getattr(client, end)()
+    for one in (consumer, reader):
+        one.close()
+        with pytest.raises(AlreadyClosed):
+            one.close()
 
 
 def test_closing_wakes_a_waiting_receive(topic):

@@ -37,6 +37,16 @@ def test_to_the_ends(topic):
     assert numbers(receive_all(consumer)) == [0]
 
 
+def test_to_the_latest_inclusive(topic):
+    """The end of the topic is no message: with start_message_id_inclusive, too, what comes next is new."""
+    topic.publish(3)
+    consumer = topic.consumer(start_message_id_inclusive=True)
+    consumer.seek(MessageId.latest)
+    assert receive_all(consumer) == []
+    topic.publish(1)
+    assert numbers(receive_all(consumer)) == [0]
+
+
 def test_to_a_time(topic):
     """Delivery goes on with the first message published then or later."""
     topic.publish(5)

@@ -65,3 +65,14 @@ def test_delayed_messages_are_forgotten_with_it(time):
     )
     time.pass_ms(20_000)
     assert take(consumer) == []
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("topics", ["topic", ["topic", "other"]], ids=["one", "two"])
+def test_closing_behind_it(topic, kind, topics):
+    """Who closes the consumer after unsubscribing gets no error; who does so twice does."""
+    consumer = topic.client.subscribe(topics, "sub", kind)
+    consumer.unsubscribe()
+    consumer.close()
+    with pytest.raises(AlreadyClosed):
+        consumer.close()

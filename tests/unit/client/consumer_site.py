@@ -135,6 +135,7 @@ class ConsumerSite:
         self.config = ConsumerConfig(**(values | options))
         self.woken = 0
         client: Any = SimpleNamespace(
+            is_closed=False,
             config=SimpleNamespace(stats_interval_s=stats_interval_s),
             store=SimpleNamespace(settings=settings or BrokerSettings()),
             log=ClientLog(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 
 import pulsar
 import pytest
@@ -39,6 +40,21 @@ def test_wrong_arguments_have_the_texts_of_pulsar_client(name, arguments):
     with pytest.raises(ValueError) as ours:
         getattr(embeddedpulsar, name)(*arguments)
     assert str(ours.value) == str(theirs.value)
+
+
+@pytest.mark.parametrize(
+    "text", ["no json", "[]", "5", "{}", '{"username": "x"}', '{"username": "x", "password": "y"}']
+)
+def test_basic_parameters_in_one_text(text):
+    """They are JSON with user name and password; anything else is a RuntimeError, as with pulsar-client."""
+    outcomes = []
+    for package in (pulsar, embeddedpulsar):
+        try:
+            package.AuthenticationBasic(auth_params_string=text)
+            outcomes.append("")
+        except RuntimeError as error:
+            outcomes.append(re.sub("^expected .*", "expected a value", str(error)))
+    assert outcomes[0] == outcomes[1]
 
 
 @pytest.mark.parametrize(
