@@ -7,11 +7,12 @@ import contextlib
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from embeddedpulsar.client import opening_request
+from embeddedpulsar.client import awaited_call
 from embeddedpulsar.exceptions import AlreadyClosed
 from embeddedpulsar.platform import threads
 
 R = TypeVar("R")
+Undo = Callable[[Any], object]
 
 
 async def in_thread(call: Callable[[], R], undo: Callable[[R], object] | None = None) -> R:
@@ -21,12 +22,43 @@ async def in_thread(call: Callable[[], R], undo: Callable[[R], object] | None = 
     days. Whoever is cancelled meanwhile does not get the result, so ``undo`` is called with it, on a thread
     too: a consumer nobody knows of must not hold messages. If ``call`` waits for its turn, that ends.
     """
+    future, awaited = _begin(call, undo)
+    try:
+        return await future
+    except asyncio.CancelledError:
+        awaited.give_up()
+        if undo is not None and future.done() and not future.cancelled() and future.exception() is None:
+            _start(undo, future.result())  # it came in the very moment of the cancellation
+        raise
+
+
+async def in_thread_to_its_end(call: Callable[[], R], nothing: R) -> R:
+    """As `in_thread`, but whoever is cancelled waits until the call, which is told, has ended.
+
+    So nothing of it happens after the await. The ``stored`` of the cancellation is what the call returned, or
+    the ``stored`` of what it raised, or ``nothing``. Cancelled once more, it waits no longer.
+    """
+    future, awaited = _begin(call, None)
+    future.add_done_callback(lambda done: done.exception())  # asked here, if nobody else does any more
+    try:
+        await asyncio.wait([future])
+    except asyncio.CancelledError as cancelled:
+        awaited.give_up()
+        await asyncio.wait([future])
+        error = future.exception()
+        stored = future.result() if error is None else getattr(error, "stored", nothing)
+        cancelled.stored = stored  # type: ignore[attr-defined]
+        raise cancelled from error
+    return future.result()
+
+
+def _begin(call: Callable[[], R], undo: Undo | None) -> tuple[asyncio.Future[R], awaited_call.AwaitedCall]:
     loop = asyncio.get_running_loop()
     future: asyncio.Future[R] = loop.create_future()
-    request = opening_request.OpeningRequest()
+    awaited = awaited_call.AwaitedCall()
 
     def run() -> None:
-        opening_request.current.set(request)
+        awaited_call.current.set(awaited)
         outcome: Any = None
         error: BaseException | None = None
         try:
@@ -40,20 +72,14 @@ async def in_thread(call: Callable[[], R], undo: Callable[[R], object] | None = 
                 undo(outcome)
 
     threads.start_daemon(run, "blocking-call")
-    try:
-        return await future
-    except asyncio.CancelledError:
-        request.give_up()
-        if undo is not None and future.done() and not future.cancelled() and future.exception() is None:
-            _start(undo, future.result())  # it came in the very moment of the cancellation
-        raise
+    return future, awaited
 
 
 def _settle(
     future: asyncio.Future[Any],
     outcome: Any,
     error: BaseException | None,
-    undo: Callable[[Any], object] | None,
+    undo: Undo | None,
 ) -> None:
     if future.done():  # cancelled
         if error is None and undo is not None:
@@ -64,7 +90,7 @@ def _settle(
         future.set_result(outcome)
 
 
-def _start(undo: Callable[[Any], object], outcome: Any) -> None:
+def _start(undo: Undo, outcome: Any) -> None:
     def run() -> None:
         with contextlib.suppress(AlreadyClosed):  # with its client, meanwhile
             undo(outcome)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any
 
+from embeddedpulsar.asyncio.bulk_producer import BulkProducer
 from embeddedpulsar.asyncio.offload import in_thread
 from embeddedpulsar.asyncio.sent_messages import SendCallback, SentMessages
 from embeddedpulsar.client.value_type import T
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.schema import Schema
 
 
-class Producer(Generic[T]):
+class Producer(BulkProducer[T]):
     """Publishes messages to one topic; made by `Client.create_producer` of `embeddedpulsar.asyncio`.
 
     Coroutines of one loop at a time may use it. Messages are stored in the order in which their `send` began.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from embeddedpulsar.client import awaited_call
 from embeddedpulsar.client.encode_ahead import EncodeAhead, Encoded
 from embeddedpulsar.client.entry_encoder import too_big
 from embeddedpulsar.client.outgoing import Outgoing
@@ -121,7 +122,7 @@ class BulkPublisher:
         ids, count = portion.explicit_ids, portion.count
         try:
             publisher.lock.acquire()
-            publisher.check_open()
+            awaited_call.checks(publisher.check_open)()
             late = publisher._store_waiting(NO_BATCHES)  # of other threads, with ids before ours
             if late is not None:
                 raise late

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from embeddedpulsar.client import opening_request
+from embeddedpulsar.client import awaited_call
 from embeddedpulsar.client.producer_meter import ProducerMeter
 from embeddedpulsar.enums import ProducerAccessMode
 from embeddedpulsar.exceptions import StorageError
@@ -85,7 +85,7 @@ class ProducerSession:
             name,
             access_mode=self.config.access_mode,
             durability=self.durability,
-            check_wanted=opening_request.checks(self._core.check_open),
+            check_wanted=awaited_call.checks(self._core.check_open),
         )
 
     def check_connected(self) -> int | None:

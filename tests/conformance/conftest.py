@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import embeddedpulsar.asyncio as asyncio_client
 from embeddedpulsar import Client, Consumer, InitialPosition, Producer, Timeout
 from tests.conformance.manual_time import ManualTime
 
@@ -24,6 +26,23 @@ def client(store_path: Path) -> Iterator[Client]:
     made = Client(store_path)
     yield made
     made.shutdown()
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Callable[[Callable[[asyncio_client.Client], Coroutine[Any, Any, Any]]], Any]:
+    """Run ``main(client)`` in a loop, with a client that is closed afterwards."""
+
+    def runner(main: Callable[[asyncio_client.Client], Coroutine[Any, Any, Any]]) -> Any:
+        async def whole() -> Any:
+            client = asyncio_client.Client(tmp_path, operation_timeout_seconds=5)
+            try:
+                return await main(client)
+            finally:
+                client.shutdown()
+
+        return asyncio.run(whole())
+
+    return runner
 
 
 class Topic:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
 
@@ -17,23 +17,6 @@ from embeddedpulsar.platform import threads
 
 EARLIEST = InitialPosition.Earliest
 WITHIN_S = 10
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Callable[[Callable[[Client], Coroutine[Any, Any, Any]]], Any]:
-    """Run ``main(client)`` in a loop, with a client that is closed afterwards."""
-
-    def runner(main: Callable[[Client], Coroutine[Any, Any, Any]]) -> Any:
-        async def whole() -> Any:
-            client = Client(tmp_path, operation_timeout_seconds=5)
-            try:
-                return await main(client)
-            finally:
-                client.shutdown()
-
-        return asyncio.run(whole())
-
-    return runner
 
 
 async def receive(consumer: Consumer[Any], count: int) -> list[bytes]:

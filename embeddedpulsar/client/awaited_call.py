@@ -1,4 +1,4 @@
-"""Whether anybody still wants what a thread is opening."""
+"""Whether anybody still awaits what a thread does."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from typing import Final
 from embeddedpulsar.exceptions import AlreadyClosed
 
 
-class OpeningRequest:
-    """What somebody else asked this thread to open, and may give up: a coroutine, say.
+class AwaitedCall:
+    """What somebody else, a coroutine say, has this thread do, and may give up.
 
-    Role: `current` names it in the thread that opens. Nothing is interrupted: who waits looks now and then.
+    Role: `current` names it in the thread. Nothing is interrupted: what waits, or stores much, looks now and
+    then.
     Who may call: any thread.
 
     Attributes:
-        is_given_up: nobody wants it any more.
+        is_given_up: nobody awaits it any more.
     """
 
     __slots__ = ("is_given_up",)
@@ -25,33 +26,33 @@ class OpeningRequest:
         self.is_given_up = False
 
     def give_up(self) -> None:
-        """Let the wait for it end."""
+        """Let it end."""
         self.is_given_up = True
 
 
-current: Final[ContextVar[OpeningRequest | None]] = ContextVar("opening_request", default=None)
+current: Final[ContextVar[AwaitedCall | None]] = ContextVar("awaited_call", default=None)
 
 
 def checks(check_open: Callable[[], object]) -> Callable[[], object]:
-    """What is to be called during a wait: ``check_open``, and whether the request was given up.
+    """What is to be called now and then: ``check_open``, and whether the call was given up.
 
-    >>> request = OpeningRequest()
-    >>> before = current.set(request)
+    >>> call = AwaitedCall()
+    >>> before = current.set(call)
     >>> check = checks(lambda: "open")
     >>> current.reset(before)
     >>> check()
-    >>> request.give_up()
+    >>> call.give_up()
     >>> check()
     Traceback (most recent call last):
     embeddedpulsar.exceptions.AlreadyClosed: Pulsar error: AlreadyClosed: nobody waits for it any more
     """
-    request = current.get()
-    if request is None:
+    call = current.get()
+    if call is None:
         return check_open
 
     def check() -> None:
         check_open()
-        if request.is_given_up:
+        if call.is_given_up:
             raise AlreadyClosed("nobody waits for it any more")
 
     return check
