@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 _BACK_STOP_S: Final = 0.1
 _IDLE_AFTER_S: Final = 0.1
 _IDLE_BACK_STOP_S: Final = 0.5
+# Such a loss shows in what `tail` tells. Whatever else there may be to find is looked for less often: that
+# wakes the processor for ten times as long.
+_LOOK_AGAIN_S: Final = 2.0
 NEVER_S: Final = 1e9
 
 
@@ -72,14 +75,31 @@ def wait_for(
         now = monotonic()
         if begun < 0:
             begun = now
-        nap = min(back_stop(now - begun), source.due_in_s())
+        look_at = now + _LOOK_AGAIN_S
         if timeout_ms is not None:
-            left = begun + timeout_ms / 1000 - now
-            if left <= 0:
+            end = begun + timeout_ms / 1000
+            if end <= now:
                 raise Timeout(f"no message within {timeout_ms} ms")
-            nap = min(nap, left)
+            look_at = min(look_at, end)
         if source.arm(seen):
-            mailbox.wait(generation, nap)
+            _sleep(source, seen, mailbox, generation, monotonic, begun, look_at)
+
+
+def _sleep(
+    source: Source,
+    seen: Any,
+    mailbox: Mailbox,
+    generation: int,
+    monotonic: Callable[[], float],
+    idle_since: float,
+    until: float,
+) -> None:
+    """Sleep until somebody rings, something is due or seen to be new, or it is time to look for it."""
+    while (now := monotonic()) < until:
+        due_in_s = source.due_in_s()
+        nap = min(back_stop(now - idle_since), due_in_s, until - now)
+        if mailbox.wait(generation, nap) != generation or nap == due_in_s or source.tail != seen:
+            return
 
 
 class Delivery:
