@@ -190,7 +190,7 @@ class BulkProducer(Generic[T]):
         return BulkLimits(messages, payload, key_based)
 
     def _publish_all(self, portions: Any) -> SentMessages:
-        return BulkPublisher(self._bulk_target, self._bulk_config().compression).publish(portions)
+        return BulkPublisher(self._target, self._bulk_config().compression).publish(portions)
 
     def _bulk_config(self) -> ProducerConfig:
         return self._publisher.config
@@ -199,6 +199,6 @@ class BulkProducer(Generic[T]):
         """Where messages go; None where there is one log."""
         return None
 
-    def _bulk_target(self, partition: int) -> Target:
+    def _target(self, partition: int) -> Target:
         session = self._session
         return Target(self._publisher, session.ledger, session.partition)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar.client.message_options import Options
 from embeddedpulsar.client.producer_config import LONGEST_NAME, ProducerConfig
-from embeddedpulsar.client.producer_session import ProducerSession
-from embeddedpulsar.client.publisher import Publisher
+from embeddedpulsar.client.producer_opening import open_producer
 from embeddedpulsar.crypto.key_reader import Encryption
 from embeddedpulsar.exceptions import (
     AlreadyClosed,
@@ -17,6 +17,7 @@ from embeddedpulsar.exceptions import (
     ProducerBusy,
     ProducerFenced,
     SubscriptionNotFound,
+    TopicNotFound,
 )
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST
 from embeddedpulsar.platform import failpoints, fork, threads
@@ -26,9 +27,12 @@ from embeddedpulsar.topic_name import TopicName
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from embeddedpulsar.client.bulk_publisher import Target
     from embeddedpulsar.client.client_core import ClientCore
+    from embeddedpulsar.client.producer import Producer
     from embeddedpulsar.crypto.key_reader import CryptoKeyReader
     from embeddedpulsar.encryption import EncryptionContext
+    from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
     from embeddedpulsar.message import Message
 
 Letter = tuple[bytes, Options]
@@ -88,7 +92,8 @@ class LetterProducer:
 
     Args:
         client: whose store it is.
-        topic: where the letters go; made if need be. Of a partitioned topic, to a random partition.
+        topic: where the letters go; made if need be. Partitions get them as from any producer: by key, and
+            what has no key in turn.
         schema: of the consumer.
         name: of the producer; with a random ending, if a producer of that name is connected. None for one
             that the topic makes.
@@ -107,14 +112,16 @@ class LetterProducer:
     ) -> None:
         self.topic: Final = topic
         self._client = client
-        self._config = ProducerConfig(topic, schema, chunking=True)  # the original may have been
+        self._config = ProducerConfig(
+            topic, schema, chunking=True, lazy_start=True
+        )  # the original may be in parts
         self._name = name if name is None or len(name.encode()) < LONGEST_NAME - 16 else None
         self._initial_subscription = initial_subscription
         self._lock = threads.RLock()
         self._key_reader = key_reader
-        self._opened: dict[KeyNames, tuple[ProducerSession, Publisher]] = {}
+        self._opened: dict[KeyNames, Producer[Any]] = {}
         self._is_closed = False
-        self._end_word = 0
+        self._end_words: dict[ManagedLedger, int] = {}  # also of producers that were let go meanwhile
         fork.register(self)
 
     def publish(self, letters: Iterable[Letter], names: KeyNames = ()) -> None:
@@ -134,13 +141,14 @@ class LetterProducer:
             failpoints.hit("letter:before")
         try:
             self._lock.acquire()
-            _, publisher = self._opened.get(names) or self._open(names)
             for value, options in letters:
+                publisher, ledger, _ = self._target(names, value, options)
                 out = publisher.publish_one(value, options)
                 if out.error is not None:
                     raise out.error
-                self._end_word = out.end_word or self._end_word
-        except (AlreadyClosed, ProducerFenced):
+                if out.end_word:
+                    self._end_words[ledger] = out.end_word
+        except (AlreadyClosed, ProducerFenced, TopicNotFound):
             self._let_go()
             raise
         finally:
@@ -152,51 +160,45 @@ class LetterProducer:
         Raises:
             PoisonedSegment: a flush failed; whether all letters survive is not known.
         """
-        end_word, opened = self._end_word, list(self._opened.values())
-        if end_word and opened:
-            opened[0][0].ledger.wait_durable(end_word)
+        for ledger, end_word in list(self._end_words.items()):
+            ledger.wait_durable(end_word)
         if failpoints.ACTIVE:
             failpoints.hit("letter:stored")
 
-    def _open(self, names: KeyNames) -> tuple[ProducerSession, Publisher]:
-        if self._is_closed:
-            raise AlreadyClosed("the consumer is closed; subscribe again")
-        topic = TopicName.parse(self.topic)
-        partitions = partition_names(topic.full, self._client.store.resolve_partitions(topic.full))
-        if self._initial_subscription:
-            for name in partitions or [self.topic]:
-                _ensure_subscription(self._client, name, self._initial_subscription)
-        if partitions:
-            # All letters of one consumer go to one partition, so they keep their order.
-            chosen = partitions[int.from_bytes(os.urandom(4), "little") % len(partitions)]
-            self._config = self._config._replace(topic=chosen)
+    def _target(self, names: KeyNames, value: bytes, options: Options) -> Target:
         try:
-            opened = self._attach(self._name, names)
+            producer = self._opened.get(names) or self._open(names, self._name)
+            return producer._target(producer._route(value, options))
         except ProducerBusy:
             if self._name is None:
                 raise
-            # Consumers of one name are allowed, producers are not.
-            opened = self._attach(f"{self._name}-{os.urandom(5).hex()}", names)
-        self._client.add_publisher(opened[1])
-        self._opened[names] = opened
-        return opened
+        # Consumers of one name are allowed, producers are not. It may turn out late: a partition is attached
+        # when its first letter comes.
+        self._let_go(names)
+        producer = self._open(names, f"{self._name}-{os.urandom(5).hex()}")
+        return producer._target(producer._route(value, options))
 
-    def _attach(self, name: str | None, names: KeyNames) -> tuple[ProducerSession, Publisher]:
+    def _open(self, names: KeyNames, name: str | None) -> Producer[Any]:
+        if self._is_closed:
+            raise AlreadyClosed("the consumer is closed; subscribe again")
+        if self._initial_subscription:
+            topic = TopicName.parse(self.topic).full
+            for one in partition_names(topic, self._client.store.resolve_partitions(topic)) or [self.topic]:
+                _ensure_subscription(self._client, one, self._initial_subscription)
         config = self._config._replace(name=name)
         if names:
             if self._key_reader is None:
                 raise CryptoError("there is no crypto_key_reader; give one with the public key")
             config = config._replace(encryption=Encryption(names, self._key_reader))
-        session = ProducerSession(self._client, config)
-        return session, Publisher(session, config)
+        opened = self._opened[names] = open_producer(self._client, config)
+        return opened
 
-    def _let_go(self) -> None:
-        opened, self._opened = self._opened, {}
-        self._end_word = 0
-        for session, publisher in opened.values():
-            session.forget(publisher)
-            if not publisher.is_closed:
-                publisher.close()
+    def _let_go(self, *names: KeyNames) -> None:
+        for one in names or list(self._opened):
+            opened = self._opened.pop(one, None)
+            if opened is not None:
+                with contextlib.suppress(AlreadyClosed):  # with its client, or by whoever fenced it out
+                    opened.close()
 
     def close(self) -> None:
         """Leave the topic. Idempotent."""
@@ -204,6 +206,7 @@ class LetterProducer:
             self._lock.acquire()
             self._is_closed = True
             self._let_go()
+            self._end_words.clear()
         finally:
             self._lock.release()
 

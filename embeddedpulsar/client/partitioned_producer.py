@@ -231,8 +231,11 @@ class PartitionedProducer(Producer[T]):
     def _bulk_routing(self) -> BulkRouting | None:
         return BulkRouting(self._router)
 
-    def _bulk_target(self, partition: int) -> Target:
-        return self._attached(partition)._bulk_target(0)
+    def _target(self, partition: int) -> Target:
+        return self._attached(partition)._target(0)
+
+    def _route(self, value: bytes, options: Options | None) -> int:
+        return self._router.route(value, options)
 
     # -- slow paths --------------------------------------------------------------------------------------
 

@@ -301,6 +301,10 @@ class Producer(ProducerFacts[T], BulkProducer[T]):
 
     # -- slow paths --------------------------------------------------------------------------------------
 
+    def _route(self, value: bytes, options: Options | None) -> int:
+        """The partition a message goes to, of which `_target` tells more; 0 where there is one log."""
+        return 0
+
     def _encoded(self, content: T | None) -> bytes:
         if content is None:
             return b""

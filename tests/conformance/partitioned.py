@@ -13,9 +13,9 @@ NAME = "persistent://public/default/topic"
 class PartitionedTopic:
     """One partitioned topic, as a test uses it."""
 
-    def __init__(self, client: Client, partitions: int) -> None:
+    def __init__(self, client: Client, partitions: int, name: str = "topic") -> None:
         self.client = client
-        self.name = "topic"
+        self.name = name
         self.store.create_partitioned_topic(self.name, partitions)
 
     @property

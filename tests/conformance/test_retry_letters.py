@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from embeddedpulsar import (
     Timeout,
 )
 from tests.conformance.conftest import receive_all
+from tests.conformance.partitioned import PartitionedTopic
 
 BASE = "persistent://public/default/"
 
@@ -302,3 +304,19 @@ def test_closing_lets_the_topics_go(client):
     assert [topic.producers() for topic in topics] == [[], []]
     with pytest.raises(Timeout):
         subscribe(client).receive(10)
+
+
+def test_partitions_of_a_retry_topic_get_letters_by_their_key(client):
+    """So messages of one key stay in order through their retries."""
+    retries = PartitionedTopic(client, 3, "again")
+    consumer = subscribe(client, retry_letter_topic="again")
+    with client.create_producer("orders") as producer:
+        for number in range(12):
+            producer.send(b"hello-%d" % number, partition_key=f"key-{number % 4}")
+    for _ in range(12):
+        consumer.reconsume_later(consumer.receive(1000), 600_000)
+    found = retries.all_numbers()
+    assert sorted(chain.from_iterable(found)) == list(range(12))
+    for numbers in found:
+        assert numbers == sorted(numbers)
+    assert len({number % 4 for number in found[0]} & {number % 4 for number in found[1]}) == 0

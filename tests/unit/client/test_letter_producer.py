@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from embeddedpulsar import BytesSchema, Client, MessageId, ProducerAccessMode
+from embeddedpulsar import BytesSchema, Client, HashingScheme, MessageId, ProducerAccessMode
 from embeddedpulsar.client.letter_producer import LetterProducer
 from embeddedpulsar.client.message_options import NO_OPTIONS
 from embeddedpulsar.client.producer_config import LONGEST_NAME
@@ -19,6 +19,8 @@ from embeddedpulsar.exceptions import (
     ProducerBusy,
     ProducerFenced,
 )
+from embeddedpulsar.format.partition_hash import partition_hash
+from tests.conformance.partitioned import PartitionedTopic
 
 
 @pytest.fixture
@@ -124,6 +126,93 @@ def test_a_topic_that_was_taken_away_is_asked_for_again(client):
     thief.close()
     producer.publish(letters(b"d"))
     assert stored(client) == [b"a", b"d"]
+
+
+class TestPartitions:
+    """A letter topic with partitions: letters go where those of any producer go."""
+
+    @pytest.fixture
+    def dead(self, client) -> PartitionedTopic:
+        """The letter topic, with three partitions."""
+        return PartitionedTopic(client, 3, "dead")
+
+    @staticmethod
+    def keyed(*keys: str | None) -> list[Any]:
+        """Letters whose payload is their number."""
+        return [(b"hello-%d" % number, (None, key, *NO_OPTIONS[2:])) for number, key in enumerate(keys)]
+
+    @staticmethod
+    def syncs(client: Client) -> list[int]:
+        """How often each partition was flushed."""
+        return [client._core.store.topic(f"dead-partition-{i}").ledger._commit.syncs for i in range(3)]
+
+    def test_keys_go_where_send_puts_them(self, client, dead):
+        """Also keys of several consumers, and what a producer of the application sends."""
+        keys = [f"key-{number}" for number in range(12)]
+        with client.create_producer("dead") as producer:
+            for number, key in enumerate(keys):
+                producer.send(b"hello-%d" % number, partition_key=key)
+        sent = dead.all_numbers()
+        assert all(sent)
+        for name in ("one", "other"):
+            make(client, name).publish(self.keyed(*keys))
+        assert dead.all_numbers() == [numbers * 3 for numbers in sent]
+
+    def test_no_key_goes_round(self, client, dead):
+        """Each partition gets its turn, of all calls together."""
+        producer = make(client)
+        for _ in range(3):
+            producer.publish(self.keyed(None, ""))
+        assert [len(numbers) for numbers in dead.all_numbers()] == [2, 2, 2]
+
+    def test_new_partitions_are_used(self, client, dead):
+        """Without a new consumer."""
+        producer = make(client)
+        producer.publish(self.keyed(None))
+        dead.grow(5)
+        producer.publish(self.keyed(*[None] * 20))
+        assert all(dead.all_numbers())
+
+    def test_a_name_in_use_on_a_later_partition(self, client, dead):
+        """A partition is attached with its first letter: then another may have the name there, and nothing is
+        lost by that."""
+        key_of: dict[int, str] = {}
+        for number in range(100):
+            key_of.setdefault(_partition_of(f"k{number}", 3), f"k{number}")
+        one, other = make(client), make(client)
+        one.publish(self.keyed(key_of[0]))
+        late = dead.names().index(
+            []
+        )  # partition 0 is attached, and the one where letters without a key begin
+        theirs = client.create_producer(f"dead-partition-{late}", producer_name="postman")
+        one.publish(self.keyed(key_of[0], key_of[late]))
+        other.publish(self.keyed(key_of[late]))
+        assert [len(dead.numbers(0)), len(dead.numbers(late))] == [2, 2]
+        assert len(dead.names()[late]) == 3
+        one.close()
+        other.close()
+        assert [name for names in dead.names() for name in names] == [theirs.producer_name()]
+
+    def test_an_initial_subscription_keeps_them_all(self, client, dead):
+        """It is made on every partition before the first letter."""
+        make(client, initial_subscription="keep").publish(self.keyed(*[None] * 3))
+        consumer = client.subscribe("dead", "keep")
+        assert sorted(consumer.receive(1000).data() for _ in range(3)) == [b"hello-0", b"hello-1", b"hello-2"]
+
+    def test_a_durable_letter_is_waited_for_on_each_partition(self, tmp_path):
+        """At level ``flush`` all of them are on the disk when `sync` returns."""
+        with Client(tmp_path, durability="flush") as client:
+            dead = PartitionedTopic(client, 3, "dead")
+            producer = make(client)
+            producer.publish(self.keyed(*[None] * 3))
+            before = self.syncs(client)
+            producer.sync()
+            assert [now - then for now, then in zip(self.syncs(client), before, strict=True)] == [1, 1, 1]
+            assert [len(numbers) for numbers in dead.all_numbers()] == [1, 1, 1]
+
+
+def _partition_of(key: str, partitions: int) -> int:
+    return partition_hash(HashingScheme.JavaStringHash)(key) % partitions
 
 
 def test_closing_the_client_closes_it(tmp_path: Path):
