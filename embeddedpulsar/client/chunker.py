@@ -122,6 +122,7 @@ class Chunker:
         codec: of `format.compression`; one that does not help is not used.
         max_size: most bytes of an entry's metadata and columns.
         seal: encrypts an entry, given the highest sequence id of its messages; None for plain text.
+        max_part: most bytes of payload in one part; default is as many as an entry has room for.
     """
 
     def __init__(
@@ -130,13 +131,15 @@ class Chunker:
         codec: int,
         max_size: int,
         seal: Callable[[EncodedEntry, int], EncodedEntry] | None = None,
+        max_part: int = LARGEST_MESSAGE,
     ) -> None:
         self._prefix: Final = prefix
         self._seal: Final = seal
         self._codec: Final = codec
         self._max_size: Final = max_size
-        self.largest: Final = max_size - prefix.metadata_length - _SLACK
-        """Bytes of payload that surely fit into one entry, if there is nothing else."""
+        self._max_part: Final = max_part
+        self.largest: Final = min(max_size - prefix.metadata_length - _SLACK, max_part)
+        """Bytes of payload that surely fit into one part, if there is nothing else."""
 
     def outgoing(self, value: bytes, options: Options | None, sequence_id: int) -> Outgoing:
         """The entries of one message; `MessageTooBig` is in ``error`` of what is returned."""
@@ -174,11 +177,13 @@ class Chunker:
         room = self._room(part)
         content.chunks = [largest._replace(number=MOST_CHUNKS - 1).fields()]
         last_room = self._room(content)
-        total = 1
+        room = min(room, self._max_part)
+        total = max(-(-size // max(room, 1)), 1)
         if size > last_room:
-            total += -(-(size - last_room) // max(room - RUN.size, 1))
+            # The last part names the others: each further one takes the room of a place away from it.
+            total = max(total, 1 + -(-(size - last_room) // max(room - RUN.size, 1)))
         last_room -= RUN.size * (total - 1)
-        if room <= RUN.size or last_room <= 0 or total > MOST_CHUNKS:
+        if room <= 0 or last_room <= 0 or size - (total - 1) * room > last_room or total > MOST_CHUNKS:
             raise MessageTooBig(
                 f"the message of {length} bytes cannot be cut into entries of {self._max_size}: its "
                 "properties, or the places of its parts, leave no room; send less, or raise maxMessageSize"
@@ -196,8 +201,6 @@ class Chunker:
         return encoded if self._seal is None else self._seal(encoded, content.first_sequence_id)
 
 
-def entry_limit(config: ProducerConfig, limit: int) -> int:
-    """Most bytes of an entry of a producer: what it chose for chunks, within the store's limit."""
-    if config.chunking and config.chunk_max_size > 0:
-        return min(config.chunk_max_size, limit)
-    return limit
+def part_limit(config: ProducerConfig) -> int:
+    """Most bytes of payload in one part of a message, if the producer chose a number."""
+    return config.chunk_max_size if config.chunking and config.chunk_max_size > 0 else LARGEST_MESSAGE

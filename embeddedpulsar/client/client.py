@@ -193,7 +193,7 @@ class Client(ClientQueries):
             hashing_scheme: hash of the partition key, which chooses the partition of a message that has one.
             encryption_keys: names of further public keys: each of the private keys will do.
             interceptors: see messages before they are sent, and what becomes of them.
-            chunk_max_message_size: most bytes of an entry of a chunked message, if less than the limit.
+            chunk_max_message_size: most bytes of payload in one part; a longer message goes in parts.
 
         Raises:
             ValueError: a wrong type or value.

@@ -50,7 +50,7 @@ class ProducerConfig(NamedTuple):
         encryption: by which keys, or None for plain text.
         chain: its interceptors, or None.
         chunking: whether a message over the limit becomes several entries.
-        chunk_max_size: most bytes of such an entry; not positive for the limit.
+        chunk_max_size: most bytes of payload in such an entry; not positive for as many as fit.
     """
 
     topic: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from embeddedpulsar.client.batch_container import Item
-from embeddedpulsar.client.chunker import entry_limit
+from embeddedpulsar.client.chunker import part_limit
 from embeddedpulsar.client.log_writer import LogWriter
 from embeddedpulsar.client.message_options import SEQUENCE_ID, Options
 from embeddedpulsar.client.outgoing import Outgoing, PlainWaiter, SendCallback, interrupted
@@ -64,15 +64,16 @@ class Publisher(Pipeline):
         self.last_sequence_id = registration.last_sequence_id
         first = initial_sequence_id if initial_sequence_id is not None else self.last_sequence_id
         self.next_sequence_id = first + 1
-        self.max_size = entry_limit(self.config, session.max_message_size)
+        self.max_size = session.max_message_size
         self._log = LogWriter(session, registration.name)
         config = self.config
-        self._chunk_from = max(self.max_size - self.prefix.metadata_length, 1) if config.chunking else 1 << 62
+        most = max(self.max_size - self.prefix.metadata_length, 1)
+        self._chunk_from = min(most, part_limit(config)) if config.chunking else 1 << 62
         is_counted = session.memory is not None
         plain = session.takes_bytes and not config.batching and not config.compression and not is_counted
         plain = plain and config.encryption is None and config.send_timeout_ms == DEFAULT_SEND_TIMEOUT_MS
         if plain and session.durability == "process":
-            self.single_max = self._single_most = self.max_size - self.prefix.metadata_length - 16
+            self.single_max = self._single_most = min(most - 16, part_limit(config))
         waits = self.completions.waits_for_disk
         if waits or is_counted or not config.batching or not config.batching_max_delay_ms:
             self.box.slow_only()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from embeddedpulsar.client.chunker import Chunker, entry_limit
+from embeddedpulsar.client.chunker import Chunker, part_limit
 from embeddedpulsar.client.entry_encoder import EntryEncoder, too_big
 from embeddedpulsar.exceptions import MessageTooBig, PulsarException
 from embeddedpulsar.format.frame import CODEC_ENCRYPTED
@@ -75,10 +75,11 @@ def make_encoder(prefix: ProducerPrefix, config: ProducerConfig, session: Produc
         CryptoError: a public key is not to be had.
     """
     encryption = config.encryption
-    limit = entry_limit(config, session.max_message_size)
+    limit, most = session.max_message_size, part_limit(config)
     options = (prefix, config.compression, config.key_based, limit)
     if encryption is None:
-        return EntryEncoder(*options, Chunker(prefix, config.compression, limit) if config.chunking else None)
+        chunker = Chunker(prefix, config.compression, limit, None, most) if config.chunking else None
+        return EntryEncoder(*options, chunker)
     from embeddedpulsar.crypto.entry_cipher import EntryCipher
 
     topic = session.topic_name
@@ -96,5 +97,5 @@ def make_encoder(prefix: ProducerPrefix, config: ProducerConfig, session: Produc
         )
 
     cipher = EntryCipher(topic, encryption.names, encryption.reader, session.monotonic, on_stale)
-    chunker = Chunker(prefix, config.compression, limit, cipher.seal) if config.chunking else None
+    chunker = Chunker(prefix, config.compression, limit, cipher.seal, most) if config.chunking else None
     return SealingEncoder(*options, cipher, chunker)

@@ -138,12 +138,17 @@ def test_sending_without_waiting(topic):
 
 
 def test_smaller_parts_may_be_asked_for(topic):
-    """``chunk_max_message_size`` makes entries smaller than the limit of the store, never larger."""
-    topic.producer(chunking_enabled=True, chunk_max_message_size=300).send(payload(LIMIT - 100))
-    entries = len(entries_in(topic.client))
-    assert entries > 4
+    """``chunk_max_message_size`` is the payload of a part; entries are never larger than the store allows."""
+    consumer = topic.consumer()
+    for size, length, parts in ((300, 300, 1), (300, 301, 2), (300, 901, 4), (5, 50, 10), (1, 3, 3)):
+        before = len(entries_in(topic.client))
+        with topic.producer(chunking_enabled=True, chunk_max_message_size=size) as producer:
+            producer.send(payload(length))
+        assert len(entries_in(topic.client)) - before == parts
+        assert consumer.receive(1000).data() == payload(length)
+    before = len(entries_in(topic.client))
     topic.producer(chunking_enabled=True, chunk_max_message_size=10 * LIMIT).send(payload(5 * LIMIT))
-    assert len(entries_in(topic.client)) - entries > 5
+    assert len(entries_in(topic.client)) - before > 5
 
 
 def test_the_publisher_counts_them(topic):

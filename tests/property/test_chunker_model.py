@@ -43,16 +43,18 @@ class OneFrame:
     properties=st.none() | st.dictionaries(st.text(max_size=5), st.text(max_size=60), max_size=3),
     key=st.none() | st.text(max_size=20),
     gap=st.integers(1, 3),
+    most=st.integers(1, 300) | st.just(1 << 30),
 )
-def test_every_entry_fits_and_the_message_comes_back(size, limit, codec, fill, properties, key, gap):
-    """Against the payload itself; the places of the parts are any that ascend."""
+def test_every_entry_fits_and_the_message_comes_back(size, limit, codec, fill, properties, key, gap, most):
+    """Against the payload itself; the places of the parts are any that ascend; parts are small on demand."""
     value = (fill * (size // len(fill) + 1))[:size]
     options = (properties, key, None, 0, 5, 0, False)
-    out = Chunker(PREFIX, codec, limit).outgoing(value, options, 9)
+    out = Chunker(PREFIX, codec, limit, None, most).outgoing(value, options, 9)
     if out.error is not None:
         assert isinstance(out.error, MessageTooBig)
         return
     assert isinstance(out, ChunkedOutgoing)
+    assert all(0 < end - start <= most for start, end in out._plan.cuts())
     segments = {}
     for number, part in enumerate(out.parts()):
         assert part.size <= limit and part.count == 0
@@ -63,6 +65,7 @@ def test_every_entry_fits_and_the_message_comes_back(size, limit, codec, fill, p
     assert last.size <= limit and last.count == 1
     view = unframed(framed(last)[0])
     assert read_chunk(view.chunk(0)).total == len(segments) + 1
+    assert view.offsets[-1] - view.offsets[0] <= most
 
     class Places(ChunkReader):
         def _fill(self, buffer: memoryview, at: int, place: Any, wanted: Chunk) -> int:
