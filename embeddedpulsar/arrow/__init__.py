@@ -12,11 +12,13 @@ called. The result goes to pandas, Polars or DuckDB without a copy (`__arrow_c_s
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar.arrow.schema import ALL_COLUMNS, arrow_schema, check_columns, require_pyarrow
+from embeddedpulsar.enums import ConsumerCryptoFailureAction
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.message_id import MessageId
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from embeddedpulsar.arrow.entry_range import EntryRange
+    from embeddedpulsar.arrow.mapped_segment import MappedSegment
     from embeddedpulsar.crypto.key_reader import CryptoKeyReader
     from embeddedpulsar.exceptions import CorruptionError
 
@@ -47,6 +50,7 @@ def read_topic(
     end_time: Time | None = None,
     fail_on_data_loss: bool = True,
     crypto_key_reader: CryptoKeyReader | None = None,
+    crypto_failure_action: ConsumerCryptoFailureAction = ConsumerCryptoFailureAction.FAIL,
 ) -> pa.Table:
     """Read a topic into one table.
 
@@ -62,8 +66,12 @@ def read_topic(
         start, end: the piece from `start` on, up to and without `end`; a batch index is respected. For one
             log only, so not for a topic with several partitions.
         start_time, end_time: the same by publish time, as a datetime with a time zone or in ms since 1970.
-        fail_on_data_loss: raise at a damaged entry. False leaves it out and logs a warning.
+        fail_on_data_loss: raise at a damaged entry, and where segments are trimmed while the topic is read.
+            False leaves out what is lost and logs a warning.
         crypto_key_reader: has the private keys of encrypted messages.
+        crypto_failure_action: what becomes of messages that cannot be decrypted. FAIL raises, as soon as
+            something is asked for that is encrypted. DISCARD leaves them out and logs a warning. CONSUME is
+            refused: ciphertext in a column is of no use without the context that a message has.
 
     Returns:
         A ``pyarrow.Table`` with the schema of `arrow_schema`.
@@ -71,7 +79,7 @@ def read_topic(
     Raises:
         ImportError: pyarrow is not installed.
         TopicNotFound: no such topic in the store.
-        InvalidConfiguration: an unknown column, or a start or end that fits no single log.
+        InvalidConfiguration: an unknown column, a start or end that fits no single log, or CONSUME.
         CorruptionError: damage, with `fail_on_data_loss`.
         CryptoError: an entry is encrypted and its payload, keys, properties or event times were asked for,
             and there is no key for it.
@@ -84,10 +92,12 @@ def read_topic(
         >>> read_topic("./data", "orders", ["value", "__key"]).to_pylist()
         [{'value': b'one tea', '__key': b'table-7'}]
     """
+    discards = _is_discard(crypto_failure_action)
     names, ranges = _planned(path, topic, columns, start, end, start_time, end_time, fail_on_data_loss)
     from embeddedpulsar.arrow.record_batches import table
 
-    found: pa.Table = table(ranges, names, _damage_handler(fail_on_data_loss), crypto_key_reader)
+    opened = _opened(ranges, crypto_key_reader, discards, fail_on_data_loss)
+    found: pa.Table = table(opened, names, _damage_handler(fail_on_data_loss))
     return found
 
 
@@ -103,6 +113,7 @@ def scan_topic(
     fail_on_data_loss: bool = True,
     batch_rows: int = BATCH_ROWS,
     crypto_key_reader: CryptoKeyReader | None = None,
+    crypto_failure_action: ConsumerCryptoFailureAction = ConsumerCryptoFailureAction.FAIL,
 ) -> pa.RecordBatchReader:
     """Read a topic batch by batch; arguments and errors as in `read_topic`.
 
@@ -123,23 +134,39 @@ def scan_topic(
         >>> sum(batch.num_rows for batch in scan_topic("./data", "beeps", ["value"]))
         3
     """
+    discards = _is_discard(crypto_failure_action)
     names, ranges = _planned(path, topic, columns, start, end, start_time, end_time, fail_on_data_loss)
-    on_damage = _damage_handler(fail_on_data_loss)
     from embeddedpulsar.arrow.record_batches import record_batches
 
-    batches = (
-        batch
-        for planned in ranges
-        for batch in record_batches(
-            planned,
-            names,
-            rows=batch_rows,
-            large=LARGE_ENTRY,
-            on_damage=on_damage,
-            key_reader=crypto_key_reader,
-        )
+    opened = _opened(ranges, crypto_key_reader, discards, fail_on_data_loss)
+    first = list(islice(opened, 1))  # maps the segments that would be trimmed first
+    batches = record_batches(
+        chain(first, opened),
+        names,
+        rows=batch_rows,
+        large=LARGE_ENTRY,
+        on_damage=_damage_handler(fail_on_data_loss),
     )
     return require_pyarrow().RecordBatchReader.from_batches(arrow_schema(names), batches)
+
+
+def _is_discard(action: ConsumerCryptoFailureAction) -> bool:
+    if action == ConsumerCryptoFailureAction.CONSUME:
+        raise InvalidConfiguration(
+            "whole columns have no place for ciphertext, which is of no use without its encryption context; "
+            "use FAIL or DISCARD, or a Reader with crypto_failure_action=CONSUME"
+        )
+    return ConsumerCryptoFailureAction(action) == ConsumerCryptoFailureAction.DISCARD
+
+
+def _opened(
+    ranges: list[EntryRange], keys: CryptoKeyReader | None, discards: bool, strict: bool
+) -> Iterator[tuple[EntryRange, MappedSegment]]:
+    from embeddedpulsar.arrow.damage import raise_gone, warn_of_gone
+    from embeddedpulsar.arrow.mapped_segment import open_ahead
+
+    on_gone = raise_gone if strict else warn_of_gone
+    return open_ahead(ranges, keys, on_gone, discards=discards, is_fresh=True)
 
 
 def _planned(

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from embeddedpulsar.arrow import schema as names
 from embeddedpulsar.arrow.entry_range import EntryRange
 from embeddedpulsar.arrow.message_ids import MessageIds
-from embeddedpulsar.arrow.pieces import Batch, Mixed, Piece, Singles, pieces_of
+from embeddedpulsar.arrow.pieces import Batch, Mixed, Piece, Singles, Whole, pieces_of
 from embeddedpulsar.arrow.segment_frames import FrameGroup
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.entry_view import METADATA
@@ -66,7 +66,7 @@ class ColumnBuilder:
             names.PRODUCER_NAME: self._producer_names,
             names.SEQUENCE_ID: self._sequence_ids,
         }
-        self._by_piece: dict[str, Callable[[Batch | Singles], Any]] = {
+        self._by_piece: dict[str, Callable[[Batch | Whole | Singles], Any]] = {
             names.VALUE: lambda piece: piece.var("value"),
             names.KEY: lambda piece: _texts(piece, "key"),
             names.ORDERING_KEY: lambda piece: _texts(piece, "ordering_key"),
@@ -112,8 +112,9 @@ class ColumnBuilder:
         found: list[Any] = []
         run: list[bytes] = []
         ids = self._ids
-        if group.whole is not None:
-            return [pa.array([self._ids.chunked(group.whole)], pa.binary())]
+        if group.chunked is not None:
+            chunked = ids.chunked(group.headers[0][_ENTRY_ID], group.chunked.earlier)
+            return [pa.array([chunked], pa.binary())]
         if group.uniform:
             entries = [header[_ENTRY_ID] for header in group.headers]
             return [pa.array(ids.singles(entries, batched=group.flags & FLAG_BATCHED != 0), pa.binary())]
@@ -202,21 +203,21 @@ def _repeated_by_entry(group: FrameGroup, values: list[Any], kind: Any) -> Any:
     return pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(ends, pa.array(values, kind)))
 
 
-def _texts(piece: Batch | Singles, name: str) -> Any:
+def _texts(piece: Batch | Whole | Singles, name: str) -> Any:
     texts = piece.var(name)
     if texts is None:
         return pa.nulls(piece.rows, pa.binary())
     return _without(texts, piece.bits(f"{name}_absent"))
 
 
-def _event_times(piece: Batch | Singles) -> Any:
+def _event_times(piece: Batch | Whole | Singles) -> Any:
     times = piece.fixed("event_times")
     if times is None:
         return pa.nulls(piece.rows, _TIME)
     return _without(pc.multiply(times, 1000), pc.equal(times, 0)).view(_TIME)
 
 
-def _properties(piece: Batch | Singles) -> Any:
+def _properties(piece: Batch | Whole | Singles) -> Any:
     packed = piece.var("property")
     if packed is None:
         return _empty(pa.map_(pa.string(), pa.string()), piece.rows)

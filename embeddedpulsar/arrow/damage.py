@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NoReturn
 
+from embeddedpulsar.arrow.entry_range import EntryRange
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.storage.damage import DamageReport
 
@@ -37,3 +38,23 @@ def warn_of_lost(report: DamageReport) -> None:
     import logging
 
     logging.getLogger("embeddedpulsar.arrow").warning("left out a segment: %s", report)
+
+
+def raise_gone(planned: EntryRange) -> NoReturn:
+    """Raise for a segment that went after the plan was made."""
+    raise CorruptionError(path=planned.path, reason=gone(planned), remedy=REMEDY)
+
+
+def warn_of_gone(planned: EntryRange) -> None:
+    """Log what is left out for that reason."""
+    import logging
+
+    logging.getLogger("embeddedpulsar.arrow").warning("left out: %s", gone(planned))
+
+
+def gone(planned: EntryRange) -> str:
+    """What a range is called whose segment went after the plan was made."""
+    return (
+        f"{planned.topic}: ledger {planned.ledger_id} was trimmed after the read was planned "
+        f"(wanted entries {planned.first_entry} to {planned.end_entry - 1})"
+    )

@@ -18,6 +18,7 @@ class EntryRange:
         first_offset, end_offset: bytes of the segment they lie in.
         skip: messages at the start of the first entry that are left out.
         keep: messages of the last entry (end_entry - 1) that are read; 0 for all of them.
+        log_start: the oldest ledger of the log when this was planned; what lay before it was trimmed by then.
     """
 
     topic: str
@@ -31,6 +32,7 @@ class EntryRange:
     end_offset: int
     skip: int = 0
     keep: int = 0
+    log_start: int = 0
 
     @property
     def size(self) -> int:

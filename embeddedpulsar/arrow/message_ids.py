@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from embeddedpulsar.format.whole_entry import WholeEntryView
+from embeddedpulsar.format.chunk import Entry
 from embeddedpulsar.message_id import make
 
 _CACHED_OFFSETS: Final = 64
@@ -44,6 +44,7 @@ class MessageIds:
     """
 
     def __init__(self, ledger_id: int, partition: int) -> None:
+        self._ledger_id = ledger_id
         self._partition = partition
         self._front = b"\x08" + varint(ledger_id) + b"\x10"
         self._back = b"" if partition < 0 else b"\x18" + varint(partition)
@@ -76,12 +77,11 @@ class MessageIds:
             for e in entry_ids
         ]
 
-    def chunked(self, whole: WholeEntryView) -> bytes:
+    def chunked(self, entry_id: int, earlier: tuple[Entry, ...]) -> bytes:
         """The id of a chunked message, which remembers its first part."""
-        found = make(whole.ledger_id, whole.entry_id, -1, self._partition, 0)
-        if whole.first_chunk is not None:
-            ledger_id, entry_id = whole.first_chunk
-            found._first_chunk = make(ledger_id, entry_id, -1, self._partition, 0)
+        found = make(self._ledger_id, entry_id, -1, self._partition, 0)
+        if earlier:
+            found._first_chunk = make(*earlier[0], -1, self._partition, 0)
         return found.serialize()
 
     def _batch_offsets(self, fixed: int, count: int) -> Any:

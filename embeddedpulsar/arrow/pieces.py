@@ -12,7 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from embeddedpulsar.arrow.segment_frames import FrameGroup, MappedSegment
+from embeddedpulsar.arrow.mapped_segment import MappedSegment
+from embeddedpulsar.arrow.segment_frames import FrameGroup
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.columns import OPTIONAL, ColumnSlices, Slice, locate
 from embeddedpulsar.format.entry_view import decompressed_columns
@@ -92,20 +93,36 @@ class Batch:
         return found
 
 
-class Whole(Batch):
+class Whole:
     """A chunked message: the payload is a copy, everything else is the last part's."""
 
-    __slots__ = ("_payload",)
+    __slots__ = ("_last", "_payload", "_place", "rows")
 
     def __init__(self, segment: MappedSegment, at: int, header: Header, payload: bytes) -> None:
-        super().__init__(segment, at, header)
+        self.rows = 1
         self._payload = payload
+        self._place = segment, at, header
+        self._last: Batch | None = None  # unpacked only when something of it is asked for
 
     def var(self, name: str) -> Any:
+        """As `Batch.var`."""
         if name != "value":
-            return super().var(name)
+            return self._columns().var(name)
         ends = pa.py_buffer(array("i", [0, len(self._payload)]))
         return _binary(1, [None, ends, pa.py_buffer(self._payload)])
+
+    def fixed(self, name: str) -> Any:
+        """As `Batch.fixed`."""
+        return self._columns().fixed(name)
+
+    def bits(self, name: str) -> Any:
+        """As `Batch.bits`."""
+        return self._columns().bits(name)
+
+    def _columns(self) -> Batch:
+        if self._last is None:
+            self._last = Batch(*self._place)
+        return self._last
 
 
 class Singles:
@@ -188,7 +205,7 @@ class Mixed:
         self.order = order
 
 
-Piece = Batch | Singles | Mixed
+Piece = Batch | Whole | Singles | Mixed
 
 
 def pieces_of(group: FrameGroup) -> list[Piece]:
@@ -198,8 +215,8 @@ def pieces_of(group: FrameGroup) -> list[Piece]:
         CorruptionError: an entry whose columns do not fit.
     """
     headers, positions, segment = group.headers, group.positions, group.segment
-    if group.whole is not None:
-        return [Whole(segment, positions[0], headers[0], group.whole.payload)]
+    if group.chunked is not None and group.chunked.payload is not None:
+        return [Whole(segment, positions[0], headers[0], group.chunked.payload)]
     if group.uniform:
         return [Singles(segment, positions, headers)]
     found: list[Piece] = []

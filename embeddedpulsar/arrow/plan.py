@@ -19,7 +19,7 @@ from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.storage.chain_scan import scan_log
 from embeddedpulsar.storage.damage import DamageHook
 from embeddedpulsar.storage.segment import Segment
-from embeddedpulsar.storage.segment_snapshot import SegmentInfo, committed_segments
+from embeddedpulsar.storage.segment_snapshot import SegmentInfo, committed_segments, is_trimmed
 from embeddedpulsar.topic import topic_meta
 from embeddedpulsar.topic.root_layout import TOPICS
 from embeddedpulsar.topic_name import LIFE_SEPARATOR, TopicName, directory_name
@@ -75,7 +75,7 @@ def topic_partitions(root: str, topic: str) -> list[TopicName]:
 
 def _partitions(root: str, name: TopicName) -> int:
     """How many partitions a topic has, as its own directory says."""
-    with contextlib.suppress(CorruptionError, ForeignFileError):
+    with contextlib.suppress(CorruptionError, ForeignFileError, NotADirectoryError):
         entry = topic_meta.read(topic_directory(root, name))
         return 0 if entry is None else entry.partitions
     return 0
@@ -88,7 +88,7 @@ def topic_directory(root: str, name: TopicName) -> str:
     if os.path.isdir(path):
         return path
     lives = [0]
-    with contextlib.suppress(FileNotFoundError):
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         for found in os.listdir(os.path.join(root, TOPICS)):
             begin, _, number = found.partition(LIFE_SEPARATOR)
             if begin == first and number.isdigit():
@@ -107,33 +107,62 @@ def plan_log(
     Raises:
         CorruptionError: a segment is missing or unreadable, and nobody is to be told.
     """
-    return plan_segments(committed_segments(topic_directory(root, name), on_lost), name, bounds)
+    return plan_segments(listed_segments(root, name, on_lost), name, bounds)
+
+
+def listed_segments(root: str, name: TopicName, on_lost: DamageHook | None = None) -> list[SegmentInfo]:
+    """The committed segments of one topic or partition, oldest first; arguments and errors as in `plan_log`.
+
+    Raises:
+        TopicNotFound: the topic was deleted since somebody looked.
+    """
+    try:
+        return committed_segments(topic_directory(root, name), on_lost)
+    except FileNotFoundError:
+        raise TopicNotFound(f"{name.full} is not in {root} any more: it was deleted") from None
 
 
 def plan_segments(
     segments: list[SegmentInfo], name: TopicName, bounds: Bounds = EVERYTHING
 ) -> list[EntryRange]:
-    """As `plan_log`, from a listing of the segments that was made before."""
-    ranges = []
+    """As `plan_log`, from a listing of the segments that was made before.
+
+    Segments that were trimmed since then are left out, as if they had been trimmed before.
+    """
+    ranges: list[EntryRange] = []
+    log_start = segments[0].ledger_id if segments else 0
     for info in segments:
         if info.entries and _may_hold(info, bounds):
-            planned = _plan_segment(info, name, bounds)
+            try:
+                planned = _plan_segment(info, name, bounds)
+            except FileNotFoundError:
+                if not is_trimmed(os.path.dirname(info.path), info.ledger_id):
+                    raise
+                ranges.clear()  # trimming begins with the oldest
+                log_start = info.ledger_id + 1
+                continue
             if planned is not None:
-                ranges.append(planned)
+                ranges.append(replace(planned, log_start=log_start))
     return ranges
 
 
 def split(planned: EntryRange, most_bytes: int) -> list[EntryRange]:
-    """Cut a range at entry boundaries into pieces of about `most_bytes`, equal in size."""
+    """Cut a range at entry boundaries into pieces of about `most_bytes`, equal in size.
+
+    One whose segment is gone stays whole: whoever reads it will say so.
+    """
     pieces = -(-planned.size // max(1, most_bytes))
     if pieces <= 1:
         return [planned]
     lookup = _Lookup(planned.path, planned.ledger_id, planned.end_offset, planned.end_entry)
     cuts = [(planned.first_entry, planned.first_offset)]
-    for i in range(1, pieces):
-        entry, offset = lookup.entry_at_offset(planned.first_offset + planned.size * i // pieces)
-        if cuts[-1][0] < entry < planned.end_entry:
-            cuts.append((entry, offset))
+    try:
+        for i in range(1, pieces):
+            entry, offset = lookup.entry_at_offset(planned.first_offset + planned.size * i // pieces)
+            if cuts[-1][0] < entry < planned.end_entry:
+                cuts.append((entry, offset))
+    except FileNotFoundError:
+        return [planned]
     cuts.append((planned.end_entry, planned.end_offset))
     last = len(cuts) - 2
     return [

@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from embeddedpulsar.arrow.columns import ColumnBuilder
 from embeddedpulsar.arrow.entry_range import EntryRange
+from embeddedpulsar.arrow.mapped_segment import MappedSegment
 from embeddedpulsar.arrow.schema import arrow_schema
-from embeddedpulsar.arrow.segment_frames import DamageHandler, FrameGroup, MappedSegment, frame_groups
-from embeddedpulsar.crypto.key_reader import CryptoKeyReader
+from embeddedpulsar.arrow.segment_frames import DamageHandler, FrameGroup, frame_groups
 from embeddedpulsar.exceptions import CorruptionError
 
 _TABLE_ROWS: Final = 1 << 17
@@ -20,56 +20,49 @@ _COUNT, _ENTRY_ID = 10, 8
 
 
 def record_batches(
-    planned: EntryRange,
+    opened: Iterable[tuple[EntryRange, MappedSegment]],
     columns: tuple[str, ...],
     *,
     rows: int,
     large: int,
     on_damage: DamageHandler,
-    key_reader: CryptoKeyReader | None = None,
 ) -> Iterator[Any]:
-    """The messages of `planned` as record batches of these columns, in order.
+    """The messages of ranges as record batches of these columns, in order.
 
     Buffers of large entries are those of the map; they stay valid as long as the batch is referenced, also
     when the segment is trimmed meanwhile.
 
     Args:
-        planned: what to read.
+        opened: what to read, as `open_ahead` gives it.
         columns: names out of `schema.ALL_COLUMNS`.
         rows: small entries are gathered into batches of about this many rows.
         large: entries of this many messages or more become batches of their own, without a copy.
         on_damage: told about what is skipped; may raise.
-        key_reader: where the private keys of encrypted entries come from.
 
     Raises:
         CryptoError: an entry cannot be decrypted.
-        FileNotFoundError: the segment is gone.
         CorruptionError: the file is shorter than what was committed, or a column is malformed.
         NotImplementedError: an entry uses a feature that only consumers understand.
     """
-    builder = ColumnBuilder(planned, columns)
-    segment = MappedSegment(planned, key_reader)
-    for group in frame_groups(planned, segment, rows=rows, large=large, on_damage=on_damage):
-        chunks = _chunks(planned, builder, group)
-        arrays = [parts[0] if len(parts) == 1 else pa.concat_arrays(parts) for parts in chunks]
-        batch = _cut(planned, group, pa.RecordBatch.from_arrays(arrays, schema=builder.schema))
-        if batch.num_rows:
-            yield batch
+    for planned, segment in opened:
+        builder = ColumnBuilder(planned, columns)
+        for group in frame_groups(planned, segment, rows=rows, large=large, on_damage=on_damage):
+            chunks = _chunks(planned, builder, group)
+            arrays = [parts[0] if len(parts) == 1 else pa.concat_arrays(parts) for parts in chunks]
+            batch = _cut(planned, group, pa.RecordBatch.from_arrays(arrays, schema=builder.schema))
+            if batch.num_rows:
+                yield batch
 
 
 def table(
-    ranges: Iterable[EntryRange],
-    columns: tuple[str, ...],
-    on_damage: DamageHandler,
-    key_reader: CryptoKeyReader | None = None,
+    opened: Iterable[tuple[EntryRange, MappedSegment]], columns: tuple[str, ...], on_damage: DamageHandler
 ) -> Any:
-    """The messages of `ranges` as a table; payloads and keys of batches are chunks of the map."""
+    """The messages of ranges as a table; payloads and keys of batches are chunks of the map."""
     # Threads, one for each piece of 16 MiB, gained nothing where that was measured: two cores that share one
     # unit for the checksums, and half of the rest under the GIL.
     found = [arrow_schema(columns).empty_table()]
-    for planned in ranges:
+    for planned, segment in opened:
         builder = ColumnBuilder(planned, columns)
-        segment = MappedSegment(planned, key_reader)
         for group in frame_groups(planned, segment, rows=_TABLE_ROWS, large=sys.maxsize, on_damage=on_damage):
             chunks = _chunks(planned, builder, group)
             arrays = [pa.chunked_array(parts) for parts in chunks]

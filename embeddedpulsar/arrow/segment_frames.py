@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from zlib import crc32
-
-import pyarrow as pa
 
 from embeddedpulsar.arrow.damage import REMEDY
 from embeddedpulsar.arrow.entry_range import EntryRange
-from embeddedpulsar.crypto.entry_opener import EntryOpener
-from embeddedpulsar.crypto.key_reader import CryptoKeyReader
+from embeddedpulsar.arrow.mapped_segment import MappedSegment
 from embeddedpulsar.exceptions import CorruptionError, CryptoError
-from embeddedpulsar.format.entry_view import EntryView, decode, decompressed_columns
+from embeddedpulsar.format.chunk import Entry
+from embeddedpulsar.format.entry_view import decode
 from embeddedpulsar.format.frame import (
     FLAG_CHUNK,
+    FLAG_ENCRYPTED,
     FLAG_TXN,
     HEADER,
     HEADER_SIZE,
@@ -34,12 +33,8 @@ from embeddedpulsar.format.frame import (
     verify_body,
 )
 from embeddedpulsar.format.index_slot import SLOT, SLOTS_OFFSET, slot_offset
-from embeddedpulsar.format.sealed_entry import SealedView, sealed_view
-from embeddedpulsar.format.whole_entry import WholeEntryView
 from embeddedpulsar.platform.mapped_file import MappedFile
 from embeddedpulsar.storage.chain_scan import scan_log
-from embeddedpulsar.storage.chunk_reader import ChunkReader
-from embeddedpulsar.storage.segment import Segment
 from embeddedpulsar.storage.segment_headers import find_segment_header
 
 GROUP_BYTES: Final = 8 << 20
@@ -53,62 +48,16 @@ DamageHandler = Callable[[CorruptionError, int, int], None]
 """Called with the error, and the ids of the first entry lost and of the first one readable again."""
 
 
-class MappedSegment:
-    """The segment of a range, mapped up to the end of the range, with the views that columns are cut from.
+class ChunkedMessage(NamedTuple):
+    """What of a chunked message is not in its last part.
 
-    The map lives as long as any array made from it. `ints` and `longs` are the same bytes as 32- and 64-bit
-    numbers: frames and columns are aligned to 8. `data` is the map itself, whose slices are bytes.
-
-    Args:
-        planned: what is to be read.
-        key_reader: where the private keys of encrypted entries come from, or None.
+    Attributes:
+        earlier: the entries of the parts before the last.
+        payload: of all parts; None if it cannot be decrypted.
     """
 
-    __slots__ = ("_opener", "buffer", "data", "ints", "longs", "path", "view")
-
-    def __init__(self, planned: EntryRange, key_reader: CryptoKeyReader | None = None) -> None:
-        self._opener = EntryOpener(planned.topic, key_reader)
-        mapped = MappedFile.open(planned.path, writable=False)
-        end = planned.end_offset
-        try:
-            if end > mapped.size:
-                raise CorruptionError(
-                    path=planned.path,
-                    reason=f"the segment has {mapped.size} bytes where {end} were committed",
-                    remedy="restore the file from a backup",
-                )
-            self.view = mapped.view[:end]
-            self.data: Any = mapped.view.obj
-            mapped.will_need(planned.first_offset, end)
-        finally:
-            mapped.close()  # the descriptor goes, the map stays with the slice
-        self.path = planned.path
-        self.ints = self.view.cast("i")
-        self.longs = self.view.cast("q")
-        self.buffer = pa.py_buffer(self.view)
-
-    def open(self, view: EntryView) -> EntryView:
-        """An encrypted entry decrypted, for chunked messages; `CryptoError` if that is not possible."""
-        return self._opener.open(view) if isinstance(view, SealedView) else view
-
-    def decrypted(self, at: int, header: tuple[Any, ...]) -> bytes:
-        """The columns of the encrypted entry whose frame is at that offset.
-
-        Raises:
-            CryptoError: they cannot be decrypted.
-        """
-        body = bytes(self.view[at + HEADER_SIZE : at + header[0] - TRAILER_SIZE])
-        sealed = sealed_view(FrameHeader(*header), body, 0)
-        try:
-            plain = self._opener.plain(sealed)[1]
-        except CryptoError as error:
-            raise CryptoError(
-                f"entry {header[8]} of {self.path} is encrypted, and whole columns were asked for; give the "
-                "private key: crypto_key_reader, or the option cryptoPrivateKeyPath of Spark. "
-                f"{error}"
-            ) from error
-        codec, start = sealed.envelope[3], header[11]
-        return decompressed_columns(codec, body, body[:start] + plain, start) if codec else plain
+    earlier: tuple[Entry, ...]
+    payload: bytes | None
 
 
 class FrameGroup:
@@ -118,10 +67,10 @@ class FrameGroup:
         rows: messages in all of them.
         flags: all flags that any of them has.
         uniform: whether all hold one uncompressed message each and have the same flags.
-        whole: a chunked message put together, the only one of its group; None for all others.
+        chunked: a chunked message, the only one of its group; None for all others.
     """
 
-    __slots__ = ("flags", "headers", "positions", "rows", "segment", "uniform", "whole")
+    __slots__ = ("chunked", "flags", "headers", "positions", "rows", "segment", "uniform")
 
     def __init__(
         self,
@@ -131,10 +80,10 @@ class FrameGroup:
         rows: int,
         flags: int,
         uniform: bool,
-        whole: WholeEntryView | None = None,
+        chunked: ChunkedMessage | None = None,
     ) -> None:
         self.segment = segment
-        self.whole = whole
+        self.chunked = chunked
         self.positions = positions
         self.headers = headers
         self.rows = rows
@@ -161,6 +110,8 @@ def frame_groups(
     headers: list[tuple[Any, ...]] = []
     total, union, uniform, shape = 0, 0, True, -1
     group_end = at + GROUP_BYTES
+    special = _SPECIAL_MASK | FLAG_ENCRYPTED if segment.access.discards else _SPECIAL_MASK
+    segment.will_need(at, end)
     header: tuple[Any, ...] = ()
     while at < end:
         # The checks of read_header and verify_body, inlined: they would double the cost of small entries.
@@ -186,21 +137,23 @@ def frame_groups(
             at, expected = _resume(planned, segment, at, expected, on_damage)
             continue
         flags = header[7]
-        if flags & _SPECIAL_MASK:
+        if flags & special:
             _refuse(planned, header)
-            if header[10]:  # the last part of a chunked message: a group of its own. The others have no row
+            if header[10] and flags & FLAG_CHUNK:  # the last part: a group of its own. The others have no row
                 if positions:
                     yield FrameGroup(segment, positions, headers, total, union, uniform)
                     positions, headers = [], []
                 yield from chunked_group(planned, segment, at, header, on_damage)
-            at, expected = behind, expected + 1
-            continue
+            if flags & FLAG_CHUNK or not segment.can_open(at, header):
+                at, expected = behind, expected + 1
+                continue
         if header[5] == KIND_ENTRY:
             count = header[10]
             if positions and (count >= large or at >= group_end or total + count > rows):
                 yield FrameGroup(segment, positions, headers, total, union, uniform)
                 positions, headers = [], []
             if not positions:
+                segment.forget(but=at)
                 total, union, uniform, shape = 0, 0, True, flags
                 group_end = at + GROUP_BYTES
             positions.append(at)
@@ -222,14 +175,23 @@ def chunked_group(
     header: tuple[Any, ...],
     on_damage: DamageHandler,
 ) -> Iterator[FrameGroup]:
-    """The chunked message whose last part is the frame at ``at``, put together; nothing if it is damaged."""
-    whole: WholeEntryView | None
+    """The chunked message whose last part is the frame at ``at``, put together; nothing if it is damaged.
+
+    Nor if an earlier part was trimmed before the plan was made: so was the message, then.
+    """
+    chunks = segment.access.chunks
     try:
         body = segment.view[at + HEADER_SIZE : at + header[0] - TRAILER_SIZE]
         last = decode(FrameHeader(*header), body, planned.ledger_id)
-        whole = ChunkReader(_Segments(os.path.dirname(planned.path)), segment.open).whole(last)
-    except CryptoError:
-        whole = None  # whoever asks for more than what is in the clear will be told
+        earlier = chunks.earlier(last) or ()
+        if earlier and earlier[0][0] < planned.log_start:
+            return
+        payload: bytes | None = chunks.whole(last).payload
+    except CryptoError as error:
+        if segment.access.discards:
+            segment.left_out(header[8], error)
+            return
+        payload = None  # whoever asks for more than what is in the clear will be told
     except (CorruptionError, FileNotFoundError) as error:
         reason = error.reason if isinstance(error, CorruptionError) else "a part of it is in no file any more"
         found = CorruptionError(
@@ -237,20 +199,9 @@ def chunked_group(
         )
         on_damage(found, header[8], header[8] + 1)
         return
-    yield FrameGroup(segment, [at], [header], 1, header[7], uniform=False, whole=whole)
-
-
-class _Segments:
-    """The segments of a topic, one at a time: the parts of a message are in order."""
-
-    def __init__(self, directory: str) -> None:
-        self._directory = directory
-        self._last: Segment | None = None
-
-    def __call__(self, ledger_id: int) -> Segment:
-        if self._last is None or self._last.ledger_id != ledger_id:
-            self._last = Segment.open(self._directory, ledger_id)
-        return self._last
+    segment.forget(but=at)
+    chunked = ChunkedMessage(earlier, payload)
+    yield FrameGroup(segment, [at], [header], 1, header[7], uniform=False, chunked=chunked)
 
 
 def _refuse(planned: EntryRange, header: tuple[Any, ...]) -> None:

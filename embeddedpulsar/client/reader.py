@@ -14,6 +14,7 @@ from embeddedpulsar.client.farewell import Farewell
 from embeddedpulsar.client.listener import ListenerTarget
 from embeddedpulsar.client.receiver_queue import ReceiverQueue
 from embeddedpulsar.client.value_type import T
+from embeddedpulsar.enums import ConsumerCryptoFailureAction
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.managed_ledger.chunk_assembler import has_chunks
 from embeddedpulsar.managed_ledger.position import Position
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.topic.topic import Topic
 
 _MANY = 1 << 30
+_DISCARD, _FAIL = ConsumerCryptoFailureAction.DISCARD, ConsumerCryptoFailureAction.FAIL
 
 
 class Reader(Generic[T]):
@@ -236,8 +238,8 @@ class Reader(Generic[T]):
 
         Raises:
             ImportError: pyarrow is missing; the text says how to install it.
-            CryptoError: messages are encrypted and the reader has no key for them, whatever its failure
-                action.
+            CryptoError: messages are encrypted and the reader has no key for them. With the failure action
+                DISCARD they are left out.
             AlreadyClosed: the reader is closed.
         """
         self._check_can_read()
@@ -260,6 +262,7 @@ class Reader(Generic[T]):
                 start=min(start, end),
                 end=end,
                 crypto_key_reader=self._config.key_reader,
+                crypto_failure_action=_DISCARD if self._config.crypto_failure_action == _DISCARD else _FAIL,
             )
             self._cursor = self._ledger.cursor(last, inclusive=False)
             queue.clear()

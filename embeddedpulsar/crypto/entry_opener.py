@@ -71,6 +71,13 @@ class EntryOpener:
         except CorruptionError as error:
             raise CryptoError(f"entry {sealed.ledger_id}:{sealed.entry_id}: {error.reason}") from error
 
+    def knows(self, sealed: SealedView) -> bool:
+        """Whether a data key of the entry was unwrapped: what failed nevertheless was the entry alone."""
+        try:
+            return any(key.value in self._known for key in sealed.keys_wrapped())
+        except CorruptionError:
+            return True
+
     def _cipher(self, keys: tuple[EncryptedKey, ...]) -> Any:
         for key in keys:
             cipher = self._known.get(key.value)

@@ -10,6 +10,7 @@ key`` and both public keys. Pulsar's Java client uses the ECIES of a library the
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar.exceptions import CryptoError
@@ -69,9 +70,8 @@ def unwrap(private_pem: bytes, wrapped: bytes, name: str) -> bytes:
     """
     from cryptography.hazmat.primitives.asymmetric import ec, rsa
     from cryptography.hazmat.primitives.keywrap import InvalidUnwrap
-    from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-    key: Any = _loaded(load_pem_private_key, (private_pem, None), "private", name)
+    key: Any = _loaded(_private_key, (private_pem,), "private", name)
     try:
         if isinstance(key, rsa.RSAPrivateKey):
             data_key = key.decrypt(wrapped, _oaep())
@@ -86,6 +86,15 @@ def unwrap(private_pem: bytes, wrapped: bytes, name: str) -> bytes:
     if len(data_key) != DATA_KEY_SIZE:
         raise CryptoError(f"the private key {name!r} gives a data key of {len(data_key)} bytes, not 32")
     return data_key
+
+
+@lru_cache(maxsize=16)
+def _private_key(pem: bytes) -> Any:
+    """A private key. Loading one of RSA checks its primes, which costs a hundred times what unwrapping does,
+    and every producer has data keys of its own."""
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    return load_pem_private_key(pem, None)
 
 
 def _loaded(load: Any, arguments: tuple[Any, ...], kind: str, name: str) -> Any:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from embeddedpulsar.crypto.key_reader import CryptoKeyReader
 from embeddedpulsar.spark.data_loss import DataLossPolicy
 from embeddedpulsar.spark.filters import Pruning, prune
+from embeddedpulsar.spark.key_files import key_reader
 from embeddedpulsar.spark.options import ReadOptions
 from embeddedpulsar.spark.partitioning import Task, plan_tasks
 
@@ -46,26 +46,16 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The record batches of one task."""
+        from embeddedpulsar.arrow.mapped_segment import open_ahead
         from embeddedpulsar.arrow.record_batches import record_batches
 
-        policy = DataLossPolicy(self._options.fail_on_data_loss)
-        private_key = self._options.private_key_path
-        keys = CryptoKeyReader("", private_key) if private_key else None
-        for planned in partition.value or ():
-            try:
-                yield from record_batches(
-                    planned,
-                    self._columns,
-                    rows=ROWS,
-                    large=LARGE_ENTRY,
-                    on_damage=policy.damaged,
-                    key_reader=keys,
-                )
-            except FileNotFoundError:
-                policy.lost(
-                    f"{planned.topic}: ledger {planned.ledger_id} was trimmed after the query was planned "
-                    f"(wanted entries {planned.first_entry} to {planned.end_entry - 1})"
-                )
+        options, policy = self._options, DataLossPolicy(self._options.fail_on_data_loss)
+        opened = open_ahead(
+            partition.value or (), key_reader(options.private_keys), policy.gone, discards=options.discards
+        )
+        yield from record_batches(
+            opened, self._columns, rows=ROWS, large=LARGE_ENTRY, on_damage=policy.damaged
+        )
 
 
 class PushdownBatchReader(BatchReader):

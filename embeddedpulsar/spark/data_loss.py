@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from embeddedpulsar.arrow.damage import gone
+from embeddedpulsar.arrow.entry_range import EntryRange
 from embeddedpulsar.exceptions import CorruptionError, ReadError
 from embeddedpulsar.storage.damage import DamageReport
 
@@ -45,6 +47,10 @@ class DataLossPolicy:
         lost = f"entry {first}" if after == first + 1 else f"entries {first} to {after - 1}"
         where = f"{error.path} at offset {error.offset}"
         self.lost(f"{lost} of {where}: {error.reason}")
+
+    def gone(self, planned: EntryRange) -> None:
+        """Report a range whose segment went after the query was planned; the handler `open_ahead` wants."""
+        self.lost(gone(planned))
 
     def segment_lost(self, report: DamageReport) -> None:
         """Report a segment that cannot be read at all; the handler `committed_segments` wants."""

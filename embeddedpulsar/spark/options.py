@@ -13,6 +13,7 @@ from embeddedpulsar.arrow import milliseconds
 from embeddedpulsar.arrow.schema import check_columns
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.message_id import MessageId
+from embeddedpulsar.spark.key_files import Paths
 from embeddedpulsar.topic_name import TopicName
 
 DEFAULT_PARTITION_BYTES: Final = 64 << 20
@@ -40,6 +41,7 @@ _KNOWN: Final = frozenset(
         "maxpartitionbytes",
         "failondataloss",
         "cryptoprivatekeypath",
+        "cryptofailureaction",
     }
 )
 # Options of the connector for clusters that have no meaning for files.
@@ -79,7 +81,8 @@ class ReadOptions:
         min_partitions: at least so many partitions, as far as there are entries; 0 for no wish.
         max_partition_bytes: size of a partition in bytes of log.
         fail_on_data_loss: whether damage and missing data are errors.
-        private_key_path: file with the private key of encrypted messages, on the workers; ``""`` for none.
+        private_keys: names of keys and the files they are in, on the workers; ``""`` is any name.
+        discards: whether messages that cannot be decrypted are left out; else they are an error.
     """
 
     path: str
@@ -91,7 +94,8 @@ class ReadOptions:
     min_partitions: int
     max_partition_bytes: int
     fail_on_data_loss: bool
-    private_key_path: str = ""
+    private_keys: Paths = ()
+    discards: bool = False
 
 
 def parse_options(given: Mapping[str, str]) -> ReadOptions:
@@ -118,10 +122,11 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
         _limits(options, "starting", MessageId.latest),
         _limits(options, "ending", MessageId.earliest),
         None if columns is None else check_columns([name.strip() for name in columns.split(",")]),
-        _number(options, "minpartitions", "0"),
+        _number("minPartitions", options.get("minpartitions", "0")),
         _size(options.get("maxpartitionbytes")),
-        _switch(options, "failondataloss", "true"),
-        options.get("cryptoprivatekeypath", ""),
+        _switch("failOnDataLoss", options.get("failondataloss", "true")),
+        _private_keys(options.get("cryptoprivatekeypath")),
+        _discards(options.get("cryptofailureaction", "FAIL")),
     )
 
 
@@ -137,7 +142,7 @@ def _known(given: Mapping[str, str]) -> dict[str, str]:
             raise InvalidConfiguration(
                 f"unknown option {name}; there are path, topic, topics, topicsPattern, startingOffsets, "
                 "endingOffsets, startingTime, endingTime, columns, minPartitions, maxPartitionBytes, "
-                "failOnDataLoss and cryptoPrivateKeyPath"
+                "failOnDataLoss, cryptoPrivateKeyPath and cryptoFailureAction"
             )
         elif lower in found:
             raise InvalidConfiguration(f"option {name} is given twice, under two of its names")
@@ -151,7 +156,10 @@ def _topics(options: Mapping[str, str]) -> tuple[str, ...]:
     if text is None:
         return ()
     names = [name.strip() for name in text.split(",")] if "topics" in options else [text]
-    return tuple(dict.fromkeys(TopicName.parse(name).full for name in names if name))
+    found = tuple(dict.fromkeys(TopicName.parse(name).full for name in names if name))
+    if not found:
+        raise InvalidConfiguration(f"option {'topics' if 'topics' in options else 'topic'} names no topic")
+    return found
 
 
 def _pattern(text: str | None) -> str | None:
@@ -190,9 +198,10 @@ def _parsed(name: str, text: str, parse: Any) -> Limits:
         found = json.loads(text)
     except ValueError as error:
         raise InvalidConfiguration(f"{name} is no JSON: {error}") from None
-    return Limits(
-        None, tuple((TopicName.parse(topic).full, parse(name, place)) for topic, place in found.items())
-    )
+    places = [(TopicName.parse(topic).full, parse(name, place)) for topic, place in found.items()]
+    if len(dict(places)) < len(places):
+        raise InvalidConfiguration(f"{name} names a topic twice: {', '.join(found)}")
+    return Limits(None, tuple(places))
 
 
 def _offset(name: str, place: Any) -> MessageId:
@@ -231,10 +240,9 @@ def _time(name: str, place: Any) -> int:
     return 0 if found is None else found
 
 
-def _number(options: Mapping[str, str], name: str, default: str) -> int:
-    text = options.get(name, default)
-    if not text.isdigit():
-        raise InvalidConfiguration(f"option {name}: {text!r} is no number")
+def _number(name: str, text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise InvalidConfiguration(f"option {name}: {text!r} is no number of 0 or more")
     return int(text)
 
 
@@ -248,11 +256,42 @@ def _size(text: str | None) -> int:
     return size
 
 
-def _switch(options: Mapping[str, str], name: str, default: str) -> bool:
-    text = options.get(name, default).lower()
-    if text not in ("true", "false"):
+def _switch(name: str, text: str) -> bool:
+    if text.lower() not in ("true", "false"):
         raise InvalidConfiguration(f"option {name}: {text!r} is neither true nor false")
-    return text == "true"
+    return text.lower() == "true"
+
+
+def _private_keys(text: str | None) -> Paths:
+    """A path for all keys, or a JSON object of names and paths."""
+    if text is None:
+        return ()
+    if not text.lstrip().startswith("{"):
+        found: Any = {"": text}
+    else:
+        try:
+            found = json.loads(text)
+        except ValueError as error:
+            raise InvalidConfiguration(f"cryptoPrivateKeyPath is no JSON: {error}") from None
+    for name, path in found.items():
+        if not isinstance(path, str) or not path:
+            raise InvalidConfiguration(
+                f"cryptoPrivateKeyPath: {path!r} is no path{f' for the key {name!r}' if name else ''}; give "
+                'the path of a PEM file, or a JSON object as in {"key name": "path"}'
+            )
+    return tuple(found.items())
+
+
+def _discards(text: str) -> bool:
+    action = text.upper()
+    if action == "CONSUME":
+        raise InvalidConfiguration(
+            "option cryptoFailureAction: a DataFrame has no place for ciphertext, which is of no use without "
+            "its encryption context; use FAIL or DISCARD, or an embeddedpulsar.Reader"
+        )
+    if action not in ("FAIL", "DISCARD"):
+        raise InvalidConfiguration(f"option cryptoFailureAction: {text!r} is neither FAIL nor DISCARD")
+    return action == "DISCARD"
 
 
 def _warn(text: str) -> None:

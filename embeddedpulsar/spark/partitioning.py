@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
+from typing import Any
 
 from embeddedpulsar.arrow.entry_range import EntryRange
-from embeddedpulsar.arrow.plan import Bounds, plan_segments, split, topic_directory, topic_partitions
+from embeddedpulsar.arrow.plan import Bounds, listed_segments, plan_segments, split, topic_partitions
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, InvalidConfiguration, TopicNotFound
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.spark.data_loss import DataLossPolicy
 from embeddedpulsar.spark.filters import Pruning
 from embeddedpulsar.spark.options import Limits, Place, ReadOptions
-from embeddedpulsar.storage.segment_snapshot import SegmentInfo, committed_segments
+from embeddedpulsar.storage.segment_snapshot import SegmentInfo
 from embeddedpulsar.topic import topic_meta
 from embeddedpulsar.topic.root_layout import TOPICS
 from embeddedpulsar.topic_name import TopicName
@@ -51,7 +52,8 @@ def plan_tasks(options: ReadOptions, pruning: Pruning) -> list[Task]:
     planned = []
     for name in filter(pruning.admits, logs):
         start, end = _place(options.start, name), _place(options.end, name)
-        segments = committed_segments(topic_directory(options.path, name), policy.segment_lost)
+        _check_order(start, end, name)
+        segments = listed_segments(options.path, name, policy.segment_lost)
         _check_place("startingOffsets", start, name, segments, policy)
         _check_place("endingOffsets", end, name, segments, policy)
         planned.append(plan_segments(segments, name, _bounds(start, end, pruning)))
@@ -67,7 +69,7 @@ def _matching(root: str, pattern: str) -> list[str]:
     found = set()
     try:
         directories = os.listdir(os.path.join(root, TOPICS))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise TopicNotFound(f"{root} is not the directory of a store") from None
     for directory in directories:
         try:
@@ -112,6 +114,23 @@ def _check_place(
         raise InvalidConfiguration(f"{option} {place} lies behind the end of {name.full} ({end})")
     if place.ledger_id() < segments[0].ledger_id:
         policy.lost(f"{name.full}: {option} {place} was trimmed; the log begins at {segments[0].ledger_id}:0")
+
+
+def _check_order(start: Place | None, end: Place | None, name: TopicName) -> None:
+    is_time = isinstance(start, int)
+    if start is None or end is None or is_time != isinstance(end, int) or MessageId.latest in (start, end):
+        return
+    if isinstance(start, int) and isinstance(end, int):
+        is_wrong = start > end
+    else:
+        is_wrong = _order(start) > _order(end)
+    if is_wrong:
+        kind = "Time" if is_time else "Offsets"
+        raise InvalidConfiguration(f"starting{kind} {start} lies behind ending{kind} {end} of {name.full}")
+
+
+def _order(place: Any) -> tuple[int, int, int]:
+    return place.ledger_id(), place.entry_id(), max(0, place.batch_index())
 
 
 def _bounds(start: Place | None, end: Place | None, pruning: Pruning) -> Bounds:

@@ -45,9 +45,14 @@ def requested_columns(schema: StructType) -> tuple[str, ...]:
     """
     columns = names.check_columns(schema.names)
     for field in schema.fields:
-        if field.dataType != _TYPES[field.name]:
+        kind = _TYPES[field.name]
+        if not field.nullable:
+            raise InvalidConfiguration(f"column {field.name} is nullable, as all are; leave NOT NULL out")
+        if field.dataType != kind:
+            given, wanted = field.dataType.simpleString(), kind.simpleString()
+            if given == wanted:  # a map whose values are not nullable, say
+                given, wanted = field.dataType.json(), kind.json()
             raise InvalidConfiguration(
-                f"column {field.name} is {_TYPES[field.name].simpleString()}, not "
-                f"{field.dataType.simpleString()}; read it as it is and cast it in the query"
+                f"column {field.name} is {wanted}, not {given}; read it as it is and cast it in the query"
             )
     return columns

@@ -108,6 +108,15 @@ def committed_segments(directory: str, on_lost: DamageHook | None = None) -> lis
     return found
 
 
+def is_trimmed(directory: str, ledger_id: int) -> bool:
+    """Whether a ledger that was there once was trimmed, or went with its topic; if not, its file is lost."""
+    try:
+        words = _control_words(directory)
+    except FileNotFoundError:
+        return True
+    return words is not None and ledger_id < words[1]
+
+
 def topic_incarnation(directory: str) -> int:
     """Which life of the topic this directory holds; 0 when its control file cannot tell.
 

@@ -9,7 +9,8 @@ import pytest
 
 from embeddedpulsar import Client, CompressionType, CorruptionError, InitialPosition, MessageId
 from embeddedpulsar.arrow import read_topic
-from embeddedpulsar.arrow.damage import raise_damage, warn_of_damage
+from embeddedpulsar.arrow.damage import raise_damage, raise_gone, warn_of_damage
+from embeddedpulsar.arrow.mapped_segment import open_ahead
 from embeddedpulsar.arrow.plan import plan_log, split
 from embeddedpulsar.arrow.record_batches import record_batches, table
 from embeddedpulsar.topic_name import TopicName
@@ -23,6 +24,11 @@ def root(tmp_path: Path) -> Path:
     """A store with small entries."""
     use_small_entries(tmp_path / "store")
     return tmp_path / "store"
+
+
+def opened(ranges: list[Any]) -> Any:
+    """The ranges with their segments, none of which may be gone."""
+    return open_ahead(ranges, None, raise_gone)
 
 
 def publish(client: Client) -> list[bytes]:
@@ -71,10 +77,12 @@ def test_cut_anywhere(root: Path, most_bytes: int):
     with Client(root) as client:
         expected = publish(client)
         ranges = [piece for planned in plan_log(str(root), NAME) for piece in split(planned, most_bytes)]
-        whole = table(ranges, ("value",), raise_damage)
+        whole = table(opened(ranges), ("value",), raise_damage)
         parts: list[Any] = []
         for planned in ranges:
-            for batch in record_batches(planned, ("value",), rows=3, large=4, on_damage=raise_damage):
+            for batch in record_batches(
+                opened([planned]), ("value",), rows=3, large=4, on_damage=raise_damage
+            ):
                 parts += batch.column(0).to_pylist()
     assert whole.column(0).to_pylist() == parts == expected
 
@@ -125,12 +133,12 @@ def test_damage_of_a_part(root: Path):
         assert any("chunked message" in str(one) and "checksum" in str(one) for one in reports)
         ranges = plan_log(str(root), NAME)
         with pytest.raises(CorruptionError, match="checksum"):
-            table(ranges, ("value",), raise_damage)
-        assert table(ranges, ("value",), warn_of_damage).column(0).to_pylist() == expected
+            table(opened(ranges), ("value",), raise_damage)
+        assert table(opened(ranges), ("value",), warn_of_damage).column(0).to_pylist() == expected
 
 
 def test_a_part_that_was_trimmed(root: Path):
-    """The same when the ledger of a part is gone."""
+    """Its message went with it; no error of a read that begins later, but of one that began."""
     with Client(root) as client:
         producer = client.create_producer("topic", chunking_enabled=True)
         slow = HalfSent(producer, payload(3 * LIMIT)).send(2)
@@ -140,9 +148,13 @@ def test_a_part_that_was_trimmed(root: Path):
         producer.send(b"small")
         reports: list[Any] = []
         log.damage = reports.append
+        before = plan_log(str(root), NAME)[1:]
         log.trim_before(log.segments()[-1].ledger_id)
         reader = client.create_reader("topic", MessageId.earliest)
         assert [message.data() for message in reader] == [b"small"]
         assert any("not in the log" in str(one) or "no file" in str(one) for one in reports)
-        found = table(plan_log(str(root), NAME), ("value",), warn_of_damage)
-        assert found.column(0).to_pylist() == [b"small"]
+        assert reader.to_arrow(["value"]).num_rows == 0
+        assert read_topic(root, "topic", ["value"]).column(0).to_pylist() == [b"small"]
+        with pytest.raises(CorruptionError, match="in no file any more"):
+            table(opened(before), ("value",), raise_damage)
+        assert table(opened(before), ("value",), warn_of_damage).column(0).to_pylist() == [b"small"]

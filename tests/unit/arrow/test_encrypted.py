@@ -9,9 +9,21 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from embeddedpulsar import Client, CompressionType, CryptoError, CryptoKeyReader, MessageId
+from embeddedpulsar import (
+    Client,
+    CompressionType,
+    ConsumerCryptoFailureAction,
+    CryptoError,
+    CryptoKeyReader,
+    MessageId,
+)
 from embeddedpulsar.arrow import read_topic, scan_topic
-from tests.support.key_files import key_files
+from embeddedpulsar.crypto import key_wrap
+from embeddedpulsar.exceptions import InvalidConfiguration
+from tests.conformance.chunks import LIMIT, payload, use_small_entries
+from tests.support.key_files import KeyRing, key_files
+
+DISCARD = ConsumerCryptoFailureAction.DISCARD
 
 
 @pytest.fixture
@@ -76,3 +88,92 @@ def test_a_reader_lends_its_keys(tmp_path: Path, keys: CryptoKeyReader):
         bare = client.create_reader("t", MessageId.earliest)
         with pytest.raises(CryptoError):
             bare.to_arrow(["value"])
+
+
+@pytest.mark.parametrize("columns", [["value", "__key"], ["__publishTime"], None])
+def test_discard_leaves_out_what_cannot_be_decrypted(
+    tmp_path: Path, keys: CryptoKeyReader, caplog, columns: Any
+):
+    """Rows are those of a reader with the same failure action, whichever columns are asked for."""
+    root = tmp_path / "a"
+    fill(root, "t", encryption_key="app", crypto_key_reader=keys)
+    fill(root, "t", encryption_key="ec", crypto_key_reader=key_files(tmp_path, "ec"))
+    with Client(root) as client:
+        reader = client.create_reader(
+            "t", MessageId.earliest, crypto_key_reader=keys, crypto_failure_action=DISCARD
+        )
+        wanted = [message.message_id().serialize() for message in reader]
+        reader.seek(MessageId.earliest)
+        by_reader = reader.to_arrow(columns)
+    options: dict[str, Any] = {"crypto_key_reader": keys, "crypto_failure_action": DISCARD}
+    found = read_topic(root, "t", columns, **options)
+    assert found.num_rows == len(wanted) == 82
+    assert found.equals(by_reader)
+    assert read_topic(root, "t", ["__messageId"], **options).column(0).to_pylist() == wanted
+    assert scan_topic(root, "t", columns, batch_rows=7, **options).read_all().equals(found)
+    assert caplog.text.count("and more that cannot be decrypted") == 4  # once for each read
+    assert (
+        read_topic(root, "t", ["value"], crypto_failure_action=DISCARD).to_pylist()
+        == [{"value": b"plain"}] * 2
+    )
+
+
+def test_ciphertext_is_no_column(tmp_path: Path, keys: CryptoKeyReader):
+    """CONSUME is refused, with what to use instead; a reader with that action goes on as with FAIL."""
+    with Client(tmp_path / "a") as client:
+        client.create_producer("t", encryption_key="app", crypto_key_reader=keys).send(b"secret")
+        consume = ConsumerCryptoFailureAction.CONSUME
+        for read in (read_topic, scan_topic):
+            with pytest.raises(InvalidConfiguration, match="use FAIL or DISCARD"):
+                read(tmp_path / "a", "t", crypto_failure_action=consume)
+        reader = client.create_reader("t", MessageId.earliest, crypto_failure_action=consume)
+        with pytest.raises(CryptoError):
+            reader.to_arrow(["value"])
+
+
+def test_chunked_messages(tmp_path: Path, keys: CryptoKeyReader):
+    """Whole with the key; without it, what is in the clear is the same, and DISCARD leaves them out."""
+    root = tmp_path / "a"
+    use_small_entries(root, 3 * LIMIT)
+    with Client(root) as client:
+        producer = client.create_producer(
+            "t", chunking_enabled=True, encryption_key="app", crypto_key_reader=keys
+        )
+        for size in (10, 20 * LIMIT, 9 * LIMIT):
+            producer.send(payload(size), {"a": "b"}, "key")
+    with_key = read_topic(root, "t", crypto_key_reader=keys)
+    assert with_key.column("value").to_pylist() == [payload(size) for size in (10, 20 * LIMIT, 9 * LIMIT)]
+    assert with_key.column("__key").to_pylist() == [b"key"] * 3
+    clear = ["__messageId", "__publishTime", "__sequenceId", "__producerName"]
+    assert read_topic(root, "t", clear).equals(with_key.select(clear))
+    for column in ("value", "__key"):
+        with pytest.raises(CryptoError, match="crypto_key_reader, or the option cryptoPrivateKeyPath"):
+            read_topic(root, "t", [column])
+        assert read_topic(root, "t", [column], crypto_failure_action=DISCARD).num_rows == 0
+
+
+def test_a_missing_key_is_looked_for_once(tmp_path: Path):
+    """To find out that a data key cannot be unwrapped costs a millisecond, whatever the number of entries."""
+    ring = KeyRing()
+    with Client(tmp_path / "a") as client:
+        for version in (1, 2):
+            ring.version = version
+            with client.create_producer("t", encryption_key="app", crypto_key_reader=ring) as producer:
+                for _ in range(10):
+                    producer.send(b"secret")
+    ring.asked.clear()
+    ring.is_broken = True
+    found = read_topic(tmp_path / "a", "t", crypto_key_reader=ring, crypto_failure_action=DISCARD)
+    assert found.num_rows == 0
+    assert ring.asked == [("private", "app", "1"), ("private", "app", "2")]
+
+
+def test_a_private_key_is_loaded_once(tmp_path: Path, keys: CryptoKeyReader):
+    """Loading an RSA key costs a tenth of a second; every producer has data keys of its own."""
+    with Client(tmp_path / "a") as client:
+        for _ in range(5):
+            with client.create_producer("t", encryption_key="app", crypto_key_reader=keys) as producer:
+                producer.send(b"secret")
+    key_wrap._private_key.cache_clear()
+    assert read_topic(tmp_path / "a", "t", ["value"], crypto_key_reader=keys).num_rows == 5
+    assert key_wrap._private_key.cache_info().misses == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 
 import pytest
@@ -12,13 +13,15 @@ pytest.importorskip("pyarrow")
 import pyarrow as pa
 from pyspark.sql.datasource import GreaterThanOrEqual, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import BinaryType, MapType, StringType, StructField, StructType
 
+from embeddedpulsar import Client
 from embeddedpulsar.arrow import ALL_COLUMNS, read_topic
-from embeddedpulsar.exceptions import InvalidConfiguration
+from embeddedpulsar.exceptions import CryptoError, InvalidConfiguration
 from embeddedpulsar.spark.data_loss import DataLossError
 from embeddedpulsar.spark.data_source import DefaultSource, PushdownDataSource
 from embeddedpulsar.spark.row_schema import requested_columns, struct_type
+from tests.support.key_files import key_files
 from tests.support.log_files import write_topic
 
 
@@ -55,6 +58,15 @@ def test_a_schema_with_another_type_is_refused():
         requested_columns(StructType([StructField("value", StringType())]))
     with pytest.raises(InvalidConfiguration, match="no column 'x'"):
         requested_columns(StructType([StructField("x", StringType())]))
+    with pytest.raises(
+        InvalidConfiguration, match="column value is nullable, as all are; leave NOT NULL out"
+    ):
+        requested_columns(StructType([StructField("value", BinaryType(), False)]))
+    other_map = StructType([StructField("__messageProperties", MapType(StringType(), StringType(), False))])
+    with pytest.raises(
+        InvalidConfiguration, match=r'"valueContainsNull":true.* not .*"valueContainsNull":false'
+    ):
+        requested_columns(other_map)
     assert requested_columns(struct_type(None)) == ALL_COLUMNS
 
 
@@ -116,3 +128,31 @@ def test_what_is_not_there_says_so(tmp_path, call, feature):
     """Streaming and writing raise an error that names the feature and what to use instead."""
     with pytest.raises(NotImplementedError, match=feature):
         call(DefaultSource({"path": str(tmp_path), "topic": "t"}))
+
+
+def test_keys_of_encrypted_topics(tmp_path):
+    """One file for all keys, or one for each name; what has no key is an error, or left out."""
+    root = tmp_path / "store"
+    files = {kind: key_files(tmp_path, kind) for kind in ("rsa", "ec")}
+    with Client(root) as client:
+        for kind, keys in files.items():
+            with client.create_producer("t", encryption_key=kind, crypto_key_reader=keys) as producer:
+                producer.send(kind.encode())
+    options = {"path": str(root), "topic": "t", "columns": "value"}
+    paths = {kind: keys.private_key_path for kind, keys in files.items()}
+
+    def values(**more):
+        return read(DefaultSource(options | more)).column(0).to_pylist()
+
+    assert values(cryptoPrivateKeyPath=json.dumps(paths)) == [b"rsa", b"ec"]
+    assert values(cryptoPrivateKeyPath=json.dumps({"rsa": paths["rsa"], "": paths["ec"]})) == [b"rsa", b"ec"]
+    for given, text in (
+        ({}, "give the private key.*cryptoPrivateKeyPath"),
+        ({"cryptoPrivateKeyPath": paths["rsa"]}, "'ec'"),
+        ({"cryptoPrivateKeyPath": json.dumps({"rsa": paths["rsa"]})}, "names no file for the key 'ec', only"),
+        ({"cryptoPrivateKeyPath": "/absent"}, "could not be read.*'/absent'"),
+    ):
+        with pytest.raises(CryptoError, match=text):
+            values(**given)
+    assert values(cryptoPrivateKeyPath=paths["rsa"], cryptoFailureAction="discard") == [b"rsa"]
+    assert values(cryptoFailureAction="DISCARD") == []

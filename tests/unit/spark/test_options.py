@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -162,7 +163,43 @@ def test_options_of_clusters_are_ignored_with_a_warning(caplog):
     assert "admin.url has no meaning" in caplog.text
 
 
-def test_the_private_key_is_a_path():
-    """It is read where the rows are made, so a path travels and never a key."""
-    assert parse().private_key_path == ""
-    assert parse(cryptoPrivateKeyPath="/keys/private.pem").private_key_path == "/keys/private.pem"
+def test_private_keys_are_paths():
+    """They are read where the rows are made, so paths travel and never a key; one for all, or by name."""
+    assert parse().private_keys == ()
+    assert parse(cryptoPrivateKeyPath="/keys/private.pem").private_keys == (("", "/keys/private.pem"),)
+    by_name = parse(cryptoPrivateKeyPath='{"app": "/keys/app.pem", "": "/keys/others.pem"}').private_keys
+    assert by_name == (("app", "/keys/app.pem"), ("", "/keys/others.pem"))
+
+
+def test_what_becomes_of_messages_without_a_key():
+    """An error by default; they may be left out. Ciphertext is not for columns, and the error says so."""
+    assert not parse().discards
+    assert not parse(cryptoFailureAction="fail").discards
+    assert parse(cryptoFailureAction="DISCARD").discards
+    with pytest.raises(InvalidConfiguration, match="use FAIL or DISCARD"):
+        parse(cryptoFailureAction="CONSUME")
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"cryptoPrivateKeyPath": ""}, "is no path; give the path of a PEM file"),
+        ({"cryptoPrivateKeyPath": "{app: x"}, "cryptoPrivateKeyPath is no JSON"),
+        ({"cryptoPrivateKeyPath": '{"app": 7}'}, "7 is no path for the key 'app'"),
+        ({"cryptoFailureAction": "skip"}, "'skip' is neither FAIL nor DISCARD"),
+        ({"minPartitions": "\u00b2"}, "option minPartitions: '\u00b2' is no number"),
+        ({"minPartitions": "-1"}, "option minPartitions: '-1' is no number"),
+        ({"failOnDataLoss": "yes"}, "option failOnDataLoss: 'yes' is neither"),
+        ({"topic": ""}, "option topic names no topic"),
+        ({"topic": None, "topics": " , "}, "option topics names no topic"),
+        (
+            {"startingOffsets": '{"t": "1:1", "persistent://public/default/t": "1:2"}'},
+            "startingOffsets names a topic twice",
+        ),
+    ],
+)
+def test_values_that_cannot_be_meant(options, text):
+    """What is wrong, under the name of the option as the page on Spark spells it."""
+    given = {"path": "/data", "topic": "t"} | options
+    with pytest.raises(InvalidConfiguration, match=re.escape(text)):
+        parse_options({name: value for name, value in given.items() if value is not None})

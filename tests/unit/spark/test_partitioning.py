@@ -147,6 +147,33 @@ def test_a_start_behind_the_end_is_an_error(tmp_path):
             plan(tmp_path, startingOffsets=start, failOnDataLoss="false")
 
 
+@pytest.mark.parametrize(
+    ("start", "end", "kind"),
+    [
+        ("9:1", "7:2", "Offsets"),
+        ("7:3", "7:2", "Offsets"),
+        ("7:2:1", "7:2:0", "Offsets"),
+        ('{"t": "9:0"}', "7:0", "Offsets"),
+        ("1001", "1000", "Time"),
+    ],
+)
+def test_a_start_behind_its_end_is_an_error(tmp_path, start, end, kind):
+    """Both ends were mistyped or mixed up, if they are of one kind; a range of nothing is none."""
+    write_topic(tmp_path, "t", [2] * 10)
+    with pytest.raises(InvalidConfiguration, match=f"starting{kind} .* lies behind ending{kind} "):
+        plan(tmp_path, **{f"starting{kind}": start, f"ending{kind}": end})
+    assert plan(tmp_path, **{f"starting{kind}": end, f"ending{kind}": end}) == []
+
+
+def test_a_directory_that_is_a_file(tmp_path):
+    """It is no store, as with any other path."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(TopicNotFound, match="not the directory of a store"):
+        plan(tmp_path / "file")
+    with pytest.raises(TopicNotFound, match="not the directory of a store"):
+        plan(tmp_path / "file", topicsPattern="t")
+
+
 def test_offsets_for_a_topic_that_is_not_read(tmp_path):
     """A mistyped topic in the JSON is an error, and so is an id for a whole partitioned topic."""
     write_topic(tmp_path, "t-partition-0", [1])
