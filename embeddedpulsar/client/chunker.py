@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar.client.encode_ahead import AHEAD, WORTH_A_THREAD, EncodeAhead
 from embeddedpulsar.client.message_options import NO_OPTIONS, Options, make_content, transposed
 from embeddedpulsar.client.outgoing import Outgoing
 from embeddedpulsar.exceptions import MessageTooBig, PulsarException
@@ -27,14 +30,24 @@ class ChunkedOutgoing(Outgoing):
     Invariants: `encoded` is the last entry, and None until `finish`: that names the others, and only with it
     the message exists. Whoever publishes appends `parts` in order and notes each in `earlier`.
 
+    Args:
+        is_pure: ``encode`` may be called by two threads at once.
+
     Attributes:
         earlier: the entries appended so far.
     """
 
-    __slots__ = ("_content", "_encode", "_packed", "_plan", "earlier")
+    __slots__ = ("_content", "_encode", "_is_pure", "_packed", "_plan", "earlier")
 
     def __init__(
-        self, plan: _Plan, packed: bytes, content: EntryContent, encode: Encode, sequence_id: int
+        self,
+        plan: _Plan,
+        packed: bytes,
+        content: EntryContent,
+        encode: Encode,
+        sequence_id: int,
+        *,
+        is_pure: bool,
     ) -> None:
         super().__init__(None, 1, sequence_id, sequence_id, None, False)
         self.earlier: list[tuple[int, int]] = []
@@ -42,30 +55,51 @@ class ChunkedOutgoing(Outgoing):
         self._packed: bytes | None = packed
         self._content = content
         self._encode = encode
+        self._is_pure = is_pure
 
     @property
     def length(self) -> int:
         """Bytes of the payload."""
         return self._plan.chunk.length
 
-    def parts(self) -> Iterator[EncodedEntry]:
+    def parts(self) -> Generator[EncodedEntry, None, None]:
         """All entries but the last that are not appended yet, one at a time: views of the payload, not
-        copies."""
-        view, plan, content = memoryview(self._packed or b""), self._plan, self._content
-        for number, (start, end) in enumerate(plan.cuts()):
-            if number < len(self.earlier):
-                continue
-            chunk = plan.chunk._replace(number=number)
-            part = EntryContent(
-                [view[start:end]],  # type: ignore[list-item]  # as good as bytes to whoever writes it
-                self.first,
-                False,
-                keys=content.keys,
-                ordering_keys=content.ordering_keys,
-                chunks=[chunk.fields()],
-            )
-            # No message: the last entry has it. The keys of the message are not repeated, their hash is.
-            yield self._encode(part)._replace(count=0)
+        copies. Whoever stops before the end closes the iterator.
+
+        Large ones are encoded ahead, once the first is appended: before, the topic may be anybody's, and what
+        is encoded now will be encoded again.
+        """
+        view = memoryview(self._packed or b"")
+        cuts = islice(enumerate(self._plan.cuts()), len(self.earlier), None)
+        ahead = EncodeAhead[EncodedEntry]()
+        try:
+            for number, (start, end) in islice(cuts, 1):
+                yield self._part(number, view[start:end])
+            waiting = 0
+            for number, (start, end) in cuts:
+                is_large = self._is_pure and end - start >= WORTH_A_THREAD
+                ahead.add(partial(self._part, number, view[start:end]), is_large=is_large)
+                waiting += 1
+                if waiting > AHEAD:
+                    waiting -= 1
+                    yield ahead.take()
+            for _ in range(waiting):
+                yield ahead.take()
+        finally:
+            ahead.close()
+
+    def _part(self, number: int, payload: memoryview) -> EncodedEntry:
+        content = self._content
+        part = EntryContent(
+            [payload],  # type: ignore[list-item]  # as good as bytes to whoever writes it
+            self.first,
+            False,
+            keys=content.keys,
+            ordering_keys=content.ordering_keys,
+            chunks=[self._plan.chunk._replace(number=number).fields()],
+        )
+        # No message: the last entry has it. The keys of the message are not repeated, their hash is.
+        return self._encode(part)._replace(count=0)
 
     def finish(self) -> EncodedEntry:
         """The last entry, once all others are appended."""
@@ -149,7 +183,8 @@ class Chunker:
             plan = self._plan(content, len(packed), codec, len(value), sequence_id)
         except PulsarException as error:
             return Outgoing(None, 1, sequence_id, sequence_id, None, False, error)
-        return ChunkedOutgoing(plan, packed, content, self._encode, sequence_id)
+        is_pure = self._seal is None  # a cipher counts
+        return ChunkedOutgoing(plan, packed, content, self._encode, sequence_id, is_pure=is_pure)
 
     def _packed(self, value: bytes) -> tuple[bytes, int]:
         if self._codec and len(value) <= LARGEST_MESSAGE:

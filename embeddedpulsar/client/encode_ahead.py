@@ -1,98 +1,117 @@
-"""Encoding the next entry on a second thread while the present one is written."""
+"""Encoding the next entries on a second thread while the present one is written."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections import deque
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from embeddedpulsar.platform import threads
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable
     from queue import SimpleQueue
-    from typing import Protocol
 
-    from embeddedpulsar.format.entry import EncodedEntry, ProducerPrefix
+R = TypeVar("R")
 
-    class Portion(Protocol):
-        """The messages of one entry, before it is encoded.
-
-        Attributes:
-            explicit_ids: first, last and highest of explicit ones, or None for the next automatic ones.
-            numbers: which of the values these are.
-            partition: where they go; 0 where there are no partitions.
-        """
-
-        partition: int
-
-        @property
-        def count(self) -> int: ...
-        @property
-        def explicit_ids(self) -> tuple[int, int, int] | None: ...
-        @property
-        def numbers(self) -> Sequence[int]: ...
-        def encode(self, first: int, prefix: ProducerPrefix, codec: int) -> EncodedEntry: ...
-        def part(self, start: int, stop: int) -> Portion: ...
+WORTH_A_THREAD: Final = 256 << 10
+"""Bytes of an entry from which on the next are encoded meanwhile: passing one to a thread costs 0.05 ms."""
+AHEAD: Final = 2
+"""Large entries that are encoded while one is stored. With one, either thread often waits for the other."""
 
 
-class Encoded(NamedTuple):
-    """A portion, encoded for one producer under its first automatic sequence id."""
+class _Job(Generic[R]):
+    """One entry to be encoded by whoever comes first; `done` is None if it waits for the one who takes it."""
 
-    portion: Portion
-    prefix: ProducerPrefix
-    first: int
-    entry: EncodedEntry
+    __slots__ = ("done", "encode")
 
-    @property
-    def following(self) -> int:
-        """The automatic sequence id that comes next."""
-        return self.first + (0 if self.portion.explicit_ids is not None else self.portion.count)
+    def __init__(self, encode: Callable[[], R], done: SimpleQueue[R | BaseException] | None) -> None:
+        self.encode = encode
+        self.done = done
+
+    def run(self) -> None:
+        assert self.done is not None
+        try:
+            self.done.put(self.encode())
+        except BaseException as error:  # noqa: BLE001 - for whoever takes it
+            self.done.put(error)
 
 
-class EncodeAhead:
-    """One entry at a time, encoded by a thread of its own that lives as long as the call.
+class EncodeAhead(Generic[R]):
+    """Entries, encoded by two threads and taken in order.
 
-    Role: checksums, codecs and writes all let other threads run, so a large entry is checksummed while the
-    one before is copied into the file. Used by one thread: `start`, then `finish`. Nothing of the user runs
-    on the second thread.
+    Role: checksums, codecs and writes all let other threads run, so large entries are checksummed while one
+    is copied into the file. The second thread lives as long as the call, and nothing of the user runs on it.
+    Whoever takes an entry that is not ready does not sleep, it encodes the one behind it: a thread that is
+    woken for every entry costs more than the checksum of half of one.
+    Who may call: one thread. Jobs must not depend on each other.
     """
 
-    __slots__ = ("_codec", "_done", "_thread", "_todo")
+    __slots__ = ("_jobs", "_thread", "_todo")
 
-    def __init__(self, codec: int) -> None:
-        self._codec = codec
+    def __init__(self) -> None:
+        self._jobs: deque[_Job[R]] = deque()
         self._thread: object = None
-        self._todo: SimpleQueue[tuple[Portion, ProducerPrefix, int] | None]
-        self._done: SimpleQueue[Encoded | BaseException]
+        self._todo: SimpleQueue[_Job[R] | None]
 
-    def encode(self, portion: Portion, prefix: ProducerPrefix, first: int) -> Encoded:
-        """Encode here and now."""
-        return Encoded(portion, prefix, first, portion.encode(first, prefix, self._codec))
+    def add(self, encode: Callable[[], R], *, is_large: bool) -> None:
+        """Put an entry behind the others.
 
-    def start(self, portion: Portion, prefix: ProducerPrefix, first: int) -> None:
-        """Begin to encode."""
+        Args:
+            encode: returns it; called once, on either thread.
+            is_large: worth a thread; otherwise it is encoded when it is taken.
+        """
+        if not is_large or not self._has_thread():
+            self._jobs.append(_Job(encode, None))
+            return
+        from queue import SimpleQueue
+
+        job = _Job(encode, SimpleQueue())
+        self._jobs.append(job)
+        self._todo.put(job)
+
+    def _has_thread(self) -> bool:
         if self._thread is None:
             from queue import SimpleQueue
 
-            self._todo, self._done = SimpleQueue(), SimpleQueue()
-            self._thread = threads.start_daemon(self._run, "encode")
-        self._todo.put((portion, prefix, first))
+            self._todo = SimpleQueue()
+            try:
+                self._thread = threads.start_daemon(self._run, "encode")
+            except RuntimeError:
+                return False  # the system refuses, or the interpreter is about to end: it goes without
+        return True
 
-    def finish(self) -> Encoded:
-        """What was begun; raises what encoding raised."""
-        done = self._done.get()
+    def take(self) -> R:
+        """The first entry; raises what encoding it raised."""
+        job = self._jobs.popleft()
+        if job.done is None:
+            return job.encode()
+        while job.done.empty():
+            other = self._unclaimed()
+            if other is None:
+                break
+            other.run()
+        done = job.done.get()
         if isinstance(done, BaseException):
             raise done
         return done
 
+    def _unclaimed(self) -> _Job[R] | None:
+        from queue import Empty
+
+        try:
+            return self._todo.get_nowait()
+        except Empty:
+            return None
+
     def close(self) -> None:
-        """Let the thread end. It may still be at its last entry; it holds nothing but that."""
+        """Let the thread end. It may still be at an entry; it holds nothing but that."""
+        self._jobs.clear()
         if self._thread is not None:
+            while self._unclaimed() is not None:
+                pass
             self._todo.put(None)
 
     def _run(self) -> None:
         while (job := self._todo.get()) is not None:
-            try:
-                self._done.put(self.encode(*job))
-            except BaseException as error:  # noqa: BLE001 - for the thread that waits
-                self._done.put(error)
+            job.run()
             job = None

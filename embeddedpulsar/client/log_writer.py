@@ -132,13 +132,14 @@ class LogWriter:
             out.let_go()
             return True
         try:
-            for encoded in out.parts():
-                place = self._append_part(encoded, timeout_s, check)
-                if place is None:
-                    return False
-                out.earlier.append(place)
-                if failpoints.ACTIVE:
-                    failpoints.hit("chunk:part_stored")
+            with contextlib.closing(out.parts()) as parts:
+                for encoded in parts:
+                    place = self._append_part(encoded, timeout_s, check)
+                    if place is None:
+                        return False
+                    out.earlier.append(place)
+                    if failpoints.ACTIVE:
+                        failpoints.hit("chunk:part_stored")
             out.attempted = True
             place = self._append_part(out.encoded or out.finish(), timeout_s, check)
             if place is None:
