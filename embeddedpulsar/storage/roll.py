@@ -75,7 +75,7 @@ def start_ledger(
         if failpoints.ACTIVE:
             failpoints.hit("roll:file_created")
         # 3. The header: among the rest, where the ledger before ends. A crash leaves a stray that looks fine.
-        segment.write_header()
+        touched = segment.write_header()
         if failpoints.ACTIVE:
             failpoints.hit("roll:header_written")
         # 4. Content and names survive a power loss before anything refers to them.
@@ -94,7 +94,7 @@ def start_ledger(
     # 5. What the words say about the tail's files. Too small is harmless for the old ledger.
     words[TopicWord.ALLOCATED] = segment.allocated
     words[TopicWord.INDEX_ALLOCATED] = index.allocated
-    words[TOUCHED] = segment.allocated
+    words[TOUCHED] = touched
     if previous is not None:
         words[TopicWord.TOTAL_MESSAGES] += previous.messages
         words[TopicWord.TOTAL_BYTES] += previous.end_offset - FIRST_FRAME_OFFSET

@@ -19,6 +19,7 @@ from embeddedpulsar.format.index_header import (
     parse_index_header,
 )
 from embeddedpulsar.format.index_slot import SLOT, SLOT_SIZE, SLOTS_OFFSET, IndexSlot, read_slot
+from embeddedpulsar.platform import disk
 from embeddedpulsar.platform.mapped_file import MappedFile
 from embeddedpulsar.storage.filenames import index_path
 
@@ -92,7 +93,9 @@ class SegmentIndex:
         try:
             index = cls(file, header)
             index.allocate(entries, 0)
-            file.view[:INDEX_HEADER_SIZE] = pack_index_header(header)
+            # With the first block, and not through the map; see `Segment.write_header`.
+            zeros = bytes(min(file.allocated, FIRST_ALLOCATION) - INDEX_HEADER_SIZE)
+            disk.DISK.pwrite_all(file.fd, [pack_index_header(header), zeros], 0)
         except BaseException:
             file.close()
             raise
