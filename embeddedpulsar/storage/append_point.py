@@ -301,6 +301,9 @@ class AppendPoint:
         ledger_id = tail >> 32
         previous = Ending(ledger_id, end, entry_id, crc, messages, last_ms) if ledger_id else None
         self._seal_before(entry_id + 1)
+        # After a recovery, or a flush that failed, the new header alone says where the old ledger ends: more
+        # frames may stand behind that, or come back. One that is merely full ends where its frames end.
+        is_demanded = words[TopicWord.STATE] & MUST_ROLL != 0
         first_allocation = options.first_allocation
         if (
             previous is not None
@@ -316,7 +319,7 @@ class AppendPoint:
             log_size=max(options.segment_size, -(-(FIRST_FRAME_OFFSET + length) // 4096) * 4096),
             index_capacity=-(-options.max_entries // SLOTS_PER_BLOCK) * SLOTS_PER_BLOCK,
             first_allocation=first_allocation,
-            is_synced=options.is_rolled_synced or previous is not None,
+            is_synced=options.is_rolled_synced or (previous is not None and is_demanded),
         )
         segment = start_ledger(self._directory, words, new, previous)
         self._use(segment)

@@ -40,6 +40,12 @@ def no_flush_of_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(GroupCommit, "_flush_segment", lambda self, ledger_id: None)
 
 
+def flush_of_the_newest_segment_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Group commit forgets the segments that were rolled since the last flush."""
+    real = GroupCommit._ledgers
+    monkeypatch.setattr(GroupCommit, "_ledgers", lambda self, synced, target: real(self, synced, target)[-1:])
+
+
 def no_flush_of_names(monkeypatch: pytest.MonkeyPatch) -> None:
     """Directories are never flushed."""
     monkeypatch.setattr(FakeDisk, "fsync_dir", lambda self, path: None)
@@ -81,6 +87,7 @@ def poison_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
 
 MUTANTS: list[tuple[Callable[[pytest.MonkeyPatch], None], int, int]] = [
     (no_flush_of_segments, 1, 60),
+    (flush_of_the_newest_segment_alone, 1, 60),
     (no_flush_of_names, 1, 60),
     (no_flush_in_recovery, 1, 300),
     (no_new_ledger, 1, 60),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,8 +13,10 @@ from embeddedpulsar.exceptions import PoisonedSegment
 from embeddedpulsar.format.entry import encode_single
 from embeddedpulsar.platform import disk, failpoints
 from embeddedpulsar.platform.clock import ManualClock
+from embeddedpulsar.platform.fake_disk import FakeDisk
 from embeddedpulsar.platform.faulty_disk import FaultyDisk
 from embeddedpulsar.platform.scheduler import ManualScheduler
+from embeddedpulsar.testing.ledger_files import LedgerIds, open_ledger, pretend_reboot
 from tests.ledger_site import PREFIX, LedgerSite, send, values
 
 
@@ -46,6 +49,59 @@ def test_level_process_flushes_nothing(site: LedgerSite, faulty: FaultyDisk):
     ledger = site.open()
     send(ledger, b"x")
     assert flushes(faulty) == [] and not ledger.statistics().is_synced
+
+
+def test_a_full_segment_is_followed_without_a_flush(site: LedgerSite, faulty: FaultyDisk):
+    """At level "process" rolls wait for no disk, and the first flush covers all they made."""
+    ledger = site.open(max_entries=2)
+    for n in range(5):
+        send(ledger, b"%d" % n)
+    assert flushes(faulty) == []
+    send(ledger, b"5", "flush")
+    found = flushes(faulty)
+    assert [name for name in found if name.endswith(".log")] == ["1.log", "2.log", "3.log"]
+    assert found[-2:] == ["topic", site.root.name]
+
+
+def test_what_a_roll_left_to_the_kernel_is_durable_with_the_next_flush(tmp_path: Path):
+    """Segments without a flush of their own, then one entry of a producer at level "flush": after any power
+    loss all of it is there, and the topic goes on."""
+    root, clock, ids = tmp_path / "disk", ManualClock(), LedgerIds()
+    directory = root / "topic"
+    directory.mkdir(parents=True)
+    timers = ManualScheduler(clock)
+    with disk.use(FakeDisk(root)) as fake:
+        assert isinstance(fake, FakeDisk)
+        careless = open_ledger(directory, ids, clock, timers)
+        careful = open_ledger(directory, ids, clock, timers, durability="flush")
+        payloads = [b"%d" % n for n in range(100)]  # 40 to a segment
+        for n, payload in enumerate(payloads):
+            careless.append(encode_single(payload, n, PREFIX))
+        assert careless.statistics().syncs_here == 0 and careless.tail >> 32 == 3
+        careful.append(encode_single(b"flushed", 100, PREFIX))
+        state = fake.capture()
+        careless.close()
+        careful.close()
+    for seed in range(30):
+        image = tmp_path / f"image-{seed}"
+        state.write_image(random.Random(seed), str(image))
+        if seed % 2:
+            pretend_reboot(str(image / "topic"))
+        ledger = open_ledger(image / "topic", ids, clock, timers)
+        assert values(ledger) == [*payloads, b"flushed"]
+        send(ledger, b"after")
+        ledger.close()
+
+
+def test_a_segment_that_is_demanded_is_flushed(site: LedgerSite, faulty: FaultyDisk):
+    """After a failed flush the new header alone says for certain where the old ledger ends."""
+    ledger = site.open()
+    faulty.fail("fdatasync")
+    with pytest.raises(PoisonedSegment):
+        send(ledger, b"unknown", "flush")
+    before = len(flushes(faulty))
+    send(ledger, b"after")
+    assert flushes(faulty)[before:] == ["2.idx", "2.log", "topic"]
 
 
 def test_level_flush_makes_names_durable_once(site: LedgerSite, faulty: FaultyDisk):
