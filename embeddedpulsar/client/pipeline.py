@@ -51,6 +51,8 @@ class Pipeline:
         checked: the topic's journal word when this producer was last found connected; -1 while a group waits.
         single_max: largest payload the fast path of an unbatched send may take; -1 to come to the slow path.
         last_sequence_id: of the message last stored.
+        found_sequence_id: what that was when the producer was made.
+        initial_sequence_id: what it says until then; the same, unless the application asked for another.
         next_sequence_id: the next automatic one.
         completions: what follows an append.
         meter: counts what is stored.
@@ -71,7 +73,7 @@ class Pipeline:
         self._renew_lock()
         self.is_closed = False
         self.tally = 0
-        self.last_sequence_id = -1
+        self.last_sequence_id = self.found_sequence_id = self.initial_sequence_id = -1
         self.checked = self._verified = -1
         self.single_max = self._single_most = -1
         self.completions = Completions(session)

@@ -28,12 +28,14 @@ class ProducerFacts(Generic[T]):
         return self._publisher.name
 
     def last_sequence_id(self) -> int:
-        """Return the sequence id of the last message stored; -1 before the first.
+        """Return the sequence id of the last message stored; before the first, the initial one, or -1.
 
         As in ``pulsar-client`` it is the id last stored, not the largest: after an explicit lower id it
         falls.
         """
-        return self._publisher.last_sequence_id
+        publisher = self._publisher
+        stored = publisher.last_sequence_id
+        return publisher.initial_sequence_id if stored == publisher.found_sequence_id else stored
 
     def is_connected(self) -> bool:
         """Return whether the producer may send: True until it is closed."""

@@ -61,9 +61,9 @@ class Publisher(Pipeline):
         self.append_nowait = session.ledger.append_nowait
         self.words = session.ledger.words
         self.checked = self._verified = -1
-        self.last_sequence_id = registration.last_sequence_id
+        self.last_sequence_id = self.found_sequence_id = registration.last_sequence_id
         first = initial_sequence_id if initial_sequence_id is not None else self.last_sequence_id
-        self.next_sequence_id = first + 1
+        self.initial_sequence_id, self.next_sequence_id = first, first + 1
         self.max_size = session.max_message_size
         self._log = LogWriter(session, registration.name)
         config = self.config

@@ -85,6 +85,7 @@ def test_an_initial_id_below_what_is_stored(topic):
         for number in range(5):
             producer.send(b"%d" % number)
     producer = topic.producer(producer_name="p", initial_sequence_id=2)
+    assert producer.last_sequence_id() == 2
     assert [parts(producer.send(b"%d" % number)) == DUPLICATE for number in (3, 4, 5)] == [True, True, False]
     assert stored(topic) == [b"0", b"1", b"2", b"3", b"4", b"5"]
 

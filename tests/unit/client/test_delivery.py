@@ -70,7 +70,7 @@ def wait(source: Source, time: Time, timeout_ms: int | None) -> Any:
 
 
 def test_nothing_new_is_not_searched():
-    """Where nothing comes, the topic is searched every other second, although the tail is looked at more often."""
+    """Where nothing comes, the topic is searched every other second; the tail is looked at more often."""
     time = Time()
     source = Source(time)
     with pytest.raises(Timeout, match="no message within 10000 ms"):
