@@ -101,13 +101,28 @@ class MappedFile:
             CorruptionError: or replaced by another.
         """
         if self._fd < 0 and self._map is not None:
-            fd = disk.DISK.open_file(self.path, os.O_RDWR if self.writable else os.O_RDONLY)
-            status = os.fstat(fd)
-            if (status.st_dev, status.st_ino) != (self.device, self.inode):
-                os.close(fd)
-                raise CorruptionError(path=self.path, reason="the file was replaced by another")
-            self._fd = fd
+            self._fd = self._opened()
         return self._fd
+
+    def _opened(self) -> int:
+        fd = disk.DISK.open_file(self.path, os.O_RDWR if self.writable else os.O_RDONLY)
+        status = os.fstat(fd)
+        if (status.st_dev, status.st_ino) != (self.device, self.inode):
+            os.close(fd)
+            raise CorruptionError(path=self.path, reason="the file was replaced by another")
+        return fd
+
+    def flush(self) -> None:
+        """Return when the disk has what was stored into the map. Errors as of `fd`.
+
+        By a descriptor of its own: of several threads that flush, the first to be done would close a shared
+        one, and the number might be another file's by then.
+        """
+        fd = self._opened()
+        try:
+            disk.DISK.fdatasync(fd, self.path)
+        finally:
+            os.close(fd)
 
     def rest(self) -> None:
         """Keep no descriptor besides the map, from now on. One that is needed is opened for a moment."""

@@ -183,8 +183,7 @@ class TopicControl:
 
     def flush(self) -> None:
         """Make the words survive a power loss, as far as recovery believes them (the trim point)."""
-        disk.DISK.fdatasync(self._file.fd, self.path)
-        self._file.rest()
+        self._file.flush()
 
     def close(self) -> None:
         """Unmap. Idempotent."""

@@ -10,6 +10,7 @@ import pytest
 
 from embeddedpulsar.exceptions import CorruptionError, StorageError
 from embeddedpulsar.format.control import TopicWord, tail_word
+from embeddedpulsar.platform import disk
 from embeddedpulsar.platform.clock import boot_id
 from embeddedpulsar.storage.filenames import control_path, under_construction
 from embeddedpulsar.storage.topic_control import ATTENTION, MUST_ROLL, TopicControl
@@ -95,3 +96,18 @@ def test_a_ledger_opens_without_its_control_words(tmp_path: Path, how: str):
         assert position.ledger_id > sent[-1].ledger_id
         assert values(ledger, sent[-1]) == [b"9", b"after"]
         assert ledger.statistics().recoveries >= 1
+
+
+def test_threads_may_flush_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Two that trim a topic do, without the lock: neither closes the descriptor that the other flushes."""
+    control = TopicControl.create(str(tmp_path), 7, boot_id())
+    fdatasync, others = disk.DISK.fdatasync, [control.flush]
+
+    def meanwhile(fd: int, path: str) -> None:
+        if others:
+            others.pop()()
+        fdatasync(fd, path)
+
+    monkeypatch.setattr(disk.DISK, "fdatasync", meanwhile)
+    control.flush()
+    control.close()
