@@ -119,3 +119,39 @@ def test_files_that_come_back_go_again(tmp_path: Path) -> None:
         assert ledgers(root) == 1
         assert received(client.subscribe("t", "s")) == []
     assert not check_store(str(root)).problems
+
+
+@pytest.mark.parametrize("is_trimmed", [False, True])
+@pytest.mark.parametrize("leaves_names", [False, True])
+@pytest.mark.parametrize("kind", [pulsar.ConsumerType.Exclusive, pulsar.ConsumerType.Shared])
+def test_the_newest_ledgers_never_reached_the_disk(
+    tmp_path: Path, kind: pulsar.ConsumerType, leaves_names: bool, is_trimmed: bool
+) -> None:
+    """At level "process" they may go, names and all, although what they held was acknowledged and the ledgers
+    before them are trimmed: ids go on, and everything that is sent then is received."""
+    root = tmp_path / "store"
+    root.mkdir(mode=0o700)
+    published(root, kind)
+    with pulsar.Client(root) as client:
+        assert received(client.subscribe("t", "s", kind)) == SENT[2:]
+        with client.create_producer("t") as producer:
+            highest = producer.send(b"lost")
+    if is_trimmed:
+        with pulsar.Client(root) as client:
+            trim(client)
+        assert ledgers(root) == 1
+    for log in sorted(root.glob("topics/*/*.log"))[-2:]:
+        for file in (log, log.with_suffix(".idx")):
+            size = file.stat().st_size
+            file.unlink()
+            if leaves_names:
+                file.write_bytes(bytes(size))
+    reboot(root)
+    more = [b"more %d" % number for number in range(25)]
+    with pulsar.Client(root) as client:
+        consumer = client.subscribe("t", "s", kind)
+        with client.create_producer("t") as producer:
+            assert min([producer.send(payload) for payload in more]) > highest
+        assert received(consumer) == more
+    with pulsar.Client(root) as client:
+        assert received(client.subscribe("t", "s", kind)) == []
