@@ -14,6 +14,7 @@ from embeddedpulsar.exceptions import MessageTooBig, PulsarException
 from embeddedpulsar.format.chunk import LARGEST_MESSAGE, MOST_CHUNKS, RUN, Chunk
 from embeddedpulsar.format.compression import compress
 from embeddedpulsar.format.entry import EncodedEntry, EntryContent, ProducerPrefix, encode
+from embeddedpulsar.format.frame import METADATA_SIZE
 from embeddedpulsar.message_id import MessageId, make
 
 if TYPE_CHECKING:
@@ -219,9 +220,10 @@ class Chunker:
             total = max(total, 1 + -(-(size - last_room) // max(room - RUN.size, 1)))
         last_room -= RUN.size * (total - 1)
         if room <= 0 or last_room <= 0 or size - (total - 1) * room > last_room or total > MOST_CHUNKS:
+            limit = self._max_size - METADATA_SIZE
             raise MessageTooBig(
-                f"the message of {length} bytes cannot be cut into entries of {self._max_size}: its "
-                "properties, or the places of its parts, leave no room; send less, or raise maxMessageSize"
+                f"the message of {length} bytes cannot be cut into entries of {limit}: its properties, "
+                "or the places of its parts, leave no room; send less, or raise maxMessageSize"
             )
         last_size = max(size - (total - 1) * room, 1) if total > 1 else size
         return _Plan(Chunk(uuid, total - 1, total, size, (), codec, length), size - last_size)

@@ -18,6 +18,7 @@ from embeddedpulsar.client.message_options import (
 from embeddedpulsar.client.outgoing import Outgoing, SendCallback
 from embeddedpulsar.exceptions import MessageTooBig
 from embeddedpulsar.format.entry import EntryContent, ProducerPrefix, encode, encode_plain, encode_single
+from embeddedpulsar.format.frame import METADATA_SIZE
 from embeddedpulsar.format.keyed_entry import encode_keyed
 
 _KEYS: Final = slice(FIRST_OPTION + KEY, FIRST_OPTION + KEY + 2)
@@ -145,7 +146,7 @@ class EntryEncoder:
             return chunker.outgoing(value, options, sequence_id)
         out = Outgoing(None, 1, sequence_id, sequence_id, None, False)
         if len(value) > self._max_size and not self._codec:
-            out.error = too_big("message", len(value), self._max_size)
+            out.error = too_big("message", len(value) + METADATA_SIZE, self._max_size)
             return out
         if self._codec or (options is not None and _has_more_than_key(options)):
             content = make_content([value], transposed([options or NO_OPTIONS]), [sequence_id], False)
@@ -177,9 +178,10 @@ def _has_more_than_key(options: Options) -> bool:
 
 
 def too_big(what: str, size: int, limit: int) -> MessageTooBig:
-    """The error for a message or batch beyond ``maxMessageSize``."""
+    """The error for a message or batch beyond ``maxMessageSize``, of which fixed metadata take nothing."""
     return MessageTooBig(
-        f"the {what} has {size} bytes with its metadata and maxMessageSize is {limit}; "
+        f"the {what} has {size - METADATA_SIZE} bytes with its metadata and maxMessageSize is "
+        f"{limit - METADATA_SIZE}; "
         "send less at once, or raise maxMessageSize in broker.conf"
     )
 

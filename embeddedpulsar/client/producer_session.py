@@ -8,6 +8,7 @@ from embeddedpulsar.client import awaited_call
 from embeddedpulsar.client.producer_meter import ProducerMeter
 from embeddedpulsar.enums import ProducerAccessMode
 from embeddedpulsar.exceptions import StorageError
+from embeddedpulsar.format.frame import METADATA_SIZE
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.managed_ledger.sequence_scan import SequenceScan
 from embeddedpulsar.schema import BytesSchema
@@ -48,7 +49,8 @@ class ProducerSession:
         self.schema = config.schema
         self.takes_bytes = type(config.schema) is BytesSchema
         self.durability: str = config.durability or core.config.durability
-        self.max_message_size: int = core.store.settings.maxMessageSize
+        # What every entry has does not count: as with Pulsar, a payload of the limit less 32 bytes fits.
+        self.max_message_size: int = core.store.settings.maxMessageSize + METADATA_SIZE
         self.monotonic: Callable[[], float] = core.store.clock.monotonic
         self.wall_ms: Callable[[], int] = core.store.clock.wall_ms
         self.settings = core.store.settings

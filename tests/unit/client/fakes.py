@@ -14,7 +14,7 @@ from embeddedpulsar.client.publisher import Publisher
 from embeddedpulsar.exceptions import LockTimeout, ProducerFenced
 from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.format.entry import EncodedEntry, EntryView, decode
-from embeddedpulsar.format.frame import FrameHeader
+from embeddedpulsar.format.frame import METADATA_SIZE, FrameHeader
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform.clock import ManualClock
 from embeddedpulsar.platform.scheduler import ManualScheduler
@@ -155,7 +155,7 @@ class FakeSession:
         self.schema = schema or BytesSchema()
         self.takes_bytes = type(self.schema) is BytesSchema
         self.durability = durability
-        self.max_message_size = max_message_size
+        self.max_message_size = max_message_size + METADATA_SIZE
         self.ledger = FakeLedger()
         self.clock = ManualClock()
         self.scheduler = ManualScheduler(self.clock)
