@@ -235,8 +235,6 @@ class Consumer(Reconsuming[T]):
     def _acknowledge_slowly(self, message: Message[T] | MessageId) -> None:
         self._core.delivery.check_open()
         with interrupts.translated:
-            if getattr(message, "_first_chunk", None) is not None:
-                self._core.session.learn_chunked(message)  # type: ignore[arg-type]  # only ids have that
             self._acks.acknowledge(*id_parts(message))
 
     def acknowledge_cumulative(self, message: Message[T] | MessageId) -> None:

@@ -108,15 +108,6 @@ class ConsumerSession:
             topic.end_use(subscription, name, durable=self._durable)
             raise
 
-    def learn_chunked(self, message_id: MessageId) -> None:
-        """An id of a chunked message is about to be acknowledged, and somebody else may have been given the
-        message: find out what goes with it."""
-        place = Position(message_id._ledger, message_id._entry)
-        if place not in self.attachment.chunks.delivered:
-            view = read_entry(self.ledger, place)
-            if view is not None:
-                self.attachment.chunks.learn(view)
-
     @property
     def is_released(self) -> bool:
         """Whether `release` was called."""

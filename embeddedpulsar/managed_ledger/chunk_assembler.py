@@ -8,7 +8,7 @@ from typing import Final
 from embeddedpulsar.exceptions import CorruptionError, CryptoError
 from embeddedpulsar.format.entry_view import EntryView
 from embeddedpulsar.format.frame import FLAG_CHUNK
-from embeddedpulsar.managed_ledger.chunk_finder import has_parts, last_parts
+from embeddedpulsar.managed_ledger.chunk_finder import ChunkLocator, has_parts, last_parts, read_last_part
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.storage.chunk_reader import ChunkReader
 from embeddedpulsar.storage.damage import HOLE, DamageReport
@@ -30,11 +30,15 @@ class ChunkAssembler(ChunkReader):
     Role: between a cursor and whoever hands out its messages. A message that cannot be put together is
     reported as any other damage is, once each time it is read.
     Who may call: any thread; takes the topic lock only where a part does not verify.
+
+    Attributes:
+        last_parts: tells which entries are last parts.
     """
 
     def __init__(self, view: LogView) -> None:
         super().__init__(view.segment)
         self._view: Final = view
+        self.last_parts: Final = ChunkLocator(view)
 
     def complete(
         self, views: Sequence[EntryView], max_bytes: int
@@ -81,6 +85,12 @@ class ChunkAssembler(ChunkReader):
                 if earlier is None or known.intersection(earlier):
                     return Position(view.ledger_id, view.entry_id)
         return None
+
+    def parts_of(self, place: Position) -> tuple[Position, ...]:
+        """The parts before a last part; none if that cannot be read."""
+        last = read_last_part(self._view, place)
+        earlier = None if last is None else self.earlier(last)
+        return tuple(Position(*one) for one in earlier or ())
 
     def try_whole(self, last: EntryView) -> EntryView | None:
         """The message of a last part; None, and a report, if it is damaged.

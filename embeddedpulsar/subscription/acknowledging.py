@@ -67,13 +67,15 @@ class Acknowledging:
             StorageFullError: no room; nothing was acknowledged.
         """
         partial = partial or {}
-        if self.chunks.delivered:
-            whole = self.chunks.with_parts(entries)
-            is_valid = self._acknowledge(whole, partial, epoch)
-            if is_valid:  # else they are not acknowledged, and whoever has them may try again
-                self.chunks.settled(entries)
-            return is_valid
-        return self._acknowledge(entries, partial, epoch)
+        chunks = self.chunks
+        if not chunks.delivered:
+            return self._acknowledge(entries, partial, epoch)
+        is_valid = self._acknowledge(chunks.with_parts(entries), partial, epoch)
+        if is_valid:  # else they are not acknowledged, and whoever has them may try again
+            chunks.settled(entries)
+        if chunks.has_many:
+            self._shared.transact(lambda state: chunks.drop(state.acks.is_acked))
+        return is_valid
 
     def _acknowledge(self, entries: Sequence[Entry], partial: Partial, epoch: int | None) -> bool:
         try:
@@ -86,6 +88,9 @@ class Acknowledging:
             groups, batches = group_entries(entries), group_batches(partial)
             highest = max(_end_of(groups), batches[-1][:2] if batches else BEFORE_FIRST)
             self._note_ack(Position(*highest))
+        parts = self.chunks.strange_parts(groups, entries)
+        if parts:
+            groups = group_entries([*parts, *entries])
         if not groups and not batches:
             return True
         return self._commit_ack(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+from embeddedpulsar.format.acknowledgement import AckGroup
 from embeddedpulsar.format.entry_view import EntryView
 from embeddedpulsar.format.frame import FLAG_CHUNK
 from embeddedpulsar.managed_ledger.chunk_assembler import ChunkAssembler
@@ -13,6 +14,7 @@ from embeddedpulsar.platform import threads
 from embeddedpulsar.subscription.pending_chunks import ChunkOptions, OpenChunks, PendingChunks, key_of
 
 Entry = tuple[int, int]
+_FEW: Final = 100
 
 
 class ChunkKeeper:
@@ -23,7 +25,8 @@ class ChunkKeeper:
     their entries do not hold back the mark-delete position for ever.
 
     Invariants: `delivered` names the parts of every chunked message that was handed out and is not
-    acknowledged. What is in `doomed` is to be acknowledged by whoever reads.
+    acknowledged, and of some that others acknowledged since. What is in `doomed` is to be acknowledged by
+    whoever reads.
     Who may call: any thread.
 
     Attributes:
@@ -42,6 +45,7 @@ class ChunkKeeper:
         self._monotonic: Final = monotonic
         self._pending: Final = PendingChunks(options)
         self._unwanted: dict[Entry, OpenChunks] = {}
+        self._many = _FEW
         self._lock: Final = threads.RLock()
 
     # -- reading -----------------------------------------------------------------------------------
@@ -123,11 +127,23 @@ class ChunkKeeper:
 
     # -- acknowledging -----------------------------------------------------------------------------
 
-    def learn(self, last: EntryView) -> None:
-        """A message is about to be acknowledged that this consumer was not given."""
-        earlier = self.assembler.earlier(last) if last.flags & FLAG_CHUNK and last.count else None
-        if earlier:
-            self.delivered.setdefault((last.ledger_id, last.entry_id), earlier)
+    def strange_parts(self, groups: Iterable[AckGroup], entries: Sequence[Entry]) -> list[Entry]:
+        """The parts of messages that are to be acknowledged and were not handed out here: somebody has a
+        message of another consumer or of a reader, or nothing but its id.
+
+        Args:
+            groups: what is to be acknowledged.
+            entries: the same.
+        """
+        parts: list[Entry] = []
+        for group in groups:
+            found = self.assembler.last_parts.between(group.ledger_id, group.first, group.last)
+            if found:
+                wanted = set(entries)
+                for place in found:
+                    if place in wanted and place not in self.delivered:
+                        parts += self.assembler.parts_of(place)
+        return parts
 
     def with_parts(self, entries: Sequence[Entry]) -> list[Entry]:
         """Entries and, of chunked messages, all others that belong to them."""
@@ -139,6 +155,18 @@ class ChunkKeeper:
         """They are acknowledged."""
         for entry in entries:
             self.delivered.pop(entry, None)
+
+    def drop(self, is_acked: Callable[[Position], bool]) -> None:
+        """Forget messages that somebody else acknowledged, once there may be many."""
+        for place in list(self.delivered):
+            if is_acked(Position(*place)):
+                self.delivered.pop(place, None)
+        self._many = max(_FEW, 2 * len(self.delivered))
+
+    @property
+    def has_many(self) -> bool:
+        """Whether it is time to `drop` some."""
+        return len(self.delivered) > self._many
 
     def settled_through(self, last: Entry) -> None:
         """Everything up to ``last`` is acknowledged."""

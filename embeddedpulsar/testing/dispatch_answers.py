@@ -42,31 +42,21 @@ class DispatchAnswers:
         partial: dict[tuple[int, ...], tuple[int, int]],
     ) -> None:
         is_current = self._scene.judge.is_current(consumer)
-        whole = consumer.attachment.chunks.with_parts(entries)  # type: ignore[arg-type]
-        if is_current:
-            self._check_parts(consumer, [Position(*one) for one in entries], set(whole))
+        known = consumer.attachment.chunks.with_parts(entries)  # type: ignore[arg-type]
         done = consumer.attachment.acknowledge(entries, partial)  # type: ignore[arg-type]
         if (entries or partial) and done != is_current:
             self._scene.problems.append(f"{consumer} was told {done} about its acknowledgement")
         if done:
-            for ledger_id, entry_id in whole:
-                self._ack(Position(ledger_id, entry_id), -1)
-                consumer.held.pop(Position(ledger_id, entry_id), None)
+            log = self._scene.log
+            for one in entries:  # and of chunked messages all parts, whoever was given them
+                entry = log.entries[log.index_of(Position(*one))]
+                for position in (*entry.earlier, entry.position):
+                    self._ack(position, -1)
+                    consumer.held.pop(position, None)
             for (ledger_id, entry_id), (indexes, _) in partial.items():
                 self._ack(Position(ledger_id, entry_id), indexes)
-        elif whole != consumer.attachment.chunks.with_parts(entries):  # type: ignore[arg-type]
+        elif known != consumer.attachment.chunks.with_parts(entries):  # type: ignore[arg-type]
             self._scene.problems.append(f"{consumer} forgot parts with a void acknowledgement")
-
-    def _check_parts(
-        self, consumer: VirtualConsumer, entries: list[Position], whole: set[tuple[int, int]]
-    ) -> None:
-        """What an application holds takes its parts with it, unless they went before: it was acknowledged
-        by its id while it was in the queue."""
-        gone = self._model.acked | whole
-        for position in entries:
-            view = consumer.held.get(position)
-            if view is not None and not gone.issuperset(view.origin.earlier):
-                self._scene.problems.append(f"{consumer} forgot {view.origin.earlier}, parts of {position}")
 
     def _ack(self, position: Position, indexes: int) -> None:
         entry = self._scene.log.entries[self._scene.log.index_of(position)]

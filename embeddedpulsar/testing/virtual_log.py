@@ -198,10 +198,18 @@ class VirtualLog:
 
 
 class VirtualChunks:
-    """What `ChunkAssembler` is: every part can be read."""
+    """What `ChunkAssembler` and its `ChunkLocator` are: every part can be read."""
 
     def __init__(self, log: VirtualLog) -> None:
         self._log = log
+        self.last_parts = self
+
+    def between(self, ledger_id: int, first: int, last: int) -> list[Position]:
+        inside = (one for one in self._log.entries if one.position.ledger_id == ledger_id and one.count)
+        return [one.position for one in inside if one.earlier and first <= one.position.entry_id <= last]
+
+    def parts_of(self, place: Position) -> tuple[Position, ...]:
+        return self._log.entries[self._log.index_of(place)].earlier
 
     def try_whole(self, last: VirtualView) -> VirtualView:
         return last

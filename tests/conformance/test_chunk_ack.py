@@ -154,6 +154,82 @@ def test_a_message_of_a_reader(topic):
     assert flushed(consumer) == log_of(topic.client).last_position()
 
 
+KINDS = [ConsumerType.Exclusive, ConsumerType.Shared]
+
+
+@pytest.mark.parametrize("expire_ms", [0, 60_000])
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_id_made_of_its_numbers(topic, kind, expire_ms):
+    """It names the last part alone, and nobody was given the message: the log knows the others."""
+    sent = topic.producer(chunking_enabled=True).send(payload(3 * LIMIT))
+    topic.publish(1)
+    consumer = topic.consumer(
+        consumer_type=kind,
+        receiver_queue_size=1,
+        expire_time_of_incomplete_chunked_message_ms=expire_ms,
+    )
+    consumer.acknowledge(MessageId(-1, sent.ledger_id(), sent.entry_id()))
+    assert flushed(consumer) == (sent.ledger_id(), sent.entry_id())
+
+
+def test_ids_among_many_others(topic):
+    """Chunked messages here and there among plain ones, in several ledgers, acknowledged in one go."""
+    log = log_of(topic.client)
+    producer = topic.producer(chunking_enabled=True)
+    ids = []
+    for size in (10, 3 * LIMIT, 10, 10, 5 * LIMIT):
+        log.roll()
+        ids += [producer.send(payload(size)), producer.send(b"x")]
+    consumer = topic.consumer(consumer_type=ConsumerType.Shared)
+    for one in reversed(ids):
+        consumer.acknowledge(MessageId(-1, one.ledger_id(), one.entry_id()))
+    assert flushed(consumer) == log.last_position()
+
+
+def test_ids_of_a_log_that_grows(topic):
+    """What was looked at before, and held nothing of chunked messages, may go on with them."""
+    log = log_of(topic.client)
+    producer = topic.producer(chunking_enabled=True)
+    consumer = topic.consumer(consumer_type=ConsumerType.Shared, receiver_queue_size=1)
+    for size in (10, 10, 3 * LIMIT, 10, 3 * LIMIT, 10):
+        one = producer.send(payload(size))
+        consumer.acknowledge(MessageId(-1, one.ledger_id(), one.entry_id()))
+        assert flushed(consumer) == log.last_position()
+
+
+@pytest.mark.parametrize("giver", ["a reader", "another consumer"])
+def test_a_message_somebody_else_was_given(topic, giver):
+    """Messages and not ids of theirs do the same."""
+    topic.producer(chunking_enabled=True).send(payload(3 * LIMIT))
+    if giver == "a reader":
+        message = topic.client.create_reader("topic", MessageId.earliest).read_next(1000)
+        consumer = topic.consumer(consumer_type=ConsumerType.Shared)
+    else:
+        other = topic.consumer(consumer_type=ConsumerType.Shared)
+        message = other.receive(1000)
+        consumer = topic.consumer(consumer_type=ConsumerType.Shared)
+    consumer.acknowledge(message)
+    assert flushed(consumer) == log_of(topic.client).last_position()
+
+
+def test_what_others_acknowledged_is_forgotten(topic):
+    """A consumer whose messages all are acknowledged elsewhere remembers no more than some of them."""
+    producer = topic.producer(chunking_enabled=True)
+    mine = topic.consumer(consumer_type=ConsumerType.Shared)
+    for _ in range(150):
+        producer.send(payload(2 * LIMIT))
+    messages = [mine.receive(1000) for _ in range(150)]
+    other = topic.consumer(consumer_type=ConsumerType.Shared)
+    for message in messages[:149]:
+        other.acknowledge(message)
+    flushed(other)
+    delivered = mine._core.session.attachment.chunks.delivered
+    assert len(delivered) == 150
+    mine.acknowledge(messages[149])
+    assert flushed(mine) == log_of(topic.client).last_position()
+    assert not delivered
+
+
 def test_what_waits_behind_a_part_in_flight(topic):
     """Single acknowledgements of later messages leave the parts of an open message alone."""
     consumer = topic.consumer(consumer_type=ConsumerType.Shared)

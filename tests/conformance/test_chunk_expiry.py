@@ -160,10 +160,10 @@ def test_a_message_begun_anew_under_its_sequence_id(clocked):
 
 
 def test_only_the_final_part_was_acknowledged(clocked):
-    """Parts whose message is acknowledged (by an old id without them, say) do not stay for ever."""
+    """Parts whose message is acknowledged (by somebody who could not read it) do not stay for ever."""
     consumer = subscribed(clocked.client, ConsumerType.Shared)
     last = HalfSent(chunking(clocked.client), payload(3 * LIMIT)).finish()
-    consumer._core.session.attachment._acknowledge([last], {}, None)
+    consumer._core.session.attachment._acknowledge_chunks([last])
     assert consumer.receive_nowait() is None
     assert subscription_of(consumer).mark_delete.entry_id == -1
     clocked.pass_ms(60_000)
