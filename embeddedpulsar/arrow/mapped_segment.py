@@ -53,21 +53,21 @@ class Access:
         Raises:
             CryptoError: it cannot be decrypted. To find that out costs a millisecond for each data key, once.
         """
-        return self._tried(sealed, lambda: self._opener.plain(sealed)[1])
+        return self._tried(sealed, self._opener.plain)[1]
 
     def _open(self, view: EntryView) -> EntryView:
-        return self._tried(view, lambda: self._opener.open(view)) if isinstance(view, SealedView) else view
+        return self._tried(view, self._opener.open) if isinstance(view, SealedView) else view
 
-    def _tried(self, sealed: SealedView, act: Callable[[], _Opened]) -> _Opened:
-        wrapped = repr(sealed.fields.get(FIELD_KEYS))
-        known = self._lacking.get(wrapped)
-        if known is not None:
-            raise known.with_traceback(None)
+    def _tried(self, sealed: SealedView, act: Callable[[SealedView], _Opened]) -> _Opened:
+        if self._lacking:
+            known = self._lacking.get(repr(sealed.fields.get(FIELD_KEYS)))
+            if known is not None:
+                raise known.with_traceback(None)
         try:
-            return act()
+            return act(sealed)
         except CryptoError as error:
             if not self._opener.knows(sealed):
-                self._lacking[wrapped] = error
+                self._lacking[repr(sealed.fields.get(FIELD_KEYS))] = error
             raise
 
 
