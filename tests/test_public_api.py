@@ -231,6 +231,21 @@ def test_asyncio_has_the_same_methods_and_signatures(name: str):
     assert not problems, "\n".join(problems)
 
 
+def test_asyncio_has_the_enums():
+    """Those that `pulsar.asyncio` has may be imported from `embeddedpulsar.asyncio`, too; they are the same."""
+    import enum
+
+    import pulsar.asyncio as theirs
+
+    import embeddedpulsar.asyncio as ours
+
+    names = [name for name in dir(theirs) if isinstance(getattr(pulsar, name, None), type)]
+    enums = [name for name in names if issubclass(getattr(embeddedpulsar, name, object), enum.Enum)]
+    assert len(enums) == 7
+    for name in enums:
+        assert getattr(ours, name) is getattr(embeddedpulsar, name)
+
+
 @pytest.mark.parametrize("name", ["MessageId", "Client", "Producer", "Consumer", "Reader"])
 def test_import_is_cheap(name: str):
     """Importing the package, and its clients, loads no optional dependency and no slow standard module."""

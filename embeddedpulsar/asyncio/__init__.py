@@ -22,6 +22,28 @@ from embeddedpulsar.asyncio.client import Client
 from embeddedpulsar.asyncio.consumer import Consumer
 from embeddedpulsar.asyncio.producer import Producer
 from embeddedpulsar.asyncio.reader import Reader
+from embeddedpulsar.enums import (
+    BatchingType,
+    CompressionType,
+    ConsumerCryptoFailureAction,
+    InitialPosition,
+    PartitionsRoutingMode,
+    ProducerAccessMode,
+    RegexSubscriptionMode,
+)
 from embeddedpulsar.exceptions import PulsarException
 
-__all__ = ["Client", "Consumer", "Producer", "PulsarException", "Reader"]
+__all__ = [
+    "BatchingType",
+    "Client",
+    "CompressionType",
+    "Consumer",
+    "ConsumerCryptoFailureAction",
+    "InitialPosition",
+    "PartitionsRoutingMode",
+    "Producer",
+    "ProducerAccessMode",
+    "PulsarException",
+    "Reader",
+    "RegexSubscriptionMode",
+]
