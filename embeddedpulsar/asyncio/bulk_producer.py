@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Generic
 
 from embeddedpulsar.asyncio.offload import in_thread_to_its_end
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.producer import Producer
 
 
-class BulkProducer(Generic[T]):
+class BulkProducer(ABC, Generic[T]):
     """`send_many` and `send_arrow`, on a thread that lives as long as the call: the loop goes on.
 
     What the same loop sent before is stored before. What is sent while a call is awaited comes between its
@@ -27,6 +28,10 @@ class BulkProducer(Generic[T]):
     """
 
     _producer: Producer[T]
+
+    @abstractmethod
+    async def _sent_before(self) -> None:
+        """Wait until the producer below has what was sent before."""
 
     async def send_many(
         self,
@@ -62,6 +67,7 @@ class BulkProducer(Generic[T]):
             >>> asyncio.run(main())
             2
         """
+        await self._sent_before()
         return await in_thread_to_its_end(
             lambda: self._producer.send_many(
                 contents,
@@ -101,6 +107,7 @@ class BulkProducer(Generic[T]):
         Raises:
             ImportError, TypeError, ValueError, PulsarException: as there.
         """
+        await self._sent_before()
         return await in_thread_to_its_end(
             lambda: self._producer.send_arrow(
                 data,

@@ -39,8 +39,10 @@ class Producer(BulkProducer[T]):
         self._schema = schema
         self._most_pending = most_pending
         self._sends_block = sends_block
+        # Of the loop that used it last:
         self._sent: SentMessages | None = None
-        self._room: asyncio.Semaphore | None = None
+        self._room: asyncio.Semaphore
+        self._turn: asyncio.Lock
 
     def topic(self) -> str:
         """Return the full name of the topic."""
@@ -107,25 +109,36 @@ class Producer(BulkProducer[T]):
             "deliver_at": deliver_at,
             "deliver_after": deliver_after,
         }
+        sent = self._of_loop()
         if not self._most_pending:
-            return await self._send(content, options)
-        if self._room is None:
-            self._room = asyncio.Semaphore(self._most_pending)
+            return await self._send(sent, content, options)
         async with self._room:
-            return await self._send(content, options)
+            return await self._send(sent, content, options)
 
-    async def _send(self, content: T | None, options: dict[str, Any]) -> MessageId:
+    def _of_loop(self) -> SentMessages:
+        """What belongs to the loop that runs."""
         loop = asyncio.get_running_loop()
         sent = self._sent
         if sent is None or sent.loop is not loop:
             sent = self._sent = SentMessages(loop)
-        future: asyncio.Future[MessageId] = loop.create_future()
+            self._room, self._turn = asyncio.Semaphore(self._most_pending), asyncio.Lock()
+        return sent
+
+    async def _send(self, sent: SentMessages, content: T | None, options: dict[str, Any]) -> MessageId:
+        future: asyncio.Future[MessageId] = sent.loop.create_future()
         callback = SendCallback(sent, future)
         if self._sends_block:
-            await in_thread(lambda: self._producer.send_async(content, callback, **options))
+            async with self._turn:  # one thread after the other: of two, either might be the first
+                await in_thread(lambda: self._producer.send_async(content, callback, **options))
         else:
             self._producer.send_async(content, callback, **options)
         return await future
+
+    async def _sent_before(self) -> None:
+        self._of_loop()
+        if self._sends_block:
+            async with self._turn:
+                return
 
     async def flush(self) -> None:
         """Store everything sent so far; the sends that await it are done when this returns.

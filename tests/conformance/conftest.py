@@ -29,12 +29,12 @@ def client(store_path: Path) -> Iterator[Client]:
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Callable[[Callable[[asyncio_client.Client], Coroutine[Any, Any, Any]]], Any]:
+def run(store_path: Path) -> Callable[[Callable[[asyncio_client.Client], Coroutine[Any, Any, Any]]], Any]:
     """Run ``main(client)`` in a loop, with a client that is closed afterwards."""
 
     def runner(main: Callable[[asyncio_client.Client], Coroutine[Any, Any, Any]]) -> Any:
         async def whole() -> Any:
-            client = asyncio_client.Client(tmp_path, operation_timeout_seconds=5)
+            client = asyncio_client.Client(store_path, operation_timeout_seconds=5)
             try:
                 return await main(client)
             finally:

@@ -261,6 +261,25 @@ def test_a_full_queue_holds_up_the_sender_but_not_the_loop(run):
     run(main)
 
 
+def test_a_producer_goes_from_loop_to_loop(store_path: Path):
+    """One loop after the other may use it, and what waits for room in one is no concern of the next."""
+    loops = [asyncio.new_event_loop(), asyncio.new_event_loop()]
+    client = Client(store_path)
+    producer = loops[0].run_until_complete(
+        client.create_producer("topic", max_pending_messages=1, block_if_queue_full=True)
+    )
+
+    async def main() -> int:
+        return len(await asyncio.gather(*(producer.send(b"x") for _ in range(3))))
+
+    try:
+        assert [loop.run_until_complete(main()) for loop in loops] == [3, 3]
+    finally:
+        client.shutdown()
+        for loop in loops:
+            loop.close()
+
+
 def test_a_cancelled_send_disturbs_no_other(run):
     """Its message may be stored all the same; the sends beside it get their own ids."""
 
