@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from operator import index
+from typing import ClassVar, SupportsIndex
 
 _LATEST = 0x7FFFFFFFFFFFFFFF
 _MASK = 0xFFFFFFFFFFFFFFFF
@@ -27,7 +28,7 @@ class MessageId:
         batch_index: index within the batch; -1 for a message that was not batched.
 
     Raises:
-        TypeError: an argument is not an int.
+        TypeError: an argument is no whole number, or has no room in Pulsar's binary form.
 
     Example:
         >>> first, second = MessageId(-1, 7, 0, 3), MessageId(-1, 7, 1)
@@ -51,14 +52,10 @@ class MessageId:
     def __init__(
         self, partition: int = -1, ledger_id: int = -1, entry_id: int = -1, batch_index: int = -1
     ) -> None:
-        if not type(partition) is type(ledger_id) is type(entry_id) is type(batch_index) is int:
-            for number in (partition, ledger_id, entry_id, batch_index):
-                if not isinstance(number, int):
-                    raise TypeError(f"a MessageId is made of ints, not of {type(number).__name__}")
-        self._partition = partition
-        self._ledger = ledger_id
-        self._entry = entry_id
-        self._batch_index = batch_index
+        self._partition = _whole(partition, 32)
+        self._ledger = _whole(ledger_id, 64)
+        self._entry = _whole(entry_id, 64)
+        self._batch_index = _whole(batch_index, 32)
         self._batch_size = 0
 
     def ledger_id(self) -> int:
@@ -107,13 +104,16 @@ class MessageId:
 
         Raises:
             ValueError: the bytes are not a message id.
+            TypeError: they are no bytes.
 
         Example:
             >>> MessageId.deserialize(bytes.fromhex("08051006"))
             (5,6,-1,-1)
         """
-        if not isinstance(message_id_bytes, bytes | bytearray | memoryview):
+        if isinstance(message_id_bytes, str):
             raise ValueError(_PARSE_ERROR)
+        if not isinstance(message_id_bytes, bytes | bytearray | memoryview):
+            raise TypeError(f"a serialized message id is bytes, not {type(message_id_bytes).__name__}")
         self = _parse(bytes(message_id_bytes), nested=False)
         if topic is not None:
             self._topic = topic
@@ -180,6 +180,17 @@ def make(ledger: int, entry: int, batch_index: int, partition: int, batch_size: 
 
 
 _new = object.__new__
+
+
+def _whole(number: SupportsIndex, bits: int) -> int:
+    """A plain int; NumPy's are whole numbers as well."""
+    try:
+        found = index(number)
+    except TypeError:
+        raise TypeError(f"a MessageId is made of ints, not of {type(number).__name__}") from None
+    if not -1 << (bits - 1) <= found < 1 << (bits - 1):
+        raise TypeError(f"a MessageId has no room for {number}: it is no number of {bits} bits")
+    return int(found)
 
 
 def _order(message_id: MessageId) -> tuple[int, int, int]:

@@ -7,6 +7,11 @@ from typing import Any
 from embeddedpulsar.message import Message
 from embeddedpulsar.message_id import MessageId
 
+INT32_MAX = 2**31 - 1
+UINT32_MAX = 2**32 - 1
+INT64_MAX = 2**63 - 1
+UINT64_MAX = 2**64 - 1
+
 
 def check_type(kind: type[Any], value: object, name: str) -> None:
     """Refuse a value that is not of type ``kind``. As in ``pulsar-client``, True passes for an int.
@@ -41,6 +46,78 @@ def check_range(value: int, name: str, low: int, high: int) -> None:
     """
     if not low <= value <= high:
         raise ValueError(f"Argument {name} must be between {low} and {high}, not {value}")
+
+
+def check_fits(value: int, name: str, low: int, high: int) -> None:
+    """Refuse a number that the type of this argument in Pulsar's protocol cannot hold.
+
+    A `TypeError` and no `ValueError`, because ``pulsar-client`` takes such a number for one of another type.
+
+    >>> check_fits(-1, "event_timestamp", 0, UINT64_MAX)
+    Traceback (most recent call last):
+    TypeError: Argument event_timestamp must be between 0 and 18446744073709551615, not -1
+    """
+    if not low <= value <= high:
+        raise TypeError(f"Argument {name} must be between {low} and {high}, not {value}")
+
+
+def check_text(text: str, name: str) -> None:
+    """Refuse text that has no UTF-8: now, and not when the batch it is in is written.
+
+    >>> check_text("\\ud800", "partition_key")
+    Traceback (most recent call last):
+    TypeError: Argument partition_key has no UTF-8: '\\ud800' ...
+    """
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise TypeError(f"Argument {name} has no UTF-8: {text[:80]!r} ({error.reason})") from None
+
+
+def checked_properties(properties: dict[Any, Any]) -> dict[str, str]:
+    """Return a copy of properties, so that the caller may use the dict again. Hot.
+
+    As in ``pulsar-client``, `bytes` are taken for the UTF-8 of a text, and of two names that are equal then
+    the first counts.
+
+    Raises:
+        TypeError: a name or value is neither, or has no UTF-8.
+
+    >>> checked_properties({"kind": b"new"})
+    {'kind': 'new'}
+    >>> checked_properties({"count": 5})
+    Traceback (most recent call last):
+    TypeError: Argument properties is expected to be a dict of str to str, not to have an 'int' in it
+    """
+    for name, value in properties.items():
+        if name.__class__ is not str or value.__class__ is not str:
+            return _decoded_properties(properties)
+        check_text(name, "properties")
+        check_text(value, "properties")
+    return properties.copy()
+
+
+def _decoded_properties(properties: dict[Any, Any]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, value in properties.items():
+        found.setdefault(_text(name), _text(value))
+    return found
+
+
+def _text(given: object) -> str:
+    if isinstance(given, bytes | bytearray):
+        try:
+            return bytes(given).decode()
+        except UnicodeDecodeError as error:
+            raise TypeError(f"Argument properties has {bytes(given)[:80]!r}, which is no UTF-8") from error
+    if not isinstance(given, str):
+        raise TypeError(
+            "Argument properties is expected to be a dict of str to str, not to have "
+            f"an {type(given).__name__!r} in it"
+        )
+    check_text(given, "properties")
+    return str(given)
 
 
 def refuse_unbuilt(is_set: object, argument: str, feature: str, remedy: str = "") -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic
 
-from embeddedpulsar.client.arguments import check_range, check_type, check_type_or_none
+from embeddedpulsar.client.arguments import INT32_MAX, check_range, check_type, check_type_or_none
 from embeddedpulsar.client.bulk_publisher import BulkPublisher, Target
 from embeddedpulsar.client.bulk_rows import BulkLimits, OptionColumns, entries_of
-from embeddedpulsar.client.producer_config import INT32_MAX
 from embeddedpulsar.client.value_type import T
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.schema import BytesSchema, StringSchema

@@ -9,8 +9,8 @@ from itertools import accumulate, islice, pairwise
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
+from embeddedpulsar.client.arguments import INT64_MAX
 from embeddedpulsar.client.bulk_routing import TURN, BulkRouting
-from embeddedpulsar.client.producer_config import INT64_MAX
 from embeddedpulsar.format.entry import EncodedEntry, EntryContent, ProducerPrefix, encode, encode_plain
 
 if TYPE_CHECKING:

@@ -5,7 +5,14 @@ from __future__ import annotations
 import os
 from typing import Any, NamedTuple
 
-from embeddedpulsar.client.arguments import check_range, check_type, check_type_or_none
+from embeddedpulsar.client.arguments import (
+    INT32_MAX,
+    UINT32_MAX,
+    check_fits,
+    check_range,
+    check_type,
+    check_type_or_none,
+)
 from embeddedpulsar.client.network_options import Authentication, AutoClusterFailover, ServiceInfoProvider
 from embeddedpulsar.topic.service_url import ServiceUrl
 
@@ -40,6 +47,7 @@ def client_config(options: dict[str, Any]) -> ClientConfig:
 
     Raises:
         ValueError: a wrong type or value.
+        TypeError: a number out of all range.
         NotImplementedError: addresses of clusters.
     """
     service_url = options["service_url"]
@@ -56,6 +64,7 @@ def client_config(options: dict[str, Any]) -> ClientConfig:
     check_type_or_none(Authentication, options["authentication"], "authentication")
     for name in _INTS:
         check_type(int, options[name], name)
+        check_fits(options[name], name, *_RANGES.get(name, _INT32))
     for name in _BOOLS:
         check_type(bool, options[name], name)
     for name in _TEXTS:
@@ -73,7 +82,7 @@ def client_config(options: dict[str, Any]) -> ClientConfig:
         interval_ms,
         options["allow_network_fs"],
         max(1, options["message_listener_threads"]),
-        max(0, options["stats_interval_in_seconds"]),
+        options["stats_interval_in_seconds"],
         options["memory_limit_bytes"],
     )
 
@@ -97,6 +106,8 @@ _INTS = (
     "concurrent_lookup_requests",
     "stats_interval_in_seconds",
 )
+_INT32 = (-INT32_MAX - 1, INT32_MAX)
+_RANGES = {"stats_interval_in_seconds": (0, UINT32_MAX)}
 _BOOLS = ("use_tls", "tls_allow_insecure_connection", "tls_validate_hostname")
 _TEXTS = (
     "log_conf_file_path",

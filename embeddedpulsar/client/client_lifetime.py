@@ -15,18 +15,23 @@ class ClientLifetime:
 
     _core: ClientCore
     _logger: Any
+    _was_shut_down = False
 
     def shutdown(self) -> None:
-        """Close the client if it is open; unlike `close`, this may be repeated."""
+        """Close the client if it is open. Unlike `close` it may be repeated, and `close` may follow once."""
         if not self._core.is_closed:
             self.close()
+            self._was_shut_down = True
 
     def close(self) -> None:
         """Close all producers (without flushing them), consumers and readers, and the store.
 
         Raises:
-            AlreadyClosed: it was closed before.
+            AlreadyClosed: it was closed before, by this method.
         """
+        if self._was_shut_down:
+            self._was_shut_down = False
+            return
         with interrupts.translated:
             self._core.close()
 

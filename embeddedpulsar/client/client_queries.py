@@ -32,6 +32,7 @@ class ClientQueries(ClientLifetime):
 
         Raises:
             InvalidTopicName: the text is not a topic name.
+            TopicNotFound: there is no such namespace, or it is a partition that the topic does not have.
             AlreadyClosed: the client is closed.
 
         Example:
@@ -43,7 +44,7 @@ class ClientQueries(ClientLifetime):
         check_type(str, topic, "topic")
         self._core.check_open()
         full = TopicName.parse(topic).full
-        return partition_names(full, self._core.store.partitions(full)) or [full]
+        return partition_names(full, self._core.store.partitions_of_possible(full)) or [full]
 
     def get_service_info(self) -> ServiceInfo:
         """Return the URL of the store."""

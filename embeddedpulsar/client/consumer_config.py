@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from embeddedpulsar.client.arguments import check_range, check_type, check_type_or_none, refuse_unbuilt
+from embeddedpulsar.client.arguments import (
+    INT32_MAX,
+    check_range,
+    check_type,
+    check_type_or_none,
+    checked_properties,
+    refuse_unbuilt,
+)
 from embeddedpulsar.client.interceptor_chain import InterceptorChain, chain_of
 from embeddedpulsar.client.interceptors import ConsumerInterceptor, ReaderInterceptor
-from embeddedpulsar.client.producer_config import INT32_MAX
 from embeddedpulsar.client.redelivery_backoff import MultiplierRedeliveryBackoff
 from embeddedpulsar.crypto.key_reader import CryptoKeyReader
 from embeddedpulsar.enums import (
@@ -141,7 +147,7 @@ def consumer_config(options: dict[str, Any]) -> ConsumerConfig:
         batch_receive=policy.policy() if policy is not None else _DEFAULT_BATCH_RECEIVE,
         batch_index_ack=options["batch_index_ack_enabled"],
         ack_group_time_ms=options["ack_group_time_ms"],
-        properties=dict(options["properties"] or {}),
+        properties=checked_properties(options["properties"] or {}),
         priority_level=options["priority_level"],
         subscription_mode=options["subscription_mode"],
         key_shared=key_shared.policy() if key_shared is not None else None,
@@ -194,9 +200,6 @@ def _check_consumer_values(options: dict[str, Any]) -> None:
         raise ValueError("ack_timeout_redelivery_backoff needs unacked_messages_timeout_ms, which is not set")
     if options["retry_letter_topic"] and not options["enable_retry"]:
         raise ValueError("retry_letter_topic needs enable_retry, which is not set")
-    for name, value in (options["properties"] or {}).items():
-        check_type(str, name, "properties")
-        check_type(str, value, "properties")
     if not options["subscription_name"]:
         raise InvalidConfiguration("subscription_name is empty; name the subscription")
 

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from embeddedpulsar.client.arguments import check_range, check_type, check_type_or_none, refuse_unbuilt
-from embeddedpulsar.client.producer_config import INT64_MAX
+from embeddedpulsar.client.arguments import (
+    INT64_MAX,
+    check_fits,
+    check_text,
+    check_type,
+    check_type_or_none,
+    checked_properties,
+    refuse_unbuilt,
+)
 from embeddedpulsar.format.entry import EntryContent
 
 if TYPE_CHECKING:
@@ -49,23 +56,24 @@ def check_options(
 
     Raises:
         ValueError: a wrong type or value.
+        TypeError: a number or a text that the protocol has no room for; a property that is no text.
         NotImplementedError: replication between stores.
     """
     if properties is not None:
-        properties = _checked_properties(properties)
+        check_type_or_none(dict, properties, "properties")
+        properties = checked_properties(properties)
     if partition_key is not None:
         if partition_key.__class__ is not str:
             check_type_or_none(str, partition_key, "partition_key")
-        if not partition_key.isascii():
-            partition_key.encode()  # a lone surrogate has no UTF-8: say so now, not when the batch is written
+        check_text(partition_key, "partition_key")
     if ordering_key is not None:
         check_type_or_none(str, ordering_key, "ordering_key")
-        ordering_key.encode()
+        check_text(ordering_key, "ordering_key")
     if sequence_id is not None:
         check_type_or_none(int, sequence_id, "sequence_id")
+        check_fits(sequence_id, "sequence_id", -INT64_MAX - 1, INT64_MAX)
         if sequence_id < 0:
             raise ValueError("sequenceId needs to be >= 0")
-        check_range(sequence_id, "sequence_id", 0, INT64_MAX)
     if replication_clusters is not None:
         check_type_or_none(list, replication_clusters, "replication_clusters")
         refuse_unbuilt(replication_clusters, "replication_clusters", "replication between stores")
@@ -73,10 +81,10 @@ def check_options(
         check_type(bool, disable_replication, "disable_replication")
     if event_timestamp is not None:
         check_type_or_none(int, event_timestamp, "event_timestamp")
-        check_range(event_timestamp, "event_timestamp", 0, INT64_MAX)
+        check_fits(event_timestamp, "event_timestamp", 0, INT64_MAX)
     if deliver_at is not None:
         check_type_or_none(int, deliver_at, "deliver_at")
-        check_range(deliver_at, "deliver_at", 0, INT64_MAX)
+        check_fits(deliver_at, "deliver_at", 0, INT64_MAX)
     if deliver_after is not None:
         deliver_at = _absolute(deliver_after, now_ms) or deliver_at
     return (
@@ -88,17 +96,6 @@ def check_options(
         deliver_at or 0,
         null,
     )
-
-
-def _checked_properties(properties: dict[str, str]) -> dict[str, str]:
-    """A copy, so that the caller may use its dict again."""
-    check_type_or_none(dict, properties, "properties")
-    for name, value in properties.items():
-        check_type(str, name, "properties")
-        check_type(str, value, "properties")
-        name.encode()
-        value.encode()
-    return dict(properties)
 
 
 def _absolute(deliver_after: timedelta, now_ms: Callable[[], int]) -> int:

@@ -69,7 +69,7 @@ class Producer(ProducerFacts[T], BulkProducer[T]):
 
         Args:
             content: the value, encoded by the schema; None publishes a null value, which is not ``b""``.
-            properties: str to str, copied.
+            properties: str to str, copied. ``bytes`` are text, too.
             partition_key: key of the message; decides its consumer on Key_Shared subscriptions.
             ordering_key: takes the place of the partition key there.
             sequence_id: id to use instead of the next automatic one; 0 counts as not set.
@@ -83,7 +83,7 @@ class Producer(ProducerFacts[T], BulkProducer[T]):
             The id of the message, equal to the one consumers will see.
 
         Raises:
-            TypeError: the schema does not take ``content``.
+            TypeError: the schema does not take ``content``, or there is no room for an option's value.
             ValueError: an option has a wrong type or value.
             MessageTooBig: larger than ``maxMessageSize`` (5 MiB) with its metadata.
             Timeout: another process held the topic too long.
@@ -181,7 +181,7 @@ class Producer(ProducerFacts[T], BulkProducer[T]):
                 failure is raised by the next `flush`.
 
         Raises:
-            TypeError: the schema does not take ``content``.
+            TypeError: the schema does not take ``content``, or there is no room for an option's value.
             ValueError: an option has a wrong type or value. Everything else goes to the callback.
             AlreadyClosed: the producer is closed and there is no callback to tell, or the client is closed.
 

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from embeddedpulsar.client.arguments import check_range, check_type, check_type_or_none
+from embeddedpulsar.client.arguments import (
+    INT32_MAX,
+    INT64_MAX,
+    UINT32_MAX,
+    UINT64_MAX,
+    check_fits,
+    check_range,
+    check_type,
+    check_type_or_none,
+    checked_properties,
+)
 from embeddedpulsar.client.client_config import check_durability
 from embeddedpulsar.client.interceptor_chain import InterceptorChain, chain_of
 from embeddedpulsar.client.interceptors import ProducerInterceptor
@@ -24,8 +34,6 @@ if TYPE_CHECKING:
 
     from embeddedpulsar.message import Message
 
-INT32_MAX = 2**31 - 1
-INT64_MAX = 2**63 - 1
 DEFAULT_SEND_TIMEOUT_MS = 30_000
 LONGEST_NAME = 4096
 """Bytes of a producer's name, which every entry repeats."""
@@ -85,6 +93,7 @@ def producer_config(options: dict[str, Any]) -> ProducerConfig:
 
     Raises:
         ValueError: a wrong type or value.
+        TypeError: a number out of all range, a property that is no text, a routing mode that is none.
         NotImplementedError: an option whose feature is not built.
         ImportError: a codec, or the extra ``crypto`` for encryption, is not installed.
     """
@@ -95,17 +104,17 @@ def producer_config(options: dict[str, Any]) -> ProducerConfig:
         topic=options["topic"],
         schema=options["schema"],
         name=options["producer_name"] or None,
-        initial_sequence_id=options["initial_sequence_id"] or None,  # 0 is "not set" in pulsar-client
-        send_timeout_ms=options["send_timeout_millis"],
+        initial_sequence_id=_initial_sequence_id(options["initial_sequence_id"]),
+        send_timeout_ms=max(options["send_timeout_millis"], 0),  # as there, a negative one waits for ever
         compression=int(options["compression_type"]),
         max_pending_messages=options["max_pending_messages"],
         block_if_queue_full=options["block_if_queue_full"],
         batching=options["batching_enabled"],
         batching_max_messages=options["batching_max_messages"],
-        batching_max_bytes=options["batching_max_allowed_size_in_bytes"],
-        batching_max_delay_ms=options["batching_max_publish_delay_ms"],
+        batching_max_bytes=min(options["batching_max_allowed_size_in_bytes"], INT32_MAX),
+        batching_max_delay_ms=min(options["batching_max_publish_delay_ms"], INT32_MAX),
         key_based=options["batching_type"] == BatchingType.KeyBased,
-        properties=options["properties"],
+        properties=options["properties"] and checked_properties(options["properties"]),
         access_mode=options["access_mode"],
         durability=options["durability"],
         max_pending_across=options["max_pending_messages_across_partitions"],
@@ -142,24 +151,16 @@ def _check_values(options: dict[str, Any]) -> None:
         check_durability(options["durability"])
     if len((options["producer_name"] or "").encode()) > LONGEST_NAME:
         raise ValueError(f"Argument producer_name must have at most {LONGEST_NAME} bytes")
-    check_range(options["send_timeout_millis"], "send_timeout_millis", 0, INT32_MAX)
+    for name, low, high in _NUMBERS:
+        check_fits(options[name], name, low, high)
     if options["max_pending_messages"] < 0:
         raise ValueError("maxPendingMessages needs to be >= 0")
     if options["max_pending_messages_across_partitions"] < 0:
         raise ValueError("maxPendingMessages needs to be >=0")
     if options["batching_max_messages"] <= 1:
         raise ValueError("batchingMaxMessages needs to be greater than 1")
-    check_range(
-        options["batching_max_allowed_size_in_bytes"], "batching_max_allowed_size_in_bytes", 0, INT32_MAX
-    )
-    check_range(options["batching_max_publish_delay_ms"], "batching_max_publish_delay_ms", 0, INT32_MAX)
     check_type(int, options["chunk_max_message_size"], "chunk_max_message_size")
     check_range(options["chunk_max_message_size"], "chunk_max_message_size", -1, INT32_MAX)
-    if options["initial_sequence_id"]:
-        check_range(options["initial_sequence_id"], "initial_sequence_id", -1, INT64_MAX)
-    for name, value in (options["properties"] or {}).items():
-        check_type(str, name, "properties")
-        check_type(str, value, "properties")
     _check_routing(options["message_routing_mode"], options["message_router"])
     if options["batching_enabled"] and options["chunking_enabled"]:
         raise ValueError("Batching and chunking of messages can't be enabled together.")
@@ -167,13 +168,26 @@ def _check_values(options: dict[str, Any]) -> None:
 
 def _check_routing(mode: PartitionsRoutingMode, router: object) -> None:
     """As in ``pulsar-client``, a router alone says that it is to be asked."""
-    PartitionsRoutingMode(mode)
+    if not isinstance(mode, PartitionsRoutingMode):
+        raise TypeError(
+            "Argument message_routing_mode is expected to be of type 'PartitionsRoutingMode' and not "
+            f"{type(mode).__name__!r}"
+        )
     if router is not None and not callable(router):
         raise ValueError(f"Argument message_router is expected to be callable, and {router!r} is not")
     if router is None and mode == PartitionsRoutingMode.CustomPartition:
         raise ValueError(
             "message_routing_mode=CustomPartition needs a message_router, which says where messages go"
         )
+
+
+def _initial_sequence_id(given: int | None) -> int | None:
+    """0 and -1 are "not set", as in ``pulsar-client``: so the producer goes on where its name stopped."""
+    if not given:
+        return None
+    check_fits(given, "initial_sequence_id", -INT64_MAX - 1, INT64_MAX)
+    check_range(given, "initial_sequence_id", -1, INT64_MAX)
+    return None if given == -1 else given
 
 
 def _encryption(options: dict[str, Any]) -> Encryption | None:
@@ -209,3 +223,13 @@ _TYPES: tuple[tuple[str, type[Any]], ...] = (
     ("batching_max_publish_delay_ms", int),
     ("chunking_enabled", bool),
 )
+
+_NUMBERS = (
+    ("send_timeout_millis", -INT32_MAX - 1, INT32_MAX),
+    ("max_pending_messages", -INT32_MAX - 1, INT32_MAX),
+    ("max_pending_messages_across_partitions", -INT32_MAX - 1, INT32_MAX),
+    ("batching_max_messages", 0, UINT32_MAX),
+    ("batching_max_allowed_size_in_bytes", 0, UINT64_MAX),
+    ("batching_max_publish_delay_ms", 0, UINT64_MAX),
+)
+"""What has room in the types that ``pulsar-client`` has for them."""

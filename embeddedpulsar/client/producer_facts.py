@@ -28,10 +28,11 @@ class ProducerFacts(Generic[T]):
         return self._publisher.name
 
     def last_sequence_id(self) -> int:
-        """Return the sequence id of the last message stored; before the first, the initial one, or -1.
+        """Return the sequence id of the last message stored.
 
-        As in ``pulsar-client`` it is the id last stored, not the largest: after an explicit lower id it
-        falls.
+        Before the first it is ``initial_sequence_id``, or what is stored under the producer's name where
+        duplicates are dropped, or -1. As in ``pulsar-client`` it is the id last stored, not the largest:
+        after an explicit lower id it falls.
         """
         publisher = self._publisher
         stored = publisher.last_sequence_id

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from embeddedpulsar.client.arguments import check_type, check_type_or_none
+from embeddedpulsar.client.arguments import check_type, check_type_or_none, checked_properties
 from embeddedpulsar.client.dead_letter import (
     DeadLetters,
     dead_letter_producer_name,
@@ -107,12 +107,7 @@ def retry_properties(
     check_type_or_none(dict, properties, "properties")
     copied = message.properties()
     times = _number(copied.get(RECONSUMETIMES, "0")) + 1
-    for name, value in (properties or {}).items():
-        check_type(str, name, "properties")
-        check_type(str, value, "properties")
-        name.encode()
-        value.encode()
-        copied[name] = value
+    copied.update(checked_properties(properties or {}))
     copied[RECONSUMETIMES] = str(times)
     copied[DELAY_TIME] = str(delay_ms)
     with_origin(message, copied)

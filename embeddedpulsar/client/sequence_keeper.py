@@ -74,6 +74,8 @@ class SequenceKeeper:
             if self._session.durability == "flush":
                 out.end_word = self._session.ledger.tail  # the one stored before may not be on the disk yet
             out.is_duplicate = True
+            publisher = self._publisher
+            publisher.initial_sequence_id = publisher.found_sequence_id  # something was answered by now
             return True
         if out.encoded is None or out.encoded.count:
             self._attempted = out.highest

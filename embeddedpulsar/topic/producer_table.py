@@ -19,6 +19,7 @@ from embeddedpulsar.format.topic_record import (
 from embeddedpulsar.topic.sequence_table import SequenceTable
 
 _SHARED: Final = ProducerAccessMode.Shared
+_EXCLUSIVE: Final = ProducerAccessMode.Exclusive
 _WAIT: Final = ProducerAccessMode.WaitForExclusive
 _FENCING: Final = ProducerAccessMode.ExclusiveWithFencing
 
@@ -109,8 +110,10 @@ class ProducerTable:
             ProducerBusy: his name is taken, the topic is exclusively another's, or full.
             ProducerFenced: he wants the topic for himself, at once, and is not alone.
         """
-        self._check_name(request)
         mode = request.access_mode
+        if mode == _EXCLUSIVE and (self.connected or self.waiting):
+            raise ProducerFenced(f"the topic is in use by {self._holder()}")
+        self._check_name(request)
         held = [one for one in self.connected.values() if one.access_mode != _SHARED]
         if mode == _SHARED:
             if held or self.waiting:
@@ -122,12 +125,10 @@ class ProducerTable:
             return [self._grant(self.next_id, request)]
         if mode == _WAIT:
             return [EnqueueProducer(self.next_id, 0, *request)]
-        if mode == _FENCING:
-            out: list[TopicCommand] = [
-                DetachProducer(number, REASON_FENCED) for number in (*self.connected, *self.waiting)
-            ]
-            return [*out, self._grant(self.next_id, request)]
-        raise ProducerFenced(f"the topic is in use by {self._holder()}")
+        out: list[TopicCommand] = [
+            DetachProducer(number, REASON_FENCED) for number in (*self.connected, *self.waiting)
+        ]
+        return [*out, self._grant(self.next_id, request)]
 
     def promote(self) -> list[TopicCommand]:
         """The command that grants the topic to the first in the queue, if it is free."""

@@ -68,6 +68,16 @@ class StoreTopics(ABC):
         """How many partitions a topic has; 0 if it is not partitioned, or does not exist. One ``fstat``."""
         return self._current().topics.partitions(TopicName.parse(name))
 
+    def partitions_of_possible(self, name: str) -> int:
+        """As `partitions`, of a topic that exists or may be made.
+
+        Raises:
+            TopicNotFound: there is no such namespace, or the name is that of a partition too many.
+        """
+        topics, parsed = self._current().topics, TopicName.parse(name)
+        topics.check_possible(parsed)
+        return topics.partitions(parsed)
+
     def resolve_partitions(self, name: str, create: bool = True) -> int:
         """As `partitions`, but a topic that does not exist is made, of the kind ``broker.conf`` says.
 

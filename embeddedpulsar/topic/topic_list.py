@@ -74,6 +74,17 @@ class TopicList:
         """Full names of the partitioned topics, in order of creation."""
         return [entry.name for entry in self._catalog.topics(namespace) if entry.partitions]
 
+    def check_possible(self, name: TopicName) -> None:
+        """Refuse the name of what cannot be: there is no such namespace, or it is a partition too many.
+
+        Raises:
+            TopicNotFound: so it is.
+        """
+        self._check_namespace(name)
+        partitions = self._partitions_of_base(name)
+        if partitions:
+            _check_partition(name, partitions)
+
     def _partitions_of_base(self, name: TopicName) -> int:
         """How many partitions the topic has that ``name`` is named like a partition of."""
         base = None if name.partition < 0 else self._catalog.find(name.base)
@@ -125,11 +136,8 @@ class TopicList:
                     partitions = self._partitions_of_base(name)
                     if not partitions:
                         self._check_may_create(name, create, is_told=is_told)
-                    elif name.partition >= partitions:
-                        raise TopicNotFound(
-                            f"{name.full}: {name.base} has {partitions} partitions, numbered from 0; let it "
-                            "grow first, with Admin.topics().update_partitioned_topic"
-                        )
+                    else:
+                        _check_partition(name, partitions)
                     entry = self._create(name, 0, notes)
             finally:
                 self._catalog.lock.release()
@@ -152,6 +160,8 @@ class TopicList:
             )
 
     def _check_namespace(self, name: TopicName) -> None:
+        if "/" in name.namespace:
+            return  # a legacy name, such as any with a slash in the topic: Pulsar asks for no such namespace
         if not self._catalog.has_namespace(name.namespace_name):
             raise TopicNotFound(
                 f"{name.full}: there is no namespace {name.namespace_name} in {self._session.root}, which "
@@ -313,6 +323,14 @@ class TopicList:
                 self._catalog.append_namespace(name, self._clock.wall_ms(), durable=self._durable)
         finally:
             self._catalog.lock.release()
+
+
+def _check_partition(name: TopicName, partitions: int) -> None:
+    if name.partition >= partitions:
+        raise TopicNotFound(
+            f"{name.full}: {name.base} has {partitions} partitions, numbered from 0; let it grow first, with "
+            "Admin.topics().update_partitioned_topic"
+        )
 
 
 def partition_names(name: str, partitions: int) -> list[str]:

@@ -230,3 +230,12 @@ def test_interrupted_while_waiting(topic, other, monkeypatch):
     monkeypatch.undo()
     topic.producer().close()  # a shared one is let in again: nobody waits
     holder.close()
+
+
+def test_who_wants_a_topic_alone_is_not_alone_with_a_namesake(topic):
+    """Exclusive is asked before the name is: what is in the way is somebody, whatever he is called."""
+    with topic.producer(producer_name="till"):
+        with pytest.raises(ProducerFenced):
+            topic.producer(producer_name="till", access_mode=Exclusive)
+        with pytest.raises(ProducerBusy):
+            topic.producer(producer_name="till")

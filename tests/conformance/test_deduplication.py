@@ -90,6 +90,21 @@ def test_an_initial_id_below_what_is_stored(topic):
     assert stored(topic) == [b"0", b"1", b"2", b"3", b"4", b"5"]
 
 
+def test_the_initial_id_is_the_last_until_something_is_answered(topic):
+    """Even if that is a duplicate of what was stored last; -1 asks what that is."""
+    with topic.producer(producer_name="p") as producer:
+        producer.send(b"x", sequence_id=4)
+    with topic.producer(producer_name="p", initial_sequence_id=9) as producer:
+        assert producer.last_sequence_id() == 9
+        assert parts(producer.send(b"x", sequence_id=4)) == DUPLICATE
+        assert producer.last_sequence_id() == 4
+    with topic.producer(producer_name="p", initial_sequence_id=-1) as producer:
+        assert producer.last_sequence_id() == 4
+        producer.send(b"y")
+        assert producer.last_sequence_id() == 5
+    assert stored(topic) == [b"x", b"y"]
+
+
 def test_batches_are_dropped_as_a_whole(topic):
     """A batch is a duplicate if its highest id is stored; its callbacks say so."""
     options = {"producer_name": "p", "batching_enabled": True, "batching_max_publish_delay_ms": 60_000}

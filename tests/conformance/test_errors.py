@@ -36,6 +36,17 @@ def test_unknown_namespaces(client):
             use()
 
 
+def test_a_topic_with_a_slash(client):
+    """Pulsar reads its beginning as a namespace of its old kind, which nobody has to make."""
+    name = "persistent://public/default/orders/eu"
+    producer = client.create_producer(name)
+    sent = producer.send(b"tea")
+    assert producer.topic() == name
+    message = client.create_reader(name, MessageId.earliest).read_next(1000)
+    assert (message.data(), message.topic_name(), message.message_id()) == (b"tea", name, sent)
+    assert client.get_topic_partitions(name) == [name]
+
+
 def test_topics_are_not_created_against_the_settings(store_path):
     """With allowAutoTopicCreation=false a missing topic is not found."""
     store_path.mkdir(mode=0o700)
@@ -87,6 +98,16 @@ def test_a_closed_client(store_path):
     assert not producer.is_connected()
     assert not consumer.is_connected()
     assert not reader.is_connected()
+
+
+def test_a_client_may_be_closed_once_after_its_shutdown(store_path):
+    """As in pulsar-client, in which the two do not know of each other."""
+    client = Client(store_path)
+    client.shutdown()
+    client.shutdown()
+    client.close()
+    with pytest.raises(AlreadyClosed):
+        client.close()
 
 
 @pytest.mark.parametrize("partitions", [0, 2])

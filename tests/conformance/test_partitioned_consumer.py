@@ -73,6 +73,9 @@ def test_the_partitions_have_names(client):
     assert client.get_topic_partitions("orders") == [f"{BASE}-partition-{i}" for i in range(3)]
     assert client.get_topic_partitions("orders-partition-1") == [f"{BASE}-partition-1"]
     assert client.get_topic_partitions("other") == ["persistent://public/default/other"]
+    for name in ("orders-partition-3", "public/nowhere/orders", "nobody/default/orders"):
+        with pytest.raises(TopicNotFound):
+            client.get_topic_partitions(name)
 
 
 def test_everything_comes_each_partition_in_order(client):

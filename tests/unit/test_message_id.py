@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _pulsar
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -47,7 +48,7 @@ def test_pulsar_client_reads_what_we_write(message_id: MessageId):
     "data",
     [
         *("", "0801", "1001", "08", "0801100218", "08011002ff", "080110023a05"),
-        *("0a0110", "00011002", "08ffffffffffffffffffffff011002", "0b01", 5, "text", None),
+        *("0a0110", "00011002", "08ffffffffffffffffffffff011002", "0b01", "text"),
     ],
 )
 def test_bad_bytes_are_refused(data: object):
@@ -56,6 +57,14 @@ def test_bad_bytes_are_refused(data: object):
         data = bytes.fromhex(data)
     with pytest.raises(ValueError, match=r"^Failed to parse serialized message id$"):
         MessageId.deserialize(data)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("data", [None, 5, ["x"]])
+def test_what_is_no_bytes_is_a_type_error(data: object):
+    """As in pulsar-client."""
+    for deserialize in (MessageId.deserialize, _pulsar.MessageId.deserialize):
+        with pytest.raises(TypeError):
+            deserialize(data)
 
 
 @given(st.binary(max_size=60))
@@ -126,6 +135,25 @@ def test_parts_must_be_ints(bad: object):
         MessageId(ledger_id=bad)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    "parts", [(2**31, 0, 0, 0), (0, 2**63, 0, 0), (0, 0, -(2**63) - 1, 0), (0, 0, 0, 2**31)]
+)
+def test_parts_have_so_much_room(parts: tuple):
+    """What does not fit into the binary form is refused, as by pulsar-client, and not cut off."""
+    with pytest.raises(TypeError, match="no room"):
+        MessageId(*parts)
+    with pytest.raises(TypeError):
+        _pulsar.MessageId(*parts)
+
+
+def test_other_whole_numbers_are_ints():
+    """NumPy's, say, out of a data frame."""
+    made = MessageId(np.int32(0), np.int64(5), np.int64(6), np.int8(-1))
+    assert str(made) == "(5,6,0,-1)"
+    assert type(made.ledger_id()) is int
+
+
 def test_a_bool_is_an_int():
     """As in pulsar-client, True passes for 1."""
+    assert str(MessageId(True, True, True, True)) == "(1,1,1,1)"
     assert MessageId(True, 1, 1, 1) == MessageId(1, 1, 1, 1)

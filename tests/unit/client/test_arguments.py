@@ -5,7 +5,13 @@ from __future__ import annotations
 import pulsar
 import pytest
 
-from embeddedpulsar.client.arguments import check_range, check_type, check_type_or_none, refuse_unbuilt
+from embeddedpulsar.client.arguments import (
+    check_fits,
+    check_range,
+    check_type,
+    check_type_or_none,
+    refuse_unbuilt,
+)
 
 
 def text_of(function, *arguments) -> str:
@@ -38,6 +44,14 @@ def test_a_number_out_of_range_names_the_range():
     check_range(0, "n", 0, 5)
     check_range(5, "n", 0, 5)
     assert text_of(check_range, 6, "n", 0, 5) == "Argument n must be between 0 and 5, not 6"
+
+
+def test_a_number_without_room_is_of_a_wrong_type():
+    """As in pulsar-client, whose numbers have so many bits."""
+    check_fits(0, "n", 0, 5)
+    check_fits(5, "n", 0, 5)
+    with pytest.raises(TypeError, match=r"^Argument n must be between 0 and 5, not -1$"):
+        check_fits(-1, "n", 0, 5)
 
 
 def test_an_unbuilt_option_is_never_ignored():

@@ -41,7 +41,25 @@ def test_defaults():
     assert (made.durability, made.durability_interval_ms, made.listener_threads) == ("process", 1000, 1)
     assert not made.allow_network_fs
     assert made.stats_interval_s == 600
-    assert config(stats_interval_in_seconds=-1).stats_interval_s == 0
+    assert config(stats_interval_in_seconds=0).stats_interval_s == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("operation_timeout_seconds", 2**31),
+        ("connection_timeout_ms", -(2**31) - 1),
+        ("concurrent_lookup_requests", 2**31),
+        ("stats_interval_in_seconds", -1),
+        ("stats_interval_in_seconds", 2**32),
+    ],
+)
+def test_numbers_without_room(name, value):
+    """A TypeError, as in pulsar-client; the text says what is wrong."""
+    with pytest.raises(TypeError):
+        pulsar.Client("pulsar://127.0.0.1:1", **{name: value})
+    with pytest.raises(TypeError, match=f"Argument {name} must be between"):
+        config(**{name: value})
 
 
 @pytest.mark.parametrize(

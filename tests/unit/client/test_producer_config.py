@@ -95,7 +95,6 @@ def test_batching_excludes_chunking(theirs):
     [
         ({"message_routing_mode": PartitionsRoutingMode.CustomPartition}, "needs a message_router"),
         ({"message_router": 5}, "callable"),
-        ({"message_routing_mode": 7}, "7 is not a valid PartitionsRoutingMode"),
         ({"hashing_scheme": 2}, "HashingScheme"),
     ],
 )
@@ -105,9 +104,11 @@ def test_routing_that_cannot_work_is_refused(options, reason):
         config(**options)
 
 
-@pytest.mark.parametrize("options", [{"initial_sequence_id": 0}, {"producer_name": ""}])
+@pytest.mark.parametrize(
+    "options", [{"initial_sequence_id": 0}, {"initial_sequence_id": -1}, {"producer_name": ""}]
+)
 def test_empty_counts_as_not_set(options):
-    """As in pulsar-client, 0 and the empty name are "not set"."""
+    """As in pulsar-client, 0, an id of -1 and the empty name are "not set"."""
     assert config(**options) == config()
 
 
@@ -136,19 +137,52 @@ def test_values_arrive():
     assert made.access_mode is ProducerAccessMode.Exclusive
 
 
+def test_a_negative_timeout_is_none():
+    """As in pulsar-client: nobody gives up."""
+    assert config(send_timeout_millis=-1) == config(send_timeout_millis=0)
+
+
+def test_large_limits_are_no_limits():
+    """pulsar-client has 64 bits for them; a delay of three weeks is as good as one of an age."""
+    made = config(batching_max_publish_delay_ms=2**64 - 1, batching_max_allowed_size_in_bytes=2**63)
+    assert (made.batching_max_delay_ms, made.batching_max_bytes) == (2**31 - 1, 2**31 - 1)
+
+
+def test_properties_are_copied():
+    """Bytes in them are text, as in those of messages."""
+    given = {"a": b"b"}
+    assert config(properties=given).properties == {"a": "b"}
+
+
 @pytest.mark.parametrize(
     "options",
     [
-        {"durability": "disk"},
-        {"send_timeout_millis": -1},
+        {"send_timeout_millis": 2**31},
+        {"max_pending_messages": 2**31},
+        {"max_pending_messages_across_partitions": -(2**31) - 1},
+        {"batching_max_messages": -1},
         {"batching_max_publish_delay_ms": -1},
         {"batching_max_allowed_size_in_bytes": -1},
+        {"initial_sequence_id": 2**63},
         {"properties": {"a": 1}},
         {"properties": {1: "a"}},
-        {"producer_name": "ö" * 2049},
+        {"message_routing_mode": 1},
+        {"message_routing_mode": "round robin"},
     ],
 )
+def test_what_the_protocol_has_no_room_for(theirs, options):
+    """A TypeError here as there; the text here says what is wrong."""
+    with pytest.raises(TypeError):
+        theirs.create_producer("t", **options)
+    with pytest.raises(TypeError, match=f"Argument {next(iter(options))} "):
+        config(**options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"durability": "disk"}, {"initial_sequence_id": -2}, {"producer_name": "ö" * 2049}],
+)
 def test_values_without_sense_are_refused(options):
-    """Where pulsar-client fails in its C++ layer, the text here says what is wrong."""
+    """pulsar-client would take some of them, to no good."""
     with pytest.raises(ValueError):
         config(**options)
