@@ -53,6 +53,8 @@ class ColumnPortion:
         partition: where they go; 0 where there are no partitions.
     """
 
+    is_copied = False
+
     __slots__ = ("_built", "_columns", "count", "numbers", "partition")
 
     def __init__(self, columns: Columns, numbers: Sequence[int], partition: int = 0) -> None:

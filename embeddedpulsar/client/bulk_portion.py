@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Protocol
+    from typing import ClassVar, Protocol
 
     from embeddedpulsar.format.entry import EncodedEntry, ProducerPrefix
 
@@ -17,9 +17,11 @@ if TYPE_CHECKING:
             explicit_ids: first, last and highest of explicit ones, or None for the next automatic ones.
             numbers: which of the values these are.
             partition: where they go; 0 where there are no partitions.
+            is_copied: encoding copies the values, before any codec.
         """
 
         partition: int
+        is_copied: ClassVar[bool]
 
         @property
         def count(self) -> int: ...

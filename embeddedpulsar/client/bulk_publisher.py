@@ -55,6 +55,7 @@ class BulkPublisher:
         self._ahead = EncodeAhead[Encoded]()
         self._waiting: deque[Portion] = deque()  # those that are not stored yet
         self._is_large = False  # as the last entry was
+        self._is_shared = False  # as the last portion: encoded by both threads
         self._failure: Exception | None = None  # of what follows those that wait
         self._targets: dict[int, Target] = {}
         self._end_words: dict[int, int] = {}
@@ -94,20 +95,20 @@ class BulkPublisher:
         return encode(portion, publisher.prefix, publisher.next_sequence_id, self._codec)
 
     def _store_all(self, portions: Iterator[Portion]) -> None:
-        self._fetch(portions)
+        self._fetch(portions, 1)
         while self._waiting:
-            encoded = self._ahead.take()
+            encoded = self._ahead.take(helps=self._is_shared)
             self._is_large = encoded.entry.size >= WORTH_A_THREAD
-            self._fetch(portions)  # to be encoded while this one is stored
+            if self._is_large:  # what follows is encoded while this one is stored
+                self._fetch(portions, 1 + AHEAD if self._is_shared else 2)
             self._store(encoded)
             self._waiting.popleft()
-            self._fetch(portions)
+            self._fetch(portions, 1 + AHEAD if self._is_large and self._is_shared else 1)
         if self._failure is not None:
             raise self._failure
 
-    def _fetch(self, portions: Iterator[Portion]) -> None:
+    def _fetch(self, portions: Iterator[Portion], wanted: int) -> None:
         """Begin to encode what comes next. What goes wrong with it is told when all before it is stored."""
-        wanted = 1 + AHEAD if self._is_large else 1
         while len(self._waiting) < wanted and self._failure is None:
             try:
                 portion = next(portions, None)
@@ -124,6 +125,9 @@ class BulkPublisher:
         # between, those that wait are encoded again, and from here on the ids are right.
         first = publisher.next_sequence_id + sum(one.count for one in before if one.explicit_ids is None)
         work = partial(encode, portion, publisher.prefix, first, self._codec)
+        # Copies are made by one thread, one ahead: it gets the memory again that it has just given back.
+        # Fresh pages for every entry would cost as much as the checksum.
+        self._is_shared = self._codec != 0 or not portion.is_copied
         self._ahead.add(work, is_large=self._is_large)
         self._waiting.append(portion)
 

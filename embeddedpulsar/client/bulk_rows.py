@@ -49,6 +49,8 @@ class Rows:
         partition: where they go; 0 where there are no partitions.
     """
 
+    is_copied = True
+
     __slots__ = (
         "event_times",
         "keys",

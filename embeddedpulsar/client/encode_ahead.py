@@ -41,8 +41,8 @@ class EncodeAhead(Generic[R]):
 
     Role: checksums, codecs and writes all let other threads run, so large entries are checksummed while one
     is copied into the file. The second thread lives as long as the call, and nothing of the user runs on it.
-    Whoever takes an entry that is not ready does not sleep, it encodes the one behind it: a thread that is
-    woken for every entry costs more than the checksum of half of one.
+    Whoever takes an entry that is not ready need not sleep, but may encode the one behind it: a thread that
+    is woken for every entry costs more than the checksum of half of one.
     Who may call: one thread. Jobs must not depend on each other.
     """
 
@@ -80,12 +80,16 @@ class EncodeAhead(Generic[R]):
                 return False  # the system refuses, or the interpreter is about to end: it goes without
         return True
 
-    def take(self) -> R:
-        """The first entry; raises what encoding it raised."""
+    def take(self, *, helps: bool = True) -> R:
+        """The first entry; raises what encoding it raised.
+
+        Args:
+            helps: encode others meanwhile, if it is not ready.
+        """
         job = self._jobs.popleft()
         if job.done is None:
             return job.encode()
-        while job.done.empty():
+        while helps and job.done.empty():
             other = self._unclaimed()
             if other is None:
                 break

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -26,8 +27,9 @@ def client() -> Iterator[Client]:
 class Portion(Rows):
     """One large message; tells when it is encoded."""
 
-    def __init__(self, number: int, on_encode: Callable[[int], object]) -> None:
+    def __init__(self, number: int, on_encode: Callable[[int], object], *, is_copied: bool = False) -> None:
         super().__init__(range(number, number + 1), [b"%d" % number + bytes(WORTH_A_THREAD)])
+        self.is_copied = is_copied
         self._on_encode = on_encode
 
     def encode(self, first: int, prefix: ProducerPrefix, codec: int) -> EncodedEntry:
@@ -50,7 +52,8 @@ def stored(client: Client) -> list[tuple[int, bytes]]:
     return found
 
 
-def test_a_send_in_between_costs_only_those_that_wait(client: Client):
+@pytest.mark.parametrize("is_copied", [False, True])
+def test_a_send_in_between_costs_only_those_that_wait(client: Client, is_copied: bool):
     """They were encoded under ids it took; those behind them are encoded once, under ids that follow."""
     producer = client.create_producer(TOPIC)
     encoded: list[int] = []
@@ -60,7 +63,7 @@ def test_a_send_in_between_costs_only_those_that_wait(client: Client):
         if encoded.count(5) == 1 and number == 5:
             producer.send(b"between")
 
-    portions = [Portion(number, on_encode) for number in range(20)]
+    portions = [Portion(number, on_encode, is_copied=is_copied) for number in range(20)]
     sent = publisher_of(producer).publish(iter(portions))
     assert len(sent) == 20
     assert 20 < len(encoded) <= 20 + 1 + AHEAD
@@ -69,6 +72,20 @@ def test_a_send_in_between_costs_only_those_that_wait(client: Client):
     values = [value for _, value in found]
     values.remove(b"between")
     assert values == [b"%d" % number for number in range(20)]
+
+
+def test_copies_are_made_by_one_thread(client: Client):
+    """The second, from the second entry on; whoever stores does not join in. So they take the same memory."""
+    producer = client.create_producer(TOPIC)
+    encoded_by: list[int] = []
+    portions = [
+        Portion(number, lambda _: encoded_by.append(threading.get_ident()), is_copied=True)
+        for number in range(12)
+    ]
+    publisher_of(producer).publish(iter(portions))
+    first, *others = encoded_by
+    assert first == threading.get_ident() and len(others) == 11
+    assert len(set(others)) == 1 and others[0] != first
 
 
 def test_what_came_before_a_failure_is_stored(client: Client):
