@@ -232,7 +232,7 @@ def test_asyncio_has_the_same_methods_and_signatures(name: str):
 
 
 def test_asyncio_has_the_enums():
-    """Those that `pulsar.asyncio` has may be imported from `embeddedpulsar.asyncio`, too; they are the same."""
+    """Those that `pulsar.asyncio` has may be imported from here, too; they are those of the package."""
     import enum
 
     import pulsar.asyncio as theirs
