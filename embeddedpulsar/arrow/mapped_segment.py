@@ -16,13 +16,16 @@ from embeddedpulsar.exceptions import CorruptionError, CryptoError
 from embeddedpulsar.format.entry_view import EntryView, decompressed_columns
 from embeddedpulsar.format.frame import HEADER_SIZE, TRAILER_SIZE, FrameHeader
 from embeddedpulsar.format.sealed_entry import FIELD_KEYS, SealedView, sealed_view
+from embeddedpulsar.platform import descriptors
 from embeddedpulsar.platform.mapped_file import MappedFile
 from embeddedpulsar.storage.chunk_reader import ChunkReader
 from embeddedpulsar.storage.segment import Segment
 from embeddedpulsar.storage.segment_snapshot import is_trimmed
 
 AHEAD: Final = 64
-"""So many segments are mapped ahead of the one that is read; each may cost a descriptor."""
+"""So many segments are mapped ahead of the one that is read."""
+_SHARE: Final = 8
+"""Fewer where that would be more than one in so many of the descriptors there may be: a map may keep one."""
 
 _Opened = TypeVar("_Opened")
 
@@ -199,6 +202,7 @@ def open_ahead(
     ahead: deque[tuple[EntryRange, MappedSegment]] = deque()
     access: dict[str, Access] = {}
     begun: set[str] = set()
+    most = min(AHEAD, descriptors.limit() // _SHARE)
     for planned in ranges:
         of_log = access.get(planned.topic)
         if of_log is None:
@@ -212,7 +216,7 @@ def open_ahead(
                     ahead.pop()  # trimming begins with the oldest
             else:
                 on_gone(planned)
-        if len(ahead) > AHEAD:
+        if len(ahead) > most:
             begun.add(ahead[0][0].topic)
             yield ahead.popleft()
     while ahead:

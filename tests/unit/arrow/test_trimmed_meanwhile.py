@@ -14,6 +14,7 @@ from embeddedpulsar.arrow.damage import raise_damage, raise_gone, warn_of_gone
 from embeddedpulsar.arrow.mapped_segment import open_ahead
 from embeddedpulsar.arrow.plan import Bounds, listed_segments, plan_log, plan_segments, split
 from embeddedpulsar.arrow.record_batches import record_batches, table
+from embeddedpulsar.platform import descriptors
 from embeddedpulsar.topic_name import TopicName
 from tests.support.log_files import BASE_MS, LogFiles, write_topic
 
@@ -123,3 +124,15 @@ def test_a_topic_that_was_deleted(tmp_path: Path, log: LogFiles):
     assert rows(planned, is_fresh=True) == 0
     with pytest.raises(CorruptionError, match="was trimmed"):
         rows(planned)
+
+
+def test_few_descriptors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Where there may be few, a scan maps fewer ahead."""
+    write_topic(tmp_path, "t", [1] * 20, per_ledger=1)
+    monkeypatch.setattr(descriptors, "limit", lambda: 32)
+    planned = plan_log(str(tmp_path), NAME)
+    asked = []
+    opened = open_ahead((asked.append(piece) or piece for piece in planned), None, raise_gone)
+    next(opened)
+    assert len(asked) == 5
+    assert len(list(opened)) == 19
