@@ -32,8 +32,10 @@ class _Job(Generic[R]):
         assert self.done is not None
         try:
             self.done.put(self.encode())
-        except BaseException as error:  # noqa: BLE001 - for whoever takes it
-            self.done.put(error)
+        except BaseException as error:
+            self.done.put(error)  # for whoever takes it
+            if not isinstance(error, Exception):
+                raise  # Ctrl-C struck whoever encodes: it is not for an entry's turn, which may never come
 
 
 class EncodeAhead(Generic[R]):

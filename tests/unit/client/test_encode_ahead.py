@@ -65,6 +65,26 @@ def test_whoever_waits_encodes_what_is_behind(ahead: EncodeAhead[int]):
     assert ahead.take() == threading.get_ident()
 
 
+def test_an_interrupt_ends_the_call_at_once(ahead: EncodeAhead[int]):
+    """Ctrl-C strikes while the caller encodes an entry whose turn has not come."""
+    begun, is_interrupted = threading.Event(), threading.Event()
+
+    def first() -> int:
+        begun.set()
+        assert is_interrupted.wait(PATIENCE_S)
+        return 1
+
+    def second() -> int:
+        is_interrupted.set()
+        raise KeyboardInterrupt
+
+    ahead.add(first, is_large=True)
+    assert begun.wait(PATIENCE_S)
+    ahead.add(second, is_large=True)
+    with pytest.raises(KeyboardInterrupt):
+        ahead.take()
+
+
 @pytest.mark.parametrize("is_large", [False, True])
 def test_an_error_is_raised_in_its_turn(ahead: EncodeAhead[int], is_large: bool):
     """What came before it is taken first, and what comes behind it can be."""
