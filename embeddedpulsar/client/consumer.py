@@ -273,13 +273,11 @@ class Consumer(Reconsuming[T]):
 
         On Shared and Key_Shared subscriptions that is what this consumer holds, what it fetched ahead
         included, and it goes to any consumer. On others it comes in order; on Failover it is ignored unless
-        this consumer is the active one.
-
-        Raises:
-            AlreadyClosed: the consumer is closed.
+        this consumer is the active one. Ignored on a closed consumer, whose messages have gone to others.
         """
-        with interrupts.translated:
-            self._core.redeliver()
+        if not self._core.delivery.closed_text:
+            with interrupts.translated:
+                self._core.redeliver()
 
     # -- listener ----------------------------------------------------------------------------------------
 
@@ -303,7 +301,6 @@ class Consumer(Reconsuming[T]):
         core = self._core
         if core.listener is None:
             raise InvalidConfiguration("this consumer has no listener to pause or resume")
-        core.delivery.check_open()
         core.listener.is_paused = is_paused
         core.session.client.wake()
 

@@ -182,6 +182,10 @@ def resolve(ledger: ManagedLedger, message_id: MessageId, inclusive: bool) -> tu
         first_chunk = getattr(message_id, "_first_chunk", None)
         if inclusive and first_chunk is not None:
             position = Position(first_chunk._ledger, first_chunk._entry)
+        if not inclusive and first_chunk is None:
+            # The id of a whole batch is smaller than those of its messages, so all of them are behind it.
+            view = read_entry(ledger, position)
+            inclusive = view is not None and view.batched
         return position, inclusive, 0
     first = index if inclusive else index + 1
     if not inclusive:

@@ -44,13 +44,13 @@ class StickyRangeSelector:
         return selector
 
     def add(self, consumer_id: int, name: str, ranges: Sequence[tuple[int, int]]) -> None:
-        """A consumer joins. A range it names twice counts once.
+        """A consumer joins.
 
         Raises:
             ValueError: it is there already, names no range, or one that is no range of slots or overlaps
                 another, its own or somebody else's.
         """
-        wanted = sorted({(start, end) for start, end in ranges})
+        wanted = sorted((start, end) for start, end in ranges)
         if consumer_id in self._by_id:
             raise ValueError(f"consumer {consumer_id} has ranges already")
         if not wanted:

@@ -90,7 +90,7 @@ def test_a_death_gives_to_others(topic, store_path, kind):
 
 @pytest.mark.parametrize("kind", TYPES)
 def test_a_closed_consumer_refuses(topic, kind):
-    """receive, acknowledge, seek, unsubscribe and close raise AlreadyClosed; a nack is silently ignored."""
+    """receive, acknowledge, seek, unsubscribe and close raise AlreadyClosed; giving back is ignored."""
     consumer = topic.consumer(consumer_type=kind)
     topic.publish(2)
     message = consumer.receive(0)
@@ -99,6 +99,7 @@ def test_a_closed_consumer_refuses(topic, kind):
         consumer.receive,
         consumer.receive_nowait,
         consumer.batch_receive,
+        consumer.close,
         consumer.unsubscribe,
         lambda: consumer.receive(10),
         lambda: consumer.acknowledge(message),
@@ -109,6 +110,7 @@ def test_a_closed_consumer_refuses(topic, kind):
         with pytest.raises(AlreadyClosed):
             call()
     consumer.negative_acknowledge(message)
+    consumer.redeliver_unacknowledged_messages()
     assert not consumer.is_connected()
 
 

@@ -84,7 +84,6 @@ def test_a_closed_client(store_path):
         consumer.receive,
         lambda: consumer.receive(10),
         consumer.unsubscribe,
-        consumer.redeliver_unacknowledged_messages,
         lambda: consumer.seek(MessageId.earliest),
         lambda: consumer.acknowledge(MessageId(-1, 1, 1)),
         lambda: consumer.acknowledge_cumulative(MessageId(-1, 1, 1)),

@@ -75,6 +75,14 @@ def test_pausing_needs_a_listener(topic):
             method()
 
 
+def test_pausing_a_closed_consumer(topic):
+    """It changes nothing, and is no error."""
+    consumer = topic.consumer(message_listener=lambda consumer, message: None)
+    consumer.close()
+    consumer.pause_message_listener()
+    consumer.resume_message_listener()
+
+
 def test_an_exception_is_logged(topic, caplog):
     """A failing listener is logged; the next message comes, and nothing is acknowledged for it."""
     done = threading.Event()

@@ -47,6 +47,21 @@ def test_to_the_latest_inclusive(topic):
     assert numbers(receive_all(consumer)) == [0]
 
 
+@pytest.mark.parametrize("inclusive", [False, True])
+def test_to_a_whole_batch(topic, inclusive):
+    """The id of an entry is smaller than those of the batch's messages, which all are behind it."""
+    topic.publish_batch(3)
+    topic.publish(1)
+    consumer = topic.consumer(start_message_id_inclusive=inclusive)
+    first = receive_all(consumer)[0].message_id()
+    entry = MessageId(first.partition(), first.ledger_id(), first.entry_id(), -1)
+    assert entry < first
+    consumer.seek(entry)
+    assert numbers(receive_all(consumer)) == [0, 1, 2, 0]
+    reader = topic.client.create_reader("topic", entry, start_message_id_inclusive=inclusive)
+    assert numbers(list(reader)) == [0, 1, 2, 0]
+
+
 def test_to_a_time(topic):
     """Delivery goes on with the first message published then or later."""
     topic.publish(5)

@@ -337,11 +337,12 @@ def test_ranges_that_are_refused(ranges: list[tuple[int, int]], refusal: str):
     assert selector.select(250) == 3
 
 
-def test_a_range_named_twice_counts_once():
-    """As pulsar-client lets identical ranges pass."""
+def test_a_range_named_twice_overlaps_itself():
+    """The policy lets identical ranges pass; the subscription does not."""
     selector = make_selector(STICKY)
-    selector.add(1, "a", [(7, 9), (0, 3), (7, 9)])
-    assert selector.ranges_of(1) == [(0, 3), (7, 9)]
+    with pytest.raises(ValueError, match="overlap"):
+        selector.add(1, "a", [(7, 9), (0, 3), (7, 9)])
+    assert selector.ranges_of(1) == []
 
 
 @given(
