@@ -17,7 +17,7 @@ from embeddedpulsar.client.send_queue import NO_BATCHES
 from embeddedpulsar.client.sequence_keeper import DeduplicationSwitched
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, ProducerQueueIsFull
 from embeddedpulsar.format.entry import ProducerPrefix, encode_single
-from embeddedpulsar.platform import fork
+from embeddedpulsar.platform import fork, threads
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.producer_config import ProducerConfig
@@ -382,7 +382,7 @@ class Publisher(Pipeline):
 
     def after_fork_in_child(self) -> None:
         """The parent's producer, and what waits in its queue, stay the parent's."""
-        self._renew_lock()
+        self._use_lock(threads.renewed(self.lock))
         self.queue.take_all()
         self._deadline.clear()
         self._is_publishing = self._is_held_up = self._is_timed = self.box.armed = False

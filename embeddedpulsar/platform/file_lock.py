@@ -19,7 +19,7 @@ from itertools import repeat
 from typing import Final, NoReturn
 
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout
-from embeddedpulsar.platform import descriptors, fork, indivisible
+from embeddedpulsar.platform import descriptors, fork, indivisible, section_lock
 
 try:
     import fcntl
@@ -199,11 +199,13 @@ class FileLock:
     def after_fork_in_child(self) -> None:
         """Leave the inherited lock to the parent."""
         fd = self.fd
-        self._new_thread_lock()
+        is_free = section_lock.is_free(self._thread)
+        if not is_free:
+            self._new_thread_lock()
         if fd >= 0:
             self.release, self.fd = self._release_of(_TO_REOPEN), _TO_REOPEN
             os.close(fd)  # never LOCK_UN: that would end the parent's hold
-        else:
+        elif not is_free:
             self.release = self._release_of(fd)
 
     def _new_thread_lock(self) -> None:

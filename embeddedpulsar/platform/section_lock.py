@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Any
 
 from embeddedpulsar.platform import indivisible
 
@@ -39,3 +40,21 @@ class SectionLock:
         lock = threading.RLock()
         self.acquire = lock.acquire
         self.release = indivisible.choose((bool, lock.release), lock._is_owned)  # type: ignore[attr-defined]
+
+
+def is_free(lock: Any) -> bool:
+    """Whether no thread, this one included, holds a ``threading.RLock``. In a forked child alone: elsewhere
+    somebody may take it the next moment, or fail to because of the question."""
+    if lock._is_owned() or not lock.acquire(False):
+        return False
+    lock.release()
+    return True
+
+
+def renewed(lock: SectionLock) -> SectionLock:
+    """What a forked child uses in the place of an inherited lock: the lock itself, unless somebody had it.
+
+    A new one for each would do too, but those of thousands of topics are some hundred thousand objects, which
+    the next garbage collection goes through.
+    """
+    return lock if is_free(lock.acquire.__self__) else SectionLock()  # type: ignore[attr-defined]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from embeddedpulsar.platform import section_lock
 from embeddedpulsar.platform.section_lock import SectionLock
 
 Lock = threading.Lock
@@ -18,6 +19,7 @@ Local = threading.local
 
 current_id = threading.get_ident
 native_id = threading.get_native_id
+renewed = section_lock.renewed
 
 
 def RLock() -> SectionLock:

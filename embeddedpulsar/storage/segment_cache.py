@@ -157,7 +157,7 @@ class SegmentCache:
 
     def after_fork_in_child(self) -> None:
         """The lock may be held by a thread that does not exist here; the maps are as good as before."""
-        self._lock = threads.RLock()
+        self._lock = threads.renewed(self._lock)
 
 
 def _descriptor_budget() -> int:

@@ -391,6 +391,6 @@ class Topic:
     def abandon(self) -> None:
         """In a forked child: what the parent opened is the parent's."""
         self.closed = True
-        self._lock = threads.RLock()
+        self._lock = threads.renewed(self._lock)
         self._subscriptions.abandon()
         self._trimming.abandon()

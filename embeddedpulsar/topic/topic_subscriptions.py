@@ -223,4 +223,4 @@ class TopicSubscriptions:
 
     def abandon(self) -> None:
         """In a forked child: the inherited lock may be held by a thread that does not exist here."""
-        self._lock = threads.RLock()
+        self._lock = threads.renewed(self._lock)

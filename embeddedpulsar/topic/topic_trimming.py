@@ -89,5 +89,5 @@ class TopicTrimming:
 
     def abandon(self) -> None:
         """In a forked child: the inherited lock may be held by a thread that does not exist here."""
-        self._lock = threads.RLock()
+        self._lock = threads.renewed(self._lock)
         self._is_closed = True

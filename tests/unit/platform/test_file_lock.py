@@ -338,3 +338,41 @@ def test_entering_alone(path: str):
         lock.release()
     assert not lock.held
     lock.close()
+
+
+def test_a_child_of_a_fork_is_not_in_what_a_thread_of_the_parent_was_in(path: str):
+    """The child waits for the parent's hold, and not for a thread that it does not have."""
+    lock = FileLock(path)
+    inside, leave = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        lock.acquire()
+        inside.set()
+        leave.wait(10)
+        lock.release()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert inside.wait(10)
+
+    def child() -> bool:
+        with pytest.raises(LockTimeout):
+            lock.acquire(0)
+        leave_parent()
+        lock.acquire(10)
+        lock.release()
+        return True
+
+    reader, writer = os.pipe()
+
+    def leave_parent() -> None:
+        os.write(writer, b"x")
+
+    waiting = threading.Thread(target=lambda: (os.read(reader, 1), leave.set()))
+    waiting.start()
+    assert in_child(child) == "True"
+    thread.join()
+    waiting.join()
+    os.close(reader)
+    os.close(writer)
+    lock.close()
