@@ -187,11 +187,10 @@ def resolve(ledger: ManagedLedger, message_id: MessageId, inclusive: bool) -> tu
             view = read_entry(ledger, position)
             inclusive = view is not None and view.batched
         return position, inclusive, 0
+    view = None if size and not inclusive else read_entry(ledger, position)
+    if view is not None and not view.batched:
+        return position, inclusive, 0  # the index says nothing of a message that is no batch
     first = index if inclusive else index + 1
-    if not inclusive:
-        if not size:
-            view = read_entry(ledger, position)
-            size = view.count if view is not None else 0
-        if first >= size > 0:
-            return position, False, 0
+    if not inclusive and first >= (size or (view.count if view is not None else 0)) > 0:
+        return position, False, 0
     return position, True, first

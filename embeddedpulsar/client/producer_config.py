@@ -151,14 +151,10 @@ def _check_values(options: dict[str, Any]) -> None:
         check_durability(options["durability"])
     if len((options["producer_name"] or "").encode()) > LONGEST_NAME:
         raise ValueError(f"Argument producer_name must have at most {LONGEST_NAME} bytes")
-    for name, low, high in _NUMBERS:
+    for name, low, high, least, text in _NUMBERS:
         check_fits(options[name], name, low, high)
-    if options["max_pending_messages"] < 0:
-        raise ValueError("maxPendingMessages needs to be >= 0")
-    if options["max_pending_messages_across_partitions"] < 0:
-        raise ValueError("maxPendingMessages needs to be >=0")
-    if options["batching_max_messages"] <= 1:
-        raise ValueError("batchingMaxMessages needs to be greater than 1")
+        if options[name] < least:
+            raise ValueError(text)
     check_type(int, options["chunk_max_message_size"], "chunk_max_message_size")
     check_range(options["chunk_max_message_size"], "chunk_max_message_size", -1, INT32_MAX)
     _check_routing(options["message_routing_mode"], options["message_router"])
@@ -182,11 +178,14 @@ def _check_routing(mode: PartitionsRoutingMode, router: object) -> None:
 
 
 def _initial_sequence_id(given: int | None) -> int | None:
-    """0 and -1 are "not set", as in ``pulsar-client``: so the producer goes on where its name stopped."""
+    """0 and -1 are "not set", as in ``pulsar-client``: so the producer goes on where its name stopped.
+
+    Half of all numbers are left for those that follow: there is nothing behind the largest.
+    """
     if not given:
         return None
     check_fits(given, "initial_sequence_id", -INT64_MAX - 1, INT64_MAX)
-    check_range(given, "initial_sequence_id", -1, INT64_MAX)
+    check_range(given, "initial_sequence_id", -1, INT64_MAX // 2)
     return None if given == -1 else given
 
 
@@ -224,12 +223,13 @@ _TYPES: tuple[tuple[str, type[Any]], ...] = (
     ("chunking_enabled", bool),
 )
 
+_ANY = -INT32_MAX - 1
 _NUMBERS = (
-    ("send_timeout_millis", -INT32_MAX - 1, INT32_MAX),
-    ("max_pending_messages", -INT32_MAX - 1, INT32_MAX),
-    ("max_pending_messages_across_partitions", -INT32_MAX - 1, INT32_MAX),
-    ("batching_max_messages", 0, UINT32_MAX),
-    ("batching_max_allowed_size_in_bytes", 0, UINT64_MAX),
-    ("batching_max_publish_delay_ms", 0, UINT64_MAX),
+    ("send_timeout_millis", _ANY, INT32_MAX, _ANY, ""),
+    ("max_pending_messages", _ANY, INT32_MAX, 0, "maxPendingMessages needs to be >= 0"),
+    ("max_pending_messages_across_partitions", _ANY, INT32_MAX, 0, "maxPendingMessages needs to be >=0"),
+    ("batching_max_messages", 0, UINT32_MAX, 2, "batchingMaxMessages needs to be greater than 1"),
+    ("batching_max_allowed_size_in_bytes", 0, UINT64_MAX, 0, ""),
+    ("batching_max_publish_delay_ms", 0, UINT64_MAX, 0, ""),
 )
-"""What has room in the types that ``pulsar-client`` has for them."""
+"""What has room in the types of ``pulsar-client``, and what is too little, in its order and words."""

@@ -143,3 +143,27 @@ def test_wrong_targets(topic, target):
     consumer.close()
     with pytest.raises(AlreadyClosed):
         consumer.seek(MessageId.earliest)
+
+
+def test_an_id_without_index_of_a_batch(topic):
+    """It stands before the first message of the batch, as in the order of ids."""
+    before = topic.publish(1)[0]
+    topic.publish_batch(3)
+    topic.publish(2)
+    ledger, entry = before.ledger_id(), before.entry_id() + 1
+    consumer = topic.consumer()
+    consumer.seek(MessageId(-1, ledger, entry))
+    assert numbers(receive_all(consumer)) == [0, 1, 2, 0, 1]
+    reader = topic.client.create_reader("topic", MessageId(-1, ledger, entry))
+    assert numbers(list(reader)) == [0, 1, 2, 0, 1]
+    reader = topic.client.create_reader("topic", MessageId(-1, ledger, entry, 2))
+    assert numbers(list(reader)) == [0, 1]
+
+
+@pytest.mark.parametrize(("inclusive", "expected"), [(False, [2, 3]), (True, [1, 2, 3])])
+def test_an_index_of_what_is_no_batch(topic, inclusive, expected):
+    """A message that was not batched is found by ledger and entry, whatever the index says."""
+    ids = topic.publish(4)
+    made = MessageId(-1, ids[1].ledger_id(), ids[1].entry_id(), 3)
+    reader = topic.client.create_reader("topic", made, start_message_id_inclusive=inclusive)
+    assert numbers(list(reader)) == expected

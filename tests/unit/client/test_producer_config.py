@@ -80,6 +80,21 @@ def test_wrong_options_have_the_texts_of_pulsar_client(theirs, name, value):
     assert str(found.value) == str(expected.value)
 
 
+def test_of_several_errors_the_first_is_told(theirs):
+    """The order is that of pulsar-client, too, whichever way they are wrong."""
+    wrong = {"batching_max_publish_delay_ms": 2**64, "batching_max_messages": 1, "batching_enabled": True}
+    with pytest.raises(ValueError) as expected:
+        theirs.create_producer("t", **wrong)
+    with pytest.raises(ValueError) as found:
+        config(**wrong)
+    assert str(found.value) == str(expected.value)
+    wrong["max_pending_messages"] = 2**31
+    with pytest.raises(TypeError):
+        theirs.create_producer("t", **wrong)
+    with pytest.raises(TypeError, match="max_pending_messages"):
+        config(**wrong)
+
+
 def test_batching_excludes_chunking(theirs):
     """The two together are refused in the words of pulsar-client."""
     both = {"batching_enabled": True, "chunking_enabled": True}
@@ -180,7 +195,12 @@ def test_what_the_protocol_has_no_room_for(theirs, options):
 
 @pytest.mark.parametrize(
     "options",
-    [{"durability": "disk"}, {"initial_sequence_id": -2}, {"producer_name": "ö" * 2049}],
+    [
+        {"durability": "disk"},
+        {"initial_sequence_id": -2},
+        {"initial_sequence_id": 2**63 - 1},
+        {"producer_name": "ö" * 2049},
+    ],
 )
 def test_values_without_sense_are_refused(options):
     """pulsar-client would take some of them, to no good."""
