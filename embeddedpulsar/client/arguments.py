@@ -161,6 +161,9 @@ def redelivery_count(message: object) -> int:
 
 def checked_seek_target(target: object) -> MessageId | int:
     """Refuse what a seek does not take, with the text of ``pulsar-client``."""
-    if isinstance(target, MessageId | int):
+    if isinstance(target, MessageId):
+        return target
+    if isinstance(target, int):
+        check_fits(target, "messageid", 0, UINT64_MAX)
         return target
     raise ValueError(f"invalid seek_arg type {type(target)}")

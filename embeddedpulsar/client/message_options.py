@@ -76,6 +76,8 @@ def check_options(
             raise ValueError("sequenceId needs to be >= 0")
     if replication_clusters is not None:
         check_type_or_none(list, replication_clusters, "replication_clusters")
+        if not all(isinstance(cluster, str) for cluster in replication_clusters):
+            raise TypeError("Argument replication_clusters is expected to be a list of str")
         refuse_unbuilt(replication_clusters, "replication_clusters", "replication between stores")
     if disable_replication is not False:
         check_type(bool, disable_replication, "disable_replication")

@@ -180,12 +180,12 @@ def _check_routing(mode: PartitionsRoutingMode, router: object) -> None:
 def _initial_sequence_id(given: int | None) -> int | None:
     """0 and -1 are "not set", as in ``pulsar-client``: so the producer goes on where its name stopped.
 
-    Half of all numbers are left for those that follow: there is nothing behind the largest.
+    It has to leave room for the ids that follow, because there is nothing behind the largest number.
     """
     if not given:
         return None
     check_fits(given, "initial_sequence_id", -INT64_MAX - 1, INT64_MAX)
-    check_range(given, "initial_sequence_id", -1, INT64_MAX // 2)
+    check_range(given, "initial_sequence_id", -1, INT64_MAX - _ROOM_FOR_IDS)
     return None if given == -1 else given
 
 
@@ -223,6 +223,7 @@ _TYPES: tuple[tuple[str, type[Any]], ...] = (
     ("chunking_enabled", bool),
 )
 
+_ROOM_FOR_IDS = 2**48
 _ANY = -INT32_MAX - 1
 _NUMBERS = (
     ("send_timeout_millis", _ANY, INT32_MAX, _ANY, ""),

@@ -145,6 +145,17 @@ def test_wrong_targets(topic, target):
         consumer.seek(MessageId.earliest)
 
 
+@pytest.mark.parametrize("time_ms", [-1, 2**64])
+def test_times_that_are_none(topic, time_ms):
+    """Pulsar has 64 bits for a time, and none for its sign: a TypeError here as there."""
+    topic.publish(1)
+    for one in (topic.consumer(), topic.client.create_reader("topic", MessageId.earliest)):
+        with pytest.raises(TypeError, match="must be between 0 and"):
+            one.seek(time_ms)
+        one.seek(2**64 - 1)
+        one.seek(0)
+
+
 def test_an_id_without_index_of_a_batch(topic):
     """It stands before the first message of the batch, as in the order of ids."""
     before = topic.publish(1)[0]

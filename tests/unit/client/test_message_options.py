@@ -98,6 +98,7 @@ def test_wrong_options(options, text):
         ({"deliver_at": -1}, "Argument deliver_at must be between 0 and"),
         ({"deliver_at": 2**63}, "Argument deliver_at must be between 0 and"),
         ({"sequence_id": 2**63}, "Argument sequence_id must be between"),
+        ({"replication_clusters": [1]}, "Argument replication_clusters is expected to be a list of str"),
         ({"properties": {"a": 1}}, "Argument properties is expected to be a dict of str to str"),
         ({"properties": {None: "a"}}, "Argument properties is expected to be a dict of str to str"),
         ({"properties": {"a": b"\xff"}}, "Argument properties has b'.xff', which is no UTF-8"),
