@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from embeddedpulsar.client.arguments import check_type
 from embeddedpulsar.client.consumer import Consumer
 from embeddedpulsar.client.consumer_core import ConsumerCore
 from embeddedpulsar.client.consumer_session import ConsumerSession
@@ -28,13 +27,14 @@ def open_consumer(client: ClientCore, config: ConsumerConfig, topic: Any) -> Con
             ``enable_retry`` the retry topic joins them.
 
     Raises:
-        ValueError: a name is not a str.
+        TypeError: a name is not a str.
         InvalidTopicName: one of them names no topic. Then, as with every other error, nothing is attached.
         InvalidConfiguration: a queue of size 0 on a partitioned topic.
     """
     client.check_open()
     for name in topic if isinstance(topic, list) else [topic]:
-        check_type(str, name, "topic")
+        if not isinstance(name, str):
+            raise TypeError(f"a topic is a str, not {type(name).__name__}")
     names = [TopicName.parse(name).full for name in (topic if isinstance(topic, list) else [topic])]
     topics = list(dict.fromkeys(names))
     if config.dead_letter is not None and config.dead_letter.dead_letter_topic:

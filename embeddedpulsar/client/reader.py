@@ -57,6 +57,8 @@ class Reader(Generic[T]):
         [b'line 1', b'line 2']
     """
 
+    _waits_for_ever = False  # whether time limits are refused
+
     def __init__(self, core: ClientCore, config: ReaderConfig) -> None:
         self._use = core.use_topic(config.topic)
         try:
@@ -84,6 +86,7 @@ class Reader(Generic[T]):
             f"The reader {self._name}",
             self._fetch,
         )
+        self._waits_for_ever = config.receiver_queue_size == 0
         self._chunks = topic.ledger.chunks()
         self._chunks.opened = decryption.open
         self._queue = ReceiverQueue(
@@ -127,7 +130,7 @@ class Reader(Generic[T]):
         Raises:
             Timeout: no message came in time. Also a ``TimeoutError``.
             AlreadyClosed: the reader is closed, now or while waiting.
-            InvalidConfiguration: the reader has a listener.
+            InvalidConfiguration: the reader has a listener, or a timeout is given with a queue of size 0.
             Interrupted: Ctrl-C; also a ``KeyboardInterrupt``.
 
         Example:
@@ -139,6 +142,9 @@ class Reader(Generic[T]):
         """
         if timeout_millis is not None:
             check_type(int, timeout_millis, "timeout_millis")
+            if self._waits_for_ever:
+                self._check_can_read()
+                raise InvalidConfiguration("read_next() takes no timeout with receiver_queue_size=0")
         try:
             return self._take()
         except IndexError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from embeddedpulsar import AlreadyClosed, MessageId, Timeout
+from embeddedpulsar import AlreadyClosed, InvalidConfiguration, MessageId, Timeout
 from tests.conformance.conftest import numbers
 
 
@@ -62,6 +62,16 @@ def test_has_message_available(topic):
     assert not reader.has_message_available()
     topic.publish(1)
     assert reader.has_message_available()
+
+
+def test_a_queue_of_size_0_takes_no_timeout(topic):
+    """As with a consumer: InvalidConfiguration. Without a timeout messages are read one by one."""
+    topic.publish(2)
+    reader = topic.client.create_reader("topic", MessageId.earliest, receiver_queue_size=0)
+    with pytest.raises(InvalidConfiguration, match="receiver_queue_size=0"):
+        reader.read_next(timeout_millis=10)
+    assert numbers([reader.read_next(), reader.read_next()]) == [0, 1]
+    assert not reader.has_message_available()
 
 
 def test_seek(topic):
