@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from embeddedpulsar.client.ack_grouping_tracker import AckGroupingTracker
     from embeddedpulsar.client.consumer_session import ConsumerSession
-    from embeddedpulsar.client.letter_producer import Letter
+    from embeddedpulsar.client.letter_producer import EndWords, Letter
     from embeddedpulsar.format.entry import EntryView
 
 _Place = tuple[int, int]
@@ -164,19 +164,20 @@ class DeadLetters:
         moved: list[tuple[_Place, int]] = []
         failed: list[_Place] = []
         first_error: Exception | None = None
+        end_words: EndWords = {}
         try:
             self._moving.acquire()
             for view, epoch in views:
                 position = (view.ledger_id, view.entry_id)
                 try:
                     names = encryption_of(getattr(view, "encryption", None))
-                    self.producer.publish(self._letters(view), names)
+                    end_words |= self.producer.publish(self._letters(view), names)
                     moved.append((position, epoch))
                 except Exception as error:  # noqa: BLE001 - whatever it is, the message must come again
                     first_error = first_error or error
                     failed.append(position)
             try:
-                self.producer.sync()
+                self.producer.sync(end_words)
                 self._acknowledge(moved)
             except PulsarException as error:
                 first_error = first_error or error

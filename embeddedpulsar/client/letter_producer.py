@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
     from embeddedpulsar.message import Message
 
+    EndWords = dict[ManagedLedger, int]
+    """For each log that letters went to, the word to wait for."""
+
 Letter = tuple[bytes, Options]
 """A payload as it was stored, and what goes with it."""
 KeyNames = tuple[str, ...]
@@ -83,9 +86,9 @@ def encryption_of(context: EncryptionContext | None) -> KeyNames:
 class LetterProducer:
     """Publishes copies of messages to one topic, on behalf of a consumer.
 
-    Role: a producer that is made for the first letter and kept until the consumer closes. After `publish`
-    and `sync` the letters are stored at the client's level of durability, and their originals may be
-    acknowledged.
+    Role: a producer that is made for the first letter and kept until the consumer closes. After `publish`,
+    and `sync` of what that returned, the letters are stored at the client's level of durability, and their
+    originals may be acknowledged.
 
     Thread-safe: letters of one call stay together. What made publishing fail goes to the caller, and the
     next call begins anew: with a new producer, if this one lost its topic.
@@ -112,24 +115,26 @@ class LetterProducer:
     ) -> None:
         self.topic: Final = topic
         self._client = client
-        self._config = ProducerConfig(
-            topic, schema, chunking=True, lazy_start=True
-        )  # the original may be in parts
+        # The original may be in parts.
+        self._config = ProducerConfig(topic, schema, chunking=True, lazy_start=True)
         self._name = name if name is None or len(name.encode()) < LONGEST_NAME - 16 else None
         self._initial_subscription = initial_subscription
         self._lock = threads.RLock()
         self._key_reader = key_reader
         self._opened: dict[KeyNames, Producer[Any]] = {}
         self._is_closed = False
-        self._end_words: dict[ManagedLedger, int] = {}  # also of producers that were let go meanwhile
         fork.register(self)
 
-    def publish(self, letters: Iterable[Letter], names: KeyNames = ()) -> None:
-        """Append letters in their order; `sync` waits for the disk, where the client's level asks for it.
+    def publish(self, letters: Iterable[Letter], names: KeyNames = ()) -> EndWords:
+        """Append letters in their order.
 
         Args:
             letters: of one entry.
             names: of the keys the entry was encrypted with; its letters are encrypted with them, too.
+
+        Returns:
+            What `sync` is to wait for, where the client's level asks for the disk. It is the caller's to
+            keep: of a flush that failed, and of a topic that was deleted, later letters know nothing.
 
         Raises:
             CryptoError: a public key is not to be had. Nothing is stored in plain text that was not.
@@ -139,6 +144,7 @@ class LetterProducer:
         """
         if failpoints.ACTIVE:
             failpoints.hit("letter:before")
+        end_words: EndWords = {}
         try:
             self._lock.acquire()
             for value, options in letters:
@@ -147,20 +153,25 @@ class LetterProducer:
                 if out.error is not None:
                     raise out.error
                 if out.end_word:
-                    self._end_words[ledger] = out.end_word
+                    end_words[ledger] = out.end_word
         except (AlreadyClosed, ProducerFenced, TopicNotFound):
             self._let_go()
             raise
         finally:
             self._lock.release()
+        return end_words
 
-    def sync(self) -> None:
-        """Wait until everything that was published is as durable as the client asks for.
+    def sync(self, end_words: EndWords) -> None:
+        """Wait until what was published is as durable as the client asks for.
+
+        Args:
+            end_words: of `publish`; those of several calls together.
 
         Raises:
             PoisonedSegment: a flush failed; whether all letters survive is not known.
+            AlreadyClosed: their topic went meanwhile.
         """
-        for ledger, end_word in list(self._end_words.items()):
+        for ledger, end_word in end_words.items():
             ledger.wait_durable(end_word)
         if failpoints.ACTIVE:
             failpoints.hit("letter:stored")
@@ -206,7 +217,6 @@ class LetterProducer:
             self._lock.acquire()
             self._is_closed = True
             self._let_go()
-            self._end_words.clear()
         finally:
             self._lock.release()
 

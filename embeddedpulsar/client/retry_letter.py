@@ -85,8 +85,7 @@ class RetryLetters:
         else:
             deliver_at = self._wall_ms() + delay_ms if delay_ms else 0
             producer, letter = self._retry, make_letter(message, copied, deliver_at)
-        producer.publish([letter], encryption_of(message.encryption_context()))
-        producer.sync()
+        producer.sync(producer.publish([letter], encryption_of(message.encryption_context())))
 
     def close(self) -> None:
         """Leave the topics."""

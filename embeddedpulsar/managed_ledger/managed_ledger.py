@@ -223,8 +223,9 @@ class ManagedLedger:
         """Wait until everything before `end_word` (from `append_nowait`) survives a power loss.
 
         Raises:
-            PoisonedSegment: a flush failed; whether it survives is unknown.
+            PoisonedSegment, AlreadyClosed: a flush failed, or it was closed; whether it survives is unknown.
         """
+        self._check_open()
         self._commit.wait_durable(end_word)
 
     def note_dirty(self) -> None:

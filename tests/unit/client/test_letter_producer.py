@@ -18,6 +18,7 @@ from embeddedpulsar.exceptions import (
     NotAllowedError,
     ProducerBusy,
     ProducerFenced,
+    TopicNotFound,
 )
 from embeddedpulsar.format.partition_hash import partition_hash
 from tests.conformance.partitioned import PartitionedTopic
@@ -53,11 +54,10 @@ def stored(client: Client) -> list[bytes]:
 def test_it_is_made_with_the_first_letter(client):
     """Before, the topic does not even exist; after, there is one producer of the name, until it is closed."""
     producer = make(client)
-    producer.sync()
+    producer.sync({})
     assert client._core.store.topic_names() == []
     producer.publish(letters(b"a", b"b"))
     producer.publish(letters(b"c"))
-    producer.sync()
     assert stored(client) == [b"a", b"b", b"c"]
     assert names(client) == ["postman"]
     producer.close()
@@ -126,6 +126,20 @@ def test_a_topic_that_was_taken_away_is_asked_for_again(client):
     thief.close()
     producer.publish(letters(b"d"))
     assert stored(client) == [b"a", b"d"]
+
+
+def test_a_durable_letter_topic_may_be_deleted(tmp_path: Path):
+    """Who waits for its letters learns that they went; the letters of the next topic know nothing of that."""
+    with Client(tmp_path, durability="flush") as client:
+        producer = make(client)
+        published = producer.publish(letters(b"a"))
+        client._core.store.delete_topic("dead", force=True)
+        with pytest.raises(TopicNotFound):
+            producer.publish(letters(b"b"))
+        with pytest.raises(AlreadyClosed):
+            producer.sync(published)
+        producer.sync(producer.publish(letters(b"c")))
+        assert stored(client) == [b"c"]
 
 
 class TestPartitions:
@@ -204,9 +218,9 @@ class TestPartitions:
         with Client(tmp_path, durability="flush") as client:
             dead = PartitionedTopic(client, 3, "dead")
             producer = make(client)
-            producer.publish(self.keyed(*[None] * 3))
+            published = producer.publish(self.keyed(*[None] * 3))
             before = self.syncs(client)
-            producer.sync()
+            producer.sync(published)
             assert [now - then for now, then in zip(self.syncs(client), before, strict=True)] == [1, 1, 1]
             assert [len(numbers) for numbers in dead.all_numbers()] == [1, 1, 1]
 
