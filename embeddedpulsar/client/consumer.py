@@ -302,7 +302,8 @@ class Consumer(Reconsuming[T]):
         if core.listener is None:
             raise InvalidConfiguration("this consumer has no listener to pause or resume")
         core.listener.is_paused = is_paused
-        core.session.client.wake()
+        if not core.delivery.closed_text:  # with its client, perhaps, of which nothing can be woken any more
+            core.session.client.wake()
 
     # -- moving and leaving ------------------------------------------------------------------------------
 

@@ -76,9 +76,13 @@ def test_pausing_needs_a_listener(topic):
 
 
 def test_pausing_a_closed_consumer(topic):
-    """It changes nothing, and is no error."""
+    """It changes nothing, and is no error, also if its client was closed."""
     consumer = topic.consumer(message_listener=lambda consumer, message: None)
     consumer.close()
+    consumer.pause_message_listener()
+    consumer.resume_message_listener()
+    consumer = topic.consumer(message_listener=lambda consumer, message: None)
+    topic.client.close()
     consumer.pause_message_listener()
     consumer.resume_message_listener()
 
