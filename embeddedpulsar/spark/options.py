@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Mapping
@@ -212,7 +213,8 @@ def _offset(name: str, place: Any) -> MessageId:
         match = _POSITION.fullmatch(place)
         if match is not None:
             ledger, entry, index = match.groups(default="-1")
-            return MessageId(-1, int(ledger), int(entry), int(index))
+            with contextlib.suppress(TypeError):  # a number that no message has
+                return MessageId(-1, int(ledger), int(entry), int(index))
     elif isinstance(place, list) and all(isinstance(byte, int) and -128 <= byte < 256 for byte in place):
         try:
             return MessageId.deserialize(bytes(byte & 0xFF for byte in place))

@@ -67,6 +67,7 @@ def test_what_is_refused(given, text):
         ({"endingOffsets": "earliest"}, "earliest leaves nothing"),
         ({"startingOffsets": "7:1", "startingTime": "5"}, "not both"),
         ({"startingOffsets": "7"}, "is no place"),
+        ({"startingOffsets": f"{1 << 63}:0"}, "is no place"),
         ({"startingOffsets": "{not json"}, "is no JSON"),
         ({"startingOffsets": '{"t": [300]}'}, "is no place"),
         ({"startingOffsets": '{"t": [8]}'}, "message id"),
