@@ -48,11 +48,11 @@ class EncodeAhead(Generic[R]):
     Who may call: one thread. Jobs must not depend on each other.
     """
 
-    __slots__ = ("_jobs", "_thread", "_todo")
+    __slots__ = ("_has_queue", "_jobs", "_todo")
 
     def __init__(self) -> None:
         self._jobs: deque[_Job[R]] = deque()
-        self._thread: object = None
+        self._has_queue = False
         self._todo: SimpleQueue[_Job[R] | None]
 
     def add(self, encode: Callable[[], R], *, is_large: bool) -> None:
@@ -72,13 +72,17 @@ class EncodeAhead(Generic[R]):
         self._todo.put(job)
 
     def _has_thread(self) -> bool:
-        if self._thread is None:
+        if not self._has_queue:
             from queue import SimpleQueue
 
             self._todo = SimpleQueue()
+            self._has_queue = (
+                True  # before the start: Ctrl-C may strike behind it, and `close` ends the thread
+            )
             try:
-                self._thread = threads.start_daemon(self._run, "encode")
+                threads.start_daemon(self._run, "encode")
             except RuntimeError:
+                self._has_queue = False
                 return False  # the system refuses, or the interpreter is about to end: it goes without
         return True
 
@@ -112,7 +116,7 @@ class EncodeAhead(Generic[R]):
     def close(self) -> None:
         """Let the thread end. It may still be at an entry; it holds nothing but that."""
         self._jobs.clear()
-        if self._thread is not None:
+        if self._has_queue:
             while self._unclaimed() is not None:
                 pass
             self._todo.put(None)

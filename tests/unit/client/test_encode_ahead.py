@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import pytest
@@ -42,7 +42,7 @@ def test_small_ones_wait_for_whoever_takes_them(ahead: EncodeAhead[int]):
     assert not encoded
     assert ahead.take() == 7
     assert encoded == [threading.get_ident()]
-    assert ahead._thread is None
+    assert not ahead._has_queue
 
 
 def test_whoever_waits_encodes_what_is_behind(ahead: EncodeAhead[int]):
@@ -124,7 +124,25 @@ def test_closing_ends_the_thread_and_drops_the_rest():
     ahead.add(lambda: len(encoded.append(1) or encoded), is_large=True)  # type: ignore[func-returns-value]
     ahead.close()
     go_on.set()
-    thread = ahead._thread
+    thread = [one for one in threading.enumerate() if one.name == "embeddedpulsar-encode"][-1]
     assert isinstance(thread, threading.Thread)
     thread.join(PATIENCE_S)
     assert not thread.is_alive() and not encoded
+
+
+def test_an_interrupt_while_the_thread_starts_leaves_none(monkeypatch):
+    """Ctrl-C strikes where the starter waits for the thread, which runs by then: `close` ends it."""
+    started = []
+    start_daemon = threads.start_daemon
+
+    def struck(target: Callable[[], object], name: str) -> None:
+        started.append(start_daemon(target, name))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threads, "start_daemon", struck)
+    ahead: EncodeAhead[int] = EncodeAhead()
+    with pytest.raises(KeyboardInterrupt):
+        ahead.add(lambda: 1, is_large=True)
+    ahead.close()
+    started[0].join(5)
+    assert not started[0].is_alive()
