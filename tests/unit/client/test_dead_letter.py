@@ -54,17 +54,18 @@ class Producer:
         self.synced = 0
         self.closed = False
 
-    def publish(self, letters: list[Any], names: tuple[str, ...] = ()) -> None:
+    def publish(self, letters: list[Any], names: tuple[str, ...] = ()) -> dict[str, int]:
         for letter in letters:
             if letter[0] in self.refused:
                 raise self.refused[letter[0]]
             self.letters.append(letter)
+        return {"log": len(self.letters)}
 
-    def sync(self) -> None:
+    def sync(self, end_words: dict[str, int]) -> None:
         failure, self.fail_sync = self.fail_sync, None
         if failure is not None:
             raise failure
-        self.synced = len(self.letters)
+        self.synced = end_words.get("log", self.synced)
 
     def close(self) -> None:
         self.closed = True

@@ -22,11 +22,12 @@ class Producer:
         self.letters: list[Any] = []
         self.synced = self.closed = 0
 
-    def publish(self, letters: list[Any], names: tuple[str, ...] = ()) -> None:
+    def publish(self, letters: list[Any], names: tuple[str, ...] = ()) -> int:
         self.letters += letters
+        return len(self.letters)
 
-    def sync(self) -> None:
-        self.synced += 1
+    def sync(self, end_words: int) -> None:
+        self.synced = end_words
 
     def close(self) -> None:
         self.closed += 1
