@@ -111,10 +111,10 @@ def committed_segments(directory: str, on_lost: DamageHook | None = None) -> lis
 def is_trimmed(directory: str, ledger_id: int) -> bool:
     """Whether a ledger that was there once was trimmed, or went with its topic; if not, its file is lost."""
     try:
-        words = _control_words(directory)
+        tail_and_trim = _control_words(directory)
     except FileNotFoundError:
         return True
-    return words is not None and ledger_id < words[1]
+    return tail_and_trim is not None and ledger_id < tail_and_trim[1]
 
 
 def topic_incarnation(directory: str) -> int:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 GATHER_S: Final = 0.05
 """How long to wait for more to do: ledgers that are closed in quick succession are trimmed together."""
+PAUSE_S: Final = 0.005
+"""How long to leave locks and disk to others between two slices. With small ledgers one producer fills
+hundreds a second; if they are trimmed more slowly than that, they pile up."""
 _FIRST_RETRY_S: Final = 0.2
 _MOST_REPORTED: Final = 100
 
@@ -90,18 +93,21 @@ class Housekeeping:
 
     def _run(self) -> None:
         self._soon = None  # first: what becomes due from here on arms again
+        is_unfinished = False
         notes: list[str] = []
         try:
             lock = FileLock(self._lock_path)
             try:
                 if lock.try_acquire():
-                    self._work(notes)
+                    is_unfinished = self._work(notes)
             finally:
                 lock.release()
                 lock.close()
         except (PulsarException, OSError) as e:  # the lock cannot be opened
             notes.append(f"nothing is trimmed: {e}")
         self._log(notes)
+        if is_unfinished:
+            self._go_on()
         if not self._due:
             self._retry_s = _FIRST_RETRY_S
         elif self._soon is None:  # somebody else is at it, or stays in the lock of a topic
@@ -110,13 +116,21 @@ class Housekeeping:
         if self._watched and self._later is None:
             self._later = self._timer(self._interval_s, self._look_again)
 
+    def _go_on(self) -> None:
+        later = self._soon  # of what was closed meanwhile
+        if later is not None:
+            later.cancel()
+        self._arm(PAUSE_S)
+
     def _look_again(self) -> None:
         self._later = None
         self._due.update(self._watched)
         if self._due and self._soon is None:
             self._run()
 
-    def _work(self, notes: list[str]) -> None:
+    def _work(self, notes: list[str]) -> bool:
+        """A slice of each topic; returns whether there is more to do at once."""
+        is_any_unfinished = False
         for name, topic in list(self._due.items()):
             self._due.pop(name, None)
             try:
@@ -133,7 +147,9 @@ class Housekeeping:
             else:
                 self._watched.pop(name, None)
             if is_unfinished:
-                self.look_at(topic)
+                self._due[name] = topic
+                is_any_unfinished = True
+        return is_any_unfinished
 
     def _log(self, notes: list[str]) -> None:
         """Say each thing once."""

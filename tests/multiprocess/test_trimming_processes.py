@@ -18,7 +18,7 @@ from tests.multiprocess.children import Child, say
 EARLIEST = pulsar.InitialPosition.Earliest
 PER_LEDGER = 100
 SETTINGS = f"managedLedgerMaxEntriesPerLedger={PER_LEDGER}\nretentionCheckIntervalInSeconds=1\n"
-MESSAGES = 10_000
+MESSAGES = 30_000
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def consume(root: str, count: str) -> None:
 
 
 def test_disk_usage_is_bounded(root: Path) -> None:
-    """A producer and a consumer, 100 ledgers: never more than a few of them exist, in the end one."""
+    """A producer and a consumer, 300 ledgers in a second: only a part of them ever exists, in the end one."""
     with Child(consume, root, MESSAGES) as consumer:
         assert consumer.read() == "ready"
         with Child(publish, root, MESSAGES) as producer:

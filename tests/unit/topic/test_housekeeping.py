@@ -12,7 +12,7 @@ from embeddedpulsar.platform import fork
 from embeddedpulsar.platform.clock import ManualClock
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.platform.scheduler import ManualScheduler
-from embeddedpulsar.topic.housekeeping import GATHER_S, Housekeeping
+from embeddedpulsar.topic.housekeeping import GATHER_S, PAUSE_S, Housekeeping
 
 
 class Chores:
@@ -79,6 +79,24 @@ def test_more_than_a_slice(site: Site) -> None:
     site.pass_s(1)
     assert topic.done == 7
     assert site.scheduler.pending == 0
+
+
+def test_slices_follow_each_other_closely(site: Site) -> None:
+    """Also while ledgers are closed all the time: trimming has to be faster than one producer fills them."""
+    topic = Chores("t", 7)
+    do_chores = topic.do_chores
+
+    def do_chores_beside_a_roll() -> bool:
+        site.housekeeping.look_at(Chores("busy", 0))
+        return do_chores()
+
+    topic.do_chores = do_chores_beside_a_roll  # type: ignore[method-assign]
+    site.housekeeping.look_at(topic)
+    site.pass_s(GATHER_S)
+    assert topic.done == 1
+    site.pass_s(6.5 * PAUSE_S)
+    assert topic.done == 7
+    assert site.scheduler.pending <= 1
 
 
 def test_what_time_may_bring_is_looked_at_again(site: Site) -> None:
