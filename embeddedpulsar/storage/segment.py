@@ -262,7 +262,7 @@ class Segment:
             offset, delta, messages, _, _, _, slot_crc = SLOT.unpack_from(
                 slots, SLOTS_OFFSET + SLOT_SIZE * entry_id
             )
-        except struct.error:
+        except (struct.error, OverflowError):  # beyond the map, or beyond what an offset can be
             is_agreed = False
         else:
             is_agreed = (

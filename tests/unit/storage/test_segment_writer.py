@@ -14,6 +14,7 @@ from embeddedpulsar.format.frame import seal
 from embeddedpulsar.format.index_slot import IndexSlot, pack_slot
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.platform.clock import ManualClock
+from embeddedpulsar.storage.filenames import log_path
 from embeddedpulsar.storage.segment import Segment
 from embeddedpulsar.storage.topic_control import TOUCHED, TopicControl
 from tests.ledger_site import PREFIX, LedgerSite, send, send_batch, values
@@ -107,6 +108,21 @@ def test_openings_share_one_end(site: LedgerSite):
         send(ledgers[n * 7 % 3], b"%d" % n)
     assert values(ledgers[0]) == [b"%d" % n for n in range(60)]
     assert ledgers[0].statistics().recoveries == 0
+
+
+@pytest.mark.parametrize("entry_id", [2**63, 2**64 - 1, 2**40])
+def test_an_end_whose_number_is_damaged(site: LedgerSite, entry_id: int):
+    """Whoever finds the end anew is not misled by a number no index can have: the next ledger begins."""
+    one, other = site.open(), site.open()
+    send(other, b"first")
+    place = send(one, b"second")
+    start, _ = Segment.open(site.directory, place.ledger_id).frame_of(place.entry_id, 1 << 30)
+    with open(log_path(site.directory, place.ledger_id), "r+b") as file:
+        file.seek(start + 24)
+        file.write(entry_id.to_bytes(8, "little"))
+    behind = send(other, b"third")
+    assert behind.ledger_id > place.ledger_id
+    assert values(other)[-1] == b"third"
 
 
 def test_compressed_and_odd_entries_pass_through(site: LedgerSite):
