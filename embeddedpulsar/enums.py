@@ -6,16 +6,58 @@ never renumber a member.
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import EnumMeta, IntEnum
+from typing import TYPE_CHECKING, NoReturn
+
+_MOST_LISTED = 20
 
 
-class PulsarEnum(IntEnum):
+class _NamesItsMembers(EnumMeta):
+    """Adds the members to the error for a name that is none of them."""
+
+    if not TYPE_CHECKING:  # a type checker has to find such a name by itself
+
+        def __getattr__(cls, name: str) -> NoReturn:
+            text = f"type object {cls.__name__!r} has no attribute {name!r}"
+            if not name.startswith("_"):
+                text = f"{cls.__name__} has no member {name!r}; {cls.choices()}"
+            raise AttributeError(text, name=name, obj=cls)
+
+
+class PulsarEnum(IntEnum, metaclass=_NamesItsMembers):
     """Base of the enumerations here: an ``IntEnum`` that prints its name as ``pulsar-client`` does.
+
+    As there, every member is true, the one with the number 0 too: ``kind or ConsumerType.Shared`` is ``kind``
+    wherever ``kind`` is not None.
 
     Example:
         >>> str(ConsumerType.Shared), repr(ConsumerType.Shared), int(ConsumerType.Shared)
         ('ConsumerType.Shared', '<ConsumerType.Shared: 1>', 1)
+        >>> ConsumerType.Exclusive or ConsumerType.Shared
+        <ConsumerType.Exclusive: 0>
+        >>> ConsumerType("Shared")
+        Traceback (most recent call last):
+        ValueError: 'Shared' is not a valid ConsumerType; write ConsumerType.Exclusive, ...
     """
+
+    @classmethod
+    def _missing_(cls, value: object) -> NoReturn:
+        raise ValueError(f"{value!r} is not a valid {cls.__name__}; {cls.choices()}")
+
+    @classmethod
+    def choices(cls) -> str:
+        """Return which members there are, for the text of an error.
+
+        >>> KeySharedMode.choices()
+        'write KeySharedMode.AutoSplit or KeySharedMode.Sticky'
+        """
+        *names, last = [str(member) for member in cls]
+        if len(names) > _MOST_LISTED:
+            return f"a member is written {last}; list({cls.__name__}) has them all"
+        return f"write {', '.join(names)} or {last}"
+
+    def __bool__(self) -> bool:
+        return True
 
     def __str__(self) -> str:
         return f"{type(self).__name__}.{self.name}"
@@ -27,6 +69,8 @@ class PulsarEnum(IntEnum):
 class ConsumerType(PulsarEnum):
     """How the consumers of one subscription share its messages.
 
+    ``Key_Shared``, Pulsar's word for it outside of ``pulsar-client``, is another name of ``KeyShared``.
+
     Example:
         >>> [kind.name for kind in ConsumerType]
         ['Exclusive', 'Shared', 'Failover', 'KeyShared']
@@ -36,6 +80,7 @@ class ConsumerType(PulsarEnum):
     Shared = 1
     Failover = 2
     KeyShared = 3
+    Key_Shared = 3
 
 
 class InitialPosition(PulsarEnum):
