@@ -114,6 +114,21 @@ def test_no_dangerous_call(function: str, reason: str):
     assert not bad, f"{function} {reason}"
 
 
+def test_no_class_is_exchanged():
+    """An object keeps the class it was made with: `__class__` is read, never assigned."""
+    bad = []
+    for name, tree in modules().items():
+        for node in ast.walk(tree):
+            stored = isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store | ast.Del)
+            if stored and node.attr == "__class__":
+                bad.append(f"{name}:{node.lineno}")
+            if isinstance(node, ast.Call) and any(
+                isinstance(argument, ast.Constant) and argument.value == "__class__" for argument in node.args
+            ):
+                bad.append(f"{name}:{node.lineno}")
+    assert not bad
+
+
 def test_no_print():
     """The library logs; only the command line and the storms print."""
     bad = [

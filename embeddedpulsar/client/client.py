@@ -12,7 +12,6 @@ from embeddedpulsar.client.client_queries import ClientQueries
 from embeddedpulsar.client.consumer import Consumer
 from embeddedpulsar.client.consumer_config import consumer_config, reader_config
 from embeddedpulsar.client.consumer_opening import open_consumer
-from embeddedpulsar.client.interceptor_chain import intercepted
 from embeddedpulsar.client.network_options import Authentication
 from embeddedpulsar.client.producer import Producer
 from embeddedpulsar.client.producer_config import producer_config
@@ -214,7 +213,7 @@ class Client(ClientQueries):
         with interrupts.translated:
             producer: Producer[T] = open_producer(self._core, config)
         config.schema.attach_client(self)
-        return intercepted(self._core, producer, config)
+        return producer
 
     def subscribe(
         self,
@@ -321,9 +320,9 @@ class Client(ClientQueries):
         config = consumer_config(_given(locals()))
         with interrupts.translated:
             consumer: Consumer[T] = open_consumer(self._core, config, topic)
-        self._core.add_consumer(consumer)
         config.schema.attach_client(self)
-        return intercepted(self._core, consumer, config)
+        self._core.add_consumer(consumer)
+        return consumer
 
     def create_reader(
         self,
@@ -372,9 +371,9 @@ class Client(ClientQueries):
         config = reader_config(_given(locals()))
         with interrupts.translated:
             reader: Reader[T] = open_reader(self._core, config)
-        self._core.add_consumer(reader)
         config.schema.attach_client(self)
-        return intercepted(self._core, reader, config)
+        self._core.add_consumer(reader)
+        return reader
 
 
 def _given(arguments: dict[str, Any]) -> dict[str, Any]:

@@ -26,9 +26,15 @@ if TYPE_CHECKING:
 
 
 class Closable(Protocol):
-    """A consumer or a reader."""
+    """What is closed with its client."""
 
     def close(self) -> None: ...
+
+
+class Receiver(Closable, Protocol):
+    """A consumer or a reader."""
+
+    def _start(self) -> None: ...
 
 
 class ClientCore:
@@ -95,9 +101,14 @@ class ClientCore:
         """A producer is closed."""
         self._publishers.pop(id(publisher), None)
 
-    def add_consumer(self, consumer: Closable) -> None:
-        """A consumer or reader was made."""
+    def add_consumer(self, consumer: Receiver) -> None:
+        """A consumer or reader is complete: it is closed with the client, and its listener may be called."""
         self._consumers[id(consumer)] = consumer
+        try:
+            consumer._start()
+        except BaseException:
+            consumer.close()
+            raise
 
     def forget_consumer(self, consumer: Closable) -> None:
         """A consumer or reader is closed."""

@@ -48,10 +48,11 @@ class Consumer(Reconsuming[T]):
         self._acks = core.acks
         self._awaited: AsyncReceiver | None = None
         # With a listener, messages are not for the taking: the fast path then finds nothing, always.
-        self._take = core.take
-        if core.config.listener is not None:
-            self._take = _nothing_to_take
-            core.listen(self)
+        self._take = core.take if core.config.listener is None else _nothing_to_take
+
+    def _start(self) -> None:
+        """It is complete, and its client knows it: what calls it may begin."""
+        self._core.start(self)
 
     def topic(self) -> str:
         """Return the full name of the topic."""

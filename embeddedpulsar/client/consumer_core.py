@@ -174,8 +174,10 @@ class ConsumerCore:
         if timeout_millis is not None and self.config.receiver_queue_size == 0:
             raise InvalidConfiguration("receive() takes no timeout with receiver_queue_size=0")
 
-    def listen(self, owner: object) -> None:
-        """Begin to call the listener, with ``owner`` as its first argument."""
+    def start(self, owner: object) -> None:
+        """Begin to call the listener, if there is one, with ``owner`` as its first argument."""
+        if self.config.listener is None:
+            return
         client = self.session.client
         self.listener = ListenerTarget(
             owner, self.config.listener, self.delivery, self.delivery, self.take, client.log

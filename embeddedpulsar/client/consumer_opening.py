@@ -46,8 +46,11 @@ def open_consumer(client: ClientCore, config: ConsumerConfig, topic: Any) -> Con
         topics = list(dict.fromkeys([*topics, str(config.retry_letter_topic)]))
     partitions = {name: client.store.resolve_partitions(name) for name in topics}
     if len(topics) == 1 and not partitions[topics[0]]:
+        kind: type[Consumer[Any]] = Consumer
+        if config.chain is not None:
+            from embeddedpulsar.client.intercepting import InterceptingConsumer as kind
         own = config._replace(topic=topics[0])
-        return Consumer(ConsumerCore(ConsumerSession(client, own)))
+        return kind(ConsumerCore(ConsumerSession(client, own)))
     return _open_several(client, config, partitions)
 
 
@@ -68,10 +71,15 @@ def _open_several(client: ClientCore, config: ConsumerConfig, partitions: dict[s
     from embeddedpulsar.client.multi_topics_consumer import MultiTopicsConsumer
     from embeddedpulsar.client.multi_topics_consumer_core import MultiTopicsCore
 
+    kind: type[Consumer[Any]] = MultiTopicsConsumer
+    if config.chain is not None:
+        from embeddedpulsar.client.intercepting import InterceptingMultiTopicsConsumer as kind
+
     asked_for = [topic for topic in partitions if topic != config.retry_letter_topic]
     name = "EmptyTopics"
     if len(asked_for) == 1:
         name = asked_for[0]
     elif asked_for:
         name = f"{asked_for[-1]}-TopicsConsumerFakeName-{os.urandom(5).hex()}"
-    return MultiTopicsConsumer(MultiTopicsCore(client, config, partitions, name))
+    core: Any = MultiTopicsCore(client, config, partitions, name)
+    return kind(core)

@@ -1,7 +1,7 @@
 """Producers, consumers and readers that have interceptors.
 
-Those without are made as ever, and have nothing to ask: the class of one that has some is exchanged when it
-is made. These classes stand before the usual ones, whichever those are.
+Those without have nothing to ask: who opens one chooses its class (`producer_opening`, `consumer_opening`,
+`reader.open_reader`). The chain is bound to its owner first, before the owner attaches to anything.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from embeddedpulsar.client.consumer import Consumer
-from embeddedpulsar.client.interceptor_chain import InterceptorChain
+from embeddedpulsar.client.multi_topics_consumer import MultiTopicsConsumer
+from embeddedpulsar.client.multi_topics_reader import MultiTopicsReader
 from embeddedpulsar.client.outgoing import ErrorTaker, tell_failure
+from embeddedpulsar.client.partitioned_producer import PartitionedProducer
 from embeddedpulsar.client.producer import Producer
 from embeddedpulsar.client.producer_message import ProducerMessage, Sender
 from embeddedpulsar.client.reader import Reader
@@ -18,20 +20,37 @@ from embeddedpulsar.exceptions import OperationNotSupported, PulsarException, Un
 from embeddedpulsar.message import Message
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import timedelta
 
     from embeddedpulsar.client.client_core import ClientCore
+    from embeddedpulsar.client.consumer_config import ReaderConfig
+    from embeddedpulsar.client.interceptor_chain import InterceptorChain
     from embeddedpulsar.client.outgoing import SendCallback
+    from embeddedpulsar.client.producer_config import ProducerConfig
+    from embeddedpulsar.client.producer_session import ProducerSession
+    from embeddedpulsar.client.publisher import Publisher
     from embeddedpulsar.enums import Result
     from embeddedpulsar.message_id import MessageId
 
 
 class InterceptingProducer(Producer[Any]):
-    """A producer, plain or of partitions, that shows its messages to interceptors."""
+    """A producer that shows its messages to interceptors."""
 
-    _chain: InterceptorChain
-    _sender: Sender
-    _unseen: BaseException | None
+    def __init__(self, session: ProducerSession, publisher: Publisher) -> None:
+        self._bind(session.client, session.config)
+        super().__init__(session, publisher)
+        self._begin(session.config, session.wall_ms)
+
+    def _bind(self, core: ClientCore, config: ProducerConfig) -> None:
+        assert config.chain is not None
+        self._chain: InterceptorChain = config.chain
+        self._chain.bind(core, self)
+
+    def _begin(self, config: ProducerConfig, wall_ms: Callable[[], int]) -> None:
+        self._sender = Sender(self.topic(), self._encoded, config.schema, wall_ms)
+        self._unseen: BaseException | None = None
+        self._chain.begin()
 
     def send(
         self,
@@ -99,6 +118,15 @@ class InterceptingProducer(Producer[Any]):
         self._chain.close()
 
 
+class InterceptingPartitionedProducer(InterceptingProducer, PartitionedProducer[Any]):
+    """A producer of a partitioned topic that shows its messages to interceptors."""
+
+    def __init__(self, core: ClientCore, config: ProducerConfig, partitions: int) -> None:
+        self._bind(core, config)
+        PartitionedProducer.__init__(self, core, config, partitions)
+        self._begin(config, core.store.clock.wall_ms)
+
+
 class _Told(ErrorTaker):
     """The callback of one `send_async`: the interceptors learn of it first, then the application."""
 
@@ -142,9 +170,13 @@ _NOT_FIELDS = ("self", "callback", "__class__")
 
 
 class InterceptingConsumer(Consumer[Any]):
-    """A consumer, of one topic or several, that shows its messages to interceptors."""
+    """A consumer that shows its messages to interceptors."""
 
-    _chain: InterceptorChain
+    def __init__(self, core: Any) -> None:
+        self._chain: InterceptorChain = core.config.chain
+        self._chain.bind(core.session.client, self)
+        super().__init__(core)
+        self._chain.begin()
 
     def receive(self, timeout_millis: int | None = None) -> Message[Any]:
         """See `Consumer.receive`."""
@@ -192,10 +224,19 @@ class InterceptingConsumer(Consumer[Any]):
         self._chain.close()
 
 
+class InterceptingMultiTopicsConsumer(InterceptingConsumer, MultiTopicsConsumer[Any]):
+    """A consumer of several topics that shows its messages to interceptors."""
+
+
 class InterceptingReader(Reader[Any]):
     """A reader that shows its messages to interceptors."""
 
-    _chain: InterceptorChain
+    def __init__(self, core: ClientCore, config: ReaderConfig, *partitions: Any) -> None:
+        assert config.chain is not None
+        self._chain: InterceptorChain = config.chain
+        self._chain.bind(core, self)
+        super().__init__(core, config, *partitions)
+        self._chain.begin()
 
     def read_next(self, timeout_millis: int | None = None) -> Message[Any]:
         """See `Reader.read_next`."""
@@ -216,29 +257,8 @@ class InterceptingReader(Reader[Any]):
         self._chain.close()
 
 
-def intercept(core: ClientCore, made: object, chain: InterceptorChain, schema: Any) -> None:
-    """Give interceptors to a producer, consumer or reader that was just made."""
-    face: Any = made
-    if isinstance(made, Producer):
-        face._sender = Sender(face.topic(), face._encoded, schema, core.store.clock.wall_ms)
-        face._unseen = None
-        kind: type[Any] = InterceptingProducer
-    else:
-        kind = InterceptingConsumer if isinstance(made, Consumer) else InterceptingReader
-    face._chain = chain
-    face.__class__ = _class_of(kind, face.__class__)
-    chain.begin(core, face)
-
-
-_classes: dict[tuple[Any, Any], type[Any]] = {}
-
-
-def _class_of(kind: Any, usual: Any) -> type[Any]:
-    found = _classes.get((kind, usual))
-    if found is None:
-        found = type(f"Intercepting{usual.__name__}", (kind, usual), {"__doc__": usual.__doc__})
-        _classes[kind, usual] = found
-    return found
+class InterceptingMultiTopicsReader(InterceptingReader, MultiTopicsReader[Any]):
+    """A reader of a partitioned topic that shows its messages to interceptors."""
 
 
 def _id_of(message: Message[Any] | MessageId) -> MessageId:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from embeddedpulsar.client.interceptors import ConsumerInterceptor, ProducerInterceptor, ReaderInterceptor
 from embeddedpulsar.message import Message
@@ -22,13 +22,14 @@ class InterceptorChain:
     """Calls interceptors in their order; what one raises is logged, and the others are called all the same.
 
     Role: one per producer, consumer or reader that has any; those without know nothing of it. No lock of ours
-    is held when it is called. It is closed with its owner, or with the client.
+    is held when it is called. It is bound to its owner before the owner starts anything, so every call names
+    the owner. It is closed with its owner, or with the client.
 
     Args:
         interceptors: at least one.
 
     Attributes:
-        owner: the producer, consumer or reader; set once it is made.
+        owner: the producer, consumer or reader.
     """
 
     def __init__(self, interceptors: Sequence[Any]) -> None:
@@ -36,11 +37,15 @@ class InterceptorChain:
         self._core: ClientCore | None = None
         self.owner: Any = None
 
-    def begin(self, core: ClientCore, owner: Any) -> None:
-        """The owner is made."""
+    def bind(self, core: ClientCore, owner: Any) -> None:
+        """Call the interceptors for ``owner`` from now on. The owner may still be incomplete."""
         self.owner = owner
         self._core = core
-        core.at_close[id(self)] = self.close
+
+    def begin(self) -> None:
+        """The owner is complete: the interceptors are closed with it."""
+        assert self._core is not None
+        self._core.at_close[id(self)] = self.close
 
     @property
     def _log(self) -> ClientLog:
@@ -104,18 +109,6 @@ class InterceptorChain:
         core = self._core
         if core is not None and core.at_close.pop(id(self), None) is not None:
             self.tell("close")
-
-
-Made = TypeVar("Made")
-
-
-def intercepted(core: ClientCore, made: Made, config: Any) -> Made:
-    """What was just made, with the interceptors its options ask for."""
-    if config.chain is not None:
-        from embeddedpulsar.client.intercepting import intercept  # seldom needed
-
-        intercept(core, made, config.chain, config.schema)
-    return made
 
 
 def _checked(found: object, kind: type[Any]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -98,9 +99,7 @@ class MultiTopicsCore:
             store.clock.monotonic,
         )
         fork.register(self)
-        for topic, number in partitions.items():
-            if number:
-                self._watch(topic, number)
+        self._partitions = partitions
 
     # -- partitions --------------------------------------------------------------------------------------
 
@@ -119,10 +118,6 @@ class MultiTopicsCore:
         child = ConsumerCore(ConsumerSession(self.session.client, own))
         self.children = {**self.children, topic: child}
         self._faces = {**self._faces, topic: Consumer(child)}
-
-    def _watch(self, topic: str, partitions: int) -> None:
-        watch = self.session.client.partition_watch
-        self._watched.append(watch.add(topic, partitions, lambda number: self._on_partitions(topic, number)))
 
     def _on_partitions(self, topic: str, partitions: int) -> None:
         """A topic has grown, or is gone. Runs in the timer thread."""
@@ -156,9 +151,15 @@ class MultiTopicsCore:
         if timeout_millis is not None and self.config.receiver_queue_size == 0:
             raise InvalidConfiguration("receive() takes no timeout with receiver_queue_size=0")
 
-    def listen(self, owner: object) -> None:
-        """Begin to call the listener, with ``owner`` as its first argument."""
+    def start(self, owner: object) -> None:
+        """Follow the partitions, and begin to call the listener, with ``owner`` as its first argument."""
         client = self.session.client
+        for topic, number in self._partitions.items():
+            if number:
+                changed = functools.partial(self._on_partitions, topic)
+                self._watched.append(client.partition_watch.add(topic, number, changed))
+        if self.config.listener is None:
+            return
         self.listener = ListenerTarget(
             owner, self.config.listener, self.delivery, self.delivery, self.take, client.log
         )

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from embeddedpulsar.client.client_core import ClientCore
     from embeddedpulsar.client.consumer_config import ReaderConfig
+    from embeddedpulsar.client.partition_watch import WatchedTopic
     from embeddedpulsar.message import Message
 
 _MOST_AHEAD = 50_000
@@ -83,9 +84,13 @@ class MultiTopicsReader(Reader[T]):
         if config.listener is not None:
             self._take = nothing_to_take
             self._listener = ListenerTarget(self, config.listener, delivery, delivery, self._taken, core.log)
-            core.listeners.add(self._listener)
         fork.register(self)
-        self._watched = core.partition_watch.add(topic, partitions, self._on_partitions)
+        self._watched: WatchedTopic | None = None
+
+    def _start(self) -> None:
+        watch = self._core.partition_watch
+        self._watched = watch.add(self._topic_name, len(self._parts), self._on_partitions)
+        super()._start()
 
     # -- partitions --------------------------------------------------------------------------------------
 
@@ -174,7 +179,8 @@ class MultiTopicsReader(Reader[T]):
 
     def _shut(self, text: str) -> None:
         self._delivery.close(text)
-        self._core.partition_watch.remove(self._watched)
+        if self._watched is not None:
+            self._core.partition_watch.remove(self._watched)
         if self._listener is not None:
             self._core.listeners.remove(self._listener)
         self._close_parts()

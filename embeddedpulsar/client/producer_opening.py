@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.producer_config import ProducerConfig
 
 
-def attach_producer(core: ClientCore, session: ProducerSession, config: ProducerConfig) -> Producer[Any]:
-    """Attach a producer to one topic. Ctrl-C in the middle of it leaves nothing attached.
+def attach_producer(
+    core: ClientCore, session: ProducerSession, config: ProducerConfig, kind: type[Producer[Any]] = Producer
+) -> Producer[Any]:
+    """Attach a producer of class ``kind`` to one topic. Ctrl-C in the middle of it leaves nothing attached.
 
     Raises:
         ProducerBusy, ProducerFenced, TopicTerminated: see `Topic.attach_producer`.
@@ -25,7 +27,7 @@ def attach_producer(core: ClientCore, session: ProducerSession, config: Producer
         publisher = Publisher(session, config)
         core.add_publisher(publisher)
         core.check_open()  # who closed the client meanwhile may not have seen this one
-        return Producer(session, publisher)
+        return kind(session, publisher)
     except BaseException:
         if publisher is not None:
             core.forget_publisher(publisher)
@@ -41,9 +43,16 @@ def open_producer(core: ClientCore, config: ProducerConfig) -> Producer[Any]:
     """
     core.check_open()
     partitions = core.store.resolve_partitions(config.topic)
+    # Imported on first use: most topics are plain, and most producers have no interceptors.
     if partitions:
-        # Imported on first use: most topics are plain.
+        if config.chain is not None:
+            from embeddedpulsar.client.intercepting import InterceptingPartitionedProducer
+
+            return InterceptingPartitionedProducer(core, config, partitions)
         from embeddedpulsar.client.partitioned_producer import PartitionedProducer
 
         return PartitionedProducer(core, config, partitions)
-    return attach_producer(core, ProducerSession(core, config), config)
+    kind: type[Producer[Any]] = Producer
+    if config.chain is not None:
+        from embeddedpulsar.client.intercepting import InterceptingProducer as kind
+    return attach_producer(core, ProducerSession(core, config), config, kind)

@@ -39,7 +39,7 @@ class ProducerSession:
     _creates = True  # the topic, if there is none
 
     def __init__(self, core: ClientCore, config: ProducerConfig) -> None:
-        self._core = core
+        self.client = core
         self._use: TopicUse = core.use_topic(config.topic, self._creates)
         self._topic: Topic = self._use.topic
         self._registration: ProducerRegistration | None = None
@@ -73,7 +73,7 @@ class ProducerSession:
         """
         try:
             if self.config.access_mode == ProducerAccessMode.WaitForExclusive:
-                self._registration = self._core.waiting.run(lambda: self._attach(name))
+                self._registration = self.client.waiting.run(lambda: self._attach(name))
             else:
                 self._registration = self._attach(name)
         except BaseException:
@@ -87,7 +87,7 @@ class ProducerSession:
             name,
             access_mode=self.config.access_mode,
             durability=self.durability,
-            check_wanted=awaited_call.checks(self._core.check_open),
+            check_wanted=awaited_call.checks(self.client.check_open),
         )
 
     def check_connected(self) -> int | None:
@@ -139,7 +139,7 @@ class ProducerSession:
         """Open the topic anew in a forked child."""
         self._registration = None
         self.meter.reset()
-        self._use = self._core.use_topic(self.topic_name, self._creates)
+        self._use = self.client.use_topic(self.topic_name, self._creates)
         self._topic = self._use.topic
 
     def find_entry(
@@ -159,8 +159,8 @@ class ProducerSession:
 
     def forget(self, publisher: Publisher) -> None:
         """The producer is closed."""
-        self._core.forget_publisher(publisher)
+        self.client.forget_publisher(publisher)
 
     def abandon(self, publisher: Publisher) -> None:
         """The producer was dropped without being closed. Runs in a finalizer: only notes it."""
-        self._core.abandoned.append(publisher)
+        self.client.abandoned.append(publisher)

@@ -102,7 +102,11 @@ class Reader(Generic[T]):
             self._listener = ListenerTarget(
                 self, config.listener, topic.ledger, self._delivery, self._queue.take, core.log
             )
-            core.listeners.add(self._listener)
+
+    def _start(self) -> None:
+        """It is complete, and its client knows it: what calls it may begin."""
+        if self._listener is not None:
+            self._core.listeners.add(self._listener)
 
     def _fetch(self, most: int, most_bytes: int) -> list[EntryView]:
         while has_chunks(views := self._cursor.read(_MANY, most, most_bytes)):
@@ -330,9 +334,16 @@ def open_reader(core: ClientCore, config: ReaderConfig) -> Reader[Any]:
     core.check_open()
     full = TopicName.parse(config.topic).full
     partitions = core.store.resolve_partitions(full)
+    # Imported on first use: most readers have one topic, and no interceptors.
     if not partitions:
-        return Reader(core, config)
-    # Imported on first use: most readers have one topic.
+        kind: type[Reader[Any]] = Reader
+        if config.chain is not None:
+            from embeddedpulsar.client.intercepting import InterceptingReader as kind
+        return kind(core, config)
+    if config.chain is not None:
+        from embeddedpulsar.client.intercepting import InterceptingMultiTopicsReader
+
+        return InterceptingMultiTopicsReader(core, config, full, partitions)
     from embeddedpulsar.client.multi_topics_reader import MultiTopicsReader
 
     return MultiTopicsReader(core, config, full, partitions)
