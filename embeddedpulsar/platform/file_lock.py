@@ -19,7 +19,7 @@ from itertools import repeat
 from typing import Final, NoReturn
 
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout
-from embeddedpulsar.platform import descriptors, fork, indivisible, section_lock
+from embeddedpulsar.platform import deadline, descriptors, fork, indivisible, section_lock
 
 try:
     import fcntl
@@ -119,7 +119,7 @@ class FileLock:
         return self._count() > 0
 
     def acquire(self, timeout_s: float = 30.0) -> None:
-        """Lock; wait up to ``timeout_s`` seconds (0: do not wait).
+        """Lock; wait up to ``timeout_s`` seconds (0: do not wait), or to the `deadline` of the present call.
 
         About 1 us a pair with `release` when nobody else wants it. A waiter tries three times, giving up its
         time slice between, then with pauses of 20 us to 1 ms: unlike a blocking flock this ends in time, and
@@ -253,15 +253,17 @@ class FileLock:
 
     def _wait_for_thread(self, timeout_s: float) -> float:
         """Take the thread lock and return what is left of ``timeout_s``."""
-        deadline = time.monotonic() + timeout_s
+        timeout_s = deadline.left(timeout_s)
+        end = time.monotonic() + timeout_s
         if timeout_s <= 0 or not self._enter(True, min(timeout_s, threading.TIMEOUT_MAX)):
             self._give_up(timeout_s)
-        return max(0.0, deadline - time.monotonic())
+        return max(0.0, end - time.monotonic())
 
     def _acquire_slowly(self, error: OSError | ValueError, timeout_s: float) -> None:
         if not isinstance(error, BlockingIOError):
             self._reopen(error)
-        deadline = time.monotonic() + timeout_s
+        timeout_s = deadline.left(timeout_s)
+        end = time.monotonic() + timeout_s
         tries, pause = 1, _FIRST_PAUSE_S
         while True:
             try:
@@ -273,7 +275,7 @@ class FileLock:
             if tries < _EAGER_TRIES:
                 _yield_cpu()
                 continue
-            left = deadline - time.monotonic()
+            left = end - time.monotonic()
             if left <= 0:
                 self._thread.release()
                 self._give_up(timeout_s)

@@ -1,0 +1,108 @@
+"""Work that must not wait for a lock: tried now, and soon again while the lock is held elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from embeddedpulsar.exceptions import LockTimeout
+from embeddedpulsar.platform import deadline
+
+if TYPE_CHECKING:
+    from embeddedpulsar.platform.scheduler import Timer
+
+FIRST_PAUSE_S: Final = 1e-3
+LONGEST_PAUSE_S: Final = 0.05
+LONG_S: Final = 1.0
+
+CallLater = Callable[[float, Callable[[], object]], "Timer"]
+
+
+class Backoff:
+    """Pauses between tries: 1 ms, doubling up to 50 ms.
+
+    >>> backoff = Backoff()
+    >>> [backoff.next() for _ in range(8)]
+    [0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.05, 0.05]
+    >>> backoff.reset()
+    >>> backoff.next()
+    0.001
+    """
+
+    __slots__ = ("_is_told", "_passed_s", "pause_s")
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """The lock was to be had."""
+        self.pause_s = 0.0
+        self._passed_s = 0.0
+        self._is_told = False
+
+    def next(self) -> float:
+        """The lock was held: how long to pause now."""
+        self.pause_s = min(2 * self.pause_s, LONGEST_PAUSE_S) or FIRST_PAUSE_S
+        self._passed_s += self.pause_s
+        return self.pause_s
+
+    def is_long(self) -> bool:
+        """Whether to tell the user: once, when the pauses since the last `reset` come to a second."""
+        if self._is_told or self._passed_s < LONG_S:
+            return False
+        self._is_told = True
+        return True
+
+
+class BackgroundWork:
+    """One piece of work of a timer, a wake-up or a death.
+
+    Role: calls ``work()``, which waits for no lock meanwhile (`deadline.try_now`). If a lock is held
+    elsewhere (`LockTimeout`), ``work`` is called again by a timer after 1 to 50 ms, until it gets through: so
+    a lock that a stopped process holds delays this work and no other. Any other exception goes to the caller,
+    or from the timer to the log, and ends it.
+
+    Invariants: at most one timer is pending. ``work`` may be called twice at once, by the timer and by
+    `run`, and can be repeated after it raised. Who may call: any thread, holding no lock that ``work`` takes.
+    """
+
+    __slots__ = ("_backoff", "_call_later", "_is_over", "_timer", "_work")
+
+    def __init__(self, call_later: CallLater, work: Callable[[], object]) -> None:
+        self._call_later: Final = call_later
+        self._work: Final = work
+        self._backoff: Final = Backoff()
+        self._timer: Timer | None = None
+        self._is_over = False
+
+    def run(self) -> bool:
+        """Do the work now.
+
+        Returns:
+            False if a lock is held elsewhere: then it is done later.
+        """
+        if self._is_over:
+            return True
+        try:
+            deadline.try_now(self._work)
+        except LockTimeout:
+            self.after(self._backoff.next())
+            return False
+        self._backoff.reset()
+        return True
+
+    def after(self, delay_s: float) -> None:
+        """Do the work on a timer, unless one is pending."""
+        if self._timer is None and not self._is_over:
+            self._timer = self._call_later(delay_s, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None  # first: what becomes due from here on starts another
+        self.run()
+
+    def cancel(self) -> None:
+        """Do it no more. Idempotent."""
+        self._is_over = True
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()

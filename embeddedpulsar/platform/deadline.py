@@ -1,0 +1,96 @@
+"""How long the present call may wait for locks.
+
+A deadline belongs to a call and goes with its thread, not with its arguments: the public call sets it with
+`within`, and every wait for a lock below it, however deep, ends with it (`FileLock.acquire` and `enter` ask
+`left`). Timers and event loops run what they do with `try_now`: then no lock is waited for at all, and one
+that is held elsewhere raises `LockTimeout` at once. A deadline inside another one can only be shorter.
+
+The fast path of a lock does not come here: the deadline is looked up when a lock is held by another.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextvars import ContextVar, copy_context
+from typing import Final, TypeVar
+
+from embeddedpulsar.exceptions import LockTimeout
+from embeddedpulsar.platform.section_lock import SectionLock
+
+TURN_S: Final = 1e-3
+"""What a call that must not wait grants a holder that runs: a section takes microseconds."""
+LONGEST_S: Final = 30.0
+"""How long a thread lock of this process is waited for without a deadline: as long as a file lock."""
+
+_NEVER: Final = float("inf")
+_ends: Final[ContextVar[float]] = ContextVar("embeddedpulsar_deadline", default=_NEVER)
+_monotonic: Callable[[], float] = time.monotonic
+
+R = TypeVar("R")
+
+
+def within(seconds: float, function: Callable[..., R], *arguments: object) -> R:
+    """Call ``function(*arguments)``; its waits for locks end ``seconds`` from now, all together.
+
+    About 0.15 us. The context is entered and left in C, so no interrupt leaves the deadline behind.
+
+    >>> within(5.0, left, 30.0) <= 5.0
+    True
+    >>> left(30.0)
+    30.0
+    """
+    end = _monotonic() + seconds
+    if _ends.get() <= end:
+        return function(*arguments)
+    return _run(end, function, arguments)
+
+
+def try_now(function: Callable[..., R], *arguments: object) -> R:
+    """Call ``function(*arguments)``, which waits for no lock.
+
+    >>> try_now(left, 30.0)
+    0.0
+    """
+    return _run(0.0, function, arguments)
+
+
+def unbounded(function: Callable[..., R], *arguments: object) -> R:
+    """Call code of the application: the deadline of the call that it runs in is not its own.
+
+    >>> within(5.0, unbounded, left, 30.0)
+    30.0
+    """
+    return function(*arguments) if _ends.get() == _NEVER else _run(_NEVER, function, arguments)
+
+
+def _run(end: float, function: Callable[..., R], arguments: tuple[object, ...]) -> R:
+    context = copy_context()
+    context.run(_ends.set, end)
+    return context.run(function, *arguments)
+
+
+def left(timeout_s: float) -> float:
+    """How long to wait for a lock that would be waited for ``timeout_s`` seconds; 0 to try only."""
+    end = _ends.get()
+    if end == _NEVER:
+        return timeout_s
+    return max(0.0, min(timeout_s, end - _monotonic()))
+
+
+def enter(lock: SectionLock, what: str) -> None:
+    """Acquire a lock between threads under which others may wait for another process.
+
+    In the place of ``lock.acquire()``, inside the ``try`` whose ``finally`` releases it.
+
+    Raises:
+        LockTimeout: another thread stayed inside.
+    """
+    if lock.acquire(False):
+        return
+    timeout_s = left(LONGEST_S)
+    if not lock.acquire(True, timeout_s):
+        raise LockTimeout(
+            f"another thread of this process stayed inside {what} for {timeout_s:g} s, perhaps behind "
+            "another process that is stopped inside a lock"
+        )
