@@ -19,6 +19,7 @@ from embeddedpulsar.subscription.delayed_delivery_tracker import DelayedDelivery
 from embeddedpulsar.subscription.entry_states import DELAYED, FIRST_OWNER, PART, WAITING
 from embeddedpulsar.subscription.handout import Handout
 from embeddedpulsar.subscription.pending_entries import PendingEntries
+from embeddedpulsar.subscription.resting_counts import RestingCounts
 from embeddedpulsar.subscription.sticky_key_selector import StickyKeySelector, make_selector, selector_of
 
 UNLIMITED: Final = 1 << 62
@@ -31,12 +32,13 @@ class DispatchState:
     """The dispatch half of a subscription's replicated state.
 
     Role: applies what was decided about entries and consumers; decides nothing. Pure, guarded by whoever
-    guards the state. Invariants: with no consumer it is empty, and `read` is the entry behind the mark-delete
-    position; each consumer has a `Handout` whose code marks its entries in `pending`.
+    guards the state. Invariants: with no consumer it is empty but for `counts`, and `read` is the entry
+    behind the mark-delete position; each consumer has a `Handout` whose code marks its entries in `pending`.
 
     Attributes:
         read: the entry that is read next: nobody has it, and nothing behind it is known.
         pending: entries that were read and are not acknowledged.
+        counts: redeliveries of entries that are not in `pending`: they were, before the last consumer left.
         delayed: those of them that are not due, by time.
         handouts: by consumer id.
         selector: who gets which key; None on Shared.
@@ -48,6 +50,7 @@ class DispatchState:
     """
 
     __slots__ = (
+        "counts",
         "delayed",
         "handouts",
         "is_blocked",
@@ -62,6 +65,7 @@ class DispatchState:
 
     def __init__(self) -> None:
         self.pending = PendingEntries()
+        self.counts = RestingCounts()
         self.delayed = DelayedDeliveryTracker()
         self.handouts: dict[int, Handout] = {}
         self.joined: dict[int, Position] = {}
@@ -72,7 +76,19 @@ class DispatchState:
         self.read = BEFORE_FIRST
         self.is_blocked = False
 
-    def restart(self, mark_delete: Position) -> None:
+    def seek(self, mark_delete: Position) -> None:
+        """The subscription was moved: all begins anew."""
+        self.counts.clear()
+        if self.handouts:
+            self._restart(mark_delete)
+
+    def clamp(self, mark_delete: Position) -> None:
+        """Some of the entries do not exist any more."""
+        self.counts.keep(self.pending.counted())
+        self.counts.drop_before(mark_delete.next())
+        self._restart(mark_delete)
+
+    def _restart(self, mark_delete: Position) -> None:
         """Everything behind ``mark_delete`` is to be read, by nobody yet."""
         self.pending.clear()
         self.delayed.clear()
@@ -90,7 +106,7 @@ class DispatchState:
         self.membership += 1
         rules = consumer.rules
         if not self.handouts:
-            self.restart(mark_delete)
+            self._restart(mark_delete)
             self.most_unacked = rules.max_unacked_in_all
             self.selector_kind = rules.selector
             self.selector = make_selector(rules.selector, rules.points) if rules.selector else None
@@ -103,7 +119,7 @@ class DispatchState:
                 self.selector.add(consumer.consumer_id, consumer.name, rules.ranges)
 
     def leave(self, consumer_id: int, reason: int, handed: int, mark_delete: Position) -> None:
-        """A consumer left; what it had waits for others. With the last one everything is forgotten.
+        """A consumer left; what it had waits for others. With the last one everything but counts is forgotten.
 
         Entries its application was given count as redelivered unless it closed in good order.
         """
@@ -114,12 +130,13 @@ class DispatchState:
         self.joined.pop(consumer_id, None)
         if self.selector is not None:
             self.selector.remove(consumer_id)
-        if not self.handouts:
-            self.restart(mark_delete)
-            self.selector = None
-            return
         unseen = handout.behind(handed)
         self.pending.give_back_all(handout.code, unseen, counted=reason != DETACH_CLOSED)
+        if not self.handouts:
+            self.counts.keep(self.pending.counted())
+            self._restart(mark_delete)
+            self.selector = None
+            return
         self.check_limits({})
 
     # -- entries -----------------------------------------------------------------------------------
@@ -132,6 +149,8 @@ class DispatchState:
                 pending.come_due(ledger_id, entry_id)
         for run in command.fresh:
             pending.add(run)
+            if self.counts:
+                pending.recall(run.ledger_id, self.counts.take(run.ledger_id, run.first, run.last))
             self._settle_acked(run, acks)
         for deliver_at, ledger_id, entry_id in command.delayed:
             if pending.state(ledger_id, entry_id) == WAITING:

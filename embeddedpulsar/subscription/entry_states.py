@@ -161,6 +161,22 @@ class EntryStates:
                 counts = self.counts = array("I", list(counts))
             counts[entry - base] += 1
 
+    def set_count(self, entry: int, count: int) -> None:
+        """A known entry came back that often."""
+        counts = self.counts
+        if counts is None:
+            counts = self.counts = bytearray(len(self.states))
+        if count > _LARGEST_BYTE and isinstance(counts, bytearray):
+            counts = self.counts = array("I", list(counts))
+        counts[entry - self.base] = count
+
+    def counted(self) -> Iterator[tuple[int, int]]:
+        """Entries that came back and are not acknowledged, as (entry, count)."""
+        if self.counts is not None:
+            for at, (count, code) in enumerate(zip(self.counts, self.states, strict=True)):
+                if count and code:
+                    yield self.base + at, count
+
     def forget_counts(self, first: int, last: int) -> None:
         """Entries were acknowledged."""
         counts = self.counts

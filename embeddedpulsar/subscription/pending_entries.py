@@ -147,6 +147,20 @@ class PendingEntries:
         self._moved_run(ledger_id, states, max(first, states.base), old, table)
         return self.totals[code] - before
 
+    def recall(self, ledger_id: int, counted: Sequence[tuple[int, int]]) -> None:
+        """Entries that were just added came back before, as (entry, count)."""
+        states = self._ledgers.get(ledger_id)
+        if states is not None:
+            for entry, count in counted:
+                if states.state(entry) != NONE:
+                    states.set_count(entry, count)
+
+    def counted(self) -> Iterator[tuple[int, int, int]]:
+        """Entries that came back, as (ledger, entry, count)."""
+        for ledger_id, states in self._ledgers.items():
+            for entry, count in states.counted():
+                yield ledger_id, entry, count
+
     def delay(self, ledger_id: int, entry_id: int) -> None:
         """A waiting entry is to wait until it is due."""
         states = self._ledgers.get(ledger_id)

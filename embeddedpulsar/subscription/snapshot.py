@@ -16,6 +16,7 @@ from embeddedpulsar.format.subscription_record import Checkpoint
 from embeddedpulsar.subscription.ack_bitmaps import AckBitmaps
 from embeddedpulsar.subscription.consumer_registry import Consumer
 from embeddedpulsar.subscription.ledger_acks import OPEN, LedgerAcks
+from embeddedpulsar.subscription.resting_counts import RestingCounts
 from embeddedpulsar.subscription.state import SubscriptionState
 
 T = TypeVar("T")
@@ -27,10 +28,13 @@ def encode_snapshot(state: SubscriptionState) -> bytes:
     Raises:
         ValueError: larger than a document may be (64 MiB, some hundred thousand partly acknowledged ledgers).
     """
-    return _document(state, state.dispatch.pack(state.acks) if state.dispatch.handouts else None)
+    dispatch = state.dispatch
+    counts = dispatch.counts.pack() if dispatch.counts else None
+    return _document(state, dispatch.pack(state.acks) if dispatch.handouts else None, counts)
 
 
-def _document(state: SubscriptionState, dispatch: list[Any] | None) -> bytes:
+def _document(state: SubscriptionState, dispatch: list[Any] | None, counts: Any) -> bytes:
+    optional = {} if counts is None else {"counts": counts}
     return encode_document(
         KIND_SUBSCRIPTION_SNAPSHOT,
         {
@@ -43,6 +47,7 @@ def _document(state: SubscriptionState, dispatch: list[Any] | None) -> bytes:
             "consumers": [_pack_consumer(consumer) for consumer in state.consumers.all()],
             "dispatch": dispatch,
             "ledgers": [_pack_ledger(ledger_id, acks) for ledger_id, acks in state.acks.ledgers()],
+            **optional,
         },
     )
 
@@ -67,6 +72,7 @@ def decode_snapshot(data: bytes) -> SubscriptionState:
         state.acks = AckBitmaps.of([_unpack_ledger(*ledger) for ledger in fields["ledgers"]])
         if fields["dispatch"] is not None:
             state.dispatch.unpack(fields["dispatch"])
+        state.dispatch.counts = RestingCounts.unpack(fields.get("counts", ()))
     except (KeyError, TypeError, ValueError, IndexError, OverflowError) as e:
         raise CorruptionError(reason=f"the snapshot lacks or distorts {e or type(e).__name__}") from e
     return state
@@ -84,8 +90,10 @@ def checkpoint_of(state: SubscriptionState) -> Checkpoint:
     Taken under the lock, so of single entries it has what `digest` says of them: that was mixed while they
     were changed.
     """
-    outline = state.dispatch.outline() if state.dispatch.handouts else None
-    return Checkpoint(state.commands, state.digest, crc32(_document(state, outline)))
+    dispatch = state.dispatch
+    outline = dispatch.outline() if dispatch.handouts else None
+    counts = len(dispatch.counts) or None
+    return Checkpoint(state.commands, state.digest, crc32(_document(state, outline, counts)))
 
 
 def _pack_ledger(ledger_id: int, acks: LedgerAcks) -> list[Any]:

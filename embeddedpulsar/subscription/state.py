@@ -85,6 +85,8 @@ class SubscriptionState:
         effects = handler(self, command)
         if self.acks.mark_delete != before:
             effects |= MARK_DELETE
+            if self.dispatch.counts:
+                self.dispatch.counts.drop_before(self.acks.mark_delete.next())
             if self.dispatch.handouts and self.dispatch.advance(self.acks.mark_delete, self.acks):
                 effects |= CLAIMABLE
         self.commands += 1
@@ -213,14 +215,12 @@ class SubscriptionState:
         self.acks.reset(Position(command.ledger_id, command.entry_id))
         self.epoch += 1
         self.consumers.raise_epochs(self.epoch)
-        if not self.dispatch.handouts:
-            return REWOUND
-        self.dispatch.restart(self.mark_delete)
-        return REWOUND | CLAIMABLE
+        self.dispatch.seek(self.mark_delete)
+        return REWOUND | CLAIMABLE if self.dispatch.handouts else REWOUND
 
     def _clamp(self, command: record.Clamp) -> int:
         self.acks.clamp(Position(command.ledger_id, command.entry_id))
-        self.dispatch.restart(self.mark_delete)
+        self.dispatch.clamp(self.mark_delete)
         return NONE
 
     def _checkpoint(self, command: record.Checkpoint) -> int:

@@ -101,15 +101,21 @@ def test_killed_while_moving(tmp_path: Path, point: str):
         assert len(found) - len(before) <= 5
 
 
-def test_a_message_that_kills_its_consumers_moves(tmp_path: Path):
-    """Deaths count: what killed every process it was given to is not given to another one."""
+@pytest.mark.parametrize("is_attended", [True, False])
+def test_a_message_that_kills_its_consumers_moves(tmp_path: Path, is_attended: bool):
+    """Deaths count: what killed every process it was given to is not given to another one, whether or not
+    somebody else is attached meanwhile."""
     with pulsar.Client(tmp_path) as client:
         client.create_producer("jobs").send(b"poison")
-        consumer = consumer_of(client, "Shared")  # the last one to leave would take the counts along
+        consumer = consumer_of(client, "Shared")
+        if not is_attended:
+            consumer.close()
         for count in range(2):
             with Child(choke, tmp_path) as child:
                 assert child.read() == f"poison {count}"
                 assert child.join() == -signal.SIGKILL
+        if not is_attended:
+            consumer = consumer_of(client, "Shared")
         dead = client.subscribe("jobs-work-DLQ", "undertaker", initial_position=EARLIEST)
         with pytest.raises(pulsar.Timeout):
             consumer.receive(500)

@@ -17,8 +17,8 @@ from embeddedpulsar.subscription.sticky_key_selector import STICKY
 from tests.unit.subscription.dispatch_states import LEDGER, StateSite, entries
 
 
-def test_without_consumers_nothing_is_kept():
-    """The first consumer begins at the mark-delete position; when the last one leaves, counts are gone."""
+def test_without_consumers_counts_are_kept():
+    """The first consumer begins at the mark-delete position; of what the last one had only counts are left."""
     site = StateSite()
     one = site.join()
     site.claim(one, entries(0, 3))
@@ -31,7 +31,65 @@ def test_without_consumers_nothing_is_kept():
     again = site.join()
     assert site.claim(again, entries(0, 3)) == {again: [(0, 3)]}
     assert site.owners(3) == [again, 0, again, again]
-    assert [site.count(entry) for entry in range(4)] == [0, 0, 0, 0]
+    assert [site.count(entry) for entry in range(4)] == [1, 0, 0, 0]
+
+
+@pytest.mark.parametrize("kind", [ConsumerType.Shared, ConsumerType.KeyShared])
+def test_who_dies_alone_is_counted(kind: ConsumerType):
+    """The last consumer's death counts what its application was given, again and again."""
+    site = StateSite(kind)
+    for count in range(1, 4):
+        one = site.join()
+        site.read(0, 3)
+        site.assign((one, 0, 3))
+        site.leave(one, record.DETACH_DEAD, handed=2)
+        assert site.dispatch.counts.pack() == [[LEDGER, [0, count], [1, count]]]
+
+
+def test_counts_end_with_an_acknowledgement():
+    """Of a consumer of whatever type, before or after the entries are read again; or with a seek."""
+    site = StateSite()
+    one = site.join()
+    site.read(0, 5)
+    site.assign((one, 0, 5))
+    site.leave(one, record.DETACH_DEAD, handed=5)
+    site.type = ConsumerType.Exclusive
+    active = site.join()
+    site.ack(active, 0)
+    site.ack(active, 3)
+    assert len(site.dispatch.counts) == 4  # entry 3 is found out about when it is read
+    site.leave(active)
+    site.type = ConsumerType.Shared
+    two = site.join()
+    site.read(1, 5)
+    assert len(site.dispatch.counts) == 0
+    assert [site.count(entry) for entry in range(1, 6)] == [1, 1, 0, 1, 0]
+    site.leave(two)
+    assert len(site.dispatch.counts) == 3
+    site.apply(record.Seek(LEDGER, -1))
+    assert len(site.dispatch.counts) == 0
+
+
+def test_counts_outlive_a_power_loss():
+    """What the log lost is forgotten; what the journal knows of the rest is not."""
+    site = StateSite()
+    one = site.join()
+    site.read(0, 3)
+    site.assign((one, 0, 3))
+    site.nack(one, 1, handed=4)
+    site.ack(one, 0)
+    site.apply(record.Clamp(LEDGER, 2))
+    assert site.dispatch.counts.pack() == [[LEDGER, [1, 1]]]
+
+
+def test_large_counts():
+    """A count above 255 is as good as any."""
+    site = StateSite()
+    site.dispatch.counts.keep([(LEDGER, 1, 300)])
+    site._other = decode_snapshot(encode_snapshot(site.state))
+    site.join()
+    site.read(0, 3)
+    assert [site.count(entry) for entry in range(4)] == [0, 300, 0, 0]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,83 @@
+"""Redeliveries of entries that were given to an application, while no consumer is attached."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from embeddedpulsar.managed_ledger.position import Position
+
+
+class RestingCounts:
+    """Counts that outlive the consumers: dispatch forgets its entries with the last one, and reads them anew.
+
+    Role: part of the replicated state; pure. Invariants: only entries that came back at least once are here,
+    none before the mark-delete position, and none that dispatch knows.
+
+    >>> counts = RestingCounts()
+    >>> counts.keep([(7, 3, 2), (7, 9, 1)])
+    >>> counts.take(7, 0, 5), len(counts)
+    ([(3, 2)], 1)
+    """
+
+    __slots__ = ("_ledgers",)
+
+    def __init__(self) -> None:
+        self._ledgers: dict[int, dict[int, int]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._ledgers.values()))
+
+    def keep(self, counted: Iterable[tuple[int, int, int]]) -> None:
+        """Remember (ledger, entry, count)."""
+        for ledger_id, entry, count in counted:
+            self._ledgers.setdefault(ledger_id, {})[entry] = count
+
+    def take(self, ledger_id: int, first: int, last: int) -> list[tuple[int, int]]:
+        """The entries ``first..last`` of a ledger were read: give up what is known of them, as (entry,
+        count)."""
+        known = self._ledgers.get(ledger_id)
+        if known is None:
+            return []
+        if len(known) <= last - first:
+            entries = sorted(entry for entry in known if first <= entry <= last)
+        else:
+            entries = [entry for entry in range(first, last + 1) if entry in known]
+        taken = [(entry, known.pop(entry)) for entry in entries]
+        if not known:
+            del self._ledgers[ledger_id]
+        return taken
+
+    def drop_before(self, position: Position) -> None:
+        """Everything before a position is acknowledged."""
+        for ledger_id in [one for one in self._ledgers if one <= position.ledger_id]:
+            kept = {}
+            if ledger_id == position.ledger_id:
+                known = self._ledgers[ledger_id]
+                kept = {entry: count for entry, count in known.items() if entry >= position.entry_id}
+            if kept:
+                self._ledgers[ledger_id] = kept
+            else:
+                del self._ledgers[ledger_id]
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._ledgers = {}
+
+    def pack(self) -> list[Any]:
+        """For a snapshot: the same for the same contents."""
+        return [[one, *map(list, sorted(self._ledgers[one].items()))] for one in sorted(self._ledgers)]
+
+    @classmethod
+    def unpack(cls, packed: Sequence[Any]) -> RestingCounts:
+        """What `pack` gave.
+
+        Raises:
+            ValueError, TypeError: it is no such thing.
+        """
+        counts = cls()
+        for ledger_id, *pairs in packed:
+            if ledger_id < 0 or any(entry < 0 or count < 1 for entry, count in pairs):
+                raise ValueError(f"redelivery counts of ledger {ledger_id}")
+            counts.keep((ledger_id, entry, count) for entry, count in pairs)
+        return counts
