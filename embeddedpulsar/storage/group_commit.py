@@ -6,9 +6,10 @@ import os
 from collections.abc import Callable
 from typing import Final
 
-from embeddedpulsar.exceptions import CorruptionError, DescriptorLimitError, PoisonedSegment
+from embeddedpulsar.exceptions import CorruptionError, DescriptorLimitError, LockTimeout, PoisonedSegment
 from embeddedpulsar.format.control import TopicWord, split_tail
-from embeddedpulsar.platform import disk, failpoints
+from embeddedpulsar.platform import deadline, disk, failpoints
+from embeddedpulsar.platform.background import Backoff
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.platform.scheduler import Timer
 from embeddedpulsar.storage.filenames import log_path
@@ -62,7 +63,9 @@ class GroupCommit:
         self._wall_ms: Final = wall_ms
         self._schedule: Final = schedule
         self._timer: Timer | None = None
+        self._backoff: Final = Backoff()
         self._is_closed = False
+        self._failed_from: int | None = None  # of a flush that failed, until its range is poisoned
         self.syncs = 0
         """Flushes this process did."""
         self.help_if_overdue()
@@ -78,6 +81,8 @@ class GroupCommit:
         if words[_SYNCED] < end_word:
             try:
                 self._lock.acquire(self._timeout_s)
+                if self._failed_from is not None:
+                    self._poison(self._failed_from)
                 # Whoever had the lock may have flushed our entry too.
                 if words[_SYNCED] < end_word and not self._is_poisoned(end_word):
                     self._flush()
@@ -123,10 +128,11 @@ class GroupCommit:
                     disk.DISK.fsync_dir(directory)
             if not first:
                 disk.DISK.fsync_dir(os.path.dirname(directory))
-        except DescriptorLimitError:
+        except (DescriptorLimitError, LockTimeout):
             raise  # nothing was tried that could have lost a page
         except OSError as e:
-            self._poison(words[_SYNCED])
+            self._failed_from = words[_SYNCED]  # before the wait for the topic: the next flush would succeed
+            self._poison(self._failed_from)
             raise PoisonedSegment(
                 path=self._control.path,
                 reason=f"a flush failed ({e}); what became of the entries since the last is unknown",
@@ -173,6 +179,7 @@ class GroupCommit:
                 words[POISON_FROM] = synced
             words[POISON_TO] = words[TopicWord.TAIL]
             self._control.demand(MUST_ROLL)
+            self._failed_from = None
         finally:
             self._topic_lock.release()
 
@@ -183,17 +190,21 @@ class GroupCommit:
         if self._timer is None:
             self._arm()
 
-    def _arm(self) -> None:
+    def _arm(self, delay_s: float | None = None) -> None:
         if not self._words[DIRTY_SINCE_MS]:
             self._words[DIRTY_SINCE_MS] = self._wall_ms()
-        self._timer = self._schedule(self._interval_s, self._on_timer)
+        self._timer = self._schedule(self._interval_s if delay_s is None else delay_s, self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None  # first, so that an append during the flush arms the next
         if self._is_closed:
             return
         try:
-            self.sync()
+            deadline.try_now(self.sync)
+            self._backoff.reset()
+        except LockTimeout:  # another process is in its flush, or stopped there
+            if self._timer is None:
+                self._arm(self._backoff.next())
         except DescriptorLimitError:
             self.note_dirty()  # it is still owed
             raise

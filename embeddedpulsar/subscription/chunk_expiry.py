@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from embeddedpulsar.exceptions import AlreadyClosed, ConsumerAssignError, ConsumerBusy, StorageError
+from embeddedpulsar.exceptions import (
+    AlreadyClosed,
+    ConsumerAssignError,
+    ConsumerBusy,
+    LockTimeout,
+    StorageError,
+)
 from embeddedpulsar.format.entry_view import EntryView
 from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.platform import fork
+from embeddedpulsar.platform import deadline, fork
+from embeddedpulsar.platform.background import Backoff
 from embeddedpulsar.subscription.chunk_keeper import ChunkKeeper, Entry
 from embeddedpulsar.subscription.shared_state import SharedState
 
@@ -59,6 +66,7 @@ class ChunkExpiry:
         self._fork_generation: Final = fork.GENERATION
         self._timer: Timer | None = None
         self._armed_at = 0.0
+        self._backoff: Final = Backoff()
 
     def arm(self) -> None:
         """Parts were seen: look after them in time."""
@@ -78,7 +86,10 @@ class ChunkExpiry:
             return
         is_watched, wait_s = False, 0.0
         try:
-            is_watched = self._look()
+            is_watched = deadline.try_now(self._look)
+            self._backoff.reset()
+        except LockTimeout:
+            self._timer = self._call_later(self._backoff.next(), self._on_timer)
         except (AlreadyClosed, ConsumerBusy, ConsumerAssignError):
             return  # detached: others look after it
         except StorageError:

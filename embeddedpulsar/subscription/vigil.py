@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from embeddedpulsar.exceptions import PulsarException
+from embeddedpulsar.exceptions import LockTimeout, PulsarException
 from embeddedpulsar.platform import threads
+from embeddedpulsar.platform.background import BackgroundWork
 from embeddedpulsar.platform.mailbox import Mailbox
 from embeddedpulsar.platform.scheduler import SchedulerLike, Timer
 from embeddedpulsar.subscription.attachment import Attachment
@@ -17,7 +18,8 @@ class Vigil:
 
     Role: while this process has consumers of the subscription it shows that they live, three times in each
     keep-alive interval, looks for others that do not, and watches the processes of the others: the kernel
-    reports a death within a millisecond or two. Who may call: any thread, holding no lock.
+    reports a death within a millisecond or two. Invariants: it waits for no lock of the subscription: what
+    needs that lock is tried, and tried again by a timer. Who may call: any thread, holding no lock.
     """
 
     def __init__(
@@ -37,6 +39,8 @@ class Vigil:
         self._ours: list[Attachment] = []
         self._watched: set[bytes] = set()
         self._timer: Timer | None = None
+        self._looking: Final = BackgroundWork(scheduler.call_later, self._look)
+        self._tidying: Final = BackgroundWork(scheduler.call_later, self._tidy)
 
     def begin(self, attachment: Attachment) -> None:
         """A consumer of this process attached."""
@@ -61,10 +65,15 @@ class Vigil:
             self._timer = self._scheduler.call_later(self._interval_s, self._on_timer)
         finally:
             self._lock.release()
+        self._tidying.run()
+
+    def _tidy(self) -> None:
         try:
             self._detach_lost()
+        except LockTimeout:
+            raise  # tried again
         except PulsarException:
-            return  # the subscription is gone, or its lock is stuck; whoever uses it is told
+            return  # the subscription is gone; its users get the error
         self.look()
 
     def show_alive(self) -> None:
@@ -74,7 +83,10 @@ class Vigil:
                 attachment.show_alive()
 
     def look(self) -> None:
-        """Consumers came or went: watch the processes there are now."""
+        """Consumers came or went: watch the processes there are now, or as soon as the lock is free."""
+        self._looking.run()
+
+    def _look(self) -> None:
         try:
             self._lock.acquire()
             wanted = self._peers_of() if self._ours else set()
@@ -92,7 +104,7 @@ class Vigil:
 
     def _on_death(self, uuid: bytes) -> None:
         self._watched.discard(uuid)
-        self._detach_lost()
+        self._tidying.run()
 
     def end(self) -> None:
         """Nothing is to be watched any more. Idempotent."""
@@ -104,4 +116,6 @@ class Vigil:
             self._lock.release()
         if timer is not None:
             timer.cancel()
-        self.look()
+        self._look()
+        self._looking.cancel()
+        self._tidying.cancel()

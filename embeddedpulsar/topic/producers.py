@@ -10,6 +10,7 @@ from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, ProducerFenced
 from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.format.topic_record import REASON_CLOSED, AttachProducer, DetachProducer, EnqueueProducer
 from embeddedpulsar.platform import fork
+from embeddedpulsar.platform.background import FIRST_PAUSE_S, BackgroundWork
 from embeddedpulsar.platform.clock import Clock
 from embeddedpulsar.platform.mailbox import Mailbox
 from embeddedpulsar.platform.scheduler import SchedulerLike
@@ -73,12 +74,12 @@ class Producers:
         self._words: Final = journal.words
         self._mailbox = mailbox
         self._clock = clock
-        self._scheduler = scheduler
         self._most = most
         self._checked = -1  # journal word at the last `check` that found its producer connected
         self._leaving: dict[int, int | None] = {}
         """Producers that left while somebody held the lock, and the sequence ids they stored last."""
         self._is_closed = False
+        self._departure: Final = BackgroundWork(scheduler.call_later, self._take_out_left)
 
     # -- joining and leaving -----------------------------------------------------------------------
 
@@ -171,18 +172,12 @@ class Producers:
             self._section(lambda commit: self._take_out(commit, producer_id, highest), _DETACH_TIMEOUT_S)
         except LockTimeout:
             self._leaving[producer_id] = highest
-            self._try_again_later()
+            self._departure.after(FIRST_PAUSE_S)
 
-    def _try_again_later(self) -> None:
-        self._scheduler.call_later(_DETACH_TIMEOUT_S, self._retry_leaving)
-
-    def _retry_leaving(self) -> None:
-        if not self._leaving or self._is_closed:
-            return
-        try:
-            self._section(lambda _: None, _LOOK_S)
-        except LockTimeout:
-            self._try_again_later()
+    def _take_out_left(self) -> None:
+        """In the timer thread: take out those that could not leave when they wanted to."""
+        if self._leaving and not self._is_closed:
+            self._section(lambda _: None)
 
     def _take_out(self, commit: Commit, producer_id: int, highest: int | None) -> None:
         connected = self._table.connected.get(producer_id)
@@ -279,6 +274,7 @@ class Producers:
     def close(self) -> None:
         """Give the journal's descriptor back. Idempotent."""
         self._is_closed = True
+        self._departure.cancel()
         self._shared.close()
 
 
