@@ -161,7 +161,7 @@ class ManagedLedger:
         with contextlib.ExitStack() as stack:
             stack.callback(lock.close)
             damage_log = DamageLog(name, lambda: lock.held, own_scheduler.call_later, damage)
-            control = open_control(directory, lock, incarnation, options.lock_timeout_s, damage_log.report)
+            control = open_control(directory, lock, incarnation, options, damage_log.report)
             stack.callback(control.close)
             lock.describe = control.describe_owner
             sync_lock = FileLock(sync_lock_path(directory))

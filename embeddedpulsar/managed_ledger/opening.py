@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.managed_ledger.options import PROCESS, LedgerOptions
-from embeddedpulsar.platform import clock, descriptors
+from embeddedpulsar.platform import descriptors
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.storage.append_point import WriterOptions
 from embeddedpulsar.storage.damage import DamageHook
@@ -25,14 +25,14 @@ def writer_options(options: LedgerOptions, store_id: bytes, incarnation: int) ->
         options.max_age_ms,
         options.lock_timeout_s,
         options.durability != PROCESS,
-        clock.boot_id(),
+        options.boot_id,
         store_id,
         incarnation,
     )
 
 
 def open_control(
-    directory: str, lock: FileLock, incarnation: int, lock_timeout_s: float, report: DamageHook
+    directory: str, lock: FileLock, incarnation: int, options: LedgerOptions, report: DamageHook
 ) -> TopicControl:
     """The control words of a topic, true for this boot: mapped, made, or recovered under the topic lock.
 
@@ -43,10 +43,10 @@ def open_control(
     try:
         control = TopicControl.open(directory)
     except (FileNotFoundError, CorruptionError):
-        control = _create(directory, lock, incarnation, lock_timeout_s)
+        control = _create(directory, lock, incarnation, options)
     try:
-        if not control.is_trusted(clock.boot_id()):
-            _recover(directory, control, lock, incarnation, lock_timeout_s, report)
+        if not control.is_trusted(options.boot_id):
+            _recover(directory, control, lock, incarnation, options, report)
         control.check_incarnation(incarnation)
     except BaseException:
         control.close()
@@ -54,15 +54,15 @@ def open_control(
     return control
 
 
-def _create(directory: str, lock: FileLock, incarnation: int, lock_timeout_s: float) -> TopicControl:
+def _create(directory: str, lock: FileLock, incarnation: int, options: LedgerOptions) -> TopicControl:
     try:
-        lock.acquire(lock_timeout_s)
+        lock.acquire(options.lock_timeout_s)
         try:
             return TopicControl.open(directory)  # another process was faster
         except (FileNotFoundError, CorruptionError):
             # Segments without control words: they were lost, and recovery has to find the tail.
             is_new = not ledgers_of(descriptors.names_in(directory))
-            boot = clock.boot_id() if is_new else _NO_BOOT
+            boot = options.boot_id if is_new else _NO_BOOT
             return TopicControl.create(directory, incarnation, boot)
     finally:
         lock.release()
@@ -73,14 +73,14 @@ def _recover(
     control: TopicControl,
     lock: FileLock,
     incarnation: int,
-    lock_timeout_s: float,
+    options: LedgerOptions,
     report: DamageHook,
 ) -> None:
     try:
-        lock.acquire(lock_timeout_s)
+        lock.acquire(options.lock_timeout_s)
         control.reload()
         control.check_incarnation(incarnation)
-        if not control.is_trusted(clock.boot_id()):
-            recover_topic(directory, control, incarnation=incarnation, boot_id=clock.boot_id(), report=report)
+        if not control.is_trusted(options.boot_id):
+            recover_topic(directory, control, incarnation=incarnation, boot_id=options.boot_id, report=report)
     finally:
         lock.release()

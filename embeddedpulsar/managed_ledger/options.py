@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from embeddedpulsar.platform import clock
+
 PROCESS: Final = "process"
 INTERVAL: Final = "interval"
 FLUSH: Final = "flush"
@@ -21,6 +23,7 @@ class _Fields(NamedTuple):
     max_message_size: int
     durability: str
     interval_ms: int
+    boot: bytes
 
 
 class LedgerOptions(_Fields):
@@ -41,6 +44,7 @@ class LedgerOptions(_Fields):
         durability: "process" (survives the death of processes), "interval" (and power loss, but for the last
             `interval_ms`) or "flush" (power loss, once `append` returned).
         interval_ms: milliseconds between syncs at level "interval".
+        boot: identity of the boot in which the control words of the store are true; empty for the machine's.
 
     Raises:
         ValueError: a value makes no sense; the text says which.
@@ -65,6 +69,7 @@ class LedgerOptions(_Fields):
         max_message_size: int = 5 << 20,
         durability: str = PROCESS,
         interval_ms: int = 1_000,
+        boot: bytes = b"",
     ) -> LedgerOptions:
         if durability not in DURABILITIES:
             raise ValueError(f"durability must be one of {', '.join(DURABILITIES)}, not {durability!r}")
@@ -79,6 +84,7 @@ class LedgerOptions(_Fields):
             max_message_size,
             durability,
             interval_ms,
+            boot,
         )
         for name, value in zip(cls._fields, values, strict=True):
             if isinstance(value, (int, float)) and value <= 0:
@@ -90,6 +96,11 @@ class LedgerOptions(_Fields):
         if max_entries > _MOST_ENTRIES:
             raise ValueError(f"max_entries must be at most {_MOST_ENTRIES}, not {max_entries}")
         return super().__new__(cls, *values)
+
+    @property
+    def boot_id(self) -> bytes:
+        """16 bytes: control words that carry others are derived again before they are believed."""
+        return self.boot or clock.boot_id()
 
 
 _SMALLEST_SEGMENT: Final = 8 << 10

@@ -98,6 +98,16 @@ def is_same_file(fd: int, path: str) -> bool:
     return (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)
 
 
+def try_lock(fd: int, *, shared: bool) -> bool:
+    """Lock the open file ``fd``, with others or alone, without waiting. A hold it has in the other mode is
+    given up first, whatever comes of it."""
+    try:
+        fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 def remove_if_orphan(path: str) -> bool:
     """Unlink the lease at ``path`` when its owner is gone. The lock is held while it goes, so a newcomer that
     created the same file a moment ago and could not lock it knows to start again."""

@@ -30,10 +30,10 @@ from embeddedpulsar.format.index_header import (
 from embeddedpulsar.format.index_slot import SLOT_SIZE, SLOTS_OFFSET
 from embeddedpulsar.format.journal_record import FIRST_RECORD_OFFSET, parse_journal_header, valid_end
 from embeddedpulsar.platform import disk
-from embeddedpulsar.platform.clock import boot_id
 from embeddedpulsar.storage import damage
 from embeddedpulsar.storage.chain_scan import ChainScan, scan_log
 from embeddedpulsar.storage.filenames import control_path, index_path, journal_path, log_path, snapshot_path
+from embeddedpulsar.storage.neighbours import is_of_this_boot
 from embeddedpulsar.storage.segment_chain import Link, walk_segments
 
 CONTROL: Final = "control file"
@@ -248,7 +248,8 @@ def _read_words(directory: str, kind: int) -> _Words:
         return _Words((), Problem(CONTROL, path, e.offset or 0, e.reason))
     finally:
         os.close(fd)
-    if header.boot_id != boot_id() or (header.device, header.inode) != (status.st_dev, status.st_ino):
+    is_here = (header.device, header.inode) == (status.st_dev, status.st_ino)
+    if not is_here or not is_of_this_boot(header, directory):
         return _Words((), None)
     return _Words(_WORDS.unpack(data), None)
 

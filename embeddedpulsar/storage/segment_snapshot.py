@@ -20,11 +20,12 @@ from embeddedpulsar.format.control import (
     split_tail,
 )
 from embeddedpulsar.format.segment_header import SegmentHeader
-from embeddedpulsar.platform import clock, descriptors
+from embeddedpulsar.platform import descriptors
 from embeddedpulsar.platform.mapped_file import MappedFile
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.storage.chain_scan import scan_log
 from embeddedpulsar.storage.damage import MISSING_SEGMENT, SEGMENT_HEADER, DamageHook, DamageReport
+from embeddedpulsar.storage.neighbours import is_of_this_boot
 from embeddedpulsar.storage.segment import Segment
 from embeddedpulsar.storage.segment_headers import find_segment_header, is_never_written
 
@@ -151,7 +152,7 @@ def _control_words(directory: str) -> tuple[int, int] | None:
         with closing(_open_control(directory)) as control:
             header = parse_control_header(control.view, KIND_TOPIC)
             here = (control.device, control.inode)
-            if header.boot_id != clock.boot_id() or (header.device, header.inode) != here:
+            if (header.device, header.inode) != here or not is_of_this_boot(header, directory):
                 return None
             return control.words[TopicWord.TAIL], control.words[TopicWord.TRIM]
     except (FileNotFoundError, CorruptionError):

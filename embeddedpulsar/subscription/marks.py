@@ -11,13 +11,12 @@ from embeddedpulsar.exceptions import CorruptionError, StorageError
 from embeddedpulsar.format.control import KIND_SUBSCRIPTION, SubscriptionWord, split_journal
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform import descriptors
-from embeddedpulsar.platform.clock import boot_id
 from embeddedpulsar.storage.journal_recovery import choose, note_if_lost, replay
 from embeddedpulsar.subscription.control import SubscriptionControl
 from embeddedpulsar.subscription.replica import SubscriptionReplica
 
 
-def mark_deletes(directories: Sequence[str]) -> list[Position]:
+def mark_deletes(directories: Sequence[str], boot: bytes) -> list[Position]:
     """The mark-delete positions of the subscriptions in ``directories`` that exist. Takes no lock.
 
     Some 50 us each, and one descriptor at a time. Of a subscription that nobody has opened since the last
@@ -27,17 +26,17 @@ def mark_deletes(directories: Sequence[str]) -> list[Position]:
         StorageError: it cannot be told where one of them stands: nothing may be trimmed.
         DescriptorLimitError: no descriptor was to be had.
     """
-    found = [_mark_delete(directory) for directory in directories]
+    found = [_mark_delete(directory, boot) for directory in directories]
     return [position for position in found if position is not None]
 
 
-def _mark_delete(directory: str) -> Position | None:
+def _mark_delete(directory: str, boot: bytes) -> Position | None:
     word = 0
     with contextlib.suppress(FileNotFoundError, NotADirectoryError, CorruptionError):
         control = descriptors.opening(f"cannot look at {directory}", SubscriptionControl.open, directory)
         with closing(control):
             word = control.words[SubscriptionWord.JOURNAL]
-            if control.is_trusted(boot_id()) and split_journal(word)[1]:
+            if control.is_trusted(boot) and split_journal(word)[1]:
                 return control.mark_delete
     return _from_files(directory, word)
 

@@ -22,6 +22,7 @@ class StateOptions(NamedTuple):
         durability: "process", "interval" or "flush".
         interval_s: seconds between flushes at level "interval".
         lock_timeout_s: how long to wait for the lock.
+        boot: identity of the boot in which control words are believed.
         compact_bytes: see `storage.journal.COMPACT_BYTES`.
         report: told of what could not be read, outside the lock.
     """
@@ -33,6 +34,7 @@ class StateOptions(NamedTuple):
     durability: str
     interval_s: float
     lock_timeout_s: float
+    boot: bytes
     compact_bytes: int
     report: Callable[[StorageError], object]
 

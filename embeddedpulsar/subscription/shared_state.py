@@ -13,7 +13,6 @@ from embeddedpulsar.format import subscription_record as record
 from embeddedpulsar.format.control import KIND_SUBSCRIPTION, UUID_TABLE_OFFSET, SubscriptionWord
 from embeddedpulsar.managed_ledger.options import FLUSH, INTERVAL
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
-from embeddedpulsar.platform import clock as boot_clock
 from embeddedpulsar.platform import disk, failpoints, fork
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.platform.scheduler import Timer
@@ -106,7 +105,7 @@ class SharedState:
             control = _map_control(directory, lock, options.lock_timeout_s)
             stack.callback(control.close)
             shared = cls(directory, control, lock, options)
-            if control.is_trusted(boot_clock.boot_id()):
+            if control.is_trusted(options.boot):
                 shared._journal.preload()
             else:
                 shared._recover(log_end() or BEFORE_FIRST)
@@ -246,7 +245,7 @@ class SharedState:
         try:
             self._lock.acquire(self._timeout_s)
             self.control.reload()
-            if self.control.is_trusted(boot_clock.boot_id()):
+            if self.control.is_trusted(self._options.boot):
                 return  # another process was faster
             self.control.forget()
             word = self.control.words[SubscriptionWord.JOURNAL]
@@ -262,7 +261,7 @@ class SharedState:
                 self.commit([record.Clamp(*log_end)])
             self.control.announce()
             self._publish(REWOUND)
-            self.control.adopt(boot_clock.boot_id())
+            self.control.adopt(self._options.boot)
         finally:
             self._lock.release()
             self._act()

@@ -123,6 +123,7 @@ class Subscription:
             durability=durability or ledger_options.durability,
             interval_s=ledger_options.interval_ms / 1000,
             lock_timeout_s=ledger_options.lock_timeout_s,
+            boot=ledger_options.boot_id,
             compact_bytes=compact_bytes,
             report=damage or log_damage,
         )

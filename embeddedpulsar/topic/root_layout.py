@@ -9,14 +9,16 @@ from __future__ import annotations
 import os
 from typing import Final
 
+from embeddedpulsar.storage import neighbours
+
 SETTINGS: Final = "broker.conf"
 META: Final = "store.meta"
-CONTROL: Final = "store.ctl"
+CONTROL: Final = neighbours.STORE_CONTROL
 STORE_LOCK: Final = "store.lock"
 CATALOG: Final = "catalog"
 CATALOG_LOCK: Final = "catalog.lock"
 HOUSEKEEPING_LOCK: Final = "housekeeping.lock"
-CLIENTS: Final = "clients"
+CLIENTS: Final = neighbours.CLIENTS
 TOPICS: Final = "topics"
 STAGING: Final = "staging"
 TENANTS: Final = "tenants"

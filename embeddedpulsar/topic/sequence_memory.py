@@ -15,7 +15,6 @@ from embeddedpulsar.format.topic_record import (
 )
 from embeddedpulsar.managed_ledger.sequence_scan import SequenceScan
 from embeddedpulsar.platform import failpoints
-from embeddedpulsar.platform.clock import boot_id
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage.log_view import LogView
 from embeddedpulsar.topic.sequence_table import Remembered
@@ -55,8 +54,10 @@ class SequenceMemory:
         journal: TopicJournal,
         view: LogView,
         settings: BrokerSettings,
+        boot: bytes,
         on_progress: Callable[[int], object] | None = None,
     ) -> None:
+        self._boot: Final = boot
         self._journal: Final = journal
         self._view: Final = view
         self._on_progress: Final = on_progress
@@ -66,7 +67,7 @@ class SequenceMemory:
     @property
     def is_on(self) -> bool:
         """Whether the topic drops duplicates."""
-        return self._journal.table.sequences.is_on(boot_id())
+        return self._journal.table.sequences.is_on(self._boot)
 
     def known(self, name: str) -> int:
         """The highest sequence id known of a name; -1 for none."""
@@ -161,7 +162,7 @@ class SequenceMemory:
                 [
                     *forgotten,
                     RememberProducer(highest, tail, False, name),
-                    SetDeduplication(tail, boot_id(), True),
+                    SetDeduplication(tail, self._boot, True),
                 ]
             )
 
@@ -183,7 +184,7 @@ class SequenceMemory:
 
             def switch_off(commit: Commit) -> None:
                 if self.is_on:
-                    commit([SetDeduplication(journal.tail, boot_id(), False)])
+                    commit([SetDeduplication(journal.tail, self._boot, False)])
 
             journal.section(switch_off)
             return
@@ -256,7 +257,7 @@ class SequenceMemory:
                     RememberProducer(latest.get(name, -1), tail, name not in in_use, name)
                     for name in list(names)[: max(self._most, len(in_use))]
                 ),
-                SetDeduplication(tail, boot_id(), True),
+                SetDeduplication(tail, self._boot, True),
             ]
         )
         return True

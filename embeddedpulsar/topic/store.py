@@ -289,9 +289,11 @@ class Store(StoreTopics):
         return self._references <= 0
 
     def _options(self) -> LedgerOptions:
-        if self._requested_options is not None:
-            return self._requested_options
-        return ledger_options(self._current().settings, self.durability, self._interval_ms)
+        session = self._current()
+        options = self._requested_options
+        if options is None:
+            options = ledger_options(session.settings, self.durability, self._interval_ms)
+        return options._replace(boot=session.boot)
 
     # -- fork --------------------------------------------------------------------------------------
 

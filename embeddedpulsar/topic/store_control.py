@@ -15,7 +15,7 @@ from embeddedpulsar.format.control import (
     pack_control_header,
     parse_control_header,
 )
-from embeddedpulsar.platform import disk
+from embeddedpulsar.platform import disk, lease
 from embeddedpulsar.platform.mapped_file import MappedFile
 from embeddedpulsar.storage.roll import MAX_LEDGER_ID
 
@@ -61,6 +61,35 @@ class StoreControl:
             and header.boot_id == boot
             and (header.device, header.inode) == (self._file.device, self._file.inode)
         )
+
+    def join(self, boot: bytes) -> bool:
+        """Vouch for the words, if they were written in the boot ``boot``; see `join_or_claim`.
+
+        Returns:
+            Whether this process is a member now. Its hold ends with the process, or with `close`.
+        """
+        return self.is_current(boot) and lease.try_lock(self._file.fd, shared=True) and self.is_current(boot)
+
+    def join_or_claim(self, boot: bytes) -> bytes:
+        """The boot in which the words are true, found out under the catalog lock.
+
+        Every process that uses the store holds a shared ``flock`` on this file from the moment it has made
+        sure that the words are of this boot. So a hold of another process proves that the machine was not
+        rebooted since, whatever a container shows as the boot id; and without any, nobody loses anything if
+        the words are derived again. A process that finds other holds joins; one that finds none has the file
+        to itself until it calls `share`.
+
+        Args:
+            boot: what the machine says.
+        """
+        header = self.header()
+        if not lease.try_lock(self._file.fd, shared=False) and header is not None:
+            return header.boot_id
+        return boot
+
+    def share(self) -> None:
+        """Let others join: the words are true. Under the catalog lock."""
+        lease.try_lock(self._file.fd, shared=True)
 
     def is_next_id_possible(self) -> bool:
         """Whether the word of the next ledger id can have been stored; else it is damaged."""

@@ -40,6 +40,8 @@ class StoreSession:
     Attributes:
         lease: the shared hold on the root directory.
         lock: the store lock, innermost of all: ledger ids and client numbers.
+        boot: in which boot the control words of the store are true; that of the process that opened it first,
+            not always the boot id this process would read.
         client_number: unique among the sessions of the store; part of the producers' automatic names.
     """
 
@@ -48,6 +50,7 @@ class StoreSession:
         self.lease = lease
         self.lock = lock
         self.control = control
+        self.boot = boot_id()
         self.ledger_ids = LedgerIds(control, lock)
         self.meta: store_meta.StoreMeta
         self.settings: BrokerSettings
@@ -109,16 +112,19 @@ class StoreSession:
     def _open_catalog(self, clock: Clock) -> None:
         path = root_layout.in_root(self.root, root_layout.CATALOG)
         catalog_lock = FileLock(root_layout.in_root(self.root, root_layout.CATALOG_LOCK))
-        boot = boot_id()
+        report: list[str] = []
         try:
-            if self.control.is_current(boot) and os.path.exists(path):
-                self.catalog = Catalog(path, catalog_lock)
-                self.directories = TopicDirectories(self.root, self.catalog)
+            if self.control.join(self.boot) and os.path.exists(path):
+                self._use_catalog(Catalog(path, catalog_lock))
                 return
-            report: list[str] = []
             try:
                 catalog_lock.acquire()
-                self._heal(path, catalog_lock, boot, clock, report)
+                self.boot = self.control.join_or_claim(self.boot)
+                if self.control.is_current(self.boot) and os.path.exists(path):
+                    self._use_catalog(Catalog(path, catalog_lock))
+                else:
+                    self._heal(path, catalog_lock, clock, report)
+                self.control.share()
             finally:
                 catalog_lock.release()
             _log_warnings(self.root, report)
@@ -128,22 +134,25 @@ class StoreSession:
             catalog_lock.close()
             raise
 
-    def _heal(self, path: str, catalog_lock: FileLock, boot: bytes, clock: Clock, report: list[str]) -> None:
+    def _use_catalog(self, catalog: Catalog) -> None:
+        self.catalog = catalog
+        self.directories = TopicDirectories(self.root, catalog)
+
+    def _heal(self, path: str, catalog_lock: FileLock, clock: Clock, report: list[str]) -> None:
         """The first opening in a boot (or of a copy): look after what a power loss may have left.
 
-        Under the catalog lock; two processes may come here one after the other, the second finds nothing to
-        do.
+        Under the catalog lock, and nobody else has joined. Two processes may come here one after the other;
+        the second finds nothing to do.
         """
         for name in root_layout.DIRECTORIES:
             filesystem.make_directories(root_layout.in_root(self.root, name))
-        self.catalog = _open_or_replace_catalog(path, catalog_lock, report)
-        self.directories = TopicDirectories(self.root, self.catalog)
+        self._use_catalog(_open_or_replace_catalog(path, catalog_lock, report))
         report += self.directories.heal(clock.wall_ms())
         if failpoints.ACTIVE:
             failpoints.hit("store:healed")
         try:
             self.lock.acquire()
-            if not self.control.is_current(boot):
+            if not self.control.is_current(self.boot):
                 known = self.control.header() is not None and self.control.is_next_id_possible()
                 # The word was flushed before an id below it was used. Without a believable header it may be
                 # zeros: then the files are asked, with room for ids that only journals still mention.
@@ -152,7 +161,7 @@ class StoreSession:
                     report.append(
                         f"{self.control.path}: the next ledger id was damaged; derived from the files"
                     )
-                self.control.adopt(boot, lowest if lowest == 1 else lowest + _ROOM_FOR_UNSEEN_IDS)
+                self.control.adopt(self.boot, lowest if lowest == 1 else lowest + _ROOM_FOR_UNSEEN_IDS)
         finally:
             self.lock.release()
 

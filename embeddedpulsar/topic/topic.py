@@ -79,7 +79,9 @@ class Topic:
             directory, ledger.words, ledger.lock, session.peers, clock, lock_timeout_s=options.lock_timeout_s
         )
         self._journal: Final = journal
-        self._memory: Final = SequenceMemory(journal, ledger.view, session.settings, self._note_progress)
+        self._memory: Final = SequenceMemory(
+            journal, ledger.view, session.settings, options.boot_id, self._note_progress
+        )
         most = session.settings.maxProducersPerTopic
         self._producers = Producers(
             journal, self._memory, session.mailbox, clock, session.scheduler, most=most

@@ -161,7 +161,7 @@ class TopicSubscriptions:
             return []
         from embeddedpulsar.subscription.marks import mark_deletes  # not by those that only publish
 
-        return mark_deletes([os.path.join(self._path, name) for name in names])
+        return mark_deletes([os.path.join(self._path, name) for name in names], self._ledger.options.boot_id)
 
     def consumers(self) -> list[str]:
         """Names of the living consumers of all subscriptions, durable or not."""

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 
 _RUN = "import importlib, sys; m, f, *a = sys.argv[1:]; getattr(importlib.import_module(m), f)(*a)"
@@ -14,10 +14,21 @@ _RUN = "import importlib, sys; m, f, *a = sys.argv[1:]; getattr(importlib.import
 
 class Child:
     """A process that runs ``function(*arguments)`` (strings), killed at the end of the block if it still
-    runs."""
+    runs; ``within`` is a command that it is run by."""
 
-    def __init__(self, function: Callable[..., object], *arguments: object) -> None:
-        command = [sys.executable, "-X", "faulthandler", "-c", _RUN, function.__module__, function.__name__]
+    def __init__(
+        self, function: Callable[..., object], *arguments: object, within: Sequence[str] = ()
+    ) -> None:
+        command = [
+            *within,
+            sys.executable,
+            "-X",
+            "faulthandler",
+            "-c",
+            _RUN,
+            function.__module__,
+            function.__name__,
+        ]
         self.process = subprocess.Popen(
             command + [str(one) for one in arguments],
             stdin=subprocess.PIPE,

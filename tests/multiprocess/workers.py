@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +44,16 @@ def work(root: str, kind: str, name: str = "worker", queue: str = "1000") -> Non
 class Worker(Child):
     """`work` in a process of its own, attached."""
 
-    def __init__(self, root: Path, kind: str, name: str = "worker", queue: int = 1000) -> None:
-        super().__init__(work, root, kind, name, queue)
+    def __init__(
+        self,
+        root: Path,
+        kind: str,
+        name: str = "worker",
+        queue: int = 1000,
+        *,
+        within: Sequence[str] = (),
+    ) -> None:
+        super().__init__(work, root, kind, name, queue, within=within)
         assert self.read() == "attached"
 
     def got(self) -> tuple[str, int, float]:
