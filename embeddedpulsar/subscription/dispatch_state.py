@@ -119,7 +119,7 @@ class DispatchState:
                 self.selector.add(consumer.consumer_id, consumer.name, rules.ranges)
 
     def leave(self, consumer_id: int, reason: int, handed: int, mark_delete: Position) -> None:
-        """A consumer left; what it had waits for others. With the last one everything but counts is forgotten.
+        """A consumer left; what it had waits for others. With the last one all but the counts is forgotten.
 
         Entries its application was given count as redelivered unless it closed in good order.
         """

@@ -18,7 +18,7 @@ from tests.unit.subscription.dispatch_states import LEDGER, StateSite, entries
 
 
 def test_without_consumers_counts_are_kept():
-    """The first consumer begins at the mark-delete position; of what the last one had only counts are left."""
+    """The first consumer begins at the mark-delete position; of what the last one had, counts are left."""
     site = StateSite()
     one = site.join()
     site.claim(one, entries(0, 3))
