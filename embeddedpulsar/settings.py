@@ -106,6 +106,7 @@ class BrokerSettings(NamedTuple):
     defaultRetentionTimeInMinutes: int = 0
     defaultRetentionSizeInMB: int = 0
     retentionCheckIntervalInSeconds: int = 120
+    letterTopicsKeepUntilSubscribed: bool = True  # not in Pulsar
     backlogQuotaDefaultLimitBytes: int = -1
     backlogQuotaDefaultLimitSecond: int = -1
     transactionCoordinatorEnabled: bool = False

@@ -107,3 +107,36 @@ class PolicyCalls(ABC):
         """Keep what is above it says, from now on. Does nothing if nothing was set."""
         with interrupts.translated:
             self._store().set_retention(self._owner(name), None)
+
+    # -- before the first subscription -------------------------------------------------------------------
+
+    def set_keep_until_subscribed(self, name: str, enabled: bool) -> None:
+        """Say whether topics keep everything while they have no durable subscription, whatever their
+        retention. Dead letter and retry letter topics do so by default. Not in Pulsar.
+
+        Raises:
+            ValueError: ``enabled`` is no bool.
+
+        Example:
+            >>> from embeddedpulsar import Admin
+            >>> with Admin("./data") as admin:
+            ...     admin.topics().create_non_partitioned_topic("inbox")
+            ...     admin.topics().set_keep_until_subscribed("inbox", True)
+            ...     admin.topics().get_keep_until_subscribed("inbox")
+            True
+        """
+        if not isinstance(enabled, bool):
+            raise ValueError(f"enabled is True or False, not {enabled!r}")
+        with interrupts.translated:
+            self._store().set_keep_until_subscribed(self._owner(name), enabled)
+
+    def get_keep_until_subscribed(self, name: str) -> bool:
+        """Return whether the topic keeps everything while it has no durable subscription: as was set for it
+        or above it, else True for a topic that letters went to, unless ``broker.conf`` says
+        ``letterTopicsKeepUntilSubscribed=false`` or a retention was set for the topic itself."""
+        return self._store().keeps_until_subscribed(self._owner(name))
+
+    def remove_keep_until_subscribed(self, name: str) -> None:
+        """Undo `set_keep_until_subscribed`. Does nothing if nothing was set."""
+        with interrupts.translated:
+            self._store().set_keep_until_subscribed(self._owner(name), None)

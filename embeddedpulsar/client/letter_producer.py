@@ -44,7 +44,8 @@ KeyNames = tuple[str, ...]
 
 # Steps of a move: 1. the copy is stored; 2. it is as durable as the client asks for; 3. whoever moved it
 # acknowledges the original. A death before 1 leaves the original, one before 3 leaves both.
-failpoints.declare("letter:before", "letter:stored")
+# Before the first letter: the topic is made; then it is noted as one of letters.
+failpoints.declare("letter:before", "letter:stored", "letter:topic")
 
 REAL_TOPIC: Final = "REAL_TOPIC"
 ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
@@ -202,6 +203,14 @@ class LetterProducer:
                 raise CryptoError("there is no crypto_key_reader; give one with the public key")
             config = config._replace(encryption=Encryption(names, self._key_reader))
         opened = self._opened[names] = open_producer(self._client, config)
+        try:
+            # Without the note, a topic that nobody subscribes to does not keep its letters.
+            if failpoints.ACTIVE:
+                failpoints.hit("letter:topic")
+            self._client.store.note_letters(self.topic)
+        except BaseException:
+            self._let_go(names)
+            raise
         return opened
 
     def _let_go(self, *names: KeyNames) -> None:

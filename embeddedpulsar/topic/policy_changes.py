@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from embeddedpulsar.exceptions import TopicNotFound
+from embeddedpulsar.topic.policy_documents import KEEP_UNTIL_SUBSCRIBED, LETTERS
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
@@ -60,6 +61,30 @@ def own_policies(session: StoreSession, name: str) -> dict[str, Any]:
     """
     name = _existing(session, name)
     return session.policies.of_namespace(name) if is_namespace(name) else session.policies.of_topic(name)
+
+
+def keeps_until_subscribed(session: StoreSession, name: str) -> bool:
+    """Whether a topic, or the topics of a namespace, keep everything while they have no subscription.
+
+    Raises:
+        TopicNotFound: there is no such topic or namespace.
+        StorageError: a document is damaged.
+    """
+    name = _existing(session, name)
+    if is_namespace(name):
+        return bool(session.policies.of_namespace(name).get(KEEP_UNTIL_SUBSCRIBED))
+    return session.policies.keeps_until_subscribed(name)
+
+
+def note_letters(session: StoreSession, name: str) -> None:
+    """Note, durably, that letters go to a topic; to be called before the first of them is stored there.
+
+    Raises:
+        TopicNotFound: there is no such topic.
+        StorageError: the document is damaged, or cannot be written.
+    """
+    if not own_policies(session, name).get(LETTERS):
+        change_policies(session, name, {LETTERS: True}, durable=True)
 
 
 def _existing(session: StoreSession, name: str) -> str:

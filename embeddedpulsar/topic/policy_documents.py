@@ -16,6 +16,9 @@ from embeddedpulsar.topic_name import TopicName, directory_name, namespace_file_
 
 DEDUPLICATION: Final = "deduplicationEnabled"
 RETENTION: Final = "retentionPolicies"
+KEEP_UNTIL_SUBSCRIBED: Final = "keepUntilSubscribed"
+LETTERS: Final = "letters"
+"""Set for a topic that a consumer passes dead letters or retry letters on to."""
 
 
 class PolicyDocuments:
@@ -77,18 +80,45 @@ class PolicyDocuments:
         found = self._first(name, directory, RETENTION)
         return self._settings.retention if found is None else read_retention(found)
 
+    def keeps_until_subscribed(self, name: str, directory: str | None = None) -> bool:
+        """Whether a topic keeps everything while it has no durable subscription: as it says itself, or its
+        namespace; else if it is one of letters, its own retention is not set, and ``broker.conf`` allows it.
+
+        Args:
+            name: full name of a topic or partition.
+            directory: its directory; None for that of a topic of this name.
+
+        Raises:
+            StorageError: a document is damaged.
+        """
+        paths = self._paths(name, directory)
+        policies = [_policies(_read(path)) for path in paths]
+        said = [found[KEEP_UNTIL_SUBSCRIBED] for found in policies if KEEP_UNTIL_SUBSCRIBED in found]
+        if said:
+            return bool(said[0])
+        of_topic = policies[:-1]  # the last one is the namespace's
+        return (
+            self._settings.letterTopicsKeepUntilSubscribed
+            and any(found.get(LETTERS) for found in of_topic)
+            and not any(RETENTION in found for found in of_topic)
+        )
+
     def _first(self, name: str, directory: str, policy: str) -> Any:
-        """The policy of whoever has one, from the topic upwards; None if nobody has."""
-        parsed = TopicName.parse(name)
-        paths = [filenames.policies_path(directory)]
-        if parsed.partition >= 0:
-            paths.append(self._topic_path(parsed.base))
-        paths.append(self._namespace_path(parsed.namespace_name))
-        for path in paths:
+        """The policy at the nearest level that has it, from the topic upwards; None if no level has."""
+        for path in self._paths(name, directory):
             found = _policies(_read(path)).get(policy)
             if found is not None:
                 return found
         return None
+
+    def _paths(self, name: str, directory: str | None) -> list[str]:
+        """The documents that hold for a topic, the nearest first, that of the namespace last."""
+        parsed = TopicName.parse(name)
+        paths = [self._topic_path(name) if directory is None else filenames.policies_path(directory)]
+        if parsed.partition >= 0:
+            paths.append(self._topic_path(parsed.base))
+        paths.append(self._namespace_path(parsed.namespace_name))
+        return paths
 
     def _namespace_path(self, namespace: str) -> str:
         return os.path.join(self._tenants, namespace_file_name(namespace))

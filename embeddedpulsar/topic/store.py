@@ -18,8 +18,19 @@ from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.topic import deduplication_switch, memory_root
 from embeddedpulsar.topic.ledger_settings import ledger_options
 from embeddedpulsar.topic.open_topics import OpenTopics, TopicOpener, TopicUse
-from embeddedpulsar.topic.policy_changes import change_policies, own_policies
-from embeddedpulsar.topic.policy_documents import DEDUPLICATION, RETENTION, read_retention, retention_fields
+from embeddedpulsar.topic.policy_changes import (
+    change_policies,
+    keeps_until_subscribed,
+    note_letters,
+    own_policies,
+)
+from embeddedpulsar.topic.policy_documents import (
+    DEDUPLICATION,
+    KEEP_UNTIL_SUBSCRIBED,
+    RETENTION,
+    read_retention,
+    retention_fields,
+)
 from embeddedpulsar.topic.root_lease import lease_root, shared_lease
 from embeddedpulsar.topic.store_registry import REGISTRY
 from embeddedpulsar.topic.store_session import StoreSession
@@ -255,6 +266,24 @@ class Store(StoreTopics):
         """What was set for a topic or namespace by `set_retention`."""
         found = own_policies(self._current(), name).get(RETENTION)
         return None if found is None else read_retention(found)
+
+    def set_keep_until_subscribed(self, name: str, is_on: bool | None) -> None:
+        """Whether a topic, or each of a ``tenant/namespace``, keeps everything while it has no durable
+        subscription; None: as what is above it says, and topics of letters as ``broker.conf`` says.
+
+        Raises:
+            TopicNotFound: there is no such topic or namespace.
+        """
+        durable = self.durability != PROCESS
+        change_policies(self._current(), name, {KEEP_UNTIL_SUBSCRIBED: is_on}, durable=durable)
+
+    def keeps_until_subscribed(self, name: str) -> bool:
+        """What holds for a topic or namespace; see `set_keep_until_subscribed`."""
+        return keeps_until_subscribed(self._current(), name)
+
+    def note_letters(self, name: str) -> None:
+        """Letters are about to be stored in a topic; see `policy_changes.note_letters`."""
+        note_letters(self._current(), name)
 
     # -- what it is made of ------------------------------------------------------------------------
 

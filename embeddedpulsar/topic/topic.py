@@ -68,6 +68,7 @@ class Topic:
         self._trimming: Final = TopicTrimming(
             ledger,
             lambda: session.policies.retention(entry.name, directory),
+            lambda: session.policies.keeps_until_subscribed(entry.name, directory),
             self._subscriptions.mark_deletes,
             clock,
         )

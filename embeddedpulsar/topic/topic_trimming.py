@@ -1,4 +1,4 @@
-"""Trimming one topic: what the subscriptions need no more, and retention does not keep."""
+"""Trimming one topic: what the subscriptions need no more, and policies do not keep."""
 
 from __future__ import annotations
 
@@ -29,11 +29,13 @@ class TopicTrimming:
         self,
         ledger: ManagedLedger,
         retention: Callable[[], Retention],
+        keeps_until_subscribed: Callable[[], bool],
         marks: Callable[[], Sequence[Position]],
         clock: Clock,
     ) -> None:
         self._ledger: Final = ledger
         self._retention: Final = retention
+        self._keeps_until_subscribed: Final = keeps_until_subscribed
         self._marks: Final = marks
         self._clock: Final = clock
         self._lock = threads.RLock()  # held during a slice, so that the log is not closed in the middle
@@ -74,7 +76,10 @@ class TopicTrimming:
         is_decided = False
         while not is_decided:
             seen = trimming.retreats(lock_timeout_s)
-            first = trimming.first_needed(self._marks(), retention, self._clock.wall_ms())
+            marks = self._marks()
+            if not marks and self._keeps_until_subscribed():
+                return
+            first = trimming.first_needed(marks, retention, self._clock.wall_ms())
             if first > trimming.first_retained:
                 first = trimming.saved_before(first, lock_timeout_s)
             is_decided = first <= trimming.first_retained or trimming.give_up(first, seen, lock_timeout_s)

@@ -63,7 +63,9 @@ def contents(client: pulsar.Client, topic: str) -> list[bytes]:
         return [message.data() for message in reader]
 
 
-@pytest.mark.parametrize(("point", "copies"), [("letter:before", 0), ("letter:stored", 1)])
+@pytest.mark.parametrize(
+    ("point", "copies"), [("letter:topic", 0), ("letter:before", 0), ("letter:stored", 1)]
+)
 def test_killed_while_sending_round(tmp_path: Path, point: str, copies: int):
     """Before the copy is stored there is the original; after it both, until one is acknowledged."""
     with pulsar.Client(tmp_path) as client:
@@ -79,7 +81,7 @@ def test_killed_while_sending_round(tmp_path: Path, point: str, copies: int):
             consumer.receive(100)
 
 
-@pytest.mark.parametrize("point", ["letter:before", "letter:stored"])
+@pytest.mark.parametrize("point", ["letter:topic", "letter:before", "letter:stored"])
 def test_killed_while_moving(tmp_path: Path, point: str):
     """The messages it did not move are moved by the next consumer: each is there at least once."""
     with pulsar.Client(tmp_path) as client:
@@ -99,6 +101,7 @@ def test_killed_while_moving(tmp_path: Path, point: str):
         found = contents(client, "jobs-work-DLQ")
         assert set(found) == {b"%d" % number for number in range(5)}
         assert len(found) - len(before) <= 5
+        assert client._core.store.keeps_until_subscribed("jobs-work-DLQ")
 
 
 @pytest.mark.parametrize("is_attended", [True, False])
