@@ -13,7 +13,7 @@ from __future__ import annotations
 import builtins
 import errno as errno_codes
 import os
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from embeddedpulsar.enums import Result
 
@@ -310,7 +310,17 @@ class UnsupportedFormatVersion(UnsupportedVersionError, StorageError):
     """The file was written by a newer version, or on a machine of the other byte order."""
 
 
-class StorageFullError(StorageError, OSError):
+class _RefusedBySystem(StorageError, OSError):
+    """The operating system refused; ``errno`` says why."""
+
+    _usual: ClassVar[int]
+
+    def __init__(self, detail: str = "", *, errno: int = 0, **place: Any) -> None:
+        super().__init__(detail, **place)
+        self.errno = errno or self._usual
+
+
+class StorageFullError(_RefusedBySystem):
     """No space or quota is left. Nothing was published, and the store stays usable. Also an ``OSError``.
 
     Example:
@@ -318,18 +328,13 @@ class StorageFullError(StorageError, OSError):
         True
     """
 
-    def __init__(
-        self,
-        detail: str = "",
-        *,
-        path: str | os.PathLike[str] | None = None,
-        offset: int | None = None,
-        reason: str = "",
-        remedy: str = "",
-        errno: int = errno_codes.ENOSPC,
-    ) -> None:
-        super().__init__(detail, path=path, offset=offset, reason=reason, remedy=remedy)
-        self.errno = errno
+    _usual = errno_codes.ENOSPC
+
+
+class AccessDeniedError(_RefusedBySystem, PermissionError):
+    """This process may not use a file of the store. The text says whose it is. Also a ``PermissionError``."""
+
+    _usual = errno_codes.EACCES
 
 
 class DescriptorLimitError(BrokerPersistenceError, OSError):
@@ -344,6 +349,10 @@ class DescriptorLimitError(BrokerPersistenceError, OSError):
     def __init__(self, detail: str = "", *, remedy: str = "", errno: int = errno_codes.EMFILE) -> None:
         super().__init__(f"{detail}; {remedy}" if remedy else detail)
         self.errno = errno
+
+
+class StoreGoneError(StorageError):
+    """The store, or a topic in it, was removed, moved or replaced while open here; nothing is written."""
 
 
 class LockTimeout(Timeout):

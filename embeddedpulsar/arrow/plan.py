@@ -16,6 +16,7 @@ from embeddedpulsar.format.frame import FrameHeader
 from embeddedpulsar.format.index_slot import SLOT
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.message_id import MessageId
+from embeddedpulsar.platform import descriptors
 from embeddedpulsar.storage.chain_scan import scan_log
 from embeddedpulsar.storage.damage import DamageHook
 from embeddedpulsar.storage.segment import Segment
@@ -89,7 +90,7 @@ def topic_directory(root: str, name: TopicName) -> str:
         return path
     lives = [0]
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        for found in os.listdir(os.path.join(root, TOPICS)):
+        for found in descriptors.names_in(os.path.join(root, TOPICS)):
             begin, _, number = found.partition(LIFE_SEPARATOR)
             if begin == first and number.isdigit():
                 lives.append(int(number))

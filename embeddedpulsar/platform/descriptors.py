@@ -15,11 +15,15 @@ from typing import Any, Final, Protocol, TypeVar
 
 from embeddedpulsar.exceptions import DescriptorLimitError
 from embeddedpulsar.platform import fork, threads
+from embeddedpulsar.platform.access import explained
 
 _EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE)
 _FEWEST: Final = 8
 _SHARE: Final = 8
 _UNLIMITED: Final = 1 << 16
+_NULL_FLAGS: Final = os.O_RDWR | getattr(os, "O_CLOEXEC", 0)
+LOWEST: Final = 3
+"""No file of a store has a lower number: those are the standard streams."""
 
 Result = TypeVar("Result")
 
@@ -117,14 +121,38 @@ def opening(what: str, action: Callable[..., Result], *arguments: Any) -> Result
 
     Raises:
         DescriptorLimitError: none were left the second time either.
+        AccessDeniedError: the process may not; it says whose the file is.
     """
+    keep_low_ones_taken()
     try:
         return action(*arguments)
+    except PermissionError as e:
+        raise explained(e, what) from None
     except OSError as e:
         if not is_shortage(e):
             raise
     SLEEPERS.make_room()
     return named(what, action, *arguments)
+
+
+def keep_low_ones_taken() -> None:
+    """Open the null device for every standard stream that is closed, as SQLite does.
+
+    Otherwise a file of the store gets its number, and whatever prints writes into that. Programs started by
+    ``exec`` inherit the stream closed, as it was.
+    """
+    for stream in range(LOWEST):
+        try:
+            os.get_inheritable(stream)
+        except OSError:
+            _take_low_ones()
+            return
+
+
+def _take_low_ones() -> None:
+    while (fd := os.open(os.devnull, _NULL_FLAGS)) < LOWEST:
+        continue  # it stays open
+    os.close(fd)
 
 
 def named(what: str, action: Callable[..., Result], *arguments: Any) -> Result:

@@ -24,7 +24,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from embeddedpulsar.exceptions import StorageFullError
-from embeddedpulsar.platform import descriptors, failpoints
+from embeddedpulsar.platform import descriptors, failpoints, ownership
 
 Buffer = bytes | bytearray | memoryview
 
@@ -76,17 +76,40 @@ class Disk:
 
         Raises:
             DescriptorLimitError: the process may not open any more, and can do without none it has.
+            AccessDeniedError: the file is another user's.
         """
         with naming_full(f"cannot open {path}"):
             return descriptors.opening(f"cannot open {path}", os.open, path, flags | _OPEN_FLAGS, mode)
 
-    def create_exclusive(self, path: str, mode: int = 0o600) -> int:
-        """Create ``path`` for reading and writing.
+    def create_exclusive(self, path: str) -> int:
+        """Create ``path`` for reading and writing, with the rights of its directory.
 
         Raises:
             FileExistsError: it is there already.
         """
-        return self.open_file(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode)
+        rights = ownership.rights_beside(path)
+        fd = self.open_file(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, rights.file_mode)
+        try:
+            with naming_full(f"cannot create {path}"):
+                ownership.grant_file(fd, rights)
+        except BaseException:
+            os.close(fd)
+            self.unlink(path)
+            raise
+        return fd
+
+    def read_file(self, path: str) -> bytes:
+        """The whole of a small file.
+
+        Raises:
+            FileNotFoundError: there is none.
+            AccessDeniedError: it is another user's.
+        """
+        fd = self.open_file(path, os.O_RDONLY)
+        try:
+            return self.pread(fd, os.fstat(fd).st_size, 0)
+        finally:
+            os.close(fd)
 
     def fallocate(self, fd: int, offset: int, length: int) -> None:
         """Reserve the blocks of ``[offset, offset + length)``; the file grows if it ends before, and reads
@@ -187,21 +210,29 @@ class Disk:
 
     def replace(self, src: str, dst: str) -> None:
         """Rename, replacing ``dst``, in one step."""
-        with naming_full(f"cannot rename {src}"):
-            os.replace(src, dst)
+        what = f"cannot rename {src}"
+        with naming_full(what):
+            descriptors.opening(what, os.replace, src, dst)
 
     def unlink(self, path: str) -> None:
         """Remove the name. Maps and descriptors of the file stay valid."""
-        os.unlink(path)
+        descriptors.opening(f"cannot remove {path}", os.unlink, path)
 
-    def mkdir(self, path: str, mode: int = 0o700) -> None:
-        """Create a directory.
+    def mkdir(self, path: str, mode: int | None = None) -> None:
+        """Create a directory, with ``mode`` or, without one, the rights of the directory it is in.
 
         Raises:
             FileExistsError: something of that name is there.
+            AccessDeniedError: the directory above is another user's.
         """
-        with naming_full(f"cannot create {path}"):
-            os.mkdir(path, mode)
+        what = f"cannot create {path}"
+        with naming_full(what):
+            if mode is not None:
+                descriptors.opening(what, os.mkdir, path, mode)
+                return
+            rights = ownership.rights_beside(path)
+            descriptors.opening(what, os.mkdir, path, rights.directory_mode)
+            ownership.grant_directory(path, rights)
 
     def rmdir(self, path: str) -> None:
         """Remove an empty directory."""

@@ -17,7 +17,7 @@ import time
 from collections import deque
 from typing import Final
 
-from embeddedpulsar.platform import descriptors, lease
+from embeddedpulsar.platform import descriptors, lease, ownership
 from embeddedpulsar.platform.poller import Poller, make_poller
 from embeddedpulsar.platform.section_lock import SectionLock
 
@@ -25,7 +25,6 @@ _READ_FLAGS: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
 _WRITE_FLAGS: Final = os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
 _PIPE_CAPACITY: Final = 65536
 _CREATE_ATTEMPTS: Final = 100
-_MODE: Final = 0o600
 
 
 def _open(path: str, flags: int) -> int:
@@ -71,13 +70,15 @@ class FifoDoorbell:
             OSError: FIFOs are not available here (callers fall back to polling), or the directory is not
                 writable.
         """
+        rights = ownership.rights_in(clients_dir)
         for _ in range(_CREATE_ATTEMPTS):
             uuid = os.urandom(16)
             path = lease.lease_path(clients_dir, uuid)
-            os.mkfifo(path, _MODE)
+            descriptors.opening(f"cannot create the doorbell {path}", os.mkfifo, path, rights.file_mode)
             with contextlib.ExitStack() as undo:
                 undo.callback(_unlink, path)
                 try:
+                    ownership.grant_fifo(path, rights)
                     reader = _open(path, _READ_FLAGS)
                 except FileNotFoundError:
                     continue  # a sweeper took it for an orphan between mkfifo and open

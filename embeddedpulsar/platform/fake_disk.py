@@ -139,7 +139,7 @@ class FakeDisk(FaultyDisk):
                     self._link(directory, name, _File(), os.fstat(fd))
         return fd
 
-    def mkdir(self, path: str, mode: int = 0o700) -> None:
+    def mkdir(self, path: str, mode: int | None = None) -> None:
         super().mkdir(path, mode)
         with self._mutex:
             directory, name = self._parent(path)

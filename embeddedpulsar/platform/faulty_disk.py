@@ -84,10 +84,10 @@ class FaultyDisk(Disk):
             self._step("open_file", path)
             return super().open_file(path, flags, mode)
 
-    def create_exclusive(self, path: str, mode: int = 0o600) -> int:
+    def create_exclusive(self, path: str) -> int:
         with naming_full(f"cannot create {path}"):
             self._step("create_exclusive", path)
-            return super().create_exclusive(path, mode)
+            return super().create_exclusive(path)
 
     def fallocate(self, fd: int, offset: int, length: int) -> None:
         with naming_full(f"cannot reserve {length} bytes"):
@@ -135,7 +135,7 @@ class FaultyDisk(Disk):
         self._step("unlink", path)
         super().unlink(path)
 
-    def mkdir(self, path: str, mode: int = 0o700) -> None:
+    def mkdir(self, path: str, mode: int | None = None) -> None:
         with naming_full(f"cannot create {path}"):
             self._step("mkdir", path)
             super().mkdir(path, mode)

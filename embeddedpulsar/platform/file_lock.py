@@ -19,7 +19,7 @@ from itertools import repeat
 from typing import Final, NoReturn
 
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout
-from embeddedpulsar.platform import deadline, descriptors, fork, indivisible, section_lock
+from embeddedpulsar.platform import deadline, descriptors, fork, indivisible, ownership, section_lock
 
 try:
     import fcntl
@@ -87,7 +87,7 @@ class FileLock:
     holds nothing, and opens the file again on its first `acquire`.
 
     Args:
-        path: the lock file; created empty, mode 0600, if absent.
+        path: the lock file; created empty, with the rights of its directory, if absent.
         describe: says in a few words who holds the lock, for the text of `LockTimeout`. Runs without the
         lock.
 
@@ -103,15 +103,18 @@ class FileLock:
         self.path: Final = os.fspath(path)
         self.describe = describe
         self.on_rest: Callable[[], object] | None = None
-        self.fd = self._open(os.O_CREAT)
+        try:
+            self.fd = self._open()
+        except FileNotFoundError:
+            ownership.make_empty(self.path)
+            self.fd = self._open()
         self._new_thread_lock()
         self.release = self._release_of(self.fd)
         fork.register(self)
         descriptors.SLEEPERS.opened(self)
 
-    def _open(self, flags: int = 0) -> int:
-        what = f"cannot open the lock {self.path}"
-        return descriptors.opening(what, os.open, self.path, _FLAGS | flags, 0o600)
+    def _open(self) -> int:
+        return descriptors.opening(f"cannot open the lock {self.path}", os.open, self.path, _FLAGS)
 
     @property
     def held(self) -> bool:

@@ -13,7 +13,7 @@ import stat
 from typing import Final
 
 from embeddedpulsar.exceptions import ForeignFileError, NetworkFilesystemError, StorageError
-from embeddedpulsar.platform import descriptors, disk
+from embeddedpulsar.platform import descriptors, disk, ownership
 
 MOUNTS_PATH: Final = "/proc/self/mountinfo"
 PRIVATE: Final = 0o700
@@ -109,6 +109,7 @@ def prepare_root(path: str, *, create: bool = True, allow_network: bool = False)
     Raises:
         FileNotFoundError: absent, and ``create`` is false.
         ForeignFileError: not a directory, owned by another user, or writable by everybody.
+        AccessDeniedError: this process may not use it.
         NetworkFilesystemError: see `check_writable_filesystem`.
     """
     root = os.path.abspath(path)
@@ -119,11 +120,17 @@ def prepare_root(path: str, *, create: bool = True, allow_network: bool = False)
     if not stat.S_ISDIR(status.st_mode):
         raise ForeignFileError(f"{root} is not a directory", remedy="choose another path for the store")
     check_owner(root, status)
+    ownership.check_access(root)
     return root
 
 
-def make_directories(path: str) -> None:
-    """Create ``path`` and its missing parents, mode 0700. What is there stays as it is. Safe to race."""
+def make_directories(path: str, mode: int | None = PRIVATE) -> None:
+    """Create ``path`` and its missing parents. What is there stays as it is. Safe to race.
+
+    Args:
+        path: absolute.
+        mode: of what is made; None for the rights of the directory above.
+    """
     missing = []
     while not os.path.isdir(path):
         missing.append(path)
@@ -133,7 +140,7 @@ def make_directories(path: str) -> None:
         path = parent
     for directory in reversed(missing):
         try:
-            disk.DISK.mkdir(directory, PRIVATE)
+            disk.DISK.mkdir(directory, mode)
         except FileExistsError as e:
             if not os.path.isdir(directory):
                 raise ForeignFileError(
@@ -144,18 +151,25 @@ def make_directories(path: str) -> None:
 def check_owner(path: str, status: os.stat_result) -> None:
     """Refuse a directory that others than its users may write to.
 
+    Its users are its owner, root, and the group that its owner shares it with.
+
     Raises:
-        ForeignFileError: owned by neither this user nor root, or world-writable without the sticky bit.
+        ForeignFileError: owned by somebody else, or world-writable without the sticky bit.
     """
     if not hasattr(os, "getuid"):
         return  # Windows: access is by ACL, and the default one is private
-    if os.getuid() not in (0, status.st_uid) and status.st_uid != 0:
+    if os.geteuid() not in (0, status.st_uid) and status.st_uid != 0 and not _is_shared_with_us(status):
         raise ForeignFileError(
-            f"{path} belongs to user id {status.st_uid}, this process runs as {os.getuid()}",
-            remedy="open the store as its owner, or choose another path",
+            f"{path} belongs to user id {status.st_uid}, this process runs as {os.geteuid()}",
+            remedy="open the store as its owner, let the owner share it with a group of this user "
+            f"(chgrp GROUP {path}; chmod 2770 {path}, before the store is made), or choose another path",
         )
     if status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
         raise ForeignFileError(
             f"{path} is writable by everybody, who could crash or forge the store",
             remedy=f"chmod o-w {path}",
         )
+
+
+def _is_shared_with_us(status: os.stat_result) -> bool:
+    return bool(status.st_mode & stat.S_IWGRP) and status.st_gid in (os.getegid(), *os.getgroups())

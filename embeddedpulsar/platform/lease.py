@@ -112,7 +112,7 @@ def remove_if_orphan(path: str) -> bool:
     """Unlink the lease at ``path`` when its owner is gone. The lock is held while it goes, so a newcomer that
     created the same file a moment ago and could not lock it knows to start again."""
     try:
-        fd = os.open(path, _SWEEP_FLAGS)
+        fd = descriptors.opening(f"cannot open {path}", os.open, path, _SWEEP_FLAGS)
     except OSError:
         return False
     try:

@@ -13,7 +13,7 @@ import time
 from collections import deque
 from typing import Final
 
-from embeddedpulsar.platform import lease
+from embeddedpulsar.platform import descriptors, lease, ownership
 
 _FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 _SHORTEST_NAP_S: Final = 50e-6
@@ -59,11 +59,14 @@ class PollingDoorbell:
     @classmethod
     def create(cls, clients_dir: str) -> PollingDoorbell:
         """Make the file and take its lease."""
+        rights = ownership.rights_in(clients_dir)
         while True:
             uuid = os.urandom(16)
             path = lease.lease_path(clients_dir, uuid)
-            fd = os.open(path, _FLAGS, 0o600)
+            what = f"cannot create the doorbell {path}"
+            fd = descriptors.opening(what, os.open, path, _FLAGS, rights.file_mode)
             if lease.try_hold(fd, path):
+                ownership.grant_file(fd, rights)
                 return cls(path, uuid, fd)
             os.close(fd)
             with contextlib.suppress(FileNotFoundError):

@@ -11,6 +11,7 @@ from embeddedpulsar.arrow.entry_range import EntryRange
 from embeddedpulsar.arrow.plan import Bounds, listed_segments, plan_segments, split, topic_partitions
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, InvalidConfiguration, TopicNotFound
 from embeddedpulsar.message_id import MessageId
+from embeddedpulsar.platform import descriptors
 from embeddedpulsar.spark.data_loss import DataLossPolicy
 from embeddedpulsar.spark.filters import Pruning
 from embeddedpulsar.spark.options import Limits, Place, ReadOptions
@@ -68,7 +69,7 @@ def _matching(root: str, pattern: str) -> list[str]:
     matches = re.compile(pattern).fullmatch
     found = set()
     try:
-        directories = os.listdir(os.path.join(root, TOPICS))
+        directories = descriptors.names_in(os.path.join(root, TOPICS))
     except (FileNotFoundError, NotADirectoryError):
         raise TopicNotFound(f"{root} is not the directory of a store") from None
     for directory in directories:

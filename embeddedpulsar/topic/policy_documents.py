@@ -135,7 +135,7 @@ class PolicyDocuments:
             StorageFullError: nothing was changed.
         """
         if not os.path.isdir(self._tenants):
-            filesystem.make_directories(self._tenants)
+            filesystem.make_directories(self._tenants, mode=None)
         _change(self._namespace_path(namespace), namespace, changes, durable)
 
     def change_topic(self, name: str, changes: dict[str, Any], *, durable: bool) -> None:
@@ -174,8 +174,7 @@ def _change(path: str, owner: str, changes: dict[str, Any], durable: bool) -> No
 
 def _read(path: str) -> dict[str, Any]:
     try:
-        with open(path, "rb") as file:
-            data = file.read()
+        data = disk.DISK.read_file(path)
     except FileNotFoundError:
         return {}
     try:

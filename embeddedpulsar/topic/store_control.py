@@ -17,6 +17,7 @@ from embeddedpulsar.format.control import (
 )
 from embeddedpulsar.platform import disk, lease
 from embeddedpulsar.platform.mapped_file import MappedFile
+from embeddedpulsar.storage.filenames import under_construction
 from embeddedpulsar.storage.roll import MAX_LEDGER_ID
 
 _CLIENT_JUMP: Final = 10_000
@@ -38,6 +39,15 @@ class StoreControl:
         self._file = MappedFile.open(path, writable=True, size=CONTROL_SIZE, create=True)
         self.path = path
         self.words = self._file.words
+
+    @staticmethod
+    def make(path: str) -> None:
+        """Make the file, all zeros, where there is none. Under the store lock."""
+        building = under_construction(path)
+        if os.path.lexists(building):  # of a process that died here
+            disk.DISK.unlink(building)
+        MappedFile.open(building, writable=True, size=CONTROL_SIZE, create=True).close()
+        disk.DISK.replace(building, path)
 
     @property
     def fd(self) -> int:

@@ -34,8 +34,7 @@ def read(root: str) -> StoreMeta | None:
     """
     path = root_layout.in_root(root, root_layout.META)
     try:
-        with open(path, "rb") as file:
-            data = file.read()
+        data = disk.DISK.read_file(path)
     except FileNotFoundError:
         _check_absent(root)
         return None

@@ -85,7 +85,7 @@ class StoreSession:
             undo.callback(lock.close)
             if meta is None:
                 meta = _create(root, lock, clock)
-            control = StoreControl(root_layout.in_root(root, root_layout.CONTROL))
+            control = _open_control(root_layout.in_root(root, root_layout.CONTROL), lock)
             undo.callback(control.close)
             session = cls(root, lease, lock, control)
             session.meta, session.settings = meta, settings
@@ -145,7 +145,7 @@ class StoreSession:
         the second finds nothing to do.
         """
         for name in root_layout.DIRECTORIES:
-            filesystem.make_directories(root_layout.in_root(self.root, name))
+            filesystem.make_directories(root_layout.in_root(self.root, name), mode=None)
         self._use_catalog(_open_or_replace_catalog(path, catalog_lock, report))
         report += self.directories.heal(clock.wall_ms())
         if failpoints.ACTIVE:
@@ -211,8 +211,7 @@ class StoreSession:
 def _read_settings(root: str) -> BrokerSettings:
     path = root_layout.in_root(root, root_layout.SETTINGS)
     try:
-        with open(path, encoding="utf-8") as file:
-            settings = BrokerSettings.parse(file.read())
+        settings = BrokerSettings.parse(disk.DISK.read_file(path).decode("utf-8"))
     except FileNotFoundError:
         return BrokerSettings()
     except UnicodeDecodeError as e:
@@ -234,7 +233,7 @@ def _create(root: str, lock: FileLock, clock: Clock) -> store_meta.StoreMeta:
             failpoints.hit("store:locked")
         # 1. The directories.
         for name in root_layout.DIRECTORIES:
-            filesystem.make_directories(root_layout.in_root(root, name))
+            filesystem.make_directories(root_layout.in_root(root, name), mode=None)
         if failpoints.ACTIVE:
             failpoints.hit("store:directories_made")
         # 2. An empty catalog (over one that a creator that died left).
@@ -248,6 +247,18 @@ def _create(root: str, lock: FileLock, clock: Clock) -> store_meta.StoreMeta:
         return meta
     finally:
         lock.release()
+
+
+def _open_control(path: str, lock: FileLock) -> StoreControl:
+    """The words of the store. A missing file gets its name when it has its size and its rights."""
+    if not os.path.exists(path):
+        try:
+            lock.acquire()
+            if not os.path.exists(path):
+                StoreControl.make(path)
+        finally:
+            lock.release()
+    return StoreControl(path)
 
 
 def _open_or_replace_catalog(path: str, lock: FileLock, report: list[str]) -> Catalog:

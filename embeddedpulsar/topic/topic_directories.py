@@ -141,8 +141,12 @@ class TopicDirectories:
         """The incarnation its segments were written for; a new one if there are none that can be read."""
         for ledger_id in filenames.ledgers_of(descriptors.names_in(directory)):
             with contextlib.suppress(CorruptionError, FileNotFoundError, PermissionError):
-                with open(filenames.log_path(directory, ledger_id), "rb") as file:
-                    return parse_segment_header(file.read(SEGMENT_HEADER_SIZE)).topic_incarnation
+                fd = disk.DISK.open_file(filenames.log_path(directory, ledger_id), os.O_RDONLY)
+                try:
+                    page = disk.DISK.pread(fd, SEGMENT_HEADER_SIZE, 0)
+                finally:
+                    os.close(fd)
+                return parse_segment_header(page).topic_incarnation
         return _random_incarnation()
 
     def ensure(self, entry: TopicEntry, notes: list[str] | None = None) -> str:

@@ -27,8 +27,7 @@ def read(directory: str) -> TopicEntry | None:
     """
     path = filenames.topic_meta_path(directory)
     try:
-        with open(path, "rb") as file:
-            data = file.read()
+        data = disk.DISK.read_file(path)
     except FileNotFoundError:
         return None
     try:

@@ -112,12 +112,12 @@ def test_another_users_directory_is_refused(tmp_path, monkeypatch: pytest.Monkey
     """Its owner could do anything to the store; root's own directories are trusted."""
     status = os.stat(tmp_path)
     stranger = os.stat_result((status.st_mode, 1, 1, 1, 4711, 1, 1, 1, 1, 1))
-    monkeypatch.setattr(os, "getuid", lambda: 1000)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(ForeignFileError, match="belongs to user id 4711"):
         filesystem.check_owner("store", stranger)
     roots = os.stat_result((status.st_mode, 1, 1, 1, 0, 1, 1, 1, 1, 1))
     filesystem.check_owner("store", roots)
-    monkeypatch.setattr(os, "getuid", lambda: 4711)
+    monkeypatch.setattr(os, "geteuid", lambda: 4711)
     filesystem.check_owner("store", stranger)
     monkeypatch.delattr(os, "getuid")
     filesystem.check_owner("store", stranger)

@@ -1,0 +1,53 @@
+"""The error for a file that this process may not use: it says whose the file is."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from typing import Final
+
+from embeddedpulsar.exceptions import AccessDeniedError
+
+_REMEDY: Final = (
+    "run as the owner of the store, or share it with a group that this user is in: "
+    "chgrp -R GROUP STORE, chmod -R g+rwX STORE, and chmod g+s on each of its directories"
+)
+
+
+def explained(error: PermissionError, what: str) -> AccessDeniedError:
+    """The error that says why ``what`` failed with ``error``, which names a file."""
+    if isinstance(error, AccessDeniedError):
+        return error
+    name = error.filename if isinstance(error.filename, str) else ""
+    return access_denied(what, name, error.errno or errno.EACCES)
+
+
+def access_denied(what: str, path: str, code: int) -> AccessDeniedError:
+    """The error that says what could not be done, whose file it is, and what to do about it."""
+    place, status = _nearest(path)
+    owner = f"{place} belongs to user id {status.st_uid}, group id {status.st_gid}"
+    mode = f"has mode {stat.S_IMODE(status.st_mode):04o}"
+    reason = f"{what}: {os.strerror(code)}: {owner}, and {mode}; {_this_process()}"
+    error = AccessDeniedError(reason=reason, remedy=_REMEDY, errno=code)
+    error.path = path  # the sentence has it already
+    return error
+
+
+def _nearest(path: str) -> tuple[str, os.stat_result]:
+    """The file, or the lowest directory above it that can be looked at."""
+    while True:
+        try:
+            return path, os.stat(path)
+        except OSError:
+            above = os.path.dirname(os.path.abspath(path))
+            if above == path:
+                raise
+            path = above
+
+
+def _this_process() -> str:
+    if not hasattr(os, "geteuid"):
+        return "this process runs as somebody else"
+    groups = ", ".join(map(str, sorted({os.getegid(), *os.getgroups()})))
+    return f"this process runs as user id {os.geteuid()} with the groups {groups}"

@@ -1,0 +1,133 @@
+"""Who owns a new file of a store, and who may use it: the same as of the directory it is made in.
+
+The directory of a store decides for everything below it, as an SQLite database does for its journal: owner
+and group where the process may give files away (root may; a member of the group may give them to the group),
+and the bits of the mode, whatever the umask says. 0700 keeps a store private, 2770 shares it with a group.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from typing import Final, NamedTuple
+
+from embeddedpulsar.platform import descriptors
+from embeddedpulsar.platform.access import access_denied
+
+_CREATE: Final = (
+    os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
+)
+_BITS: Final = 0o7777
+_FOR_FILES: Final = 0o664  # strangers may write nothing: who may write a mapped file may crash its users
+_FOR_DIRECTORIES: Final = 0o2775
+_NO_LINKS: Final = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+_IS_SUPPORTED: Final = hasattr(os, "fchown")
+
+
+class Rights(NamedTuple):
+    """Owner, group and mode of what is made in a directory."""
+
+    uid: int
+    gid: int
+    directory_mode: int
+
+    @property
+    def file_mode(self) -> int:
+        """Mode of a file: that of the directory without the right to search, and no right of strangers to
+        write."""
+        return self.directory_mode & _FOR_FILES
+
+    @property
+    def is_private(self) -> bool:
+        """Whether this process can make such a file in one step: all other rights are its own anyway."""
+        return not self.directory_mode & 0o077 and self.uid == os.geteuid()
+
+
+def rights_in(directory: str) -> Rights:
+    """The rights of what is made in ``directory``."""
+    status = os.stat(directory or ".")
+    return Rights(status.st_uid, status.st_gid, status.st_mode & _FOR_DIRECTORIES)
+
+
+def rights_beside(path: str) -> Rights:
+    """The rights of a new file ``path``."""
+    return rights_in(os.path.dirname(path))
+
+
+def grant_file(fd: int, rights: Rights) -> None:
+    """Give the new file open at ``fd`` its rights, as far as the process may."""
+    if _IS_SUPPORTED:
+        _grant(fd, os.fstat(fd), rights, rights.file_mode)
+
+
+def grant_fifo(path: str, rights: Rights) -> None:
+    """The same for a FIFO, which can be opened only when it has them."""
+    if _IS_SUPPORTED:
+        _grant(path, os.stat(path, follow_symlinks=False), rights, rights.file_mode)
+
+
+def grant_directory(path: str, rights: Rights) -> None:
+    """Give the new directory its rights, as far as the process may."""
+    if _IS_SUPPORTED:
+        _grant(path, os.stat(path, follow_symlinks=False), rights, rights.directory_mode)
+
+
+def _grant(target: int | str, status: os.stat_result, rights: Rights, mode: int) -> None:
+    if (status.st_uid, status.st_gid) != (rights.uid, rights.gid):
+        # A container's root may lack the right, as may who is no member of the group: then the file stays
+        # with its maker, and `access_denied` says so to whom it shuts out.
+        with contextlib.suppress(PermissionError):
+            is_given = status.st_uid != rights.uid and os.geteuid() == 0
+            os.chown(target, rights.uid if is_given else -1, rights.gid)
+            status = os.stat(target)
+    if status.st_mode & _BITS != mode:
+        os.chmod(target, mode)
+
+
+def make_empty(path: str) -> None:
+    """Make the empty file ``path`` unless it is there.
+
+    It gets its name when it has its rights, so that a maker that dies half way leaves nothing that shuts
+    others out. Where the file system has no hard links, the name comes first.
+    """
+    rights = rights_beside(path)
+    if rights.is_private or not _IS_SUPPORTED:
+        _make_in_place(path, rights)
+        return
+    building = f"{path}.{os.urandom(6).hex()}.tmp"
+    try:
+        _make_in_place(building, rights)
+        try:
+            os.link(building, path)
+        except FileExistsError:
+            return  # another process was faster
+        except OSError as e:
+            if e.errno not in _NO_LINKS:
+                raise
+            _make_in_place(path, rights)
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(building)
+
+
+def _make_in_place(path: str, rights: Rights) -> None:
+    try:
+        fd = descriptors.opening(f"cannot create {path}", os.open, path, _CREATE, rights.file_mode)
+    except FileExistsError:
+        return
+    try:
+        grant_file(fd, rights)
+    finally:
+        os.close(fd)
+
+
+def check_access(directory: str) -> None:
+    """Refuse a directory of a store that this process may not use.
+
+    Raises:
+        AccessDeniedError: it may not read, write or search it.
+    """
+    is_effective = os.access in os.supports_effective_ids
+    if not os.access(directory, os.R_OK | os.W_OK | os.X_OK, effective_ids=is_effective):
+        raise access_denied(f"cannot use the store {directory}", directory, errno.EACCES)
