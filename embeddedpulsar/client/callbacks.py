@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from embeddedpulsar.platform import fork, threads
 from embeddedpulsar.platform.clock import SYSTEM_CLOCK
@@ -40,8 +40,7 @@ class CallbackThread:
         self._wake = threads.Lock()
         self._wake.acquire()  # a lock that is held until somebody rings
         self._sleeps = False
-        self._thread: Any = None
-        self._start = threads.RLock()
+        self._thread = threads.LoneThread(self._run, "callbacks")
         self._closed = False
         self._looks_by_itself = False
         self._poor_looks = 0
@@ -54,12 +53,12 @@ class CallbackThread:
         self._jobs.append(job)
         if self._sleeps:
             self._ring()
-        elif self._thread is None:
+        elif not self._thread.is_started:
             self._begin()
 
     def run_after_all(self, job: Job) -> None:
         """Run a job behind everything handed in before: here and now if that has run."""
-        if self._thread is None or (not self._jobs and self._sleeps):
+        if not self._jobs and (self._sleeps or not self._thread.is_started):
             job()
         else:
             self.put(job)
@@ -68,9 +67,13 @@ class CallbackThread:
         """Wait until everything handed in before has run; True at once in the callback thread itself.
 
         Interruptible. Returns False after the timeout.
+
+        Raises:
+            RuntimeError: there are jobs, and the system refuses the thread.
         """
-        if self.is_current or (not self._jobs and self._sleeps) or self._thread is None:
+        if self.is_current or (not self._jobs and (self._sleeps or not self._thread.is_started)):
             return True
+        self._thread.start()
         done = threads.Event()
         self.put(done.set)
         return done.wait(timeout_s)
@@ -83,18 +86,14 @@ class CallbackThread:
     @property
     def is_current(self) -> bool:
         """Whether the caller is the callback thread."""
-        thread = self._thread
-        return thread is not None and thread.ident == threads.current_id()
+        return self._thread.is_current
 
     def close(self) -> None:
         """Run what was handed in, then end the thread. Does not wait for a callback that never returns."""
         self._closed = True
-        thread = self._thread
-        if thread is None:
-            return
-        self.put(_nothing)
-        if not self.is_current:
-            thread.join(_LONGEST_GOODBYE_S)
+        if self._thread.is_started or self._jobs:
+            self.put(_nothing)
+            self._thread.wait_over(_LONGEST_GOODBYE_S)
 
     def after_fork_in_child(self) -> None:
         """Forget the parent's jobs."""
@@ -102,11 +101,9 @@ class CallbackThread:
 
     def _begin(self) -> None:
         try:
-            self._start.acquire()
-            if self._thread is None:
-                self._thread = threads.start_daemon(self._run, "callbacks")
-        finally:
-            self._start.release()
+            self._thread.start()
+        except RuntimeError as error:  # too many threads; the job waits for whoever comes next
+            self._log.warning("%d callbacks wait for a thread: %s", len(self._jobs), error)
 
     def _ring(self) -> None:
         self._sleeps = False

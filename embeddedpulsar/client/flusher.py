@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from embeddedpulsar.platform import fork, threads
 
@@ -44,8 +44,7 @@ class Flusher:
         self._wake = threads.Lock()
         self._wake.acquire()  # a lock that is held until somebody rings
         self._sleeps = False
-        self._thread: Any = None
-        self._start = threads.RLock()
+        self._thread = threads.LoneThread(self._run, "flusher")
         self._closed = False
 
     def kick(self, publisher: Waiting) -> None:
@@ -53,18 +52,14 @@ class Flusher:
         self._waiting[id(publisher)] = publisher
         if self._sleeps:
             self._ring()
-        elif self._thread is None:
+        elif not self._thread.is_started and not self._closed:
             self._begin()
 
     def close(self) -> None:
         """End the thread. What still waits is its publishers' affair."""
         self._closed = True
-        thread = self._thread
-        if thread is None:
-            return
         self._ring()
-        if thread.ident != threads.current_id():
-            thread.join(_LONGEST_GOODBYE_S)
+        self._thread.wait_over(_LONGEST_GOODBYE_S)
 
     def after_fork_in_child(self) -> None:
         """What waits is the parent's."""
@@ -72,11 +67,9 @@ class Flusher:
 
     def _begin(self) -> None:
         try:
-            self._start.acquire()
-            if self._thread is None and not self._closed:
-                self._thread = threads.start_daemon(self._run, "flusher")
-        finally:
-            self._start.release()
+            self._thread.start()
+        except RuntimeError as error:  # too many threads; the next send, or flush, tries again
+            self._log.warning("Messages wait for a thread that stores them: %s", error)
 
     def _ring(self) -> None:
         self._sleeps = False

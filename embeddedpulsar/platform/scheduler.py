@@ -7,18 +7,22 @@ runs until `ManualScheduler.run_due` says so.
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import itertools
 import sys
 import threading
+import time
 from collections.abc import Callable
+from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
 from embeddedpulsar.exceptions import DescriptorLimitError
-from embeddedpulsar.platform import descriptors, fork
+from embeddedpulsar.platform import descriptors, fork, threads
 from embeddedpulsar.platform.clock import Clock
 
 _COMPACT_FROM = 64  # cancelled timers are swept from a heap of this size on, when they are the larger half
+_AFTER_FAILURE_S = 0.1
 
 
 class Timer:
@@ -51,7 +55,7 @@ class SchedulerLike(Protocol):
 
 
 class _Timers:
-    """A heap of timers, without thread or lock: the caller has the lock."""
+    """A heap of timers for one thread. Other threads only cancel, which touches a counter."""
 
     __slots__ = ("_cancelled", "_heap", "_order")
 
@@ -63,14 +67,12 @@ class _Timers:
     def __len__(self) -> int:
         return sum(timer.is_pending for _, _, timer in self._heap)
 
-    def add(self, due: float, function: Callable[[], object]) -> Timer:
-        timer = Timer(self, due, function)
+    def push(self, timer: Timer) -> None:
         if self._cancelled > _COMPACT_FROM and 2 * self._cancelled > len(self._heap):
             self._heap = [item for item in self._heap if item[2].is_pending]
             heapq.heapify(self._heap)
             self._cancelled = 0
-        heapq.heappush(self._heap, (due, next(self._order), timer))
-        return timer
+        heapq.heappush(self._heap, (timer.due, next(self._order), timer))
 
     def note_cancelled(self) -> None:
         self._cancelled += 1  # an estimate, only read to decide when to sweep
@@ -95,9 +97,13 @@ class _Timers:
 class Scheduler:
     """Runs functions later, on one thread of its own.
 
-    Thread-safe. Functions run one after the other, holding no lock; they should be short, and one that raises
-    is logged (logger ``embeddedpulsar``) and hurts nobody else. After a fork the child has no timers and
-    starts its own thread with its first one.
+    Thread-safe, and safe in signal handlers and finalizers: a caller takes no lock. It puts the timer into a
+    queue, which is one call into C that also wakes the thread; an interrupt comes before it or after it. The
+    heap belongs to the thread alone.
+
+    Functions run one after the other, holding no lock; they should be short. One that raises, whatever it
+    raises, is logged (logger ``embeddedpulsar``), and the thread goes on. After a fork the child has no
+    timers and starts its own thread with its first one.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -106,10 +112,9 @@ class Scheduler:
         fork.register(self)
 
     def _reset(self) -> None:
-        self._changed = threading.Condition(threading.Lock())
+        self._incoming: SimpleQueue[Timer | None] = SimpleQueue()
         self._timers = _Timers()
-        self._thread: threading.Thread | None = None
-        self._sleeps_until = 0.0
+        self._thread = threads.LoneThread(self._run, "timers")
         self._closed = False
 
     def call_later(self, delay_s: float, function: Callable[[], object]) -> Timer:
@@ -117,35 +122,28 @@ class Scheduler:
         once).
 
         Raises:
-            RuntimeError: the scheduler is closed.
+            RuntimeError: the scheduler is closed; or the system refuses the thread. Then nothing is
+                scheduled, and the next call tries to start it again.
         """
-        due = self._clock.monotonic() + max(0.0, delay_s)
-        with self._changed:
-            if self._closed:
-                raise RuntimeError("the scheduler is closed")
-            timer = self._timers.add(due, function)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="embeddedpulsar-timers", daemon=True)
-                self._thread.start()
-            elif due < self._sleeps_until:
-                self._changed.notify()
+        if self._closed:
+            raise RuntimeError("the scheduler is closed")
+        timer = Timer(self._timers, self._clock.monotonic() + max(0.0, delay_s), function)
+        if not self._thread.is_started:
+            self._thread.start()
+        self._incoming.put(timer)
         return timer
 
     def close(self) -> None:
         """Drop what is pending and end the thread; waits for a function that runs. Idempotent."""
-        with self._changed:
-            self._closed = True
-            self._timers = _Timers()
-            thread = self._thread
-            self._changed.notify()
-        if thread is not None and thread is not threading.current_thread():
-            thread.join()
+        self._closed = True
+        self._incoming.put(None)
+        self._thread.wait_over()
+        self._timers, self._incoming = _Timers(), SimpleQueue()
 
     @property
     def pending(self) -> int:
-        """Timers neither run nor cancelled."""
-        with self._changed:
-            return len(self._timers)
+        """About how many timers are neither run nor cancelled."""
+        return 0 if self._closed else len(self._timers) + self._incoming.qsize()
 
     def after_fork_in_child(self) -> None:
         closed = self._closed
@@ -153,26 +151,29 @@ class Scheduler:
         self._closed = closed
 
     def _run(self) -> None:
-        while True:
-            with self._changed:
-                due = self._wait()
-            if due is None:
-                return
-            for function in due:
+        while not self._closed:
+            try:
+                self._turn()
+            except BaseException:  # noqa: BLE001 - no memory, say; whatever it is, timers must go on
+                time.sleep(_AFTER_FAILURE_S)
+
+    def _turn(self) -> None:
+        """Sleep until a timer is due or comes in; take in what came, and run what is due."""
+        timers, incoming = self._timers, self._incoming
+        first = timers.next_due()
+        left = None if first is None else min(first - self._clock.monotonic(), threading.TIMEOUT_MAX)
+        if left is None or left > 0:
+            with contextlib.suppress(Empty):
+                self._take_in(incoming.get(timeout=left))
+        while incoming.qsize():  # nobody else takes from it
+            self._take_in(incoming.get())
+        for function in timers.take_due(self._clock.monotonic()):
+            if not self._closed:
                 call_logged(function)
 
-    def _wait(self) -> list[Callable[[], object]] | None:
-        """Sleep until something is due and take it; None once closed. Called with the condition held."""
-        while not self._closed:
-            now = self._clock.monotonic()
-            due = self._timers.take_due(now)
-            if due:
-                self._sleeps_until = 0.0
-                return due
-            first = self._timers.next_due()
-            self._sleeps_until = float("inf") if first is None else first
-            self._changed.wait(None if first is None else min(first - now, threading.TIMEOUT_MAX))
-        return None
+    def _take_in(self, timer: Timer | None) -> None:
+        if timer is not None:
+            self._timers.push(timer)
 
 
 class ManualScheduler:
@@ -198,7 +199,9 @@ class ManualScheduler:
         """As `Scheduler.call_later`."""
         if self._closed:
             raise RuntimeError("the scheduler is closed")
-        return self._timers.add(self._clock.monotonic() + max(0.0, delay_s), function)
+        timer = Timer(self._timers, self._clock.monotonic() + max(0.0, delay_s), function)
+        self._timers.push(timer)
+        return timer
 
     def run_due(self) -> int:
         """Run what is due, including what those functions make due at once, and return how many ran.
@@ -230,7 +233,7 @@ def call_logged(function: Callable[[], object]) -> None:
     """Call ``function()``; an exception goes to the log of the package instead of ending the thread."""
     try:
         function()
-    except Exception as error:  # noqa: BLE001 - logged
+    except BaseException as error:  # noqa: BLE001 - logged
         try:
             logging = descriptors.opening("cannot import logging", _logging)
         except DescriptorLimitError:  # likely what failed; the thread must go on all the same

@@ -6,8 +6,11 @@ lock.release()``: its release does nothing when this thread does not hold it, an
 
 from __future__ import annotations
 
+import _thread
 import threading
+import time
 from collections.abc import Callable
+from typing import Final
 
 from embeddedpulsar.platform import section_lock
 from embeddedpulsar.platform.section_lock import SectionLock
@@ -21,17 +24,126 @@ current_id = threading.get_ident
 native_id = threading.get_native_id
 renewed = section_lock.renewed
 
+_FIRST_LOOK_S: Final = 0.0001
+_LAST_LOOK_S: Final = 0.005
+_LEAVING_S: Final = 1.0
+
 
 def RLock() -> SectionLock:
     """A re-entrant lock whose ``release()`` is safe in a ``finally`` that an interrupt may reach first."""
     return SectionLock()
 
 
-def start_daemon(target: Callable[[], object], name: str) -> threading.Thread:
-    """Start ``target`` on a daemon thread named ``embeddedpulsar-<name>`` and return the thread."""
-    thread = threading.Thread(target=target, name=f"embeddedpulsar-{name}", daemon=True)
-    thread.start()
+class Daemon(threading.Thread):
+    """A thread of `start_daemon`.
+
+    Attributes:
+        runner: the id of the thread that runs the target; None until then.
+        is_over: the target has returned, or raised.
+    """
+
+    def __init__(self, target: Callable[[], object], name: str) -> None:
+        super().__init__(target=target, name=f"embeddedpulsar-{name}", daemon=True)
+        self.runner: int | None = None
+        self.is_over = False
+
+    def run(self) -> None:
+        """Call the target."""
+        self.runner = current_id()
+        try:
+            super().run()
+        finally:
+            self.is_over = True
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait until the target has returned; also before the thread is alive, unlike the original."""
+        deadline = time.monotonic() + (threading.TIMEOUT_MAX if timeout is None else timeout)
+        pause = _FIRST_LOOK_S
+        while not self.is_over:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return
+            time.sleep(min(pause, left))
+            pause = min(2 * pause, _LAST_LOOK_S)
+        if self.ident is not None:
+            super().join(_LEAVING_S)
+
+
+def start_daemon(target: Callable[[], object], name: str) -> Daemon:
+    """Start ``target`` on a daemon thread named ``embeddedpulsar-<name>`` and return the thread.
+
+    For the caller this is one call into C. ``Thread.start`` takes a lock of the module ``threading``, for
+    which a signal handler that starts a thread of its own would wait for ever; here it runs in the new
+    thread, where no signal is handled. The thread may not be alive yet when this returns.
+
+    Raises:
+        RuntimeError: the system refuses another thread.
+    """
+    thread = Daemon(target, name)
+    _start(thread)
     return thread
+
+
+def _start(thread: Daemon) -> None:
+    _thread.start_new_thread(_start_from_inside, (thread,))
+
+
+def _start_from_inside(thread: Daemon) -> None:
+    try:
+        thread.start()
+    except RuntimeError:
+        thread.run()  # there may be no more threads by now; this one can do it as well
+
+
+class LoneThread:
+    """A daemon thread that is started when it is first needed, by any thread or signal handler.
+
+    Invariants: the target is called once. Two who start it at the same time, say a thread and a signal
+    handler in the middle of its `start`, may make two threads; the second ends without calling the target.
+
+    Attributes:
+        is_started: `start` need not be called.
+    """
+
+    __slots__ = ("_name", "_only", "_target", "_thread", "is_started")
+
+    def __init__(self, target: Callable[[], object], name: str) -> None:
+        self._target = target
+        self._name = name
+        self._only = threading.Lock()  # held by the thread that serves; tried, never waited for
+        self._thread: Daemon | None = None
+        self.is_started = False
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller is this thread."""
+        return self._thread is not None and self._thread.runner == current_id()
+
+    def start(self) -> None:
+        """Start it, if need be.
+
+        Raises:
+            RuntimeError: the system refuses another thread. The next call tries again.
+        """
+        if self.is_started:
+            return
+
+        def run() -> None:
+            if self._only.acquire(False):
+                self._thread, self.is_started = thread, True
+                self._target()
+
+        thread = Daemon(run, self._name)
+        _start(thread)
+        self._thread, self.is_started = self._thread or thread, True
+
+    def wait_over(self, timeout_s: float = threading.TIMEOUT_MAX) -> bool:
+        """Wait until it has ended; whether it has. It has if it was never started, or is the caller."""
+        thread = self._thread
+        if thread is None or self.is_current:
+            return True
+        thread.join(timeout_s)
+        return thread.is_over
 
 
 def Thread(target: Callable[[], object], name: str, daemon: bool = True) -> threading.Thread:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from embeddedpulsar.platform.clock import SYSTEM_CLOCK, ManualClock
 from embeddedpulsar.platform.scheduler import ManualScheduler, Scheduler
 from tests.children import in_child
+from tests.strikes import at_every_instruction
 
 WAIT_S = 10.0
 
@@ -24,10 +26,13 @@ def scheduler():
 
 def test_no_thread_without_a_timer(scheduler: Scheduler):
     """A client that needs no timer has no timer thread."""
-    assert scheduler._thread is None
-    scheduler.call_later(0, lambda: None)
-    assert scheduler._thread is not None
-    assert scheduler._thread.daemon
+    assert not scheduler._thread.is_started
+    ran: list[threading.Thread] = []
+    done = threading.Event()
+    scheduler.call_later(0, lambda: (ran.append(threading.current_thread()), done.set()))
+    assert done.wait(WAIT_S)
+    assert ran[0].daemon
+    assert ran[0].name == "embeddedpulsar-timers"
 
 
 def test_timers_run_in_order_of_their_due_times(scheduler: Scheduler):
@@ -78,16 +83,62 @@ def test_a_failing_timer_is_logged_and_hurts_nobody(scheduler: Scheduler, caplog
     assert "planned" in caplog.text
 
 
+def test_a_timer_that_raises_what_is_no_exception_ends_nothing(
+    scheduler: Scheduler, caplog: pytest.LogCaptureFixture
+):
+    """SystemExit and the like, too, are logged, and the thread goes on."""
+    done = threading.Event()
+    with caplog.at_level(logging.ERROR, "embeddedpulsar"):
+        scheduler.call_later(0, lambda: sys.exit("planned"))
+        scheduler.call_later(0.01, done.set)
+        assert done.wait(WAIT_S)
+    assert "planned" in caplog.text
+
+
+def test_a_thread_that_cannot_be_started_is_tried_again(
+    scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
+):
+    """Too many threads: the call says so and schedules nothing; the next one starts the thread."""
+
+    def refuse(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    ran: list[int] = []
+    done = threading.Event()
+    with monkeypatch.context() as patch:
+        patch.setattr("_thread.start_new_thread", refuse)
+        with pytest.raises(RuntimeError, match="can't start"):
+            scheduler.call_later(0, lambda: ran.append(1))
+    scheduler.call_later(0.01, done.set)
+    assert done.wait(WAIT_S)
+    assert ran == []
+
+
+def test_a_signal_handler_at_any_instruction(scheduler: Scheduler):
+    """A handler that sets and cancels timers, and even starts the thread, waits for nothing its own thread
+    holds."""
+    for _ in range(3):
+        fired: list[int] = []
+
+        def handler(fired: list[int] = fired) -> None:
+            scheduler.call_later(3600, lambda: None).cancel()
+            scheduler.call_later(0, lambda: fired.append(1))
+
+        strikes = at_every_instruction(lambda: scheduler.call_later(0, lambda: None), handler)
+        done = threading.Event()
+        scheduler.call_later(0.05, done.set)
+        assert done.wait(WAIT_S)
+        assert len(fired) == strikes > 20
+
+
 def test_close_drops_what_is_pending():
     """The thread ends, and no timer can be added."""
     scheduler = Scheduler(SYSTEM_CLOCK)
     ran: list[int] = []
     scheduler.call_later(3600, lambda: ran.append(1))
-    thread = scheduler._thread
     scheduler.close()
     scheduler.close()
-    assert thread is not None
-    assert not thread.is_alive()
+    assert scheduler._thread.wait_over(0)
     assert scheduler.pending == 0
     with pytest.raises(RuntimeError, match="closed"):
         scheduler.call_later(0, lambda: None)

@@ -1,0 +1,70 @@
+"""Signal handlers at every instruction of a call, one instruction after the other."""
+
+from __future__ import annotations
+
+import faulthandler
+import itertools
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import embeddedpulsar
+
+_PACKAGE = embeddedpulsar.__path__[0]
+_LONGEST_S = 60
+
+
+def at_every_instruction(
+    action: Callable[[], object], handler: Callable[[], object], *, most: int = 1 << 30, every: int = 1
+) -> int:
+    """Repeat ``action``, and call ``handler`` in the middle of it: at its first instruction, its second...
+
+    A handler that waits for a lock of its own thread never returns: then the process ends with a traceback.
+
+    Args:
+        action: what is interrupted. Only instructions of the package count.
+        handler: what a signal handler would do. It is not interrupted itself.
+        most: so many instructions at most.
+        every: strike at every so many-th instruction.
+
+    Returns:
+        How often ``handler`` was called: the number of instructions.
+    """
+    faulthandler.dump_traceback_later(_LONGEST_S, exit=True)
+    try:
+        for strike in itertools.count(0, every):
+            if strike >= most or not _strike(action, handler, strike):
+                return strike // every
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+    raise AssertionError
+
+
+def _strike(action: Callable[[], object], handler: Callable[[], object], index: int) -> bool:
+    """Call ``action``, and ``handler`` at the instruction of that index; whether there is such a one."""
+    left = index
+
+    def trace(frame: FrameType, event: str, argument: Any) -> Any:
+        nonlocal left
+        if not frame.f_code.co_filename.startswith(_PACKAGE):
+            return None
+        frame.f_trace_opcodes = True
+        frame.f_trace_lines = False
+        if event == "opcode":
+            left -= 1
+            if left < 0:
+                sys.settrace(None)
+                frame.f_trace = None
+                if left == -1:
+                    handler()
+                return None
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        action()
+    finally:
+        sys.settrace(before)
+    return left < 0
