@@ -1,8 +1,9 @@
 """Every error this package raises, named and worded as in ``pulsar-client``.
 
-``str(error)`` starts with ``Pulsar error: `` and the text Pulsar has for the result; what happened, to what,
-and what to do about it follow after a colon. A few classes also derive from the builtin a Python programmer
-would catch (`Timeout` is a ``TimeoutError``). Errors of the files are kinds of `StorageError`.
+``str(error)`` of what this package raises starts with ``Pulsar error: `` and the text Pulsar has for the
+result; what happened, to what, and what to do about it follow after a colon. A few classes also derive from
+the builtin a Python programmer would catch (`Timeout` is a ``TimeoutError``). Errors of files are kinds of
+`StorageError`.
 
 Note:
     ``LookupError`` here is Pulsar's. ``from embeddedpulsar.exceptions import *`` would hide the builtin.
@@ -15,39 +16,38 @@ import errno as errno_codes
 import os
 from typing import Any, ClassVar, TypeVar
 
+from embeddedpulsar import error_text
 from embeddedpulsar.enums import Result
-
-_PREFIX = "Pulsar error: "
-
-# Results whose text differs from their name. Pulsar's clients print the texts of the last ten with "Result".
-_TEXTS: dict[Result, str] = {Result.Timeout: "TimeOut"} | {
-    result: f"Result{result.name}" for result in Result if result >= Result.ConsumerAssignError
-}
 
 _Error = TypeVar("_Error", bound="StorageError")
 
 
 class PulsarException(Exception):
-    """Base of all errors here.
+    """Base of all errors here. What an application raises itself keeps its text.
 
     Args:
-        detail: what happened, to what, and the remedy. Left out, the text is Pulsar's alone.
+        args: any text; or a `Result` and, if need be, a text, as ``pulsar.asyncio`` has it.
 
     Attributes:
-        code: the `Result` of the error; stable, and the same for every instance of a class.
+        code: the `Result` of the error: that of its class, or the one it was made with.
 
     Example:
         >>> from embeddedpulsar.exceptions import Timeout, TopicTerminated
-        >>> str(TopicTerminated())
-        'Pulsar error: TopicTerminated'
-        >>> str(Timeout("receive() waited 100 ms")), Timeout.code
-        ('Pulsar error: TimeOut: receive() waited 100 ms', <Result.Timeout: 3>)
+        >>> str(TopicTerminated()), str(Timeout("no answer from the till")), Timeout.code
+        ('Pulsar error: TopicTerminated', 'no answer from the till', <Result.Timeout: 3>)
+        >>> error = PulsarException(Result.Timeout, "no answer from the till")
+        >>> str(error), error.error()
+        ('3 Timeout: no answer from the till', <Result.Timeout: 3>)
     """
 
-    code: ClassVar[Result] = Result.UnknownError
+    code: Result = Result.UnknownError
 
-    def __init__(self, detail: str = "") -> None:
-        super().__init__(_describe(type(self), detail))
+    def __init__(self, *args: object) -> None:
+        if args and isinstance(args[0], Result):
+            self.code = args[0]
+        elif not args or (len(args) == 1 and error_text.is_made_here()):
+            args = (error_text.describe(self.code, str(args[0]) if args else ""),)
+        super().__init__(*args)
 
     def error(self) -> Result:
         """Return `code`, as the errors of ``pulsar.asyncio`` do."""
@@ -55,14 +55,9 @@ class PulsarException(Exception):
 
     def __str__(self) -> str:
         # Stated here because the OSError some kinds derive from has its own idea of str().
-        return str(self.args[0]) if self.args else ""
-
-
-def _describe(kind: type[PulsarException], detail: str) -> str:
-    text = _PREFIX + _TEXTS.get(kind.code, kind.code.name)
-    if detail.startswith(text):
-        return detail  # a copied or unpickled error is rebuilt from its own text
-    return f"{text}: {detail}" if detail else text
+        if self.args and isinstance(self.args[0], Result) and len(self.args) <= 2:
+            return error_text.numbered(*self.args)
+        return str(self.args[0]) if len(self.args) == 1 else str(self.args)
 
 
 class UnknownError(PulsarException):
@@ -281,13 +276,13 @@ class StorageError(BrokerPersistenceError):
         self.offset = offset
         self.reason = reason or detail
         self.remedy = remedy
-        super().__init__(self._sentence())
+        super().__init__(error_text.describe(self.code, self._sentence()))
 
     def at(self: _Error, path: str | os.PathLike[str]) -> _Error:
         """Name the file, unless it is named already, and return this error (``raise error.at(path)``)."""
         if self.path is None:
             self.path = os.fspath(path)
-            self.args = (_describe(type(self), self._sentence()),)
+            self.args = (error_text.describe(self.code, self._sentence()),)
         return self
 
     def _sentence(self) -> str:

@@ -17,6 +17,7 @@ LAYERS: dict[str, int] = {
     "exceptions": 0,
     "encryption": 0,
     "enums": 0,
+    "error_text": 0,
     "message_id": 0,
     "message": 0,
     "topic_name": 0,

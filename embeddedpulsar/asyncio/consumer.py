@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from embeddedpulsar.asyncio.errors import renumber
 from embeddedpulsar.asyncio.message_stream import MessageStream
 from embeddedpulsar.asyncio.offload import in_thread
 from embeddedpulsar.client.value_type import T
+from embeddedpulsar.exceptions import PulsarException
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from embeddedpulsar.client.consumer import Consumer as BlockingConsumer
     from embeddedpulsar.message import Message
     from embeddedpulsar.message_id import MessageId
@@ -58,7 +62,11 @@ class Consumer(MessageStream[T]):
             >>> asyncio.run(main())
             b'order 1'
         """
-        return await self._consumer.receive_async()
+        try:
+            return await self._consumer.receive_async()
+        except PulsarException as error:
+            renumber(error)
+            raise
 
     async def _next(self) -> Message[T]:
         return await self.receive()
@@ -73,10 +81,7 @@ class Consumer(MessageStream[T]):
             ValueError: neither a message nor an id.
             AlreadyClosed: the consumer is closed.
         """
-        if self._acknowledging_blocks:
-            await in_thread(lambda: self._consumer.acknowledge(message))
-        else:
-            self._consumer.acknowledge(message)
+        await self._acknowledged(self._consumer.acknowledge, message)
 
     async def acknowledge_cumulative(self, message: Message[T] | MessageId) -> None:
         """Acknowledge a message and everything before it.
@@ -85,10 +90,18 @@ class Consumer(MessageStream[T]):
             CumulativeAcknowledgementNotAllowedError: the subscription is Shared or Key_Shared.
             AlreadyClosed: the consumer is closed.
         """
+        await self._acknowledged(self._consumer.acknowledge_cumulative, message)
+
+    async def _acknowledged(
+        self, function: Callable[[Message[T] | MessageId], None], message: Message[T] | MessageId
+    ) -> None:
         if self._acknowledging_blocks:
-            await in_thread(lambda: self._consumer.acknowledge_cumulative(message))
-        else:
-            self._consumer.acknowledge_cumulative(message)
+            return await in_thread(lambda: function(message))
+        try:
+            function(message)
+        except PulsarException as error:
+            renumber(error)
+            raise
 
     async def negative_acknowledge(self, message: Message[T] | MessageId) -> None:
         """Give a message back; it is delivered again after ``negative_ack_redelivery_delay_ms``."""

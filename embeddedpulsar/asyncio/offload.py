@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from embeddedpulsar.asyncio.errors import renumber
 from embeddedpulsar.client import awaited_call
 from embeddedpulsar.exceptions import AlreadyClosed
 from embeddedpulsar.platform import threads
@@ -85,6 +86,7 @@ def _settle(
         if error is None and undo is not None:
             _start(undo, outcome)
     elif error is not None:
+        renumber(error)
         future.set_exception(error)
     else:
         future.set_result(outcome)

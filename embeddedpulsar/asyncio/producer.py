@@ -6,9 +6,11 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from embeddedpulsar.asyncio.bulk_producer import BulkProducer
+from embeddedpulsar.asyncio.errors import renumber
 from embeddedpulsar.asyncio.offload import in_thread
 from embeddedpulsar.asyncio.sent_messages import SendCallback, SentMessages
 from embeddedpulsar.client.value_type import T
+from embeddedpulsar.exceptions import PulsarException
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -131,7 +133,11 @@ class Producer(BulkProducer[T]):
             async with self._turn:  # one thread after the other: of two, either might be the first
                 await in_thread(lambda: self._producer.send_async(content, callback, **options))
         else:
-            self._producer.send_async(content, callback, **options)
+            try:
+                self._producer.send_async(content, callback, **options)
+            except PulsarException as error:
+                renumber(error)
+                raise
         return await future
 
     async def _sent_before(self) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from embeddedpulsar.asyncio.errors import renumber
 from embeddedpulsar.asyncio.message_stream import MessageStream
 from embeddedpulsar.asyncio.offload import in_thread
 from embeddedpulsar.client.value_type import T
+from embeddedpulsar.exceptions import PulsarException
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.reader import Reader as BlockingReader
@@ -44,7 +46,11 @@ class Reader(MessageStream[T]):
             >>> asyncio.run(main())
             b'line 1'
         """
-        return await self._reader.read_next_async()
+        try:
+            return await self._reader.read_next_async()
+        except PulsarException as error:
+            renumber(error)
+            raise
 
     async def _next(self) -> Message[T]:
         return await self.read_next()

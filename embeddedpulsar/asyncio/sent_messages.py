@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from typing import Any
 
+from embeddedpulsar.asyncio.errors import renumber
 from embeddedpulsar.client.outgoing import ErrorTaker
 from embeddedpulsar.enums import Result
 from embeddedpulsar.message_id import MessageId
@@ -47,6 +48,7 @@ class SentMessages:
             if future.done():
                 continue  # cancelled
             if failed:
+                renumber(value)
                 future.set_exception(value)
             else:
                 future.set_result(value)

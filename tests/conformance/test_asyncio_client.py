@@ -25,10 +25,13 @@ async def receive(consumer: Consumer[Any], count: int) -> list[bytes]:
 
 
 async def error_of(awaitable: Awaitable[Any]) -> Result:
-    """The result of the error it fails with."""
+    """The result of the error it fails with, whose text is that of `pulsar.asyncio`."""
     with pytest.raises(PulsarException) as caught:
         await awaitable
-    return caught.value.error()
+    result = caught.value.error()
+    assert str(caught.value).startswith(f"{result.value} {result.name}: ")
+    assert type(caught.value) is not PulsarException
+    return result
 
 
 def test_sends_that_are_awaited_together_make_one_batch(run):
@@ -84,6 +87,7 @@ def test_errors_carry_their_result(run):
         producer = await client.create_producer("topic")
         with pytest.raises(pulsar.MessageTooBig, match="maxMessageSize"):
             await producer.send(bytes(10 << 20))
+        assert await error_of(producer.send(bytes(10 << 20))) == Result.MessageTooBig
         with pytest.raises(ValueError, match="partition_key"):
             await producer.send(b"", partition_key=5)  # type: ignore[arg-type]
         assert producer.is_connected()
@@ -94,6 +98,12 @@ def test_errors_carry_their_result(run):
         consumer = await client.subscribe("topic", "sub", ConsumerType.Shared)
         with pytest.raises(pulsar.CumulativeAcknowledgementNotAllowedError):
             await consumer.acknowledge_cumulative(MessageId.earliest)
+        cumulative = consumer.acknowledge_cumulative(MessageId.earliest)
+        assert await error_of(cumulative) == Result.CumulativeAcknowledgementNotAllowedError
+        waiting = asyncio.create_task(error_of(consumer.receive()))
+        await consumer.close()
+        assert await waiting == Result.AlreadyClosed
+        assert await error_of(consumer.acknowledge(MessageId.earliest)) == Result.AlreadyClosed
         with pytest.raises(ValueError, match="is_pattern_topic"):
             await client.subscribe(["a", "b"], "sub", is_pattern_topic=True)
 

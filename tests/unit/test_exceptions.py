@@ -6,11 +6,15 @@ import builtins
 import copy
 import ctypes
 import errno
+import pickle
 from pathlib import Path
 
 import pulsar
+import pulsar.asyncio
 import pytest
 
+import embeddedpulsar
+import embeddedpulsar.asyncio
 from embeddedpulsar import exceptions
 from embeddedpulsar.enums import Result
 from embeddedpulsar.exceptions import (
@@ -65,9 +69,45 @@ def test_foreign_errors_are_unknown():
 
 
 def test_detail_follows_the_text():
-    """What happened comes after Pulsar's text, separated by a colon."""
-    error = exceptions.Timeout("receive() waited 100 ms")
-    assert str(error) == "Pulsar error: TimeOut: receive() waited 100 ms"
+    """What happened comes after Pulsar's text, separated by a colon, in errors of this package."""
+    with embeddedpulsar.Client("memory://") as client, pytest.raises(exceptions.Timeout) as caught:
+        client.subscribe("topic", "sub").receive(timeout_millis=1)
+    assert str(caught.value) == "Pulsar error: TimeOut: no message within 1 ms"
+
+
+@pytest.mark.parametrize("name", ["PulsarException", "Timeout", "TopicNotFound", "Interrupted"])
+@pytest.mark.parametrize("arguments", [("no tea",), ("Pulsar error: TimeOut",), ("no", "tea"), (5,)])
+def test_errors_of_an_application_keep_their_text(name: str, arguments: tuple[object, ...]):
+    """An error that an application makes reads as it does with pulsar-client, and so does a copy of it."""
+    ours, theirs = getattr(embeddedpulsar, name)(*arguments), getattr(pulsar, name)(*arguments)
+    assert str(ours) == str(theirs)
+    assert ours.args == theirs.args
+    for twin in (copy.copy(ours), pickle.loads(pickle.dumps(ours))):
+        assert (type(twin), twin.args, str(twin)) == (type(ours), ours.args, str(ours))
+
+
+def test_classes_of_an_application_keep_their_text():
+    """A class derived from one of ours says what its constructor hands on."""
+
+    class NoTea(embeddedpulsar.Timeout):
+        def __init__(self, kind: str) -> None:
+            super().__init__(f"there is no {kind} tea")
+
+    assert (str(NoTea("green")), NoTea("green").error()) == ("there is no green tea", Result.Timeout)
+
+
+@pytest.mark.parametrize("arguments", [(Result.Timeout,), (Result.Timeout, "no tea"), (Result.Timeout, "")])
+def test_made_of_a_result_as_in_pulsar_asyncio(arguments: tuple[object, ...]):
+    """`pulsar.asyncio.PulsarException(result[, text])` has the same text and result here."""
+    their_result = pulsar.Result.Timeout
+    ours = embeddedpulsar.asyncio.PulsarException(*arguments)
+    theirs = pulsar.asyncio.PulsarException(their_result, *arguments[1:])
+    assert str(ours) == str(theirs)
+    assert ours.error() is Result.Timeout
+    assert int(theirs.error()) == int(ours.error())
+    assert result_of(ours) is Result.Timeout
+    twin = pickle.loads(pickle.dumps(ours))
+    assert (str(twin), twin.error()) == (str(ours), ours.error())
 
 
 @pytest.mark.parametrize(
@@ -93,7 +133,7 @@ def test_natural_parents(kind: type[PulsarException], parent: type[BaseException
     """The builtin a Python programmer would catch catches it; so does PulsarException."""
     assert issubclass(kind, parent)
     assert issubclass(kind, PulsarException)
-    assert str(kind("why")).endswith(": why")
+    assert str(kind("why")).endswith("why")
 
 
 def test_storage_errors_say_where_and_what_to_do():
