@@ -13,7 +13,6 @@ from embeddedpulsar.exceptions import (
     AlreadyClosed,
     CumulativeAcknowledgementNotAllowedError,
     NotConnected,
-    PulsarException,
 )
 from embeddedpulsar.platform import threads
 
@@ -192,7 +191,7 @@ class AckGroupingTracker:
         if self._receipts or not self._group_time_s or len(self.done) >= GROUP_SIZE:
             try:
                 self.flush()
-            except PulsarException:
+            except BaseException:  # of the subscription, or the system, or an interrupt: it is still owed
                 if not self.armed:
                     self.arm(_RETRY_S)
                 raise
@@ -214,7 +213,7 @@ class AckGroupingTracker:
             self.flush()
         except AlreadyClosed:
             return  # the consumer is gone, and what it acknowledged since with it
-        except PulsarException as error:
+        except Exception as error:  # noqa: BLE001 - a raw OSError, too: it is still owed
             self.arm(_RETRY_S)
             self._log.warning("Acknowledgements could not be written, and will be tried again: %s", error)
 

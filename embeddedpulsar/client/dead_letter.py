@@ -12,7 +12,7 @@ from embeddedpulsar.client.letter_producer import (
     with_origin,
 )
 from embeddedpulsar.client.receiver_queue import is_skipped
-from embeddedpulsar.exceptions import AlreadyClosed, PulsarException
+from embeddedpulsar.exceptions import AlreadyClosed
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.message import Message
 from embeddedpulsar.platform import threads
@@ -179,7 +179,7 @@ class DeadLetters:
             try:
                 self.producer.sync(end_words)
                 self._acknowledge(moved)
-            except PulsarException as error:
+            except Exception as error:  # noqa: BLE001 - likewise
                 first_error = first_error or error
                 failed += [position for position, _ in moved]
         finally:

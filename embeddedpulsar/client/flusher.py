@@ -5,12 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from embeddedpulsar.platform import fork, threads
+from embeddedpulsar.platform.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.client_log import ClientLog
 
+monotonic = SYSTEM_CLOCK.monotonic
+
 _FIRST_PAUSE_S = 0.0005
 _LONGEST_PAUSE_S = 0.002
+_AFTER_FAILURE_S = 1.0
+_PAUSE_OF_FAILED_S = 0.1
 _LONGEST_NAP_S = 1.0
 _LONGEST_GOODBYE_S = 5.0
 
@@ -41,6 +46,7 @@ class Flusher:
 
     def _reset(self) -> None:
         self._waiting: dict[int, Waiting] = {}
+        self._not_before: dict[int, float] = {}  # of those whose last try failed otherwise than by a lock
         self._wake = threads.Lock()
         self._wake.acquire()  # a lock that is held until somebody rings
         self._sleeps = False
@@ -85,7 +91,8 @@ class Flusher:
                 self._sleep()
                 continue
             self._wake.acquire(timeout=pause)
-            pause = _FIRST_PAUSE_S if self._try_all() else min(2 * pause, _LONGEST_PAUSE_S)
+            longest = _PAUSE_OF_FAILED_S if len(self._not_before) == len(self._waiting) else _LONGEST_PAUSE_S
+            pause = _FIRST_PAUSE_S if self._try_all() else min(2 * pause, longest)
 
     def _sleep(self) -> None:
         # Say first, look second: whoever kicked before we said so is seen here, whoever comes later rings.
@@ -98,18 +105,22 @@ class Flusher:
         """Give everyone a try; whether any could store all it had."""
         is_progress = False
         for key in list(self._waiting):
+            if monotonic() < self._not_before.get(key, 0.0):
+                continue
             publisher = self._waiting.pop(key, None)
+            self._not_before.pop(key, None)
             if publisher is None:
                 continue
-            if self._try(publisher):
+            if self._try(key, publisher):
                 is_progress = True
             else:
                 self._waiting[key] = publisher
         return is_progress
 
-    def _try(self, publisher: Waiting) -> bool:
+    def _try(self, key: int, publisher: Waiting) -> bool:
         try:
             return publisher.retry()
         except BaseException:  # noqa: BLE001 - whatever it was, the others have their turn
-            self._log.exception("Storing what waits failed: %r", publisher)
-            return True  # not again and again; its next send tries, and its send timeout holds
+            self._log.exception("Storing what waits failed, and is tried again: %r", publisher)
+            self._not_before[key] = monotonic() + _AFTER_FAILURE_S
+            return False

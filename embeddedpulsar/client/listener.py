@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.platform.mailbox import Mailbox
 
 _IN_A_ROW: Final = 100
+_AFTER_FAILURE_S: Final = 0.1
 monotonic = SYSTEM_CLOCK.monotonic
 
 
@@ -147,8 +148,9 @@ class ListenerThreads:
                     active_at = monotonic()
             except AlreadyClosed:
                 return  # the store is closed, and everything on it
-            except Exception:  # noqa: BLE001 - the thread serves others too
+            except BaseException:  # noqa: BLE001 - the thread serves others too
                 self._log.exception("A listener thread failed, and goes on")
+                threads.sleep(_AFTER_FAILURE_S)
 
     def _turn(self, group: list[ListenerTarget], idle_s: float) -> bool:
         """One turn for every consumer, or one nap; whether there was anything to do."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from embeddedpulsar.enums import Result
-from embeddedpulsar.exceptions import Interrupted, result_of
+from embeddedpulsar.exceptions import AlreadyClosed, Interrupted, PulsarException, result_of
 from embeddedpulsar.message_id import MessageId, make
 
 if TYPE_CHECKING:
@@ -155,3 +155,13 @@ def tell_failure(callback: SendCallback, error: BaseException, message_id: Messa
 def interrupted() -> Interrupted:
     """What a sender gets when Ctrl-C hit the append."""
     return Interrupted("the send was interrupted; whether the message was stored is not known")
+
+
+def unanswered(is_closed: bool) -> PulsarException:
+    """What a sender gets who cannot wait until the message is stored."""
+    if is_closed:
+        return AlreadyClosed("the producer was closed while it sent")
+    return PulsarException(
+        "a signal handler or finalizer sent a message while its own thread was storing others of this "
+        "producer: those go first, and the message is stored behind them; use send_async there"
+    )

@@ -157,6 +157,9 @@ class PartitionWatch:
                 partitions = store.partitions(one.topic)
                 if partitions != one.partitions and id(one) in self._watched:
                     self._tell(one, partitions)
+        except BaseException:
+            self._has_failed = True
+            raise
         finally:
             self._is_looking = False
 

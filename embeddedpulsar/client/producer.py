@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from embeddedpulsar.client.arguments import check_type
 from embeddedpulsar.client.bulk_producer import BulkProducer
 from embeddedpulsar.client.message_options import DELIVER_AT, NULL_VALUE, Options, check_options
-from embeddedpulsar.client.outgoing import interrupted
+from embeddedpulsar.client.outgoing import interrupted, unanswered
 from embeddedpulsar.client.producer_facts import ProducerFacts
 from embeddedpulsar.client.producer_meter import ONE
 from embeddedpulsar.client.sequence_keeper import DeduplicationSwitched
@@ -320,7 +320,7 @@ class Producer(ProducerFacts[T], BulkProducer[T]):
             waiter = publisher.publish_now(value, options)
             out, index = waiter.outgoing, waiter.index
             if out is None:
-                raise AlreadyClosed("the producer was closed while it sent")
+                raise unanswered(publisher.is_closed)
         else:
             out = publisher.publish_one(value, options)
             publisher.meter.failed(out.error is not None)

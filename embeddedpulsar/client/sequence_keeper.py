@@ -107,10 +107,12 @@ class SequenceKeeper:
         stored = publisher.last_sequence_id - self._noted
         waited_s = self._session.monotonic() - self._noted_at
         is_due = waited_s >= settings.brokerDeduplicationSnapshotIntervalSeconds
-        if is_due or stored >= settings.brokerDeduplicationEntriesInterval:
-            self._tell_topic()
         self._nap_s = _SHORTEST_NAP_S if stored else min(2 * self._nap_s, _LONGEST_NAP_S)
-        self._session.call_later(self._nap_s, self._look)
+        try:
+            if is_due or stored >= settings.brokerDeduplicationEntriesInterval:
+                self._tell_topic()
+        finally:
+            self._session.call_later(self._nap_s, self._look)
 
     def _tell_topic(self) -> None:
         lock = self._publisher.lock

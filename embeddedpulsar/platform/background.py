@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 FIRST_PAUSE_S: Final = 1e-3
 LONGEST_PAUSE_S: Final = 0.05
 LONG_S: Final = 1.0
+AFTER_FAILURE_S: Final = 1.0
 
 CallLater = Callable[[float, Callable[[], object]], "Timer"]
 
@@ -59,8 +60,8 @@ class BackgroundWork:
 
     Role: calls ``work()``, which waits for no lock meanwhile (`deadline.try_now`). If a lock is held
     elsewhere (`LockTimeout`), ``work`` is called again by a timer after 1 to 50 ms, until it gets through: so
-    a lock that a stopped process holds delays this work and no other. Any other exception goes to the caller,
-    or from the timer to the log, and ends it.
+    a lock that a stopped process holds delays this work and no other. Any other exception goes to the caller
+    of `run`. One that strikes a timer goes to the log, and the work is done again after a second.
 
     Invariants: at most one timer is pending. ``work`` may be called twice at once, by the timer and by
     `run`, and can be repeated after it raised. Who may call: any thread, holding no lock that ``work`` takes.
@@ -98,7 +99,11 @@ class BackgroundWork:
 
     def _on_timer(self) -> None:
         self._timer = None  # first: what becomes due from here on starts another
-        self.run()
+        try:
+            self.run()
+        except Exception:
+            self.after(AFTER_FAILURE_S)
+            raise  # to the log
 
     def cancel(self) -> None:
         """Do it no more. Idempotent."""

@@ -107,5 +107,7 @@ class LoopWaiters:
             entry.timer.cancel()
 
     def _poll(self, entry: _Entry) -> None:
-        self._look()
-        entry.timer = entry.loop.call_later(_POLL_S, self._poll, entry)
+        try:
+            self._look()
+        finally:
+            entry.timer = entry.loop.call_later(_POLL_S, self._poll, entry)

@@ -23,6 +23,7 @@ Local = threading.local
 current_id = threading.get_ident
 native_id = threading.get_native_id
 renewed = section_lock.renewed
+sleep = time.sleep
 
 _FIRST_LOOK_S: Final = 0.0001
 _LAST_LOOK_S: Final = 0.005

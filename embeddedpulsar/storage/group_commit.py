@@ -205,7 +205,9 @@ class GroupCommit:
         except LockTimeout:  # another process is in its flush, or stopped there
             if self._timer is None:
                 self._arm(self._backoff.next())
-        except DescriptorLimitError:
+        except PoisonedSegment:
+            raise  # whoever waits for it learns of that, and what follows goes elsewhere
+        except Exception:
             self.note_dirty()  # it is still owed
             raise
 

@@ -10,7 +10,6 @@ from embeddedpulsar.exceptions import (
     ConsumerAssignError,
     ConsumerBusy,
     LockTimeout,
-    StorageError,
 )
 from embeddedpulsar.format.entry_view import EntryView
 from embeddedpulsar.managed_ledger.position import Position
@@ -92,7 +91,7 @@ class ChunkExpiry:
             self._timer = self._call_later(self._backoff.next(), self._on_timer)
         except (AlreadyClosed, ConsumerBusy, ConsumerAssignError):
             return  # detached: others look after it
-        except StorageError:
+        except Exception:
             is_watched, wait_s = True, _RETRY_S
             raise  # to the log
         finally:

@@ -60,9 +60,9 @@ class Vigil:
             self._ours = [one for one in self._ours if one.is_attached]
             if not self._ours:
                 return
+            self._timer = self._scheduler.call_later(self._interval_s, self._on_timer)
             for attachment in self._ours:
                 attachment.show_alive()
-            self._timer = self._scheduler.call_later(self._interval_s, self._on_timer)
         finally:
             self._lock.release()
         self._tidying.run()

@@ -94,6 +94,14 @@ class Housekeeping:
     def _run(self) -> None:
         self._soon = None  # first: what becomes due from here on arms again
         is_unfinished = False
+        try:
+            is_unfinished = self._try()
+        finally:
+            self._arm_next(is_unfinished)
+
+    def _try(self) -> bool:
+        """Do what is due, if nobody else is at it; whether there is more to do at once."""
+        is_unfinished = False
         notes: list[str] = []
         try:
             lock = FileLock(self._lock_path)
@@ -106,6 +114,9 @@ class Housekeeping:
         except (PulsarException, OSError) as e:  # the lock cannot be opened
             notes.append(f"nothing is trimmed: {e}")
         self._log(notes)
+        return is_unfinished
+
+    def _arm_next(self, is_unfinished: bool) -> None:
         if is_unfinished:
             self._go_on()
         if not self._due:
@@ -139,7 +150,7 @@ class Housekeeping:
             except LockTimeout:
                 self._due[name] = topic
                 continue
-            except (PulsarException, OSError) as e:
+            except Exception as e:  # noqa: BLE001 - the other topics have their turn
                 is_unfinished, is_watched = False, True
                 notes.append(f"{name}: nothing is trimmed: {e}")
             if is_watched:

@@ -320,3 +320,32 @@ def test_cumulative_acknowledgement_is_refused_where_messages_come_singly(attach
     with pytest.raises(CumulativeAcknowledgementNotAllowedError):
         make().acknowledge_cumulative(7, 0, -1, 0)
     assert attachment.written == []
+
+
+@pytest.mark.parametrize("failure", [OSError(5, "planned"), MemoryError("planned"), ValueError("planned")])
+def test_what_the_system_refuses_is_tried_again(make, attachment, scheduler, caplog, failure: Exception):
+    """Any failure of the timer is logged, and the acknowledgements are written a second later."""
+    tracker = make()
+    tracker.acknowledge(7, 0, -1, 0)
+    attachment.fail = failure
+    with caplog.at_level(logging.WARNING, "embeddedpulsar"):
+        run(scheduler, 0.1)
+    assert "planned" in caplog.text
+    assert attachment.written == []
+    run(scheduler, 1.0)
+    assert attachment.written == [("some", [(7, 0)], {})]
+
+
+def test_what_a_full_group_could_not_write_is_tried_again(make, attachment, scheduler):
+    """Whoever acknowledges gets the error; the timer writes it all the same."""
+    tracker = make()
+    for entry in range(GROUP_SIZE - 1):
+        tracker.acknowledge(7, entry, -1, 0)
+    run(scheduler, 0.1)
+    for entry in range(GROUP_SIZE - 1):
+        tracker.acknowledge(8, entry, -1, 0)
+    attachment.fail = OSError(5, "planned")
+    with pytest.raises(OSError, match="planned"):
+        tracker.acknowledge(9, 0, -1, 0)
+    run(scheduler, 1.0)
+    assert sum(len(one[1]) for one in attachment.written) == 2 * GROUP_SIZE - 1

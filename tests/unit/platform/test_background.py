@@ -124,3 +124,17 @@ def test_a_long_wait_is_told_once():
     assert len(first) == 1
     backoff.reset()
     assert told() == first
+
+
+def test_what_fails_in_a_timer_is_done_again():
+    """Its error goes to the log, and a second later it is tried anew."""
+    site = Site()
+    site.is_held = True
+    site.work.run()
+    site.is_held, site.fail = False, OSError(5, "planned")
+    with pytest.raises(OSError, match="planned"):
+        site.pass_s(0.5)
+    site.fail = None
+    site.pass_s(1.0)
+    assert site.done == 1
+    assert site.scheduler.pending == 0

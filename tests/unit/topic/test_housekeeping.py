@@ -188,3 +188,16 @@ def test_in_a_forked_child(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fork, "GENERATION", fork.GENERATION + 1)
     site.housekeeping.look_at(Chores("t"))
     assert site.scheduler.pending == 0
+
+
+def test_a_failure_of_any_kind_ends_nothing(site: Site) -> None:
+    """It is said, the other topics have their turn, and the topic is looked at again in time."""
+    one, other = Chores("one", is_watched=True), Chores("other")
+    one.error = ZeroDivisionError("planned")
+    site.housekeeping.look_at(one)
+    site.housekeeping.look_at(other)
+    site.pass_s(GATHER_S)
+    assert other.done == 1
+    one.error = None
+    site.pass_s(121)
+    assert one.done == 1
