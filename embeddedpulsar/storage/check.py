@@ -1,9 +1,17 @@
-"""The auditor of a topic's files: reads everything, believes nothing, changes nothing."""
+"""The auditor of a topic's files: reads everything, believes nothing, changes nothing.
+
+    python -m embeddedpulsar.storage.check PATH
+
+checks the whole store in PATH; see `embeddedpulsar.cli.check` for its options and its exit status.
+"""
 
 from __future__ import annotations
 
 import os
 import struct
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import Final, NamedTuple
 
 from embeddedpulsar.exceptions import CorruptionError, StorageError
@@ -28,11 +36,13 @@ from embeddedpulsar.format.index_header import (
     parse_index_header,
 )
 from embeddedpulsar.format.index_slot import SLOT_SIZE, SLOTS_OFFSET
+from embeddedpulsar.format.journal_base import BASE
 from embeddedpulsar.format.journal_record import FIRST_RECORD_OFFSET, parse_journal_header, valid_end
 from embeddedpulsar.platform import disk
 from embeddedpulsar.storage import damage
 from embeddedpulsar.storage.chain_scan import ChainScan, scan_log
 from embeddedpulsar.storage.filenames import control_path, index_path, journal_path, log_path, snapshot_path
+from embeddedpulsar.storage.journal_file import JournalFile, generations
 from embeddedpulsar.storage.neighbours import is_of_this_boot
 from embeddedpulsar.storage.segment_chain import Link, walk_segments
 
@@ -85,7 +95,7 @@ class _Words(NamedTuple):
         return self.values[index] if self.values else 0
 
 
-def check_topic(directory: str) -> CheckReport:
+def check_topic(directory: str, watch: Callable[[str], object] | None = None) -> CheckReport:
     """Audit a topic: the chain of every ledger, bodies, trailers, links, indexes, times, journal.
 
     Takes no lock and changes nothing, so it may run beside writers; it looks at what was published when it
@@ -94,6 +104,7 @@ def check_topic(directory: str) -> CheckReport:
 
     Args:
         directory: of the topic.
+        watch: called with the path of each ledger before it is read.
 
     Raises:
         FileNotFoundError: no such directory.
@@ -117,6 +128,8 @@ def check_topic(directory: str) -> CheckReport:
         ledger = link.header.ledger_id
         if ledger < words.of(TopicWord.TRIM):
             continue
+        if watch is not None:
+            watch(log_path(directory, ledger))
         end = tail_end if words.values and ledger == tail_ledger else None
         scan, found = _check_ledger(directory, link, end)
         problems += found
@@ -200,10 +213,13 @@ def check_journal(directory: str, kind: int) -> list[Problem]:
     """Audit the journal of a topic (KIND_TOPIC) or subscription (KIND_SUBSCRIPTION) directory.
 
     Every record up to the commit word must verify and continue the chain, and the snapshot must be the one
-    the journal starts from.
+    the journal starts from. Where the commit word may not be believed, after a reboot and in a copy, no
+    record that verifies may stand behind one that does not.
     """
     words = _read_words(directory, kind)
     problems = [words.problem] if words.problem and kind == KIND_SUBSCRIPTION else []
+    if not words.values:
+        return problems + _check_newest_journal(directory)
     generation, end = split_journal(
         words.of(TopicWord.JOURNAL if kind == KIND_TOPIC else SubscriptionWord.JOURNAL)
     )
@@ -227,6 +243,27 @@ def check_journal(directory: str, kind: int) -> list[Problem]:
         problems.append(Problem(JOURNAL, path, 0, "the file is missing"))
     except StorageError as e:
         problems.append(Problem(JOURNAL, path, e.offset or 0, e.reason))
+    return problems
+
+
+def _check_newest_journal(directory: str) -> list[Problem]:
+    found, _ = generations(directory)
+    if not found:
+        return []
+    journal = JournalFile(directory, found[-1])
+    reached = commands = 0
+    for end, record in journal.records(strict=False):
+        reached, commands = end, commands + (record.type != BASE)
+    problems = [
+        Problem(JOURNAL, journal.path, error.offset or 0, error.reason)
+        for error in journal.damage
+        if (error.offset or 0) < reached  # what comes last may be a command that was not finished
+    ]
+    if commands:  # without one, the snapshot may be what was not finished
+        try:
+            journal.read_snapshot()
+        except StorageError as e:
+            problems.append(Problem(JOURNAL, journal.snapshot_path, 0, e.reason))
     return problems
 
 
@@ -260,3 +297,15 @@ def _read(path: str) -> bytes:
         return disk.DISK.pread(fd, os.fstat(fd).st_size, 0)
     finally:
         os.close(fd)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Check the store that the command line names, and print what was found; return the exit status.
+
+    The program knows a whole store, so it stands above this layer; only its name is here.
+    """
+    return int(import_module("embeddedpulsar.cli.check").main(arguments))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

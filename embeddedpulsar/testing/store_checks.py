@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple, Protocol
 
-from embeddedpulsar.exceptions import StorageError
+from embeddedpulsar.exceptions import InvalidConfiguration, StorageError
 from embeddedpulsar.format.catalog_record import TopicEntry
 from embeddedpulsar.format.control import KIND_STORE, KIND_SUBSCRIPTION, StoreWord, parse_control_header
+from embeddedpulsar.format.document import KIND_POLICIES, decode_document
 from embeddedpulsar.format.journal_record import FIRST_RECORD_OFFSET, parse_journal_header, valid_end
+from embeddedpulsar.platform import clock
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.platform.lease import is_held
+from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage import filenames
-from embeddedpulsar.storage.check import CONTROL, JOURNAL, Problem, check_journal, check_topic
+from embeddedpulsar.storage.check import (
+    CONTROL,
+    JOURNAL,
+    STRAY,
+    CheckReport,
+    Problem,
+    check_journal,
+    check_topic,
+)
 from embeddedpulsar.storage.filenames import ledgers_of
 from embeddedpulsar.topic import root_layout, store_meta, topic_meta
 from embeddedpulsar.topic.catalog import Catalog
@@ -27,7 +38,26 @@ IN_USE: Final = "in use"
 """A lock is held or a process lives, although the store should be closed."""
 ID_REUSE: Final = "ledger id"
 """The store could give out a ledger id that a topic has already."""
+POLICIES: Final = "policies"
+"""A document with the policies of a topic or namespace is damaged."""
+SETTINGS: Final = "settings"
+"""``broker.conf`` cannot be read, or asks for what there is not; the store cannot be opened."""
+_NO_LOCK: Final[Any] = None  # of a catalog to which nothing is appended
 _TEMPORARY: Final = (".tmp", filenames.NEW_SUFFIX)
+
+
+NOTES: Final = frozenset((LEFTOVER, IN_USE, STRAY))
+"""Kinds of problems that harm nothing: what they name goes away by itself, or should not be here."""
+_PAUSES_S: Final = (0.02, 0.1, 0.5)
+
+
+class TopicReport(NamedTuple):
+    """What was found in one topic; `name` is "" where nothing says it."""
+
+    name: str
+    directory: str
+    found: CheckReport
+    subscriptions: int
 
 
 class StoreReport(NamedTuple):
@@ -38,20 +68,41 @@ class StoreReport(NamedTuple):
     ledgers: int
     frames: int
     messages: int
+    of_topics: tuple[TopicReport, ...] = ()
+    living: int = 0
 
     @property
     def is_clean(self) -> bool:
         """Whether nothing was found."""
         return not self.problems
 
+    @property
+    def damage(self) -> list[Problem]:
+        """What was found that is not only a note."""
+        return [problem for problem in self.problems if problem.kind not in NOTES]
 
-def check_store(root: str | os.PathLike[str], *, is_closed: bool = True) -> StoreReport:
-    """Audit a store without changing it: every topic and subscription, names, ids, leases, leftovers.
+
+class Watch(Protocol):
+    """Who follows a check that takes long."""
+
+    def topic(self, number: int, count: int, directory: str) -> None:
+        """A topic is begun, the first with number 0."""
+
+    def ledger(self, path: str) -> None:
+        """A ledger of it is begun."""
+
+
+def check_store(
+    root: str | os.PathLike[str], *, is_closed: bool = True, watch: Watch | None = None
+) -> StoreReport:
+    """Audit a store without changing it: every topic and subscription, documents, names, ids, leftovers.
 
     Args:
         root: the store's directory.
         is_closed: nobody should have it open: then a held lock, a living process, and files that only an
-            operation in progress may have are problems too.
+            operation in progress may have are problems too. Otherwise a check may run beside processes that
+            use the store: what looks damaged is looked at again, and counts if it stays so.
+        watch: follows the progress.
 
     Raises:
         FileNotFoundError: no such directory.
@@ -66,25 +117,75 @@ def check_store(root: str | os.PathLike[str], *, is_closed: bool = True) -> Stor
     """
     path = os.fspath(root)
     problems = list(_check_root(path))
-    entries, found = _catalogued(path)
-    problems += found
-    topics = _directories(root_layout.in_root(path, root_layout.TOPICS))
-    problems += _check_names(path, entries, topics)
-    ledgers = frames = messages = highest = 0
-    for name in topics:
-        directory = os.path.join(root_layout.in_root(path, root_layout.TOPICS), name)
-        report = check_topic(directory)
-        problems += report.problems
-        ledgers, frames = ledgers + report.ledgers, frames + report.frames
-        messages += report.messages
-        highest = max([highest, *ledgers_of(os.listdir(directory))])
-        for subscription in _directories(filenames.subscriptions_path(directory)):
-            own = os.path.join(filenames.subscriptions_path(directory), subscription)
-            problems += check_journal(own, KIND_SUBSCRIPTION)
-    problems += _check_ids(path, highest)
+    problems += _check_documents(path)
+    problems += _steady(path, is_closed, lambda: _check_catalog(path))
+    parent = root_layout.in_root(path, root_layout.TOPICS)
+    reports: list[TopicReport] = []
+    names = _directories(parent)
+    for number, name in enumerate(names):
+        if watch is not None:
+            watch.topic(number, len(names), name)
+        reports += _check_topic(path, os.path.join(parent, name), is_closed, watch)
+    problems += [problem for report in reports for problem in report.found.problems]
+    ledgers_there = [ledger for report in reports for ledger in _ledgers(report.directory)]
+    problems += _check_ids(path, max(ledgers_there, default=0))
+    living, leases = _check_leases(path)
     if is_closed:
-        problems += _check_closed(path)
-    return StoreReport(problems, len(topics), ledgers, frames, messages)
+        problems += _check_locks(path)
+    if is_closed or not living:
+        problems += leases
+        problems += _check_unfinished(path)
+    return StoreReport(
+        problems,
+        len(reports),
+        sum(report.found.ledgers for report in reports),
+        sum(report.found.frames for report in reports),
+        sum(report.found.messages for report in reports),
+        tuple(reports),
+        living,
+    )
+
+
+def _check_topic(root: str, directory: str, is_closed: bool, watch: Watch | None) -> Iterator[TopicReport]:
+    """One report; none of a topic that is deleted meanwhile."""
+    found: list[CheckReport] = []
+
+    def look() -> list[Problem]:
+        found.append(_look_at(directory, watch))
+        return found[-1].problems
+
+    subscriptions = _directories(filenames.subscriptions_path(directory))
+    problems = _steady(root, is_closed, look)
+    if is_closed or os.path.isdir(directory):
+        yield TopicReport(
+            _name_of(directory), directory, found[-1]._replace(problems=problems), len(subscriptions)
+        )
+
+
+def _look_at(directory: str, watch: Watch | None) -> CheckReport:
+    try:
+        report = check_topic(directory, None if watch is None else watch.ledger)
+        problems = [*report.problems, *_check_document(filenames.policies_path(directory))]
+        for name in _directories(filenames.subscriptions_path(directory)):
+            own = os.path.join(filenames.subscriptions_path(directory), name)
+            problems += check_journal(own, KIND_SUBSCRIPTION)
+    except FileNotFoundError as e:
+        gone = str(e.filename or e)
+        return CheckReport([Problem(META, gone, 0, "the file went away while it was read")])
+    return report._replace(problems=problems)
+
+
+def _steady(root: str, is_closed: bool, look: Callable[[], list[Problem]]) -> list[Problem]:
+    """What is found, and is still found when processes that use the store have gone on meanwhile."""
+    found = look()
+    for pause_s in _PAUSES_S:
+        if not found or is_closed or not _check_leases(root)[0]:
+            break
+        clock.sleep(pause_s)
+        places = {(problem.kind, problem.path) for problem in found}
+        again = look()
+        found = [problem for problem in again if (problem.kind, problem.path) in places]
+    return found
 
 
 def assert_clean(root: str | os.PathLike[str]) -> StoreReport:
@@ -106,30 +207,38 @@ def _check_root(root: str) -> Iterator[Problem]:
             yield Problem(LEFTOVER, os.path.join(root, name), 0, "this does not belong into a store")
 
 
-def _catalogued(root: str) -> tuple[list[TopicEntry], list[Problem]]:
+def _catalogued(root: str) -> tuple[list[TopicEntry], Callable[[str], int], list[Problem]]:
+    """The topics of the catalog, which incarnation of a name was deleted last, and what is wrong with it."""
     path = root_layout.in_root(root, root_layout.CATALOG)
     try:
         with open(path, "rb") as file:
             data = file.read()
         header = parse_journal_header(data)
-        lock = FileLock(root_layout.in_root(root, root_layout.CATALOG_LOCK))
-        catalog = Catalog(path, lock)
+        catalog = Catalog(path, _NO_LOCK, is_read_only=True)
     except FileNotFoundError:
-        return [], [Problem(JOURNAL, path, 0, "there is no catalog")]
+        return [], lambda _: 0, [Problem(JOURNAL, path, 0, "there is no catalog")]
     except StorageError as e:
-        return [], [Problem(JOURNAL, path, e.offset or 0, e.reason)]
+        return [], lambda _: 0, [Problem(JOURNAL, path, e.offset or 0, e.reason)]
     try:
         end, _ = valid_end(data, FIRST_RECORD_OFFSET, len(data), header.chain_seed)
         problems = []
         if any(data[end:]):
             problems.append(Problem(LEFTOVER, path, end, "a record that was not finished, or is damaged"))
-        return catalog.topics(), problems
+        entries, ended = catalog.topics(), catalog.ended_lives()
+        return entries, lambda name: ended.get(name, 0), problems
     finally:
         catalog.close()
-        lock.close()
 
 
-def _check_names(root: str, entries: list[TopicEntry], topics: list[str]) -> Iterator[Problem]:
+def _check_catalog(root: str) -> list[Problem]:
+    entries, ended, problems = _catalogued(root)
+    topics = _directories(root_layout.in_root(root, root_layout.TOPICS))
+    return [*problems, *_check_names(root, entries, ended, topics)]
+
+
+def _check_names(
+    root: str, entries: list[TopicEntry], ended: Callable[[str], int], topics: list[str]
+) -> Iterator[Problem]:
     parent = root_layout.in_root(root, root_layout.TOPICS)
     known = {entry.directory: entry for entry in entries}
     for name in sorted(known.keys() - set(topics)):
@@ -144,6 +253,10 @@ def _check_names(root: str, entries: list[TopicEntry], topics: list[str]) -> Ite
             continue
         if found is None:
             yield Problem(META, directory, 0, "nothing says which topic this is")
+        elif entry is None and ended(found.name) >= found.incarnation:
+            yield Problem(LEFTOVER, directory, 0, f"the rest of {found.name}, which was deleted")
+        elif entry is None and not _ledgers(directory):
+            yield Problem(LEFTOVER, directory, 0, f"{found.name}, which was not finished")
         elif entry is None:
             yield Problem(META, directory, 0, f"the catalog does not know {found.name}")
         elif (found.name, found.incarnation) != (entry.name, entry.incarnation):
@@ -168,24 +281,72 @@ def _check_ids(root: str, highest: int) -> Iterator[Problem]:
         yield Problem(ID_REUSE, path, at, f"ledger {highest} exists, and {following} would come next")
 
 
-def _check_closed(root: str) -> Iterator[Problem]:
+def _check_documents(root: str) -> Iterator[Problem]:
+    """``broker.conf`` and the policies of namespaces."""
+    path = root_layout.in_root(root, root_layout.SETTINGS)
+    try:
+        with contextlib.suppress(FileNotFoundError), open(path, encoding="utf-8") as file:
+            BrokerSettings.parse(file.read()).check_supported()
+    except (InvalidConfiguration, UnicodeDecodeError) as e:
+        yield Problem(SETTINGS, path, 0, str(e))
+    tenants = root_layout.in_root(root, root_layout.TENANTS)
+    for name in sorted(os.listdir(tenants) if os.path.isdir(tenants) else ()):
+        if not name.endswith(_TEMPORARY):
+            yield from _check_document(os.path.join(tenants, name))
+
+
+def _check_document(path: str) -> Iterator[Problem]:
+    try:
+        with open(path, "rb") as file:
+            decode_document(file.read(), KIND_POLICIES)
+    except FileNotFoundError:
+        return  # a topic without policies
+    except StorageError as e:
+        yield Problem(POLICIES, path, e.offset or 0, e.reason)
+
+
+def _check_leases(root: str) -> tuple[int, list[Problem]]:
+    """How many processes live; each of them, and what others left, as problems of a closed store."""
     clients = root_layout.in_root(root, root_layout.CLIENTS)
+    living, problems = 0, []
     for name in sorted(os.listdir(clients) if os.path.isdir(clients) else ()):
         path = os.path.join(clients, name)
         if is_held(path):
-            yield Problem(IN_USE, path, 0, "the process lives")
+            living += 1
+            problems.append(Problem(IN_USE, path, 0, "the process lives"))
         else:
-            yield Problem(LEFTOVER, path, 0, "the lease of a process that is gone")
+            problems.append(Problem(LEFTOVER, path, 0, "the lease of a process that is gone"))
+    return living, problems
+
+
+def _check_locks(root: str) -> Iterator[Problem]:
     for directory, _, names in os.walk(root):
         for name in names:
-            path = os.path.join(directory, name)
+            if name.endswith("lock") and _is_locked(os.path.join(directory, name)):
+                yield Problem(IN_USE, os.path.join(directory, name), 0, "the lock is held")
+
+
+def _check_unfinished(root: str) -> Iterator[Problem]:
+    for directory, _, names in os.walk(root):
+        for name in names:
             if name.endswith(_TEMPORARY):
-                yield Problem(LEFTOVER, path, 0, "a file that was not finished")
-            elif name.endswith("lock") and _is_locked(path):
-                yield Problem(IN_USE, path, 0, "the lock is held")
+                yield Problem(LEFTOVER, os.path.join(directory, name), 0, "a file that was not finished")
     staging = root_layout.in_root(root, root_layout.STAGING)
     for name in _directories(staging):
         yield Problem(LEFTOVER, os.path.join(staging, name), 0, "a topic that was not finished")
+
+
+def _ledgers(directory: str) -> list[int]:
+    with contextlib.suppress(FileNotFoundError):
+        return ledgers_of(os.listdir(directory))
+    return []
+
+
+def _name_of(directory: str) -> str:
+    with contextlib.suppress(StorageError):
+        found = topic_meta.read(directory)
+        return "" if found is None else found.name
+    return ""
 
 
 def _is_locked(path: str) -> bool:

@@ -41,11 +41,11 @@ class Catalog:
     Who may call: any thread. Appends hold `lock` (an outer lock: never under a topic's or subscription's).
     """
 
-    def __init__(self, path: str, lock: FileLock) -> None:
+    def __init__(self, path: str, lock: FileLock, *, is_read_only: bool = False) -> None:
         self.path = path
         self.lock = lock
         self._mutex = threads.RLock()  # guards everything below
-        self._fd = disk.DISK.open_file(path, os.O_RDWR)
+        self._fd = disk.DISK.open_file(path, os.O_RDONLY if is_read_only else os.O_RDWR)
         self._end = FIRST_RECORD_OFFSET
         self._topics: dict[str, TopicEntry] = {}
         self._ended: dict[str, tuple[int, int]] = {}  # lives of a name that are over, the last incarnation
@@ -160,6 +160,11 @@ class Catalog:
         """How many topics of that name were deleted, and the incarnation of the last; (0, 0) for none."""
         self.follow()
         return self._ended.get(name, (0, 0))
+
+    def ended_lives(self) -> dict[str, int]:
+        """The incarnation that was deleted last, by the name of the topic."""
+        self.follow()
+        return {name: incarnation for name, (_, incarnation) in self._ended.items()}
 
     # -- writing -----------------------------------------------------------------------------------
 
