@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from embeddedpulsar.asyncio.errors import renumber
 from embeddedpulsar.asyncio.message_stream import MessageStream
-from embeddedpulsar.asyncio.offload import in_thread
+from embeddedpulsar.asyncio.offload import in_thread, try_or_start
 from embeddedpulsar.client.value_type import T
 from embeddedpulsar.exceptions import PulsarException
 
@@ -130,5 +130,8 @@ class Consumer(MessageStream[T]):
         return await in_thread(self._consumer.get_last_message_id)
 
     def redeliver_unacknowledged_messages(self) -> None:
-        """Have everything delivered again that was received and is not acknowledged."""
-        self._consumer.redeliver_unacknowledged_messages()
+        """Have everything delivered again that was received and is not acknowledged.
+
+        Where that must wait for a lock, a thread does it soon after the call.
+        """
+        try_or_start(self._consumer.redeliver_unacknowledged_messages)

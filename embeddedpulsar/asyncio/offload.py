@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 from embeddedpulsar.asyncio.errors import renumber
 from embeddedpulsar.client import awaited_call
-from embeddedpulsar.exceptions import AlreadyClosed
-from embeddedpulsar.platform import threads
+from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout
+from embeddedpulsar.platform import deadline, threads
 
 R = TypeVar("R")
 Undo = Callable[[Any], object]
@@ -51,6 +51,14 @@ async def in_thread_to_its_end(call: Callable[[], R], nothing: R) -> R:
         cancelled.stored = stored  # type: ignore[attr-defined]
         raise cancelled from error
     return future.result()
+
+
+def try_or_start(call: Callable[[], object]) -> None:
+    """Call what has no awaitable: at once if it needs to wait for no lock, else on a thread."""
+    try:
+        deadline.try_now(call)
+    except LockTimeout:
+        _start(lambda _: call(), None)
 
 
 def _begin(call: Callable[[], R], undo: Undo | None) -> tuple[asyncio.Future[R], awaited_call.AwaitedCall]:

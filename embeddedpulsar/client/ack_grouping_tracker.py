@@ -12,9 +12,11 @@ from embeddedpulsar.client.receiver_queue import is_skipped
 from embeddedpulsar.exceptions import (
     AlreadyClosed,
     CumulativeAcknowledgementNotAllowedError,
+    LockTimeout,
     NotConnected,
 )
-from embeddedpulsar.platform import threads
+from embeddedpulsar.platform import deadline, threads
+from embeddedpulsar.platform.background import Backoff
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.client_log import ClientLog
@@ -41,8 +43,8 @@ class AckGroupingTracker:
     Invariants: everything collected belongs to one epoch of the subscription, which is written with it: if
     the subscription was moved meanwhile, it is dropped there. `done` is the same list for life; acknowledging
     appends to it without a lock and `flush` takes from its front, after the subscription has them, so a
-    failure loses none. Acknowledgements not written when the process dies come back as redeliveries, as in
-    Pulsar.
+    failure loses none. The timer, and whoever fills a group, only try the locks. Acknowledgements not
+    written when the process dies come back as redeliveries, as in Pulsar.
 
     Attributes:
         quick: whether `Consumer.acknowledge` may take its fast path.
@@ -53,6 +55,7 @@ class AckGroupingTracker:
     __slots__ = (
         "_arm",
         "_attachment",
+        "_backoff",
         "_cumulative",
         "_epoch",
         "_group_time_s",
@@ -94,6 +97,7 @@ class AckGroupingTracker:
         self._cumulative: tuple[int, int, int, int] | None = None
         self._arm = call_later
         self._log = log
+        self._backoff: Final = Backoff()
 
     def track(self, view: EntryView) -> None:
         """Prepare an entry that was fetched. An entry of one message needs nothing."""
@@ -188,15 +192,38 @@ class AckGroupingTracker:
 
     def after_ack(self) -> None:
         """Write a full group now, any other in time."""
-        if self._receipts or not self._group_time_s or len(self.done) >= GROUP_SIZE:
+        if self._receipts or not self._group_time_s:
             try:
                 self.flush()
             except BaseException:  # of the subscription, or the system, or an interrupt: it is still owed
                 if not self.armed:
                     self.arm(_RETRY_S)
                 raise
+        elif len(self.done) >= GROUP_SIZE:
+            self.flush_full()
         elif not self.armed:
             self.arm()
+
+    def flush_full(self) -> None:
+        """Write a full group, unless a lock is held elsewhere: then the timer does, as soon as it is free."""
+        if not (self.armed and self._backoff.pause_s):
+            self._try_to_flush()
+
+    def _try_to_flush(self) -> None:
+        try:
+            deadline.try_now(self.flush)
+            self._backoff.reset()
+        except LockTimeout as error:
+            pause_s = self._backoff.next()
+            if not self.armed:
+                self.arm(pause_s)
+            if self._backoff.is_long():
+                self._warn(error)
+
+    @property
+    def unwritten(self) -> int:
+        """Acknowledgements that were collected and are not written: entries, and cumulative ones."""
+        return len(self.done) + len(self._partial) + (self._cumulative is not None)
 
     def arm(self, delay_s: float = 0.0) -> None:
         """Start the flush timer."""
@@ -210,12 +237,15 @@ class AckGroupingTracker:
     def _on_timer(self) -> None:
         self.armed = False  # first: whoever acknowledges from here on arms again
         try:
-            self.flush()
+            self._try_to_flush()
         except AlreadyClosed:
             return  # the consumer is gone, and what it acknowledged since with it
         except Exception as error:  # noqa: BLE001 - a raw OSError, too: it is still owed
             self.arm(_RETRY_S)
-            self._log.warning("Acknowledgements could not be written, and will be tried again: %s", error)
+            self._warn(error)
+
+    def _warn(self, error: Exception) -> None:
+        self._log.warning("Acknowledgements could not be written, and will be tried again: %s", error)
 
     def flush(self) -> None:
         """Write what was collected.
@@ -226,7 +256,7 @@ class AckGroupingTracker:
         """
         is_valid = True
         try:
-            self.lock.acquire()
+            deadline.enter(self.lock, "the writing of acknowledgements")
             pending = self._cumulative
             if pending is not None:
                 ledger, entry, index, size = pending

@@ -6,7 +6,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from embeddedpulsar.client.delivery import back_stop
+from embeddedpulsar.client.delivery import NEVER_S, back_stop
+from embeddedpulsar.exceptions import LockTimeout
+from embeddedpulsar.platform import deadline
+from embeddedpulsar.platform.background import Backoff
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.delivery import Source
@@ -22,7 +25,8 @@ class AsyncReceiver:
     Role: those of one loop that wait stand in a line, first come, first served; only the head of the line
     looks for messages and asks to be rung. A message is taken and returned in one step of the coroutine, with
     no await in between: a coroutine that is cancelled has taken none. Whoever leaves the line, cancelled or
-    served, wakes the next.
+    served, wakes the next. The loop waits for no lock: one that is held elsewhere is tried again after 1 to
+    50 ms.
 
     Called in the loops' own threads. Several loops may use one consumer.
     """
@@ -51,11 +55,20 @@ class AsyncReceiver:
         loop = asyncio.get_running_loop()
         line = self._lines.get(loop)
         if line is None:
-            message = self._source.poll(self._take)
+            try:
+                return self._take()
+            except IndexError:
+                message = self._poll()
             if message is not None:
                 return message
             line = self._lines[loop] = _Line(loop)
         return await self._wait(line)
+
+    def _poll(self) -> Message[Any] | None:
+        try:
+            return deadline.try_now(self._source.poll, self._take)
+        except LockTimeout:
+            return None
 
     async def _wait(self, line: _Line) -> Message[Any]:
         source, mailbox = self._source, self._mailbox
@@ -69,12 +82,17 @@ class AsyncReceiver:
             while True:
                 if line.places[0] is place:
                     seen = source.tail
-                    message = source.poll(self._take)
-                    if message is not None:
-                        return message
-                    if not source.arm(seen):
-                        continue
-                    line.wake_within(min(back_stop(line.loop.time() - begun), source.due_in_s()))
+                    try:
+                        message = deadline.try_now(source.poll, self._take)
+                        if message is not None:
+                            return message
+                        if not deadline.try_now(source.arm, seen):
+                            continue
+                        line.backoff.reset()
+                    except LockTimeout:
+                        line.backoff.next()
+                    pause_s = line.backoff.pause_s or NEVER_S
+                    line.wake_within(min(back_stop(line.loop.time() - begun), source.due_in_s(), pause_s))
                 place.future = line.loop.create_future()
                 await place.future
         finally:
@@ -99,12 +117,13 @@ class _Place:
 class _Line:
     """The coroutines of one loop that wait for a message."""
 
-    __slots__ = ("_timer", "is_rung", "loop", "places")
+    __slots__ = ("_timer", "backoff", "is_rung", "loop", "places")
 
     def __init__(self, loop: Any) -> None:
         self.loop = loop
         self.places: deque[_Place] = deque()
         self.is_rung = False
+        self.backoff = Backoff()
         self._timer: Any = None
 
     def wake(self) -> None:

@@ -68,7 +68,8 @@ class Client(ClientQueries):
             ``file:///path``; or ``memory://`` for a private store that is gone when the client is closed. For
             a cluster use `connect`.
         authentication: accepted, not used: the permissions of the directory (0700) decide who may open it.
-        operation_timeout_seconds: accepted; no operation here waits for a broker. Locks time out after 30 s.
+        operation_timeout_seconds: how long one call that makes, moves or closes something waits for locks
+            that other processes hold, in all; then it raises `LockTimeout`.
         io_threads: accepted, as are concurrent_lookup_requests and log_conf_file_path: they configure a
             network client, and the log of a C++ library.
         message_listener_threads: threads that call message listeners. A consumer belongs to one of them.
@@ -211,7 +212,7 @@ class Client(ClientQueries):
         """
         config = producer_config(_given(locals()))
         with interrupts.translated:
-            producer: Producer[T] = open_producer(self._core, config)
+            producer: Producer[T] = self._core.in_time(open_producer, self._core, config)
         config.schema.attach_client(self)
         return producer
 
@@ -319,7 +320,7 @@ class Client(ClientQueries):
         """
         config = consumer_config(_given(locals()))
         with interrupts.translated:
-            consumer: Consumer[T] = open_consumer(self._core, config, topic)
+            consumer: Consumer[T] = self._core.in_time(open_consumer, self._core, config, topic)
         config.schema.attach_client(self)
         self._core.add_consumer(consumer)
         return consumer
@@ -370,7 +371,7 @@ class Client(ClientQueries):
         """
         config = reader_config(_given(locals()))
         with interrupts.translated:
-            reader: Reader[T] = open_reader(self._core, config)
+            reader: Reader[T] = self._core.in_time(open_reader, self._core, config)
         config.schema.attach_client(self)
         self._core.add_consumer(reader)
         return reader

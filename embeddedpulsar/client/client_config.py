@@ -31,6 +31,7 @@ class ClientConfig(NamedTuple):
         listener_threads: threads that run message listeners.
         stats_interval_s: time between two lines in the log about each consumer; 0 for none.
         memory_limit_bytes: most bytes of messages that are sent and not stored; 0 for no limit.
+        operation_timeout_s: how long one call waits for locks that other processes hold.
     """
 
     url: ServiceUrl
@@ -40,6 +41,7 @@ class ClientConfig(NamedTuple):
     listener_threads: int = 1
     stats_interval_s: int = 600
     memory_limit_bytes: int = 0
+    operation_timeout_s: int = 30
 
 
 def client_config(options: dict[str, Any]) -> ClientConfig:
@@ -84,6 +86,7 @@ def client_config(options: dict[str, Any]) -> ClientConfig:
         max(1, options["message_listener_threads"]),
         options["stats_interval_in_seconds"],
         options["memory_limit_bytes"],
+        max(0, options["operation_timeout_seconds"]),
     )
 
 

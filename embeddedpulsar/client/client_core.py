@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from embeddedpulsar.client.callbacks import CallbackThread
 from embeddedpulsar.client.flusher import Flusher
 from embeddedpulsar.client.listener import ListenerThreads
 from embeddedpulsar.client.memory_limit import MemoryLimit
 from embeddedpulsar.client.partition_watch import PartitionWatch
+from embeddedpulsar.client.unwritten import AcknowledgementsUnwritten, together
 from embeddedpulsar.client.waiting_threads import WaitingThreads
+from embeddedpulsar.client.workers import Workers
 from embeddedpulsar.exceptions import AlreadyClosed, PulsarException
-from embeddedpulsar.platform import fork, threads
+from embeddedpulsar.platform import deadline, fork, threads
 from embeddedpulsar.platform.scheduler import Scheduler
 from embeddedpulsar.topic.store import Store
 
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.client_log import ClientLog
     from embeddedpulsar.client.publisher import Publisher
     from embeddedpulsar.topic.open_topics import TopicUse
+
+
+R = TypeVar("R")
 
 
 class Closable(Protocol):
@@ -65,6 +70,7 @@ class ClientCore:
             allow_network_fs=config.allow_network_fs,
         )
         self.scheduler = Scheduler(self.store.clock)
+        self.workers = Workers(log)
         self.callbacks = CallbackThread(log)
         self.flusher = Flusher(log)
         self.memory = MemoryLimit(config.memory_limit_bytes) if config.memory_limit_bytes else None
@@ -88,6 +94,10 @@ class ClientCore:
         """Refuse a closed client."""
         if self.is_closed:
             raise AlreadyClosed("the client is closed; make a new one")
+
+    def in_time(self, function: Callable[..., R], *arguments: object) -> R:
+        """Call what may wait for locks as long as an operation may take, in all."""
+        return deadline.within(self.config.operation_timeout_s, function, *arguments)
 
     def wake(self) -> None:
         """Let everything that waits in this process look again."""
@@ -127,7 +137,14 @@ class ClientCore:
         self.waiting.forget()
 
     def close(self) -> None:
-        """Close what was made here, then the threads, then the hold on the store."""
+        """Close what was made here, then the threads, then the hold on the store.
+
+        Raises:
+            AcknowledgementsUnwritten: within the operation timeout not all could be written. All is closed.
+        """
+        self.in_time(self._close)
+
+    def _close(self) -> None:
         try:
             self._lock.acquire()
             self.check_open()
@@ -139,11 +156,14 @@ class ClientCore:
             self.waiting.wait_gone()
         self.listeners.close()
         self.partition_watch.close()
+        unwritten: list[AcknowledgementsUnwritten] = []
         for one in (*self._consumers.values(), *self._publishers.values()):
             try:
-                one.close()
+                deadline.within_half(one.close)
             except AlreadyClosed:
                 continue  # by another thread meanwhile, or it is the parent's
+            except AcknowledgementsUnwritten as error:
+                unwritten.append(error)
             except PulsarException:
                 self.log.exception("Closing %r failed", one)
         self._consumers.clear()
@@ -152,5 +172,8 @@ class ClientCore:
         self.callbacks.close()
         for function in list(self.at_close.values()):
             function()
+        self.workers.close()
         self.scheduler.close()
         self.store.release()
+        if unwritten:
+            raise together(unwritten)

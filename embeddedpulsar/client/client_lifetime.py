@@ -58,9 +58,12 @@ class ClientLifetime:
 
 
 def _rebuild(kind: Any, url: str, logger: Any, rest: tuple[Any, ...]) -> Any:
-    durability, interval_ms, allow_network_fs, listener_threads, stats_interval_s, memory_limit = rest
+    durability, interval_ms, allow_network_fs, listener_threads, stats_interval_s, memory_limit, timeout_s = (
+        rest
+    )
     return kind(
         url,
+        operation_timeout_seconds=timeout_s,
         message_listener_threads=listener_threads,
         stats_interval_in_seconds=stats_interval_s,
         logger=logger,

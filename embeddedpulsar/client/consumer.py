@@ -227,7 +227,7 @@ class Consumer(Reconsuming[T]):
             done = acks.done
             done.append(position)
             if len(done) >= GROUP_SIZE:
-                acks.flush()
+                acks.flush_full()
             elif not acks.armed:
                 acks.arm()
             return
@@ -236,7 +236,7 @@ class Consumer(Reconsuming[T]):
     def _acknowledge_slowly(self, message: Message[T] | MessageId) -> None:
         self._core.delivery.check_open()
         with interrupts.translated:
-            self._acks.acknowledge(*id_parts(message))
+            self._core.in_time(self._acks.acknowledge, *id_parts(message))
 
     def acknowledge_cumulative(self, message: Message[T] | MessageId) -> None:
         """Acknowledge this message and everything before it.
@@ -251,7 +251,7 @@ class Consumer(Reconsuming[T]):
         """
         self._core.delivery.check_open()
         with interrupts.translated:
-            self._acks.acknowledge_cumulative(*id_parts(message))
+            self._core.in_time(self._acks.acknowledge_cumulative, *id_parts(message))
 
     def negative_acknowledge(self, message: Message[T] | MessageId) -> None:
         """Give a message back: it is delivered again after ``negative_ack_redelivery_delay_ms``.

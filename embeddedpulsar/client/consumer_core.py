@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 from embeddedpulsar.client.ack_grouping_tracker import AckGroupingTracker
 from embeddedpulsar.client.batch_receive import BatchReceiver
+from embeddedpulsar.client.consumer_departure import ConsumerDeparture
 from embeddedpulsar.client.consumer_meter import ConsumerMeter
 from embeddedpulsar.client.consumer_session import LARGEST_ID, resolve
 from embeddedpulsar.client.delivery import Delivery
-from embeddedpulsar.client.farewell import Farewell
 from embeddedpulsar.client.listener import ListenerTarget
 from embeddedpulsar.client.negative_acks_tracker import NegativeAcksTracker
 from embeddedpulsar.client.receiver_queue import VOID, ReceiverQueue
 from embeddedpulsar.client.retry_letter import letters_of
 from embeddedpulsar.client.unacked_message_tracker import UnackedMessageTracker
-from embeddedpulsar.exceptions import AlreadyClosed, InvalidConfiguration
-from embeddedpulsar.platform import fork
+from embeddedpulsar.exceptions import AlreadyClosed, InvalidConfiguration, LockTimeout, PulsarException
+from embeddedpulsar.platform import deadline, fork
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +47,6 @@ class ConsumerCore:
         self.session = session
         self.config = config
         self.listener: ListenerTarget | None = None
-        self._farewell = Farewell(session.client)
         self.acks = AckGroupingTracker(
             session.attachment,
             config.ack_group_time_ms,
@@ -94,8 +94,9 @@ class ConsumerCore:
         session.decryption.on_discarded = self._discard
         session.attachment.on_rewound = self._on_moved
         session.attachment.on_switched = self._on_switched
-        self._meter = ConsumerMeter(session, self.queue, self.acks)
-        self.stats = self._meter.snapshot
+        meter = ConsumerMeter(session, self.queue, self.acks)
+        self.stats = meter.snapshot
+        self._departure = ConsumerDeparture(self, meter)
         self.batches = BatchReceiver(
             self.delivery,
             self.take,
@@ -122,7 +123,8 @@ class ConsumerCore:
 
     def _discard(self, view: EntryView) -> None:
         """An entry cannot be decrypted, and nobody wants it."""
-        self.acks.complete((view.ledger_id, view.entry_id))
+        with contextlib.suppress(LockTimeout):  # it stays collected, and the timer writes it
+            self.acks.complete((view.ledger_id, view.entry_id))
 
     def _take_singly(self) -> Message[Any]:
         """Take a message; of a new entry, see to what has to be done first."""
@@ -134,24 +136,26 @@ class ConsumerCore:
     def _begin_entry(self, message: Message[Any]) -> Message[Any]:
         """Tell that the application gets an entry, and return the message, or the next one if that is void.
 
-        An entry may be told of again, if messages were put back. If another consumer moved the subscription,
-        the queue is emptied.
+        An entry may be told of again, if messages were put back. Raises IndexError, with the message first in
+        the queue, when a lock must be waited for: another thread is fetching, or the subscription changed.
+        `Delivery.poll` does that.
         """
         queue = self.queue
         try:
-            queue.lock.acquire()
+            if not queue.lock.acquire(False):
+                queue.messages.appendleft(message)
+                raise IndexError
             while message._entry is not self._last_handed:
                 entry: Any = message._entry
                 if entry.number != VOID:
                     queue.messages.appendleft(message)  # should telling fail, it is not lost
-                    if self.session.attachment.handed(entry):
-                        if self.unacked is not None:
-                            self.unacked.watch((entry.ledger_id, entry.entry_id), entry.redelivery_count)
-                        if self.dead_letters is not None:
-                            self.dead_letters.note_handed(entry)
-                        self._last_handed = entry
-                    else:
-                        self.session.attachment.look()
+                    if not self.session.attachment.handed(entry):
+                        raise IndexError
+                    if self.unacked is not None:
+                        self.unacked.watch((entry.ledger_id, entry.entry_id), entry.redelivery_count)
+                    if self.dead_letters is not None:
+                        self.dead_letters.note_handed(entry)
+                    self._last_handed = entry
                 message = queue.messages.popleft()
             return message
         finally:
@@ -161,7 +165,7 @@ class ConsumerCore:
         """Make a message that was taken the next one again. Nobody else has seen it."""
         queue = self.queue
         try:
-            queue.lock.acquire()
+            queue.lock.acquire(True, deadline.TURN_S)  # without it too: the message must not be lost
             queue.messages.appendleft(message)
         finally:
             queue.lock.release()
@@ -207,12 +211,28 @@ class ConsumerCore:
         """A delay has passed."""
         if self.delivery.closed_text:
             return
-        if self.dead_letters is not None and not (positions := self.dead_letters.take_due(positions)):
+        if self.dead_letters is not None and self.dead_letters.has_any(positions):
+            self.session.client.workers.start(lambda: self._move_due(positions))
             return
         try:
             self._redeliver_entries(positions)
         except AlreadyClosed:
             return  # meanwhile, or by somebody else: what is not acknowledged comes to the next consumer
+
+    def _move_due(self, positions: list[Position]) -> None:
+        """A delay has passed, and some of the entries become letters, which may have to wait for locks."""
+        if self.dead_letters is None or self.delivery.closed_text:
+            return
+        others = self.dead_letters.take_due(positions)
+        try:
+            if others:
+                self._redeliver_entries(others)
+        except AlreadyClosed:
+            return
+        except PulsarException:
+            for position in others:
+                self.nacks.add(position, 0)
+            raise  # to the log
 
     def _redeliver_entries(self, positions: list[Position]) -> None:
         """Have some entries delivered again, or everything, where they cannot come singly."""
@@ -220,12 +240,12 @@ class ConsumerCore:
         queue = self.queue
         attachment = self.session.attachment
         try:
-            queue.lock.acquire()
+            deadline.enter(queue.lock, "the queue of this consumer")
             self.delivery.check_open()
             if not attachment.is_active():
                 return
             if attachment.redeliver_entries(positions):
-                self._start_over()
+                self.start_over()
             else:
                 self._drop(positions)
         finally:
@@ -249,24 +269,31 @@ class ConsumerCore:
     def _forget_moving(self, positions: list[Position]) -> None:
         """Some entries move to the dead letter topic."""
         try:
-            self.queue.lock.acquire()
+            deadline.enter(self.queue.lock, "the queue of this consumer")
             self._drop(positions)
         finally:
             self.queue.lock.release()
 
     def redeliver(self) -> None:
         """Have everything unacknowledged delivered again, what was fetched ahead included."""
+        self.in_time(self._redeliver)
+
+    def in_time(self, function: Callable[..., object], *arguments: object) -> None:
+        """Call what may wait for locks as long as an operation may take."""
+        deadline.within(self.session.client.config.operation_timeout_s, function, *arguments)
+
+    def _redeliver(self) -> None:
         self.acks.flush()
         if self.dead_letters is not None and not self.delivery.closed_text:
             self.dead_letters.take_all()
         queue = self.queue
         try:
-            queue.lock.acquire()
+            deadline.enter(queue.lock, "the queue of this consumer")
             self.delivery.check_open()
             if not self.session.attachment.is_active():
                 return
             self.session.attachment.redeliver()
-            self._start_over()
+            self.start_over()
         finally:
             queue.lock.release()
         self.session.client.wake()
@@ -285,11 +312,14 @@ class ConsumerCore:
 
     def seek(self, target: MessageId | int) -> None:
         """Move the subscription."""
+        self.in_time(self._seek, target)
+
+    def _seek(self, target: MessageId | int) -> None:
         self.acks.flush()
         queue = self.queue
         attachment = self.session.attachment
         try:
-            queue.lock.acquire()
+            deadline.enter(queue.lock, "the queue of this consumer")
             self.delivery.check_open()
             if isinstance(target, int):
                 attachment.seek_time(target)
@@ -308,14 +338,15 @@ class ConsumerCore:
     def _on_moved(self) -> None:
         """The subscription was moved, by this consumer or (told while it fetches) by somebody else."""
         self.acks.begin_epoch()
-        self._start_over()
+        self.start_over()
 
     def _on_switched(self) -> None:
         """Another Failover consumer is active now, and gets what this one has not acknowledged."""
         self.acks.flush()
-        self._start_over()
+        self.start_over()
 
-    def _start_over(self) -> None:
+    def start_over(self) -> None:
+        """What was fetched and what waits is void."""
         self.queue.clear()
         self._last_handed = None
         self.acks.reset()
@@ -330,52 +361,20 @@ class ConsumerCore:
 
     def unsubscribe(self) -> None:
         """Delete the subscription, and close."""
-        self.delivery.check_open()
-        self.session.subscription.unsubscribe(self.session.attachment)
-        try:
-            self._shut("the consumer has unsubscribed")
-        finally:
-            self.session.release()
+        self.in_time(self._departure.unsubscribe)
 
     def close(self) -> None:
-        """Write what was acknowledged, leave the subscription, and let the rest come back to others."""
-        if not self._farewell.say(self.delivery.closed_text):
-            self._let_go()
-            return
-        try:
-            self.acks.flush()
-        finally:
-            self._shut("the consumer is closed; subscribe again")
-            try:
-                self.session.attachment.detach()
-            finally:
-                self.session.release()
+        """Write what was acknowledged, leave the subscription, and let the rest come back to others.
 
-    def _let_go(self) -> None:
-        """It has ended already, but perhaps only found out, and holds on to letters and the topic."""
-        if self.session.is_released:
-            return
-        try:
-            self._shut(self.delivery.closed_text)
-        finally:
-            self.session.release()
-
-    def _shut(self, text: str) -> None:
-        self._meter.close()
-        self.acks.close()
-        self.delivery.close(text)
-        self._start_over()
-        if self.listener is not None:
-            self.session.client.listeners.remove(self.listener)
-        for letters in (self.retries, self.dead_letters):
-            if letters is not None:
-                letters.close()
-        self.session.client.wake()
+        Raises:
+            AcknowledgementsUnwritten: within the operation timeout not all could be written. It is closed.
+        """
+        self.in_time(self._departure.close)
 
     def after_fork_in_child(self) -> None:
         """The attachment, and what was fetched, stay the parent's."""
         self.acks.close()
-        self._farewell.after_fork_in_child()
+        self._departure.after_fork_in_child()
         self.queue.after_fork_in_child()
         if not self.delivery.closed_text:
             self.delivery.closed_text = (

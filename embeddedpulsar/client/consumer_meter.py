@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from embeddedpulsar.client.receiver_queue import size_of
 from embeddedpulsar.client.statistics import ConsumerStats
+from embeddedpulsar.platform.deadline import TURN_S
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.ack_grouping_tracker import AckGroupingTracker
@@ -37,7 +38,7 @@ class ConsumerMeter:
         """Messages received, their bytes of payload, and acknowledgements written, so far."""
         queue = self._queue
         try:
-            queue.lock.acquire()
+            queue.lock.acquire(True, TURN_S)  # without it, behind a stuck process, they are a little off
             waiting = queue.valid()
             return queue.fetched - len(waiting), queue.fetched_bytes - size_of(waiting), self._acks.sent
         finally:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from embeddedpulsar.client.decryption import Decryption
 from embeddedpulsar.enums import InitialPosition, SubscriptionMode
-from embeddedpulsar.exceptions import SubscriptionNotFound
+from embeddedpulsar.exceptions import LockTimeout, SubscriptionNotFound
 from embeddedpulsar.format.frame import FLAG_CHUNK
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.message_id import MessageId, make
@@ -112,6 +112,19 @@ class ConsumerSession:
     def is_released(self) -> bool:
         """Whether `release` was called."""
         return not self._uses
+
+    def leave(self) -> None:
+        """Detach the consumer; behind a process that stays in the lock, later, by a timer."""
+        try:
+            self.attachment.detach()
+        except LockTimeout as error:
+            self.client.log.warning(
+                "The consumer %s is closed, and leaves subscription %r on %s when this is over: %s",
+                self.consumer_name,
+                self.config.subscription_name,
+                self.topic_name,
+                error,
+            )
 
     def release(self) -> None:
         """The consumer needs neither subscription nor topic any more; they may be closed. Idempotent."""

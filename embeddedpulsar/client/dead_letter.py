@@ -42,9 +42,10 @@ class DeadLetters:
     it in both places. What cannot be published is delivered again, after the delay of a negative
     acknowledgement.
 
-    Invariants: nothing is published by `fetch`, which runs under the lock of the receiver queue: the timer
-    thread does that. The acknowledgement carries the epoch in which the entry was fetched, so after a seek it
-    is void. `candidates` holds positions alone; payloads are read again when they move.
+    Invariants: nothing is published by `fetch`, which runs under the lock of the receiver queue, nor by the
+    timer thread: neither must wait for the letters' topic. A thread of its own does that. The acknowledgement
+    carries the epoch in which the entry was fetched, so after a seek it is void. `candidates` holds positions
+    alone; payloads are read again when they move.
 
     Who may call: `fetch` under the lock of the queue; the rest any thread.
 
@@ -94,7 +95,7 @@ class DeadLetters:
                 if view.redelivery_count == limit:
                     self._candidates[view.ledger_id, view.entry_id] = epoch
             if len(shown) < len(views):
-                self._session.call_later(0.0, self._move_dead)
+                self._session.call_later(0.0, self._begin_to_move)
             if shown:
                 return shown
         return []
@@ -111,6 +112,10 @@ class DeadLetters:
         """
         handed, self._handed = self._handed, set()
         self.take_due(sorted(handed & self._candidates.keys()))
+
+    def has_any(self, positions: list[_Place]) -> bool:
+        """Whether some of the entries are candidates. Takes no lock."""
+        return not self._candidates.keys().isdisjoint(positions)
 
     def take_due(self, positions: list[_Place]) -> list[_Place]:
         """Move the candidates among entries that are due to come again, and return the others."""
@@ -152,8 +157,11 @@ class DeadLetters:
 
     # -- moving ------------------------------------------------------------------------------------------
 
-    def _move_dead(self) -> None:
+    def _begin_to_move(self) -> None:
         """Runs in the timer thread."""
+        self._session.client.workers.start(self._move_dead)
+
+    def _move_dead(self) -> None:
         dead, self._dead = self._dead, []
         for ledger, entry in self._move(dead):
             self._give_back(ledger, entry)

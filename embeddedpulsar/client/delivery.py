@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from embeddedpulsar.exceptions import AlreadyClosed, Timeout
+from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, Timeout
+from embeddedpulsar.platform import deadline
 from embeddedpulsar.storage.topic_control import is_deleted
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class Hold(Protocol):
     @property
     def version(self) -> int: ...
     def arm(self, seen_version: int) -> bool: ...
+    def look(self) -> None: ...
     def due_ms(self) -> int: ...
 
 
@@ -59,12 +61,33 @@ def wait_for(
     take: Callable[[], Message[Any]],
     timeout_ms: int | None,
 ) -> Message[Any]:
-    """Take a message of ``source``, waiting for it; see `Delivery`.
+    """Take a message of ``source``, waiting for it; see `Delivery`. Waits for locks count.
 
     Raises:
-        Timeout: there was none within ``timeout_ms``.
+        Timeout: there was none within ``timeout_ms``; a `LockTimeout`, if another process stayed in a lock.
         AlreadyClosed: the source is closed, or was closed meanwhile.
     """
+    if timeout_ms is None:
+        return _wait(source, mailbox, monotonic, take, None)
+    seconds = max(timeout_ms / 1000, deadline.TURN_S)
+    return deadline.within(seconds, _wait, source, mailbox, monotonic, take, timeout_ms)
+
+
+def poll_in_passing(source: Source, take: Callable[[], Message[Any]]) -> Message[Any] | None:
+    """Take a message of ``source`` if there is one; wait for no lock longer than a section takes."""
+    try:
+        return deadline.within(deadline.TURN_S, source.poll, take)
+    except LockTimeout:
+        return None
+
+
+def _wait(
+    source: Source,
+    mailbox: Mailbox,
+    monotonic: Callable[[], float],
+    take: Callable[[], Message[Any]],
+    timeout_ms: int | None,
+) -> Message[Any]:
     begun = -1.0
     while True:
         generation = mailbox.generation
@@ -166,7 +189,7 @@ class Delivery:
     def poll_once(self, take: Callable[[], Message[Any]]) -> Message[Any] | None:
         """As `poll`, for somebody who will not wait now."""
         self._listen()
-        return self.poll(take)
+        return poll_in_passing(self, take)
 
     def _listen(self) -> None:
         """Who always finds messages, or never waits, would not hear of the death of a peer."""
@@ -177,7 +200,7 @@ class Delivery:
         """Take a message if there is one, fetching as needed; None if there is none."""
         queue = self._queue
         try:
-            queue.lock.acquire()
+            deadline.enter(queue.lock, "the queue of this consumer")
             while True:
                 if self.closed_text:
                     self.check_open()
@@ -186,10 +209,13 @@ class Delivery:
                         raise AlreadyClosed(f"the topic {self._ledger.name} was deleted")
                     if not queue.fill():
                         return None
+                    if self.closed_text:
+                        self.check_open()  # meanwhile: `close` does not wait for a fetch that is stuck
                 try:
                     return take()
-                except IndexError:
-                    continue  # another thread was faster
+                except IndexError:  # another thread was faster; or the subscription changed
+                    if queue.messages and self._hold is not None:
+                        self._hold.look()
         except AlreadyClosed as error:
             # Closed here; or somebody else detached the consumer, or deleted its subscription.
             self.closed_text = self.closed_text or str(error)
@@ -200,9 +226,11 @@ class Delivery:
     def close(self, text: str) -> None:
         """Let every later call fail with ``text``."""
         queue = self._queue
+        self.closed_text = text
         try:
-            queue.lock.acquire()
-            self.closed_text = text
+            deadline.enter(queue.lock, "the queue of this consumer")
             queue.clear()
+        except LockTimeout:
+            queue.messages.clear()  # a thread is fetching, behind a process that stays in a lock
         finally:
             queue.lock.release()

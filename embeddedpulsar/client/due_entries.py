@@ -8,7 +8,9 @@ from array import array
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from embeddedpulsar.platform import threads
+from embeddedpulsar.exceptions import LockTimeout
+from embeddedpulsar.platform import deadline, threads
+from embeddedpulsar.platform.background import Backoff
 
 if TYPE_CHECKING:
     from embeddedpulsar.platform.scheduler import Timer
@@ -49,7 +51,8 @@ class DueEntries:
     if the dict agrees. While there are entries one timer runs, for the earliest tick.
 
     Called by any thread. ``redeliver`` gets at most 10,000 due positions at a time, sorted, and runs in the
-    timer thread without a lock. When it raises, they are tried again after a second. Whoever asks for
+    timer thread without a lock, and waits for none: one that is held elsewhere (`LockTimeout`) is tried again
+    after 1 to 50 ms. When it raises anything else, they are tried again after a second. Whoever asks for
     everything that is unacknowledged calls `clear`.
     """
 
@@ -60,6 +63,7 @@ class DueEntries:
         "_monotonic",
         "_order",
         "_redeliver",
+        "_retries",
         "_stale",
         "_tick_ms",
         "_ticks",
@@ -87,6 +91,7 @@ class DueEntries:
         self._stale = 0
         self._timer: Timer | None = None
         self._timer_tick = 0
+        self._retries: Final = Backoff()
 
     def __len__(self) -> int:
         return self._count
@@ -214,7 +219,10 @@ class DueEntries:
         self._timer = None  # first: whoever adds from here on starts another
         try:
             while due := self._take_due():
-                self._redeliver(due)
+                deadline.try_now(self._redeliver, due)
+            self._retries.reset()
+        except LockTimeout:
+            wait_s = self._retries.next()
         except BaseException:
             wait_s = RETRY_S
             raise  # to the log

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from embeddedpulsar.client.interceptors import ConsumerInterceptor, ProducerInterceptor, ReaderInterceptor
 from embeddedpulsar.message import Message
 from embeddedpulsar.message_id import make
+from embeddedpulsar.platform import deadline
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.client_core import ClientCore
@@ -84,19 +85,24 @@ class InterceptorChain:
         """Call a method of all of them."""
         for one in self._interceptors:
             try:
-                getattr(one, hook)(*arguments)
+                deadline.unbounded(getattr(one, hook), *arguments)
             except Exception:  # noqa: BLE001 - the user's code
                 self._log.exception("%s of %r failed", hook, one)
 
     def telling(
         self, hook: str, redeliver: Callable[[list[Position]], object], partition: int
     ) -> Callable[[list[Position]], object]:
-        """As ``redeliver``, telling of the entries first."""
+        """As ``redeliver``, telling of the entries first; once, however often it is tried."""
+        known: set[Position] = set()
 
         def told(positions: list[Position]) -> object:
-            ids = {make(ledger, entry, -1, partition, 0) for ledger, entry in positions}
-            self.tell(hook, self.owner, ids)
-            return redeliver(positions)
+            ids = {make(*position, -1, partition, 0) for position in positions if position not in known}
+            known.update(positions)
+            if ids:
+                self.tell(hook, self.owner, ids)
+            outcome = redeliver(positions)
+            known.difference_update(positions)
+            return outcome
 
         return told
 

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from embeddedpulsar.client.delivery import NEVER_S, back_stop
-from embeddedpulsar.exceptions import AlreadyClosed
-from embeddedpulsar.platform import fork, threads
+from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout
+from embeddedpulsar.platform import deadline, fork, threads
+from embeddedpulsar.platform.background import Backoff
 from embeddedpulsar.platform.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
@@ -30,9 +31,12 @@ class Rung(Protocol):
 
 
 class ListenerTarget:
-    """A consumer or reader with a listener, as its listener thread sees it."""
+    """A consumer or reader with a listener, as its listener thread sees it.
 
-    __slots__ = ("_delivery", "_listener", "_log", "_owner", "_take", "is_paused", "ledger")
+    The thread serves others too: locks are tried, and tried again after 1 to 50 ms.
+    """
+
+    __slots__ = ("_backoff", "_delivery", "_listener", "_log", "_owner", "_take", "is_paused", "ledger")
 
     def __init__(
         self,
@@ -50,6 +54,7 @@ class ListenerTarget:
         self._delivery = delivery
         self._take = take
         self._log = log
+        self._backoff: Final = Backoff()
 
     @property
     def is_closed(self) -> bool:
@@ -57,8 +62,33 @@ class ListenerTarget:
         return bool(self._delivery.closed_text)
 
     def due_in_s(self) -> float:
-        """Seconds until the next delayed message is due."""
-        return NEVER_S if self.is_paused else self._delivery.due_in_s()
+        """Seconds until the next delayed message is due, or a lock is to be tried again."""
+        if self.is_paused:
+            return NEVER_S
+        return min(self._delivery.due_in_s(), self._backoff.pause_s or NEVER_S)
+
+    def arm(self, seen: Any) -> bool:
+        """Have the process rung when something comes; False if something came since ``seen``."""
+        try:
+            return deadline.try_now(self.ledger.arm, seen)
+        except LockTimeout:
+            self._backoff.next()
+            return True
+
+    def _next(self) -> Message[Any] | None:
+        try:
+            return self._take()
+        except IndexError:
+            return self._fetched()
+
+    def _fetched(self) -> Message[Any] | None:
+        try:
+            message = deadline.try_now(self._delivery.poll, self._take)
+            self._backoff.reset()
+            return message
+        except LockTimeout:
+            self._backoff.next()
+            return None
 
     def run(self, most: int) -> bool:
         """Call the listener for up to ``most`` messages, and return whether there was any."""
@@ -66,7 +96,7 @@ class ListenerTarget:
             if self.is_paused or self._delivery.closed_text:
                 return count > 0
             try:
-                message = self._delivery.poll(self._take)
+                message = self._next()
             except AlreadyClosed:
                 return count > 0
             if message is None:
@@ -170,7 +200,7 @@ class ListenerThreads:
             return True
         for target, tail in tails:
             try:
-                if not target.ledger.arm(tail):
+                if not target.arm(tail):
                     return True
             except (AlreadyClosed, ValueError):
                 if not target.is_closed:

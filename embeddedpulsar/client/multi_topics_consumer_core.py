@@ -15,11 +15,12 @@ from embeddedpulsar.client.farewell import Farewell
 from embeddedpulsar.client.listener import ListenerTarget
 from embeddedpulsar.client.multi_topics_consumer_delivery import MultiTopicsDelivery
 from embeddedpulsar.client.statistics import ConsumerStats, sum_of
+from embeddedpulsar.client.unwritten import AcknowledgementsUnwritten, together
 from embeddedpulsar.enums import InitialPosition
 from embeddedpulsar.exceptions import AlreadyClosed, InvalidConfiguration, OperationNotSupported
 from embeddedpulsar.message import Message
 from embeddedpulsar.message_id import MessageId
-from embeddedpulsar.platform import fork, threads
+from embeddedpulsar.platform import deadline, fork, threads
 from embeddedpulsar.topic.topic_list import partition_names
 
 if TYPE_CHECKING:
@@ -237,7 +238,10 @@ class MultiTopicsCore:
             self._joining.release()
 
     def close(self) -> None:
-        """Close the consumer of every topic."""
+        """Close the consumer of every topic. Raises as that of one does."""
+        deadline.within(self.session.client.config.operation_timeout_s, self._close)
+
+    def _close(self) -> None:
         if not self._farewell.say(self.delivery.closed_text):
             return
         self._shut("the consumer is closed; subscribe again")
@@ -256,18 +260,21 @@ class MultiTopicsCore:
     def _close_children(self) -> BaseException | None:
         """Close what is open, and return the first error."""
         first_error: BaseException | None = None
+        unwritten: list[AcknowledgementsUnwritten] = []
         try:
             self._joining.acquire()
             for child in self.children.values():
                 try:
-                    child.close()
+                    deadline.within_half(child.close)
                 except AlreadyClosed:
                     continue  # it was lost, and noticed that itself
+                except AcknowledgementsUnwritten as error:
+                    unwritten.append(error)
                 except Exception as error:  # noqa: BLE001 - the others are closed all the same
                     first_error = first_error or error
         finally:
             self._joining.release()
-        return first_error
+        return together(unwritten) if unwritten else first_error
 
     def _on_lost(self, error: AlreadyClosed) -> None:
         """One topic's consumer found itself closed by somebody else."""

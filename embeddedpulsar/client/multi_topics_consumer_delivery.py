@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from embeddedpulsar.client.delivery import NEVER_S, wait_for
-from embeddedpulsar.exceptions import AlreadyClosed
+from embeddedpulsar.client.delivery import NEVER_S, poll_in_passing, wait_for
+from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout
+from embeddedpulsar.platform import deadline
+from embeddedpulsar.platform.background import Backoff
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,7 +37,8 @@ class MultiTopicsDelivery:
     with that one for a few messages. Waiting follows the order of `Delivery`: the doorbell's generation is
     read first, every topic's state second, all are polled, all are asked to ring, and only then it sleeps.
 
-    Invariants: a topic's messages keep their order; topics have none among each other.
+    Invariants: a topic's messages keep their order; topics have none among each other. Locks are tried: a
+    topic, or subscription, that another process holds is passed over, and looked at again after 1 to 50 ms.
 
     Who may call: any thread.
 
@@ -61,6 +64,7 @@ class MultiTopicsDelivery:
         self._next = 0
         self._current: Part | None = None
         self._left = 0
+        self._backoff: Final = Backoff()
 
     def replace(self, children: Sequence[Part]) -> None:
         """There are more topics now. Whoever waits is to be woken."""
@@ -93,7 +97,7 @@ class MultiTopicsDelivery:
     def poll_once(self, take: Callable[[], Message[Any]]) -> Message[Any] | None:
         """As `poll`, for somebody who will not wait now."""
         self._listen()
-        return self.poll(take)
+        return poll_in_passing(self, take)
 
     def _listen(self) -> None:
         """Who always finds messages, or never waits, would not hear of the death of a peer."""
@@ -107,8 +111,12 @@ class MultiTopicsDelivery:
             take: not used: each topic's consumer has its own.
         """
         self.check_open()
+        return deadline.try_now(self._poll)
+
+    def _poll(self) -> Message[Any] | None:
         children = self._children
         first = self._next
+        is_held = False
         for number in range(first, first + len(children)):
             child = children[number % len(children)]
             try:
@@ -116,11 +124,18 @@ class MultiTopicsDelivery:
             except AlreadyClosed as error:
                 self._on_lost(error)
                 raise
+            except LockTimeout:
+                is_held = True
+                continue
             if message is not None:
                 self._next = (number + 1) % len(children)
                 self._current = child
                 self._left = _IN_A_ROW - 1
                 return message
+        if is_held:
+            self._backoff.next()
+        else:
+            self._backoff.reset()
         return None
 
     @property
@@ -131,14 +146,23 @@ class MultiTopicsDelivery:
 
     def arm(self, seen: Any) -> bool:
         """Ask every topic to ring when something comes; False if something came since `tail` was ``seen``."""
-        children, tails = seen
-        return children is self._children and all(
-            child.delivery.arm(tail) for child, tail in zip(children, tails, strict=True)
-        )
+        return deadline.try_now(self._arm, *seen)
+
+    def _arm(self, children: Sequence[Part], tails: list[Any]) -> bool:
+        if children is not self._children:
+            return False
+        for child, tail in zip(children, tails, strict=True):
+            try:
+                if not child.delivery.arm(tail):
+                    return False
+            except LockTimeout:
+                self._backoff.next()  # it does not ring: `due_in_s` has it looked at again
+        return True
 
     def due_in_s(self) -> float:
         """Seconds until the next delayed entry of any topic is due."""
-        return min((child.delivery.due_in_s() for child in self._children), default=NEVER_S)
+        due_s = min((child.delivery.due_in_s() for child in self._children), default=NEVER_S)
+        return min(due_s, self._backoff.pause_s or NEVER_S)
 
     def close(self, text: str) -> None:
         """Let every later call fail with ``text``."""

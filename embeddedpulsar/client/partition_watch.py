@@ -45,9 +45,9 @@ class PartitionWatch:
     grows or deletes a topic rings all. With nothing to watch there is neither timer nor listener.
 
     ``on_changed(partitions)`` is called with the new number, always greater than the last one, or with 0
-    when the topic was deleted, after which it is not called again. It runs on the timer thread of the client
-    (or in `look`), with no lock held, one call at a time; it may open topics, and it may come once after
-    `remove`. If it raises, that is logged, and it is called again a second later.
+    when the topic was deleted, after which it is not called again. It runs on a thread of its own (or
+    in `look`), with no lock held, one call at a time; it may open topics, which may wait for locks, and it
+    may come once after `remove`. If it raises, that is logged, and it is called again a second later.
 
     Thread-safe. After a fork the child's copy watches nothing: who goes on there adds itself again.
     """
@@ -121,7 +121,7 @@ class PartitionWatch:
         """Runs in whichever thread waits; so it only looks whether there is a reason to look."""
         try:
             if self._version != self._core.store.catalog_version:
-                self._core.scheduler.call_later(0.0, self.look)
+                self._core.scheduler.call_later(0.0, self._look_apart)
         except (AlreadyClosed, RuntimeError):
             return  # the client is being closed
 
@@ -129,7 +129,7 @@ class PartitionWatch:
         try:
             if self._has_failed:
                 self._version = -1
-            self.look()
+            self._look_apart()
         finally:
             try:
                 self._lock.acquire()
@@ -137,6 +137,11 @@ class PartitionWatch:
                     self._timer = self._core.scheduler.call_later(LOOK_EVERY_S, self._look_regularly)
             finally:
                 self._lock.release()
+
+    def _look_apart(self) -> None:
+        """In the timer thread: if there is anything to follow, another thread does it."""
+        if self._watched and self._version != self._core.store.catalog_version:
+            self._core.workers.start(self.look)
 
     def look(self) -> None:
         """Look now, and tell whoever is concerned."""

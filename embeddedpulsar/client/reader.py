@@ -168,7 +168,7 @@ class Reader(Generic[T]):
         """
         self._check_can_read()
         if self._awaited is None:
-            self._awaited = AsyncReceiver(self._delivery, self._queue.take, self._core.store.mailbox)
+            self._awaited = AsyncReceiver(self._delivery, self._taken, self._core.store.mailbox)
         return await self._awaited.receive()
 
     def read_nowait(self) -> Message[T] | None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from embeddedpulsar.exceptions import AlreadyClosed
+from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout
 from embeddedpulsar.format.acknowledgement import group_entries
 from embeddedpulsar.format.control import SubscriptionWord
 from embeddedpulsar.format.entry import EntryView
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform import fork
+from embeddedpulsar.platform.background import FIRST_PAUSE_S, BackgroundWork
 from embeddedpulsar.storage.waiter_slots import OTHERS
 from embeddedpulsar.subscription.acknowledging import Acknowledging
 from embeddedpulsar.subscription.backlog import acknowledged_in, messages_left
@@ -83,6 +84,7 @@ class Attachment(Acknowledging):
             membership.call_later,
             chunks.expire_ms,
         )
+        self._departure: Final = BackgroundWork(membership.call_later, self._depart)
 
     # -- reading -----------------------------------------------------------------------------------
 
@@ -164,7 +166,11 @@ class Attachment(Acknowledging):
         """Parts of chunked messages were read."""
         doomed = self.chunks.take_doomed()
         if doomed:
-            self._acknowledge_chunks(doomed)
+            try:
+                self._acknowledge_chunks(doomed)
+            except LockTimeout:
+                self.chunks.doomed += doomed
+                raise
         if self.chunks.next_due() is not None:
             self._chunk_expiry.arm()
 
@@ -266,9 +272,20 @@ class Attachment(Acknowledging):
         return messages_left(self._log, self._shared.transact(acknowledged_in))
 
     def detach(self) -> None:
-        """Leave. What was not acknowledged is delivered to the next consumer. Idempotent."""
+        """Leave. What was not acknowledged is delivered to the next consumer. Idempotent.
+
+        Raises:
+            LockTimeout: another process stayed in the lock; a timer goes on trying.
+        """
         self._has_left = True
         self._chunk_expiry.cancel()
+        try:
+            self._depart()
+        except LockTimeout:
+            self._departure.after(FIRST_PAUSE_S)
+            raise
+
+    def _depart(self) -> None:
         if self._fork_generation != fork.GENERATION or self._shared.control.closed:
             return
         shared = self._shared

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection
+from typing import Final
 
+from embeddedpulsar.exceptions import LockTimeout
 from embeddedpulsar.format.control import ConsumerSlotWord
 from embeddedpulsar.format.subscription_record import (
     DETACH_CLOSED,
@@ -11,9 +14,12 @@ from embeddedpulsar.format.subscription_record import (
     DETACH_SILENT,
     Detach,
 )
+from embeddedpulsar.platform import deadline
 from embeddedpulsar.subscription.control import SubscriptionControl
 from embeddedpulsar.subscription.shared_state import SharedState
 from embeddedpulsar.subscription.state import SubscriptionState
+
+_GOODBYE_S: Final = 0.2
 
 
 def departures_of_dead(
@@ -58,6 +64,15 @@ def detach(shared: SharedState, ids: Collection[int]) -> None:
             shared.commit(leaving)
 
     shared.transact(body)
+
+
+def detach_at_last(shared: SharedState, ids: Collection[int]) -> None:
+    """Detach consumers when the subscription is closed here; unless another process stays in the lock.
+
+    Then others detach them, because this process soon has no lease.
+    """
+    with contextlib.suppress(LockTimeout):
+        deadline.within(_GOODBYE_S, detach, shared, ids)
 
 
 def other_processes(shared: SharedState, uuid: bytes) -> set[bytes]:

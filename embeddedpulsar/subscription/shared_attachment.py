@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from embeddedpulsar.enums import ConsumerType
-from embeddedpulsar.exceptions import AlreadyClosed, ConsumerAssignError, ConsumerBusy
+from embeddedpulsar.exceptions import AlreadyClosed, ConsumerAssignError, ConsumerBusy, LockTimeout
 from embeddedpulsar.format import subscription_record as record
 from embeddedpulsar.format.acknowledgement import Ack, AckGroup, group_entries
 from embeddedpulsar.format.control import ConsumerSlotWord, SubscriptionWord
@@ -110,8 +110,12 @@ class SharedAttachment(Attachment):
     def _note_chunks(self) -> None:
         """The read position passed entries of chunked messages, by this consumer's claim or another's."""
         passed, self._ahead.chunks = self._ahead.chunks, []
-        if passed:
-            passed = self._shared.transact(lambda state: unacked(state, passed))
+        try:
+            if passed:
+                passed = self._shared.transact(lambda state: unacked(state, passed))
+        except LockTimeout:
+            self._ahead.chunks = passed + self._ahead.chunks
+            raise
         for view in passed:
             self.chunks.note(view)
         self._watch_chunks()

@@ -31,7 +31,7 @@ from embeddedpulsar.subscription.admission import names_of
 from embeddedpulsar.subscription.attachment import Attachment
 from embeddedpulsar.subscription.backlog import acknowledged_in, messages_left
 from embeddedpulsar.subscription.consumer_registry import Consumer
-from embeddedpulsar.subscription.departures import detach, other_processes
+from embeddedpulsar.subscription.departures import detach, detach_at_last, other_processes
 from embeddedpulsar.subscription.dispatcher import CLAIM_DISPATCHERS
 from embeddedpulsar.subscription.log_facts import ledgers_of, seek_commands
 from embeddedpulsar.subscription.membership import Membership, detach_lost
@@ -390,7 +390,7 @@ class Subscription:
             if shared is not None:
                 with contextlib.closing(shared):
                     if self._attached and not shared.is_foreign:
-                        detach(shared, self._attached)
+                        detach_at_last(shared, self._attached)
         finally:
             if self._own_scheduler is not None:
                 self._own_scheduler.close()

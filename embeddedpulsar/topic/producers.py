@@ -9,7 +9,7 @@ from embeddedpulsar.enums import ProducerAccessMode
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, ProducerFenced, Timeout, TopicTerminated
 from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.format.topic_record import REASON_CLOSED, AttachProducer, DetachProducer, EnqueueProducer
-from embeddedpulsar.platform import fork
+from embeddedpulsar.platform import deadline, fork
 from embeddedpulsar.platform.background import FIRST_PAUSE_S, BackgroundWork
 from embeddedpulsar.platform.clock import Clock
 from embeddedpulsar.platform.mailbox import Mailbox
@@ -111,9 +111,11 @@ class Producers:
             while not self._admit(request, deduplicate, given):
                 self.memory.switch(deduplicate)
             own = given[-1]
-            if isinstance(own, EnqueueProducer):
-                own = self._wait_turn(own, timeout_s, check_wanted)
-            highest = self.memory.account_for(name)
+            if isinstance(own, EnqueueProducer):  # for days, perhaps
+                own = deadline.unbounded(self._wait_turn, own, timeout_s, check_wanted)
+                highest = deadline.unbounded(self.memory.account_for, name)
+            else:
+                highest = self.memory.account_for(name)
         except BaseException:
             # Whoever asked will never learn of his place (Ctrl-C, a time-out): it is given back, or his own
             # next attempt would find the name taken.

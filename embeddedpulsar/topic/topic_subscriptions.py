@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from embeddedpulsar.exceptions import BrokerMetadataError, SubscriptionNotFound
+from embeddedpulsar.exceptions import BrokerMetadataError, LockTimeout, SubscriptionNotFound
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.platform import descriptors, threads
@@ -193,7 +193,8 @@ class TopicSubscriptions:
             if self._opened.get(name) is not subscription:
                 return
             if not key.durable:
-                self._delete_if_left(subscription)
+                with contextlib.suppress(LockTimeout):  # whoever subscribes next makes it anew
+                    self._delete_if_left(subscription)
             if self._usage.end(name) and not subscription.exists():
                 self._close(name)
             for surplus in self._usage.surplus():

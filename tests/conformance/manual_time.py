@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from embeddedpulsar import Client
@@ -34,6 +35,7 @@ class ManualTime:
         assert core.store is store
         core.scheduler.close()
         core.scheduler = self._scheduler()
+        core.workers = SimpleNamespace(start=lambda job: job(), close=lambda: None)
 
     def _scheduler(self) -> ManualScheduler:
         scheduler = ManualScheduler(self.clock)

@@ -136,7 +136,8 @@ class ConsumerSite:
         self.woken = 0
         client: Any = SimpleNamespace(
             is_closed=False,
-            config=SimpleNamespace(stats_interval_s=stats_interval_s),
+            config=SimpleNamespace(stats_interval_s=stats_interval_s, operation_timeout_s=30),
+            workers=SimpleNamespace(start=lambda job: job()),
             store=SimpleNamespace(settings=settings or BrokerSettings()),
             log=ClientLog(),
             listeners=SimpleNamespace(add=lambda target: None, remove=lambda target: None),
@@ -161,6 +162,7 @@ class ConsumerSite:
             monotonic=self.clock.monotonic,
             call_later=self.scheduler.call_later,
             release=lambda: None,
+            leave=lambda: self.attachment.detach(),
         )
         self.core = ConsumerCore(session)  # type: ignore[arg-type]
         self.consumer: Consumer[Any] = Consumer(self.core)

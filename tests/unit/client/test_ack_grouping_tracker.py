@@ -10,8 +10,9 @@ import pytest
 
 from embeddedpulsar.client.ack_grouping_tracker import GROUP_SIZE, AckGroupingTracker
 from embeddedpulsar.client.client_log import ClientLog
-from embeddedpulsar.exceptions import CumulativeAcknowledgementNotAllowedError, LockTimeout
+from embeddedpulsar.exceptions import CumulativeAcknowledgementNotAllowedError, LockTimeout, StorageError
 from embeddedpulsar.format.entry import ProducerPrefix, encode_plain
+from embeddedpulsar.platform import deadline
 from embeddedpulsar.platform.clock import ManualClock
 from embeddedpulsar.platform.scheduler import ManualScheduler
 from tests.unit.client.fakes import view_of
@@ -23,6 +24,8 @@ class Attachment:
     def __init__(self) -> None:
         self.written: list[Any] = []
         self.fail: Exception | None = None
+        self.is_held = False
+        self.tries = 0
         self.epoch = 1
         self.epochs: list[int | None] = []
         self.delivers_singly = False
@@ -40,6 +43,9 @@ class Attachment:
         return epoch == self.epoch
 
     def _write(self, *what: Any) -> None:
+        self.tries += 1
+        if self.is_held:
+            raise LockTimeout(f"held, and {deadline.left(30.0):g} s are left")
         failure, self.fail = self.fail, None
         if failure is not None:
             raise failure
@@ -238,13 +244,60 @@ def test_a_failure_loses_nothing(make, attachment, scheduler, caplog):
     """What could not be written stays collected, is logged, and is tried again."""
     tracker = make()
     tracker.acknowledge(7, 0, -1, 0)
-    attachment.fail = LockTimeout("held")
+    attachment.fail = StorageError(reason="the disk is gone")
     with caplog.at_level(logging.WARNING, "embeddedpulsar"):
         run(scheduler, 0.1)
-    assert "held" in caplog.text
+    assert "the disk is gone" in caplog.text
     tracker.acknowledge(7, 1, -1, 0)
     run(scheduler, 1.0)
     assert attachment.written == [("some", [(7, 0), (7, 1)], {})]
+
+
+def test_the_timer_waits_for_no_lock(make, attachment, scheduler, caplog):
+    """While the lock is held elsewhere it tries again after 1 to 50 ms; a warning tells after a second."""
+    tracker = make()
+    tracker.acknowledge(7, 0, -1, 0)
+    attachment.is_held = True
+    with caplog.at_level(logging.WARNING, "embeddedpulsar"):
+        run(scheduler, 0.1)
+        assert attachment.tries == 1
+        assert "held" not in caplog.text
+        for _ in range(40):
+            run(scheduler, 0.05)
+    assert 20 < attachment.tries < 60
+    assert caplog.text.count("held, and 0 s are left") == 1
+    assert tracker.unwritten == 1
+    attachment.is_held = False
+    run(scheduler, 0.05)
+    assert attachment.written == [("some", [(7, 0)], {})]
+    assert tracker.unwritten == 0
+    assert scheduler.pending == 0
+
+
+def test_who_fills_a_group_waits_for_no_lock(make, attachment, scheduler):
+    """Thousands of acknowledgements behind a stuck lock take no time and are all written afterwards."""
+    tracker = make()
+    attachment.is_held = True
+    for entry in range(3 * GROUP_SIZE):
+        tracker.acknowledge(7, entry, -1, 0)
+    assert attachment.tries <= 2
+    assert tracker.unwritten == 3 * GROUP_SIZE
+    attachment.is_held = False
+    run(scheduler, 0.1)
+    assert [len(what[1]) for what in attachment.written] == [3 * GROUP_SIZE]
+    assert scheduler.pending == 0
+
+
+def test_an_acknowledgement_that_is_written_at_once_waits(make, attachment):
+    """Without grouping the caller gets the error; it stays collected."""
+    tracker = make(group_time_ms=0)
+    attachment.is_held = True
+    with pytest.raises(LockTimeout, match="held, and 30 s are left"):
+        tracker.acknowledge(7, 0, -1, 0)
+    assert tracker.unwritten == 1
+    attachment.is_held = False
+    tracker.flush()
+    assert attachment.written == [("some", [(7, 0)], {})]
 
 
 def test_who_flushes_sees_the_failure(make, attachment):

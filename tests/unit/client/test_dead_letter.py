@@ -105,7 +105,9 @@ class Site:
             origin=MessageOrigin(TOPIC, BytesSchema()),
             topic_name=TOPIC,
             call_later=self.scheduler.call_later,
-            client=SimpleNamespace(log=ClientLog(), wake=self._wake),
+            client=SimpleNamespace(
+                log=ClientLog(), wake=self._wake, workers=SimpleNamespace(start=lambda job: job())
+            ),
         )
         producer: Any = self.producer
         acks: Any = self.acks

@@ -46,7 +46,12 @@ class Delivery:
 def target(delivery: Delivery, listener: Any) -> ListenerTarget:
     """A consumer as the listener thread sees it."""
     ledger = SimpleNamespace(tail=0, arm=lambda tail: True)
-    return ListenerTarget("owner", listener, ledger, delivery, None, ClientLog())  # type: ignore[arg-type]
+    return ListenerTarget("owner", listener, ledger, delivery, nothing, ClientLog())  # type: ignore[arg-type]
+
+
+def nothing() -> Any:
+    """Nothing was fetched ahead."""
+    raise IndexError
 
 
 def test_turns_are_bounded():

@@ -10,7 +10,8 @@ import pytest
 from embeddedpulsar.client.negative_acks_tracker import NegativeAcksTracker
 from embeddedpulsar.client.redelivery_backoff import MultiplierRedeliveryBackoff
 from embeddedpulsar.client.unacked_message_tracker import UnackedMessageTracker
-from embeddedpulsar.exceptions import LockTimeout
+from embeddedpulsar.exceptions import LockTimeout, StorageError
+from embeddedpulsar.platform import deadline
 from embeddedpulsar.platform.clock import ManualClock
 from embeddedpulsar.platform.scheduler import ManualScheduler
 
@@ -23,9 +24,15 @@ class World:
         self.scheduler = ManualScheduler(self.clock)
         self.asked: list[list[tuple[int, int]]] = []
         self.fail: Exception | None = None
+        self.is_held = False
+        self.tries = 0
         self.then: Callable[[], object] | None = None
 
     def redeliver(self, positions: list[tuple[int, int]]) -> None:
+        self.tries += 1
+        if self.is_held:
+            assert deadline.left(30.0) == 0, "it would wait"
+            raise LockTimeout("held")
         failure, self.fail = self.fail, None
         if failure is not None:
             raise failure
@@ -259,12 +266,29 @@ def test_a_failed_redelivery_is_tried_again(world, nacks):
     """What could not be asked for is not forgotten, the failure goes to the log, and nothing runs hot."""
     for entry in range(10_001):
         nacks.give_back((7, entry))
-    world.fail = LockTimeout("held")
-    with pytest.raises(LockTimeout):
+    world.fail = StorageError(reason="the disk is gone")
+    with pytest.raises(StorageError):
         world.pass_time(1)
     world.pass_time(0.9)
     assert world.asked == []
     assert len(nacks) == 10_001
     world.pass_time(0.1)
     assert sorted(p for asked in world.asked for p in asked) == [(7, entry) for entry in range(10_001)]
+    assert world.scheduler.pending == 0
+
+
+def test_behind_a_held_lock_it_comes_when_that_is_free(world, nacks):
+    """The timer waits for no lock, tries every 50 ms, and loses none."""
+    for entry in range(3):
+        nacks.give_back((7, entry))
+    world.is_held = True
+    world.pass_time(1)
+    for _ in range(20):
+        world.pass_time(0.05)
+    assert 10 < world.tries < 30
+    assert world.asked == []
+    assert len(nacks) == 3
+    world.is_held = False
+    world.pass_time(0.05)
+    assert world.asked == [[(7, 0), (7, 1), (7, 2)]]
     assert world.scheduler.pending == 0

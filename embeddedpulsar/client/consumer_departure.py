@@ -1,0 +1,83 @@
+"""How a consumer ends."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from embeddedpulsar.client.farewell import Farewell
+from embeddedpulsar.client.unwritten import unwritten
+from embeddedpulsar.exceptions import LockTimeout
+
+if TYPE_CHECKING:
+    from embeddedpulsar.client.consumer_core import ConsumerCore
+    from embeddedpulsar.client.consumer_meter import ConsumerMeter
+
+
+class ConsumerDeparture:
+    """Ends one consumer: what was acknowledged is written, the rest comes back to others.
+
+    Invariants: when a method returns or raises anything but `BrokerMetadataError`, the consumer is closed and
+    has given back what it held. Its place among the consumers may follow later, behind a process that is
+    stopped in the subscription's lock. Who may call: any thread, with a deadline.
+    """
+
+    __slots__ = ("_core", "_farewell", "_meter")
+
+    def __init__(self, core: ConsumerCore, meter: ConsumerMeter) -> None:
+        self._core: Final = core
+        self._meter: Final = meter
+        self._farewell: Final = Farewell(core.session.client)
+
+    def unsubscribe(self) -> None:
+        """Delete the subscription, and close."""
+        core = self._core
+        core.delivery.check_open()
+        core.session.subscription.unsubscribe(core.session.attachment)
+        try:
+            self._shut("the consumer has unsubscribed")
+        finally:
+            core.session.release()
+
+    def close(self) -> None:
+        """Close; see `ConsumerCore.close`."""
+        core = self._core
+        if not self._farewell.say(core.delivery.closed_text):
+            self._let_go()
+            return
+        try:
+            core.acks.flush()
+        except LockTimeout as error:
+            raise unwritten(core.session, core.acks.unwritten, error) from None
+        finally:
+            self._shut("the consumer is closed; subscribe again")
+            try:
+                core.session.leave()
+            finally:
+                core.session.release()
+
+    def _let_go(self) -> None:
+        """It has ended already, but perhaps only found out, and holds on to letters and the topic."""
+        core = self._core
+        if core.session.is_released:
+            return
+        try:
+            self._shut(core.delivery.closed_text)
+        finally:
+            core.session.release()
+
+    def _shut(self, text: str) -> None:
+        core = self._core
+        self._meter.close()
+        core.acks.close()
+        core.delivery.close(text)
+        core.start_over()
+        if core.listener is not None:
+            core.session.client.listeners.remove(core.listener)
+        for letters in (core.retries, core.dead_letters):
+            if letters is not None:
+                letters.close()
+        core.session.client.wake()
+
+    def after_fork_in_child(self) -> None:
+        """It is not the child's to close."""
+        self._farewell.after_fork_in_child()

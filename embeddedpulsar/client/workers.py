@@ -1,0 +1,57 @@
+"""Threads for work that may have to wait for locks, away from timers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from embeddedpulsar.exceptions import AlreadyClosed
+from embeddedpulsar.platform import deadline, fork, threads
+
+if TYPE_CHECKING:
+    from embeddedpulsar.client.client_log import ClientLog
+
+
+class Workers:
+    """Runs each job on a short-lived daemon thread of its own.
+
+    Role: moving dead letters and following the partitions of a topic take locks of other topics. On the timer
+    thread they would hold up everything else of the client, and so would one job the next on a common thread.
+    Jobs are seldom. Thread-safe. After a fork the child has none of them.
+    """
+
+    def __init__(self, log: ClientLog) -> None:
+        self._log = log
+        self._running: dict[object, Any] = {}
+        fork.register(self)
+
+    def start(self, job: Callable[[], object]) -> None:
+        """Run ``job()`` soon; what it raises is logged."""
+        key = object()
+
+        def run() -> None:
+            try:
+                job()
+            except AlreadyClosed:
+                return  # its consumer, or the client, was closed meanwhile
+            except Exception:  # noqa: BLE001 - nobody waits for the outcome
+                self._log.exception("Background work failed: %r", job)
+            finally:
+                self._running.pop(key, None)
+
+        thread = self._running[key] = threads.Thread(run, "worker")
+        try:
+            thread.start()
+        except BaseException:
+            self._running.pop(key, None)
+            raise
+
+    def close(self) -> None:
+        """Wait for the jobs that run, within the deadline of the call."""
+        for thread in list(self._running.values()):
+            if thread.ident not in (None, threads.current_id()):
+                thread.join(deadline.left(deadline.LONGEST_S))
+
+    def after_fork_in_child(self) -> None:
+        """The threads are the parent's."""
+        self._running = {}
