@@ -69,6 +69,7 @@ class ClientCore:
             interval_ms=config.durability_interval_ms,
             allow_network_fs=config.allow_network_fs,
         )
+        log.info("Connected to the store %s", config.url.text)
         self.scheduler = Scheduler(self.store.clock)
         self.workers = Workers(log)
         self.callbacks = CallbackThread(log)
@@ -119,10 +120,13 @@ class ClientCore:
         except BaseException:
             consumer.close()
             raise
+        what = "Subscribed: %s" if hasattr(consumer, "subscription_name") else "Created %s"
+        self.log.info(what, _label(consumer))
 
     def forget_consumer(self, consumer: Closable) -> None:
         """A consumer or reader is closed."""
-        self._consumers.pop(id(consumer), None)
+        if self._consumers.pop(id(consumer), None) is not None:
+            self.log.info("Closed %s", _label(consumer))
 
     def flush(self) -> None:
         """Store what waits in the batches of all producers."""
@@ -151,6 +155,7 @@ class ClientCore:
             self.is_closed = True
         finally:
             self._lock.release()
+        self.log.info("Closing the client of %s", self.config.url.text)
         if self.waiting.others():
             self.wake()
             self.waiting.wait_gone()
@@ -175,5 +180,11 @@ class ClientCore:
         self.workers.close()
         self.scheduler.close()
         self.store.release()
+        self.log.info("Closed the client of %s", self.config.url.text)
         if unwritten:
             raise together(unwritten)
+
+
+def _label(one: Closable) -> str:
+    """What it is, without its state: a record is made into text later than it is made."""
+    return repr(one).strip("<>").removesuffix(" open").removesuffix(" closed")

@@ -1,4 +1,4 @@
-"""What a client logs: failures that have no caller to raise to."""
+"""What a client logs: failures that have no caller to raise to, and what came and went."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from typing import Any
 
 from embeddedpulsar.client.network_options import ConsoleLogger, FileLogger
 from embeddedpulsar.enums import LoggerLevel
+from embeddedpulsar.platform import package_log
 
-_NAME = "embeddedpulsar"
+_NAME = package_log.NAME
 
 
 class ClientLog:
@@ -42,8 +43,11 @@ class ClientLog:
         self._get().warning(text, *values)
 
     def info(self, text: str, *values: object) -> None:
-        """Log something that is as it should be."""
-        self._get().info(text, *values)
+        """Log something that is as it should be; not where no logger can have been asked for it."""
+        if self._argument is not None:
+            self._get().info(text, *values)
+        else:
+            package_log.info(text, *values)
 
     def _get(self) -> Any:
         if self._logger is None:

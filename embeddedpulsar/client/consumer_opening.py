@@ -9,6 +9,7 @@ from embeddedpulsar.client.consumer import Consumer
 from embeddedpulsar.client.consumer_core import ConsumerCore
 from embeddedpulsar.client.consumer_session import ConsumerSession
 from embeddedpulsar.client.retry_letter import letter_topics
+from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.policies import ConsumerDeadLetterPolicy
 from embeddedpulsar.topic_name import TopicName
 
@@ -41,6 +42,7 @@ def open_consumer(client: ClientCore, config: ConsumerConfig, topic: Any) -> Con
         TopicName.parse(
             config.dead_letter.dead_letter_topic
         )  # a wrong name is told now, not when it is needed
+    _warn_if_idle(client, config)
     if config.enable_retry and topics:
         config = _with_letter_topics(client, config, topics)
         topics = list(dict.fromkeys([*topics, str(config.retry_letter_topic)]))
@@ -52,6 +54,18 @@ def open_consumer(client: ClientCore, config: ConsumerConfig, topic: Any) -> Con
         own = config._replace(topic=topics[0])
         return kind(ConsumerCore(ConsumerSession(client, own)))
     return _open_several(client, config, partitions)
+
+
+def _warn_if_idle(client: ClientCore, config: ConsumerConfig) -> None:
+    """A dead letter policy that nothing will ever apply is most likely a wrong type of subscription."""
+    is_counted = config.consumer_type in (ConsumerType.Shared, ConsumerType.KeyShared)
+    if config.dead_letter is not None and not is_counted and not config.enable_retry:
+        client.log.warning(
+            "The dead_letter_policy of subscription %s has no effect: redeliveries are counted on Shared and "
+            "Key_Shared subscriptions, and this one is %s; choose one of those, or enable_retry",
+            config.subscription_name,
+            config.consumer_type.name,
+        )
 
 
 def _with_letter_topics(client: ClientCore, config: ConsumerConfig, topics: list[str]) -> ConsumerConfig:

@@ -192,6 +192,15 @@ class DeadLetters:
                 failed += [position for position, _ in moved]
         finally:
             self._moving.release()
+        if moved and not failed:
+            self._session.client.log.info(
+                "%d entries of %s, from %s, were delivered %d times without success and moved to %s",
+                len(moved),
+                self._session.topic_name,
+                moved[0][0],
+                self._limit + 1,
+                self.producer.topic,
+            )
         if first_error is not None and not isinstance(first_error, AlreadyClosed):
             self._session.client.log.warning(
                 "%d entries of %s, from %s, could not be moved to %s and will be delivered again: %s",

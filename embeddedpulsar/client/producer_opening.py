@@ -27,12 +27,14 @@ def attach_producer(
         publisher = Publisher(session, config)
         core.add_publisher(publisher)
         core.check_open()  # who closed the client meanwhile may not have seen this one
-        return kind(session, publisher)
+        producer = kind(session, publisher)
     except BaseException:
         if publisher is not None:
             core.forget_publisher(publisher)
         session.detach()
         raise
+    core.log.info("Created producer %s on %s", publisher.name, session.topic_name)
+    return producer
 
 
 def open_producer(core: ClientCore, config: ProducerConfig) -> Producer[Any]:

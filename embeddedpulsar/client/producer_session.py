@@ -160,6 +160,7 @@ class ProducerSession:
     def forget(self, publisher: Publisher) -> None:
         """The producer is closed."""
         self.client.forget_publisher(publisher)
+        self.client.log.info("Closed producer %s on %s", publisher.name, self.topic_name)
 
     def abandon(self, publisher: Publisher) -> None:
         """The producer was dropped without being closed. Runs in a finalizer: only notes it."""

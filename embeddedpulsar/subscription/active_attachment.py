@@ -96,6 +96,7 @@ class ActiveAttachment(Attachment):
         was_moved = super()._follow(state)
         is_active = self._active_of(state.consumers) == self.consumer_id
         if is_active and not self._is_active:
+            self._shared.note(f"consumer {self.name} takes over")
             self._reader.rewind(state)
         elif self._is_active and not is_active:
             self._was_switched = True

@@ -120,5 +120,9 @@ def detach_lost(
         known = {departure.consumer_id for departure in lost}
         silent = departures_of_silent(state, shared.control, silent_before_ms)
         lost += [departure for departure in silent if departure.consumer_id not in known]
+    for departure in lost:
+        why = "process is gone" if departure.reason == record.DETACH_DEAD else "process is silent"
+        consumer = state.consumers.get(departure.consumer_id)
+        shared.note(f"consumer {consumer.name if consumer else departure.consumer_id} is detached: its {why}")
     if lost:
         shared.commit(lost)

@@ -13,7 +13,7 @@ from embeddedpulsar.format import subscription_record as record
 from embeddedpulsar.format.control import KIND_SUBSCRIPTION, UUID_TABLE_OFFSET, SubscriptionWord
 from embeddedpulsar.managed_ledger.options import FLUSH, INTERVAL
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
-from embeddedpulsar.platform import disk, failpoints, fork
+from embeddedpulsar.platform import disk, failpoints, fork, package_log
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.platform.scheduler import Timer
 from embeddedpulsar.storage.filenames import lock_path
@@ -73,6 +73,7 @@ class SharedState:
         self.on_passed: Callable[[], object] = int
         """Called without the lock when it may need a ledger no more: it went on, or was deleted."""
         self._news = 0  # what to call
+        self._notes: deque[str] = deque()  # what to log
         self._is_published = True
         self._journal: Final = Journal(
             directory,
@@ -299,6 +300,10 @@ class SharedState:
 
     # -- after the lock ----------------------------------------------------------------------------
 
+    def note(self, text: str) -> None:
+        """Have something logged when the lock is free again. Inside `transact`."""
+        self._notes.append(text)
+
     def _act(self) -> None:
         """What was decided under the lock and is done without it."""
         if self._to_ring:
@@ -309,6 +314,10 @@ class SharedState:
                     self._options.peers.ring(self._to_ring.popleft())
         if self._news:
             self._tell()
+        if self._notes:
+            with contextlib.suppress(IndexError):
+                while True:
+                    package_log.info("%s: %s", self.directory, self._notes.popleft())
         while self._journal.damage:
             self._options.report(self._journal.damage.pop(0))
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.platform import threads
+from embeddedpulsar.platform import package_log, threads
 from embeddedpulsar.platform.clock import Clock
 from embeddedpulsar.retention import Retention
 
@@ -67,9 +67,12 @@ class TopicTrimming:
             retention = self._retention()
             if not retention.is_unlimited and trimming.has_closed_ledgers:
                 self._give_up(retention, lock_timeout_s)
-            return trimming.remove(most)
+            removed = trimming.remove(most)
         finally:
             self._lock.release()
+        if removed:
+            package_log.info("%s: %d ledgers that nothing needs were removed", self._ledger.name, removed)
+        return removed
 
     def _give_up(self, retention: Retention, lock_timeout_s: float | None) -> None:
         trimming = self._ledger.trimming
