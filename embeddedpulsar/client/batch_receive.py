@@ -29,6 +29,7 @@ class BatchReceiver:
         "_put_back",
         "_take",
         "_timeout_ms",
+        "_voided",
     )
 
     def __init__(
@@ -39,6 +40,7 @@ class BatchReceiver:
         policy: BatchReceivePolicy,
         queue_size: int,
         monotonic: Callable[[], float],
+        voided: Callable[[], int],
     ) -> None:
         self._delivery = delivery
         self._take = take
@@ -48,12 +50,21 @@ class BatchReceiver:
         self._max_bytes = policy.getMaxNumBytes()
         self._timeout_ms = policy.getTimeoutMs()
         self._monotonic = monotonic
+        self._voided = voided
 
     def receive(self) -> list[Message[Any]]:
         """Return the next batch, ``[]`` if nothing came in time."""
+        deadline = self._monotonic() + self._timeout_ms / 1000 if self._timeout_ms > 0 else None
+        while True:
+            voided = self._voided()
+            batch = self._collect(deadline)
+            if not batch or self._voided() == voided:
+                return batch
+
+    def _collect(self, deadline: float | None) -> list[Message[Any]]:
+        """A batch; what is in it may have become void meanwhile."""
         batch: list[Message[Any]] = []
         size = 0
-        deadline = self._monotonic() + self._timeout_ms / 1000 if self._timeout_ms > 0 else None
         try:
             while not self._is_full(len(batch), size):
                 left = None if deadline is None else max(0, round((deadline - self._monotonic()) * 1000))

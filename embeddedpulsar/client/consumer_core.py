@@ -71,7 +71,8 @@ class ConsumerCore:
             config.nack_backoff,
         )
         self.unacked: UnackedMessageTracker | None = None
-        self.take: Callable[[], Message[Any]] = self.queue.take
+        self._pop = self.take_fetched = self.queue.take
+        """As `take` for who has compared the epochs."""
         if config.ack_timeout_ms:
             self.unacked = UnackedMessageTracker(
                 config.ack_timeout_ms,
@@ -81,12 +82,12 @@ class ConsumerCore:
                 session.monotonic,
                 config.ack_timeout_backoff,
             )
-            self.take = self._take_tracked
+            self.take_fetched = self._take_tracked
             session.attachment.chunks.on_left = self.unacked.watch
         self._delivers_singly = session.attachment.delivers_singly
         self._last_handed: object = None
         if self._delivers_singly:
-            self.take = self._take_singly
+            self.take_fetched = self._take_singly
         self._can_be_quick = self.acks.quick and self.unacked is None and self.dead_letters is None
         self.acks.quick = self._can_be_quick
         self.acks.on_done = self._note_done
@@ -97,17 +98,30 @@ class ConsumerCore:
         meter = ConsumerMeter(session, self.queue, self.acks)
         self.stats = meter.snapshot
         self._departure = ConsumerDeparture(self, meter)
+        policy, size = config.batch_receive, config.receiver_queue_size
         self.batches = BatchReceiver(
-            self.delivery,
-            self.take,
-            self.put_back,
-            config.batch_receive,
-            config.receiver_queue_size,
-            session.monotonic,
+            self.delivery, self.take, self.put_back, policy, size, session.monotonic, self.voided
         )
         fork.register(self)
 
     # -- receiving ---------------------------------------------------------------------------------------
+
+    def take(self) -> Message[Any]:
+        """The next message that was fetched and is not void; raises IndexError when there is none."""
+        if not self.session.attachment.is_fresh():
+            self.voided()
+        return self.take_fetched()
+
+    def voided(self) -> int:
+        """How often all that was fetched became void, as of now."""
+        attachment = self.session.attachment
+        if not attachment.is_fresh():
+            try:
+                self.queue.lock.acquire()
+                attachment.look()
+            finally:
+                self.queue.lock.release()
+        return self.queue.voided
 
     def _take_tracked(self) -> Message[Any]:
         message = self.queue.messages.popleft()
@@ -128,7 +142,8 @@ class ConsumerCore:
 
     def _take_singly(self) -> Message[Any]:
         """Take a message; of a new entry, see to what has to be done first."""
-        message = self.queue.messages.popleft()
+        pop = self._pop
+        message = pop()
         if message._entry is self._last_handed:
             return message
         return self._begin_entry(message)

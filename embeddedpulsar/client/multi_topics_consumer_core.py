@@ -18,6 +18,7 @@ from embeddedpulsar.client.statistics import ConsumerStats, sum_of
 from embeddedpulsar.client.unwritten import AcknowledgementsUnwritten, together
 from embeddedpulsar.enums import InitialPosition
 from embeddedpulsar.exceptions import AlreadyClosed, InvalidConfiguration, OperationNotSupported
+from embeddedpulsar.format.control import SubscriptionWord
 from embeddedpulsar.message import Message
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.platform import deadline, fork, threads
@@ -36,6 +37,8 @@ class MultiTopicsSession:
         self.client = client
         self.topic_name = topic_name
         self.consumer_name = consumer_name
+        # Whether a message is void is looked at by the consumer of its topic.
+        self.attachment = SimpleNamespace(words={SubscriptionWord.EPOCH: 0}, seen_epoch=0)
 
 
 class MultiTopicsCore:
@@ -90,7 +93,7 @@ class MultiTopicsCore:
         self.delivery = MultiTopicsDelivery(
             tuple(self.children.values()), store.mailbox, store.clock.monotonic, self._on_lost
         )
-        self.take = self.delivery.take
+        self.take = self.take_fetched = self.delivery.take
         self.batches = BatchReceiver(
             self.delivery,
             self.take,
@@ -98,6 +101,7 @@ class MultiTopicsCore:
             config.batch_receive,
             config.receiver_queue_size,
             store.clock.monotonic,
+            lambda: sum(child.voided() for child in self.children.values()),
         )
         fork.register(self)
         self._partitions = partitions

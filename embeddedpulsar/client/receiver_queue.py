@@ -38,6 +38,7 @@ class ReceiverQueue:
         take: the first of them; raises IndexError when there is none.
         fetched: messages put into `messages` so far, less those that were dropped.
         fetched_bytes: their payload.
+        voided: how often all that was fetched was dropped.
     """
 
     __slots__ = (
@@ -51,6 +52,7 @@ class ReceiverQueue:
         "lock",
         "messages",
         "take",
+        "voided",
     )
 
     def __init__(
@@ -61,6 +63,7 @@ class ReceiverQueue:
         self.take = self.messages.popleft
         self.fetched = 0
         self.fetched_bytes = 0
+        self.voided = 0
         self._fetch = fetch
         self._capacity = max(1, capacity)
         self._origin = origin
@@ -112,6 +115,7 @@ class ReceiverQueue:
     def clear(self) -> None:
         """Drop what was fetched. Call under the lock."""
         dropped = self.valid()
+        self.voided += 1
         self.messages.clear()
         self.fetched -= len(dropped)
         self.fetched_bytes -= size_of(dropped)

@@ -54,7 +54,7 @@ class ActiveAttachment(Attachment):
         Lock-free while nothing ahead is acknowledged: 0.4 us on top of `EntryCursor.read`.
         """
         try:
-            is_void = self._words[_EPOCH] != self._seen_epoch
+            is_void = self.words[_EPOCH] != self.seen_epoch
         except ValueError:
             raise AlreadyClosed(f"the subscription of consumer {self.name!r} is closed") from None
         if is_void or self._fork_generation != fork.GENERATION:
@@ -62,10 +62,6 @@ class ActiveAttachment(Attachment):
                 self._resync()
             except ConsumerBusy:
                 return []  # taken for dead, and another consumer came: ours waits until it may join again
-            if self._was_switched:
-                self._was_switched = False
-                if self.on_switched is not None:
-                    self.on_switched()
         if not self._is_active:
             return []
         reader = self._reader
@@ -87,6 +83,13 @@ class ActiveAttachment(Attachment):
         except BaseException:
             reader.go_back(position)  # interrupted, perhaps, and nobody has what was read
             raise
+
+    def _tell_moved(self, was_moved: bool) -> None:
+        super()._tell_moved(was_moved)
+        if self._was_switched:
+            self._was_switched = False
+            if self.on_switched is not None:
+                self.on_switched()
 
     def is_active(self) -> bool:
         """Whether entries come to this consumer."""

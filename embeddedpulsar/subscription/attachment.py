@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout
+from embeddedpulsar.exceptions import AlreadyClosed, ConsumerAssignError, ConsumerBusy, LockTimeout
 from embeddedpulsar.format.acknowledgement import group_entries
 from embeddedpulsar.format.control import SubscriptionWord
 from embeddedpulsar.format.entry import EntryView
@@ -51,6 +51,8 @@ class Attachment(Acknowledging):
         on_switched: called by `read` when this Failover consumer has stopped being the active one: what was
             fetched and not given to the application is void. Acknowledgements are not.
         chunks: what this consumer knows of chunked messages.
+        words, seen_epoch: while ``words[EPOCH]`` is `seen_epoch`, nothing that was read is void. A consumer
+            compares the two for each message it gives to the application, and calls `look` if they differ.
     """
 
     delivers_singly: bool = False
@@ -69,8 +71,8 @@ class Attachment(Acknowledging):
         self.on_rewound: Callable[[], object] | None = None
         self.on_switched: Callable[[], object] | None = None
         self._membership: Final = membership
-        self._words: Final = shared.control.words
-        self._seen_epoch = self._words[_EPOCH]
+        self.words: Final = shared.control.words
+        self.seen_epoch = self._followed = self.words[_EPOCH]
         self._slot = OTHERS
         self._has_left = False
         self._fork_generation: Final = fork.GENERATION
@@ -104,8 +106,20 @@ class Attachment(Acknowledging):
         """The application is about to be given the first message of an entry; False to `look` first."""
         return True
 
+    def is_fresh(self) -> bool:
+        """Whether nothing happened that may make void what was read. Lock-free."""
+        try:
+            return bool(self.words[_EPOCH] == self.seen_epoch)
+        except ValueError:
+            return True  # closed: nothing is left of it
+
     def look(self) -> None:
-        """See whether what was read is still good."""
+        """Follow the subscription; if what was read is void, say so (`on_rewound`, `on_switched`)."""
+        try:
+            self._resync()
+        except (AlreadyClosed, ConsumerBusy, ConsumerAssignError):
+            if self.on_rewound is not None:
+                self.on_rewound()  # there is nothing to be had here any more; `read` deals with it
 
     def is_active(self) -> bool:
         """Whether entries come to this consumer: of Failover consumers, to one at a time."""
@@ -121,13 +135,17 @@ class Attachment(Acknowledging):
 
     def _tell_if_moved(self, was_moved: bool) -> None:
         """Say what `_follow` answered; whoever follows has to, for it answers so once."""
+        self._tell_moved(was_moved)
+        self.seen_epoch = self._followed  # last: until then, no thread may hand out what was read
+
+    def _tell_moved(self, was_moved: bool) -> None:
         if was_moved and self.on_rewound is not None:
             self.on_rewound()
 
     def _follow(self, state: SubscriptionState) -> bool:
         """Take over where the state wants this consumer to be; whether that is somewhere else."""
         consumer = self._own(state)
-        self._seen_epoch = self._words[_EPOCH]
+        self._followed = self.words[_EPOCH]
         if consumer.epoch == self.epoch:
             return False
         self.epoch = consumer.epoch
@@ -202,6 +220,7 @@ class Attachment(Acknowledging):
             self._follow(state)
 
         self._shared.transact(body)
+        self.seen_epoch = self._followed  # the caller drops what it has
         self._log.trimming.note_retreat()
 
     def seek_time(self, publish_ms: int) -> None:
@@ -214,7 +233,7 @@ class Attachment(Acknowledging):
     def version(self) -> int:
         """Changes when the subscription was moved or its consumers changed. Lock-free."""
         try:
-            return int(self._words[SubscriptionWord.VERSION])
+            return int(self.words[SubscriptionWord.VERSION])
         except ValueError:
             raise AlreadyClosed(f"the subscription of consumer {self.name!r} is closed") from None
 
@@ -224,7 +243,7 @@ class Attachment(Acknowledging):
         The mailbox's generation must have been read before.
         """
 
-        words = self._words
+        words = self.words
         try:
             if words[SubscriptionWord.VERSION] != seen_version:
                 return False

@@ -153,7 +153,7 @@ class SharedAttachment(Attachment):
         ready = self._ready(state, room)
         if ready:
             return _Outcome(ready)
-        self._words[self._base + _GRANTED] = dispatch.handouts[self.consumer_id].messages + max(room, 0)
+        self.words[self._base + _GRANTED] = dispatch.handouts[self.consumer_id].messages + max(room, 0)
         cutoff_ms = self._membership.cutoff_ms()
         if dispatch.is_due(cutoff_ms):
             shared.commit([Assign(STAY, cutoff_ms, (), (), (), ())])
@@ -226,22 +226,14 @@ class SharedAttachment(Attachment):
             False if something happened to the subscription since this consumer last read: it may have been
             moved, and the entry be void. `look` tells, and then this is to be asked again.
         """
-        words = self._words
+        words = self.words
         try:
-            if words[_EPOCH] != self._seen_epoch:
+            if words[_EPOCH] != self.seen_epoch:
                 return False
             words[self._base + _HANDED] = self._tag | view.number
         except ValueError:
             return True  # closed meanwhile
         return True
-
-    def look(self) -> None:
-        """Follow the subscription now if it was moved, and say so (`on_rewound`)."""
-        try:
-            self._resync()
-        except (AlreadyClosed, ConsumerBusy, ConsumerAssignError):
-            if self.on_rewound is not None:
-                self.on_rewound()  # there is nothing to be had here any more; `read` deals with it
 
     # -- giving back -------------------------------------------------------------------------------
 
@@ -294,7 +286,7 @@ class SharedAttachment(Attachment):
     def due_ms(self) -> int:
         """When the next delayed entry is due, in ms since the epoch; 0 for none. Lock-free."""
         try:
-            return int(self._words[SubscriptionWord.NEXT_DUE_MS])
+            return int(self.words[SubscriptionWord.NEXT_DUE_MS])
         except ValueError:
             return 0
 

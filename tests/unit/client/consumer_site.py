@@ -34,6 +34,8 @@ class SharedAttachment:
     def __init__(self) -> None:
         self.chunks = SimpleNamespace(on_left=None)
         self.epoch = 1
+        self.words = [0] * 512
+        self.seen_epoch = 0
         self.on_rewound: Any = None
         self.ready: list[Position] = []
         self.held: list[Position] = []
@@ -65,6 +67,9 @@ class SharedAttachment:
             self.held.append(position)
             views.append(view)
         return views
+
+    def is_fresh(self) -> bool:
+        return True
 
     def handed(self, view: EntryView) -> bool:
         self.handed_out.append((view.ledger_id, view.entry_id))
