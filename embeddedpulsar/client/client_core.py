@@ -6,6 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from embeddedpulsar.client.callbacks import CallbackThread
+from embeddedpulsar.client.exit_flush import EXIT_FLUSH
 from embeddedpulsar.client.flusher import Flusher
 from embeddedpulsar.client.listener import ListenerThreads
 from embeddedpulsar.client.memory_limit import MemoryLimit
@@ -15,6 +16,7 @@ from embeddedpulsar.client.waiting_threads import WaitingThreads
 from embeddedpulsar.client.workers import Workers
 from embeddedpulsar.exceptions import AlreadyClosed, PulsarException
 from embeddedpulsar.platform import deadline, fork, threads
+from embeddedpulsar.platform.clock import SYSTEM_CLOCK
 from embeddedpulsar.platform.scheduler import Scheduler
 from embeddedpulsar.topic.store import Store
 
@@ -40,6 +42,7 @@ class Receiver(Closable, Protocol):
     """A consumer or a reader."""
 
     def _start(self) -> None: ...
+    def _save(self) -> None: ...
 
 
 class ClientCore:
@@ -61,7 +64,7 @@ class ClientCore:
         self.abandoned: deque[Publisher] = deque()
         self._lock = threads.RLock()
         self._publishers: dict[int, Publisher] = {}
-        self._consumers: dict[int, Closable] = {}
+        self._consumers: dict[int, Receiver] = {}
         self.at_close: dict[int, Callable[[], object]] = {}
         self.store = Store.open(
             config.url.root or "memory://",
@@ -80,6 +83,7 @@ class ClientCore:
         self.waiting = WaitingThreads()
 
         fork.register(self)
+        EXIT_FLUSH.add(self)
 
     def use_topic(self, name: str, create: bool = True) -> TopicUse:
         """A hold on the topic of that name, which is made if need be, allowed, and wanted."""
@@ -135,6 +139,29 @@ class ClientCore:
                 publisher.flush_all()
         self.callbacks.wait_done()
 
+    def save(self, timeout_s: float) -> None:
+        """Store what waits in batches, and the acknowledgements, as far as that can be done in time.
+
+        What fails is logged.
+        """
+        end = SYSTEM_CLOCK.monotonic() + timeout_s
+        deadline.within(timeout_s, self._save)
+        self.callbacks.wait_done(max(0.0, end - SYSTEM_CLOCK.monotonic()))
+
+    def _save(self) -> None:
+        for publisher in list(self._publishers.values()):
+            self._try_to_save(publisher, publisher.save)
+        for consumer in list(self._consumers.values()):
+            self._try_to_save(consumer, consumer._save)
+
+    def _try_to_save(self, what: object, save: Callable[[], object]) -> None:
+        try:
+            save()
+        except AlreadyClosed:
+            return  # meanwhile, or it is the parent's
+        except Exception as error:  # noqa: BLE001 - the others have their turn
+            self.log.warning("%r could not store at the end what it had: %s", what, error)
+
     def after_fork_in_child(self) -> None:
         """Another thread may have been closing the client in the parent, or waiting."""
         self._lock = threads.RLock()
@@ -162,7 +189,8 @@ class ClientCore:
         self.listeners.close()
         self.partition_watch.close()
         unwritten: list[AcknowledgementsUnwritten] = []
-        for one in (*self._consumers.values(), *self._publishers.values()):
+        made: list[Closable] = [*self._consumers.values(), *self._publishers.values()]
+        for one in made:
             try:
                 deadline.within_half(one.close)
             except AlreadyClosed:

@@ -132,6 +132,16 @@ class Completions:
         if self.error is None:
             self.error = error
 
+    def note_dropped(self, count: int, name: str) -> None:
+        """The producer is closed, and ``count`` messages were not stored."""
+        if count:
+            self._session.log.warning(
+                "%d messages of the producer %s on %s were not stored: it was closed before; flush it first",
+                count,
+                name,
+                self._session.topic_name,
+            )
+
     def catch_up(self) -> None:
         """Let the callbacks come near the sender. Not under the publisher's lock."""
         if self._handed - self._told > _CALLBACK_BACKLOG:

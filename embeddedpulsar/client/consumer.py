@@ -369,6 +369,11 @@ class Consumer(Reconsuming[T]):
             self._core.close()
         self._core.session.client.forget_consumer(self)
 
+    def _save(self) -> None:
+        """Write the acknowledgements; the program ends."""
+        if self.is_connected():
+            self._acks.flush()
+
     def __enter__(self) -> Consumer[T]:
         return self
 

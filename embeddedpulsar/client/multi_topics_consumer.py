@@ -37,6 +37,10 @@ class MultiTopicsConsumer(Consumer[T]):
     def __init__(self, core: MultiTopicsCore) -> None:
         super().__init__(core)  # type: ignore[arg-type]
 
+    def _save(self) -> None:
+        """Write the acknowledgements of every topic; the program ends."""
+        self._core.save()
+
     def acknowledge(self, message: Message[T] | MessageId) -> None:
         """Acknowledge one message on its topic; see `Consumer.acknowledge`."""
         child = self._core.child_of(message)

@@ -241,6 +241,12 @@ class MultiTopicsCore:
         finally:
             self._joining.release()
 
+    def save(self) -> None:
+        """Write what was acknowledged, on every topic."""
+        for child in list(self.children.values()):
+            if not child.delivery.closed_text:
+                child.acks.flush()
+
     def close(self) -> None:
         """Close the consumer of every topic. Raises as that of one does."""
         deadline.within(self.session.client.config.operation_timeout_s, self._close)

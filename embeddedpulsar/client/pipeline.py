@@ -13,7 +13,7 @@ from embeddedpulsar.client.send_queue import SendQueue, fate_of
 from embeddedpulsar.client.sequence_keeper import DeduplicationSwitched, SequenceKeeper
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, Timeout
 from embeddedpulsar.format.control import TopicWord
-from embeddedpulsar.platform import threads
+from embeddedpulsar.platform import deadline, threads
 from embeddedpulsar.platform.section_lock import SectionLock
 
 if TYPE_CHECKING:
@@ -155,6 +155,18 @@ class Pipeline:
             return error
         return None
 
+    def save(self) -> None:
+        """Store everything at the end of the program; raises what nobody would be told any more."""
+        if self.queue.is_empty or self.is_closed:
+            return
+        try:
+            deadline.enter(self.lock, f"the producer {self.name}")
+            error = self._store_waiting(1)
+        finally:
+            self.lock.release()
+        if error is not None:
+            raise error
+
     # -- from the queue to the log -----------------------------------------------------------------------
 
     def _publish(self, timeout_s: float, least: int) -> bool:
@@ -287,31 +299,39 @@ class Pipeline:
 
     # -- failing -----------------------------------------------------------------------------------------
 
-    def _fail_waiting(self, error: BaseException) -> None:
-        """Fail everything that waits; none of it is appended later."""
+    def _fail_waiting(self, error: BaseException) -> int:
+        """Fail everything that waits; none of it is appended later. Returns how many messages that were."""
+        count = 0
         for item in self.queue.take_all():
             if item.__class__ is not list:
                 out = fate_of(item, error)
                 if self._session.memory is not None:
                     out.reserved = len(payload_of(item))
                 self.completions.hand_over(out)
+                count += 1
                 continue
             for out in item:
                 if out.error is None and not self._log.was_stored(
                     out
                 ):  # an interrupt may have left that open
                     out.error = error
+                    count += out.count
                 self.completions.hand_over(out)
         self._settle()
+        return count
 
     def _fail_late(self) -> None:
         """The producer was closed while a message came in, and may not have seen it. Without the lock."""
         try:
             self.lock.acquire()
-            error = f"the producer {self.name} was closed before the message was published"
-            self._fail_waiting(AlreadyClosed(error))
+            dropped = self._fail_unsent()
         finally:
             self.lock.release()
+        self.completions.note_dropped(dropped, self.name)
+
+    def _fail_unsent(self) -> int:
+        error = f"the producer {self.name} was closed before the message was published"
+        return self._fail_waiting(AlreadyClosed(error))
 
     # -- time --------------------------------------------------------------------------------------------
 

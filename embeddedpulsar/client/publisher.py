@@ -373,11 +373,12 @@ class Publisher(Pipeline):
             self.is_closed = True
             self.single_max = self._single_most = self.checked = self._verified = -1
             self.box.slow_only()
-            self._fail_late()
+            dropped = self._fail_unsent()
             if not self._stale:  # under the lock: what is stored last must not change any more
                 self._session.detach(None if self.keeper is None else self.keeper.final())
         finally:
             self.lock.release()
+        self.completions.note_dropped(dropped, self.name)
         self._fail_late()  # what other threads sent while we closed
 
     def after_fork_in_child(self) -> None:

@@ -295,6 +295,9 @@ class Reader(Generic[T]):
         self._use.release()
         self._core.forget_consumer(self)
 
+    def _save(self) -> None:
+        """The program ends, and nothing of a reader has to be stored."""
+
     def _check_can_read(self) -> None:
         self._delivery.check_open()
         if self._listener is not None:
