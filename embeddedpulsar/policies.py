@@ -103,7 +103,8 @@ class KeySharedPolicy:
     def set_key_shared_mode(self, mode: KeySharedMode) -> KeySharedPolicy:
         """Set who divides the hash range, and return this policy."""
         if not isinstance(mode, KeySharedMode):
-            raise TypeError(f"key_shared_mode must be a KeySharedMode, not {type(mode).__name__}")
+            text = f"key_shared_mode must be a KeySharedMode, not {type(mode).__name__}"
+            raise TypeError(f"{text}; {KeySharedMode.choices()}")
         self._mode = mode
         return self
 
@@ -153,11 +154,11 @@ class ConsumerKeySharedPolicy:
         allow_out_of_order_delivery: bool = False,
         sticky_ranges: list[tuple[int, int]] | None = None,
     ) -> None:
+        self._policy = KeySharedPolicy().set_key_shared_mode(key_shared_mode)
         if key_shared_mode == KeySharedMode.Sticky and sticky_ranges is None:
             raise ValueError(
                 "When using key_shared_mode = KeySharedMode.Sticky you must also provide sticky_ranges"
             )
-        self._policy = KeySharedPolicy().set_key_shared_mode(key_shared_mode)
         self._policy.set_allow_out_of_order_delivery(allow_out_of_order_delivery)
         if sticky_ranges is not None:
             self._policy.set_sticky_ranges(sticky_ranges)

@@ -161,6 +161,25 @@ class BrokerSettings(NamedTuple):
                 )
         self.retention.check("broker.conf: defaultRetentionTimeInMinutes and defaultRetentionSizeInMB")
 
+    def warnings(self) -> list[str]:
+        """Return what to say of the names that are no setting here.
+
+        Example:
+            >>> BrokerSettings.parse("maxMesageSize=1048576").warnings()
+            ['unknown setting maxMesageSize, ignored; did you mean maxMessageSize?']
+        """
+        if not self.unknown:
+            return []
+        import difflib  # 3 ms, for a mistake
+
+        known = {name.lower(): name for name in self._fields if name != "unknown"}
+        texts = []
+        for name in self.unknown:
+            near = difflib.get_close_matches(name.lower(), known, 1, 0.75)
+            hint = f"; did you mean {known[near[0]]}?" if near else ""
+            texts.append(f"unknown setting {name}, ignored{hint}")
+        return texts
+
     @property
     def retention(self) -> Retention:
         """What topics keep of what everybody has acknowledged.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar.admin.missing import SaysWhatThereIs
 from embeddedpulsar.admin.namespaces import Namespaces
 from embeddedpulsar.admin.topics import Topics
 from embeddedpulsar.exceptions import AlreadyClosed
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 
-class Admin:
+class Admin(SaysWhatThereIs):
     """Administers the store in a directory, in the shape of Pulsar's Java class ``PulsarAdmin``.
 
     What there is to do is grouped by what it concerns: `topics` and `namespaces`. It may be used
@@ -58,6 +59,8 @@ class Admin:
         self._is_closed = False
         self._topics: Final = Topics(self._open_store)
         self._namespaces: Final = Namespaces(self._open_store)
+
+    _parts: Final = {"topics()": Topics, "namespaces()": Namespaces}
 
     def _open_store(self) -> Store:
         if self._is_closed:

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from embeddedpulsar.admin.missing import SaysWhatThereIs
 from embeddedpulsar.platform import interrupts
 from embeddedpulsar.retention import Retention
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.topic.store import Store
 
 
-class PolicyCalls(ABC):
+class PolicyCalls(SaysWhatThereIs, ABC):
     """The calls that `Topics` and `Namespaces` have in common.
 
     What a topic does not say, its namespace says, then ``broker.conf``; a partition asks its topic before the

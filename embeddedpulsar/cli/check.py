@@ -41,6 +41,7 @@ _MEANINGS: Final = {
     store_checks.ID_REUSE: "do not write to this store; restore store.ctl from a copy",
     store_checks.LEFTOVER: "harmless",
     store_checks.IN_USE: "harmless",
+    store_checks.UNKNOWN_SETTING: "it has no effect",
     check.STRAY: "harmless: it is removed when the topic goes on",
 }
 

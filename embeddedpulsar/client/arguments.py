@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from embeddedpulsar.enums import PulsarEnum
 from embeddedpulsar.message import Message
 from embeddedpulsar.message_id import MessageId
 
@@ -23,7 +24,18 @@ def check_type(kind: type[Any], value: object, name: str) -> None:
     if not isinstance(value, kind):
         raise ValueError(
             f"Argument {name} is expected to be of type '{kind.__name__}' and not '{type(value).__name__}'"
+            + _members(kind)
         )
+
+
+def _members(kind: type[Any]) -> str:
+    """What to write where a member of an enumeration is expected, and for anything else nothing.
+
+    >>> from embeddedpulsar.enums import InitialPosition
+    >>> _members(InitialPosition), _members(int)
+    ('; write InitialPosition.Latest or InitialPosition.Earliest', '')
+    """
+    return f"; {kind.choices()}" if issubclass(kind, PulsarEnum) else ""
 
 
 def check_type_or_none(kind: type[Any], value: object, name: str) -> None:

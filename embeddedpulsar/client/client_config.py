@@ -61,7 +61,8 @@ def client_config(options: dict[str, Any]) -> ClientConfig:
     if not isinstance(service_url, str | os.PathLike):
         raise ValueError(
             "Argument service_url is expected to be of type 'str', 'AutoClusterFailover' or "
-            "'ServiceInfoProvider'"
+            f"'ServiceInfoProvider', and not {service_url!r}; write a directory, as './data' or a "
+            "pathlib.Path, or 'memory://'"
         )
     check_type_or_none(Authentication, options["authentication"], "authentication")
     for name in _INTS:

@@ -167,7 +167,7 @@ def _check_routing(mode: PartitionsRoutingMode, router: object) -> None:
     if not isinstance(mode, PartitionsRoutingMode):
         raise TypeError(
             "Argument message_routing_mode is expected to be of type 'PartitionsRoutingMode' and not "
-            f"{type(mode).__name__!r}"
+            f"{type(mode).__name__!r}; {PartitionsRoutingMode.choices()}"
         )
     if router is not None and not callable(router):
         raise ValueError(f"Argument message_router is expected to be callable, and {router!r} is not")

@@ -101,7 +101,12 @@ class Schema(Generic[T]):
 
     def _validate_object_type(self, obj: object) -> None:
         if not isinstance(obj, self._record_cls):
-            raise TypeError(f"Invalid record obj of type {type(obj)} - expected type is {self._record_cls}")
+            text = f"Invalid record obj of type {type(obj)} - expected type is {self._record_cls}"
+            raise TypeError(f"{text}{self._hint(obj)}")
+
+    def _hint(self, obj: object) -> str:
+        """What a caller who gives ``obj`` most likely means, for the text of the error."""
+        return ""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}>"

@@ -22,6 +22,9 @@ class StringSchema(Schema[str]):
         self._validate_object_type(obj)
         return obj.encode("utf-8")
 
+    def _hint(self, obj: object) -> str:
+        return "; bytes need no schema: create the producer without it" if isinstance(obj, bytes) else ""
+
     def decode(self, data: bytes) -> str:
         """Return the text; raises UnicodeDecodeError if ``data`` is not UTF-8."""
         return data.decode("utf-8")

@@ -42,11 +42,13 @@ POLICIES: Final = "policies"
 """A document with the policies of a topic or namespace is damaged."""
 SETTINGS: Final = "settings"
 """``broker.conf`` cannot be read, or asks for what there is not; the store cannot be opened."""
+UNKNOWN_SETTING: Final = "unknown setting"
+"""A name in ``broker.conf`` that is no setting here."""
 _NO_LOCK: Final[Any] = None  # of a catalog to which nothing is appended
 _TEMPORARY: Final = (".tmp", filenames.NEW_SUFFIX)
 
 
-NOTES: Final = frozenset((LEFTOVER, IN_USE, STRAY))
+NOTES: Final = frozenset((LEFTOVER, IN_USE, STRAY, UNKNOWN_SETTING))
 """Kinds of problems that harm nothing: what they name goes away by itself, or should not be here."""
 _PAUSES_S: Final = (0.02, 0.1, 0.5)
 
@@ -286,7 +288,9 @@ def _check_documents(root: str) -> Iterator[Problem]:
     path = root_layout.in_root(root, root_layout.SETTINGS)
     try:
         with contextlib.suppress(FileNotFoundError), open(path, encoding="utf-8") as file:
-            BrokerSettings.parse(file.read()).check_supported()
+            settings = BrokerSettings.parse(file.read())
+            yield from (Problem(UNKNOWN_SETTING, path, 0, text) for text in settings.warnings())
+            settings.check_supported()
     except (InvalidConfiguration, UnicodeDecodeError) as e:
         yield Problem(SETTINGS, path, 0, str(e))
     tenants = root_layout.in_root(root, root_layout.TENANTS)

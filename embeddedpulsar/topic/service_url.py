@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import NamedTuple
 
 _CLUSTER_SCHEMES = ("pulsar", "pulsar+ssl", "http", "https")
+_WINDOWS_PATH = re.compile(r"[A-Za-z]:|.*\\")
+_HOST_AND_PORT = re.compile(r"[\w.-]+:\d+$")
 _PATH_STARTS = ("/", "./", "../", "~")
 
 
@@ -35,6 +38,9 @@ class ServiceUrl(NamedTuple):
         >>> ServiceUrl.parse("data")
         Traceback (most recent call last):
         ValueError: The scheme part is missing: data (for a directory write ./data)
+        >>> ServiceUrl.parse("C:/data")
+        Traceback (most recent call last):
+        ValueError: The scheme part is missing: C:/data (...
         """
         if not isinstance(service_url, str):
             path = os.path.abspath(os.path.expanduser(os.fsdecode(service_url)))
@@ -44,10 +50,12 @@ class ServiceUrl(NamedTuple):
             return cls(path, path)
         scheme, separator, rest = service_url.partition("://")
         if not separator:
-            hint = (
-                f" (for a directory write ./{service_url})" if service_url else " (for a directory write ./)"
-            )
-            raise ValueError(f"The scheme part is missing: {service_url}{hint}")
+            hint = f"for a directory write ./{service_url}"
+            if _WINDOWS_PATH.match(service_url):
+                hint = _windows_hint(service_url)
+            elif _HOST_AND_PORT.match(service_url):
+                hint += f"; for a cluster, connect('pulsar://{service_url}')"
+            raise ValueError(f"The scheme part is missing: {service_url} ({hint})")
         if scheme == "file":
             return cls(service_url, _file_path(service_url, rest))
         if scheme == "memory":
@@ -60,6 +68,12 @@ class ServiceUrl(NamedTuple):
                 "directory; use embeddedpulsar.connect(url), which returns the client of pulsar-client for it"
             )
         raise ValueError(f"Invalid scheme: {scheme}")
+
+
+def _windows_hint(path: str) -> str:
+    if os.name == "nt":
+        return f"give a path with a drive as a path object: pathlib.Path({path!r})"
+    return "a path of Windows; here a directory is written /srv/data, ./data or ~/data"
 
 
 def _file_path(url: str, rest: str) -> str:

@@ -218,7 +218,7 @@ def _read_settings(root: str) -> BrokerSettings:
         raise CorruptionError(path=path, offset=e.start, reason="it is not UTF-8 text") from e
     settings.check_supported()
     if settings.unknown:
-        _log_warnings(path, [f"unknown setting {name}, ignored" for name in settings.unknown])
+        _log_warnings(path, settings.warnings())
     return settings
 
 

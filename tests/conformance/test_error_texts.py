@@ -1,0 +1,142 @@
+"""What a new user does wrong gets an error that names the thing, the reason and the remedy."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import embeddedpulsar as pulsar
+from embeddedpulsar import Admin, Client, ConsumerType, InitialPosition, StringSchema
+from embeddedpulsar.topic import service_url
+
+CONSUMER_TYPES = (
+    "write ConsumerType.Exclusive, ConsumerType.Shared, ConsumerType.Failover or ConsumerType.KeyShared"
+)
+
+
+@pytest.mark.parametrize(
+    ("schema", "content", "remedy"),
+    [
+        (
+            None,
+            "one tea",
+            "encode the text: send(text.encode()), or create the producer with schema=StringSch",
+        ),
+        (None, {"kind": "tea"}, "json.dumps(value).encode()"),
+        (None, bytearray(b"tea"), "copy it: send(bytes(data))"),
+        (StringSchema(), b"tea", "create the producer without it"),
+    ],
+)
+def test_a_payload_of_the_wrong_type(client: Client, schema: Any, content: Any, remedy: str):
+    """The text of pulsar-client, and then how to send it. The producer stays usable."""
+    producer = client.create_producer("orders", **({"schema": schema} if schema else {}))
+    with pytest.raises(TypeError, match="Invalid record obj of type") as caught:
+        producer.send(content)
+    assert remedy in str(caught.value)
+    assert producer.is_connected()
+
+
+@pytest.mark.parametrize("wrong", ["Shared", 1, InitialPosition.Latest, None])
+def test_a_wrong_enum(client: Client, wrong: Any):
+    """The members are listed."""
+    with pytest.raises(ValueError, match=CONSUMER_TYPES):
+        client.subscribe("orders", "kitchen", wrong)
+
+
+def test_a_wrong_enum_elsewhere(client: Client):
+    """In every place that takes one."""
+    with pytest.raises(TypeError, match=r"write PartitionsRoutingMode.UseSinglePartition, "):
+        client.create_producer("orders", message_routing_mode=1)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"write CompressionType.NONE, CompressionType.LZ4, "):
+        client.create_producer("orders", compression_type="lz4")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"write KeySharedMode.AutoSplit or KeySharedMode.Sticky"):
+        pulsar.ConsumerKeySharedPolicy(1)  # type: ignore[arg-type]
+
+
+def test_the_documented_name_of_key_shared_works(client: Client):
+    """`ConsumerType.Key_Shared` subscribes as KeyShared does."""
+    consumer = client.subscribe("orders", "kitchen", ConsumerType.Key_Shared)
+    assert client.subscribe("orders", "kitchen", ConsumerType.KeyShared).is_connected()
+    assert consumer.is_connected()
+
+
+@pytest.mark.parametrize("wrong", [None, 5, b"./data", ["./data"]])
+def test_no_directory(wrong: Any):
+    """`Client(None)`, as after a missing environment variable: what was given, and what may be."""
+    with pytest.raises(ValueError, match="service_url is expected to be of type 'str'") as caught:
+        Client(wrong)
+    assert f"and not {wrong!r}; write a directory, as './data'" in str(caught.value)
+
+
+@pytest.mark.parametrize("path", ["C:\\data", "C:/data", "data\\orders", "\\\\server\\share"])
+@pytest.mark.parametrize(("system", "remedy"), [("posix", "/srv/data"), ("nt", "pathlib.Path(")])
+def test_a_path_of_windows(path: str, system: str, remedy: str, monkeypatch: pytest.MonkeyPatch):
+    """It is no scheme: how a directory is written on this system."""
+    monkeypatch.setattr(service_url.os, "name", system)
+    with pytest.raises(ValueError, match="The scheme part is missing") as caught:
+        service_url.ServiceUrl.parse(path)
+    assert remedy in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "remedy"),
+    [
+        ("data", "for a directory write ./data"),
+        ("", "for a directory write ./"),
+        ("localhost:6650", "for a cluster, connect('pulsar://localhost:6650')"),
+        ("pulsar://localhost:6650", "use embeddedpulsar.connect(url)"),
+    ],
+)
+def test_a_url_of_something_else(url: str, remedy: str):
+    """What to write instead."""
+    with pytest.raises(ValueError) as caught:
+        Client(url)
+    assert remedy in str(caught.value)
+
+
+def test_a_typo_in_the_settings(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    """The nearest setting is named, whatever the case of the letters; there may be none near."""
+    lines = ["maxMesageSize=1", "defaultretentiontimeinminutes=5", "zookeeperServers=localhost"]
+    (tmp_path / "broker.conf").write_text("\n".join(lines))
+    with caplog.at_level(logging.WARNING, "embeddedpulsar"):
+        Client(tmp_path).close()
+    found = [text.partition(": ")[2] for text in caplog.messages]
+    assert found == [
+        "unknown setting maxMesageSize, ignored; did you mean maxMessageSize?",
+        "unknown setting defaultretentiontimeinminutes, ignored; did you mean defaultRetentionTimeInMinutes?",
+        "unknown setting zookeeperServers, ignored",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ask", "remedy"),
+    [
+        (
+            lambda admin: admin.tenants,
+            "not built yet: administration of tenants; it has close, namespaces, topics",
+        ),
+        (lambda admin: admin.get_list, "it is topics().get_list()"),
+        (lambda admin: admin.topics().getList, "it is written get_list()"),
+        (
+            lambda admin: admin.topics().get_stats,
+            "not built yet: statistics; it has create_non_partitioned_topic",
+        ),
+        (lambda admin: admin.topics().trim, "did you mean trim_topic()?"),
+        (lambda admin: admin.topics().createSubscription, "not built yet: administration of subscriptions"),
+        (lambda admin: admin.namespaces().delete_namespace, "not built yet: deleting namespaces"),
+        (lambda admin: admin.namespaces().nonsense, "it has create_namespace, "),
+    ],
+)
+def test_a_missing_method_of_an_admin(tmp_path: Path, ask: Callable[[Admin], Any], remedy: str):
+    """What is meant, that it is not built, and what there is; `hasattr` and copies work as ever."""
+    with Admin(tmp_path) as admin:
+        with pytest.raises(AttributeError) as caught:
+            ask(admin)
+        assert remedy in str(caught.value)
+        assert not hasattr(admin, "nonsense")
+        with pytest.raises(AttributeError, match=r"no attribute '__nothing__'$"):
+            admin.__nothing__  # noqa: B018
