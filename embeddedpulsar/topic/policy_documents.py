@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any, Final
 
 from embeddedpulsar.exceptions import CorruptionError, InvalidConfiguration, StorageError
+from embeddedpulsar.format.catalog_record import TopicEntry
 from embeddedpulsar.format.document import KIND_POLICIES, decode_document, encode_document
 from embeddedpulsar.platform import disk, filesystem
 from embeddedpulsar.retention import Retention
@@ -29,9 +31,20 @@ class PolicyDocuments:
     release does not know it keeps.
     Invariants: `version` rises with every change. Whoever reads sees a document before a change or after it.
     Who may call: any thread; `change_namespace` and `change_topic` under the catalog lock.
+
+    Args:
+        root: of the store.
+        settings: of ``broker.conf``.
+        find: the catalog's: a topic that was made again after a deletion has another directory.
     """
 
-    def __init__(self, root: str, settings: BrokerSettings) -> None:
+    def __init__(
+        self,
+        root: str,
+        settings: BrokerSettings,
+        find: Callable[[str], TopicEntry | None] = lambda name: None,
+    ) -> None:
+        self._find: Final = find
         self._tenants: Final = root_layout.in_root(root, root_layout.TENANTS)
         self._topics: Final = root_layout.in_root(root, root_layout.TOPICS)
         self._settings: Final = settings
@@ -124,7 +137,9 @@ class PolicyDocuments:
         return os.path.join(self._tenants, namespace_file_name(namespace))
 
     def _topic_path(self, name: str) -> str:
-        return filenames.policies_path(os.path.join(self._topics, directory_name(name)))
+        entry = self._find(name)
+        directory = directory_name(name) if entry is None else entry.directory
+        return filenames.policies_path(os.path.join(self._topics, directory))
 
     # -- changing ----------------------------------------------------------------------------------
 

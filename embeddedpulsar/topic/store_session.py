@@ -89,7 +89,7 @@ class StoreSession:
             undo.callback(control.close)
             session = cls(root, lease, lock, control)
             session.meta, session.settings = meta, settings
-            session.policies = PolicyDocuments(root, settings)
+            session.policies = PolicyDocuments(root, settings, lambda name: session.catalog.find(name))
             session._open_catalog(clock)
             undo.callback(session.catalog.close)
             session.scheduler = Scheduler(clock)

@@ -41,6 +41,22 @@ def set_elsewhere(path: Path, name: str, retention: Retention | None) -> None:
         REGISTRY.stores.update(known)
 
 
+def test_a_topic_that_was_made_again(time: ManualTime, path: Path) -> None:
+    """What is set for it is its own: nothing of its predecessor's, and it has its effect."""
+    with Admin(path) as admin:
+        topics = admin.topics()
+        topics.create_non_partitioned_topic(TOPIC)
+        topics.set_retention(TOPIC, 1, 1)
+        time.client._core.store.delete_topic(TOPIC, force=True)
+        topics.create_non_partitioned_topic(TOPIC)
+        assert topics.get_retention(TOPIC) is None
+        topics.set_retention(TOPIC, -1, -1)
+        assert topics.get_retention(TOPIC) == KEEP
+    publish(time, 35)
+    time.pass_ms(10 * CHECK_MS)
+    assert len(ledgers(path)) == 4
+
+
 @pytest.mark.parametrize("name", [TOPIC, "public/default"])
 def test_what_is_to_stay_stays(time: ManualTime, path: Path, name: str) -> None:
     """Set before it matters, by another process; removed, it goes with the next check."""

@@ -161,7 +161,10 @@ class ConsumerSite:
                 tail=0, arm=lambda tail: True, wait=lambda tail, timeout_s: False, words=[0] * 512
             ),
             mailbox=SimpleNamespace(
-                generation=0, wait=lambda seen, timeout_s: self.pass_time(timeout_s), glance=lambda: None
+                generation=0,
+                wait=lambda seen, timeout_s: self.pass_time(timeout_s),
+                glance=lambda: None,
+                ring_self=self._wake,
             ),
             clock=self.clock,
             monotonic=self.clock.monotonic,
@@ -171,6 +174,7 @@ class ConsumerSite:
         )
         self.core = ConsumerCore(session)  # type: ignore[arg-type]
         self.consumer: Consumer[Any] = Consumer(self.core)
+        self.consumer._start()
 
     def _wake(self) -> None:
         self.woken += 1
