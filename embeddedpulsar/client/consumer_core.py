@@ -63,6 +63,8 @@ class ConsumerCore:
         self.delivery = Delivery(
             self.queue, session.ledger, session.mailbox, session.clock, session.attachment
         )
+        if self.dead_letters is not None:
+            self.dead_letters.on_moved = self.delivery.renew
         self.nacks = NegativeAcksTracker(
             config.nack_delay_ms,
             self._redelivery("on_negative_acks_send"),
@@ -184,6 +186,7 @@ class ConsumerCore:
             queue.messages.appendleft(message)
         finally:
             queue.lock.release()
+        self.delivery.on_change()
 
     def check_can_receive(self, timeout_millis: int | None) -> None:
         """Refuse what ``pulsar-client`` refuses."""
@@ -265,7 +268,7 @@ class ConsumerCore:
                 self._drop(positions)
         finally:
             queue.lock.release()
-        self.session.client.wake()
+        self.delivery.renew()
 
     def _drop(self, positions: list[Position]) -> None:
         """Forget entries that will be fetched anew, by this consumer or another. Under the queue's lock."""
@@ -311,7 +314,7 @@ class ConsumerCore:
             self.start_over()
         finally:
             queue.lock.release()
-        self.session.client.wake()
+        self.delivery.renew()
 
     def negative_acknowledge(self, ledger: int, entry: int, redelivery_count: int = 0) -> None:
         """Have an entry delivered again after the delay. Ids of nothing (earliest, latest) are ignored."""
@@ -348,7 +351,7 @@ class ConsumerCore:
                 queue.start_within(position.ledger_id, position.entry_id, first)
         finally:
             queue.lock.release()
-        self.session.client.wake()
+        self.delivery.renew()
 
     def _on_moved(self) -> None:
         """The subscription was moved, by this consumer or (told while it fetches) by somebody else."""

@@ -76,6 +76,8 @@ class DeadLetters:
         self._candidates: dict[_Place, int] = {}  # and the epoch of each
         self._handed: set[_Place] = set()  # those that the application has seen; the others are fetched ahead
         self._dead: list[tuple[EntryView, int]] = []
+        self.on_moved: Callable[[], object] = session.client.wake
+        """Called when entries were moved: there may be more to fetch."""
         self._moving = threads.RLock()  # one move at a time: letters keep their order
 
     def fetch(self, max_messages: int, max_bytes: int) -> list[EntryView]:
@@ -165,7 +167,7 @@ class DeadLetters:
         dead, self._dead = self._dead, []
         for ledger, entry in self._move(dead):
             self._give_back(ledger, entry)
-        self._session.client.wake()  # whoever waits for messages may fetch on
+        self.on_moved()
 
     def _move(self, views: list[tuple[EntryView, int]]) -> list[_Place]:
         """Move entries, and return the positions of those that could not be."""

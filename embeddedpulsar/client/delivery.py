@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, Timeout
+from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.platform import deadline
 from embeddedpulsar.storage.topic_control import is_deleted
 
@@ -36,6 +37,8 @@ class Hold(Protocol):
 
     @property
     def version(self) -> int: ...
+    @property
+    def version_word(self) -> tuple[memoryview, int]: ...
     def arm(self, seen_version: int) -> bool: ...
     def look(self) -> None: ...
     def due_ms(self) -> int: ...
@@ -136,7 +139,16 @@ class Delivery:
     signal handler runs when its signal arrives.
     """
 
-    __slots__ = ("_hold", "_ledger", "_mailbox", "_monotonic", "_queue", "_wall_ms", "closed_text")
+    __slots__ = (
+        "_hold",
+        "_ledger",
+        "_mailbox",
+        "_monotonic",
+        "_queue",
+        "_wall_ms",
+        "closed_text",
+        "on_change",
+    )
 
     def __init__(
         self,
@@ -153,6 +165,7 @@ class Delivery:
         self._wall_ms = clock.wall_ms
         self._hold = hold
         self.closed_text = ""
+        self.on_change: Callable[[], object] = int  # of a topic among several: see `ReadyTopics`
 
     def check_open(self) -> None:
         """Refuse a closed consumer or reader."""
@@ -171,9 +184,24 @@ class Delivery:
         # Where appends come fast, this spins a little before it asks.
         return not self._ledger.wait(tail, 0) and (self._hold is None or self._hold.arm(version))
 
+    @property
+    def signs(self) -> tuple[tuple[memoryview, int], tuple[memoryview, int]]:
+        """The two words of which `tail` consists: the first of a reader, which has no second, twice."""
+        tail = (self._ledger.words, int(TopicWord.TAIL))
+        return tail, tail if self._hold is None else self._hold.version_word
+
+    def renew(self) -> None:
+        """Messages may be found again although nothing changed in the log: have everybody look."""
+        self.on_change()
+        self._mailbox.ring_self()
+
+    def due_ms(self) -> int:
+        """When the next delayed entry is due, in ms since the epoch; 0 for none."""
+        return 0 if self._hold is None else self._hold.due_ms()
+
     def due_in_s(self) -> float:
         """Seconds until the next delayed entry is due; `NEVER_S` without any."""
-        due_ms = 0 if self._hold is None else self._hold.due_ms()
+        due_ms = self.due_ms()
         return max(0.0, (due_ms - self._wall_ms()) / 1000) if due_ms else NEVER_S
 
     def wait(self, take: Callable[[], Message[Any]], timeout_ms: int | None) -> Message[Any]:

@@ -91,7 +91,7 @@ class MultiTopicsCore:
             raise
         store = client.store
         self.delivery = MultiTopicsDelivery(
-            tuple(self.children.values()), store.mailbox, store.clock.monotonic, self._on_lost
+            tuple(self.children.values()), store.mailbox, store.clock, self._on_lost
         )
         self.take = self.take_fetched = self.delivery.take
         self.batches = BatchReceiver(
@@ -296,6 +296,7 @@ class MultiTopicsCore:
         """The consumers stay the parent's."""
         self._joining = threads.RLock()
         self._farewell.after_fork_in_child()
+        self.delivery.after_fork_in_child()
         if not self.delivery.closed_text:
             self.delivery.closed_text = (
                 f"the consumer {self.session.consumer_name} belongs to the parent of this forked process; "

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from embeddedpulsar.client.delivery import NEVER_S, poll_in_passing, wait_for
+from embeddedpulsar.client.ready_topics import ReadyTopics
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout
 from embeddedpulsar.platform import deadline
-from embeddedpulsar.platform.background import Backoff
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from embeddedpulsar.client.delivery import Source
+    from embeddedpulsar.client.delivery import Delivery
     from embeddedpulsar.message import Message
+    from embeddedpulsar.platform.clock import Clock
     from embeddedpulsar.platform.mailbox import Mailbox
+
+R = TypeVar("R")
 
 _IN_A_ROW: Final = 16
 """Messages of one topic before the others have their turn."""
@@ -25,7 +29,7 @@ class Part(Protocol):
     """The consumer, or reader, of one of the topics."""
 
     @property
-    def delivery(self) -> Source: ...
+    def delivery(self) -> Delivery: ...
     @property
     def take(self) -> Callable[[], Message[Any]]: ...
 
@@ -33,9 +37,10 @@ class Part(Protocol):
 class MultiTopicsDelivery:
     """As `Delivery`, over the consumers, or readers, of several topics.
 
-    Role: takes turns: `poll` begins with the topic behind the one that was served last, and `take` goes on
-    with that one for a few messages. Waiting follows the order of `Delivery`: the doorbell's generation is
-    read first, every topic's state second, all are polled, all are asked to ring, and only then it sleeps.
+    Role: takes turns: `poll` asks the topics that may have messages (`ReadyTopics`) one after the other, and
+    `take` goes on with the one that had some for a few messages. Waiting follows the order of `Delivery`: the
+    doorbell's generation is read first, a topic's state second, then it is polled, then asked to ring, and
+    only when all of them will ring it sleeps.
 
     Invariants: a topic's messages keep their order; topics have none among each other. Locks are tried: a
     topic, or subscription, that another process holds is passed over, and looked at again after 1 to 50 ms.
@@ -45,7 +50,7 @@ class MultiTopicsDelivery:
     Args:
         children: the consumers of the topics.
         mailbox: doorbell of the process.
-        monotonic: the time.
+        clock: the time.
         on_lost: told when one of the consumers turns out to be closed; it closes the others.
     """
 
@@ -53,22 +58,25 @@ class MultiTopicsDelivery:
         self,
         children: Sequence[Part],
         mailbox: Mailbox,
-        monotonic: Callable[[], float],
+        clock: Clock,
         on_lost: Callable[[AlreadyClosed], object],
     ) -> None:
         self.closed_text = ""
-        self._children = children
+        self._children: Sequence[Part] = ()
         self._mailbox = mailbox
-        self._monotonic = monotonic
+        self._monotonic = clock.monotonic
+        self._wall_ms = clock.wall_ms
         self._on_lost = on_lost
-        self._next = 0
+        self._topics = ReadyTopics(clock.monotonic, clock.wall_ms)
+        self.replace(children)
         self._current: Part | None = None
         self._left = 0
-        self._backoff: Final = Backoff()
 
     def replace(self, children: Sequence[Part]) -> None:
-        """There are more topics now. Whoever waits is to be woken."""
+        """There are more topics now, behind those known. Whoever waits is to be woken."""
+        known = len(self._topics)
         self._children = children
+        self._topics.extend([child.delivery for child in children[known:]])
 
     def check_open(self) -> None:
         """Refuse a closed consumer."""
@@ -111,59 +119,56 @@ class MultiTopicsDelivery:
             take: not used: each topic's consumer has its own.
         """
         self.check_open()
-        return deadline.try_now(self._poll)
+        with contextlib.suppress(IndexError):
+            return self.take()
+        return self.find(lambda child: child.delivery.poll(child.take))
 
-    def _poll(self) -> Message[Any] | None:
-        children = self._children
-        first = self._next
-        is_held = False
-        for number in range(first, first + len(children)):
-            child = children[number % len(children)]
+    def find(self, ask: Callable[[Any], R | None]) -> R | None:
+        """The first answer of a topic that is not None, and that topic's turn ends; None if none has one."""
+        return deadline.try_now(self._find, ask)
+
+    def _find(self, ask: Callable[[Any], R | None]) -> R | None:
+        topics = self._topics
+        while (number := topics.first(self._mailbox.generation)) >= 0:
+            child = self._children[number]
             try:
-                message = child.delivery.poll(child.take)
+                seen = topics.look(number)
+                answer = ask(child)
             except AlreadyClosed as error:
                 self._on_lost(error)
                 raise
             except LockTimeout:
-                is_held = True
+                topics.put_off(number, seen)
                 continue
-            if message is not None:
-                self._next = (number + 1) % len(children)
+            if answer is not None:
+                topics.end_turn(number)
                 self._current = child
                 self._left = _IN_A_ROW - 1
-                return message
-        if is_held:
-            self._backoff.next()
-        else:
-            self._backoff.reset()
+                return answer
+            topics.note_dry(number, seen)
         return None
 
     @property
     def tail(self) -> Any:
         """What to compare with later, to know whether anything happened: see `arm`."""
-        children = self._children
-        return children, [child.delivery.tail for child in children]
+        return self._topics.check()
 
     def arm(self, seen: Any) -> bool:
         """Ask every topic to ring when something comes; False if something came since `tail` was ``seen``."""
-        return deadline.try_now(self._arm, *seen)
-
-    def _arm(self, children: Sequence[Part], tails: list[Any]) -> bool:
-        if children is not self._children:
-            return False
-        for child, tail in zip(children, tails, strict=True):
-            try:
-                if not child.delivery.arm(tail):
-                    return False
-            except LockTimeout:
-                self._backoff.next()  # it does not ring: `due_in_s` has it looked at again
-        return True
+        return deadline.try_now(self._topics.arm)
 
     def due_in_s(self) -> float:
-        """Seconds until the next delayed entry of any topic is due."""
-        due_s = min((child.delivery.due_in_s() for child in self._children), default=NEVER_S)
-        return min(due_s, self._backoff.pause_s or NEVER_S)
+        """Seconds until the next delayed entry of any topic is due, or one that was held is to be tried."""
+        due_ms = self._topics.next_due_ms()
+        due_s = max(0.0, (due_ms - self._wall_ms()) / 1000) if due_ms else NEVER_S
+        return min(due_s, self._topics.pause_s())
 
     def close(self, text: str) -> None:
         """Let every later call fail with ``text``."""
         self.closed_text = text
+        self._left = 0
+
+    def after_fork_in_child(self) -> None:
+        """The topics stay the parent's."""
+        self._left = 0
+        self._topics.after_fork_in_child()

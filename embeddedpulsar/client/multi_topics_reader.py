@@ -75,9 +75,7 @@ class MultiTopicsReader(Reader[T]):
             self._close_parts()
             raise
         store = core.store
-        delivery = MultiTopicsDelivery(
-            tuple(self._parts.values()), store.mailbox, store.clock.monotonic, self._on_lost
-        )
+        delivery = MultiTopicsDelivery(tuple(self._parts.values()), store.mailbox, store.clock, self._on_lost)
         self._delivery: Any = delivery
         self._take = self._taken = delivery.take
         self._listener = None
@@ -134,7 +132,7 @@ class MultiTopicsReader(Reader[T]):
     def has_message_available(self) -> bool:
         """Return whether any partition has a message; see `Reader.has_message_available`."""
         self._delivery.check_open()
-        return any(part.reader.has_message_available() for part in self._parts.values())
+        return bool(self._delivery.find(lambda part: part.reader.has_message_available() or None))
 
     def seek(self, messageid: MessageId | int) -> None:
         """Read on from another place: all partitions from a time or an end, its own one from an id.
@@ -206,6 +204,7 @@ class MultiTopicsReader(Reader[T]):
         """What was fetched stays the parent's."""
         self._joining = threads.RLock()
         self._farewell.after_fork_in_child()
+        self._delivery.after_fork_in_child()
         if not self._delivery.closed_text:
             self._delivery.closed_text = (
                 f"the reader {self._name} belongs to the parent of this forked process; make one in the child"

@@ -235,7 +235,7 @@ class Reader(Generic[T]):
                 queue.start_within(position.ledger_id, position.entry_id, first)
             finally:
                 queue.lock.release()
-        self._core.wake()
+        self._delivery.renew()
 
     def to_arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
         """Return everything from here to the end of the topic as a ``pyarrow.Table``, and go to the end.

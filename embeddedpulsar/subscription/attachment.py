@@ -237,6 +237,11 @@ class Attachment(Acknowledging):
         except ValueError:
             raise AlreadyClosed(f"the subscription of consumer {self.name!r} is closed") from None
 
+    @property
+    def version_word(self) -> tuple[memoryview, int]:
+        """Where `version` stands."""
+        return self._words, int(SubscriptionWord.VERSION)
+
     def arm(self, seen_version: int) -> bool:
         """Ask to be rung when `version` changes; False, and nothing asked, if it is not ``seen_version``.
 
