@@ -47,7 +47,7 @@ class Site:
             self.topics.note_dry(number, self.topics.look(number))
         return found
 
-    def sleep(self) -> None:
+    def settle(self) -> None:
         """Ask until nothing is left, and have all of them ring."""
         while self.asked() or not self.topics.arm():
             pass
@@ -60,7 +60,7 @@ def site() -> Site:
     assert made.asked() == list(range(100))
     assert made.topics.arm()
     made.generation += 1
-    made.sleep()
+    made.settle()
     return made
 
 
@@ -146,7 +146,7 @@ def test_delayed_messages(site: Site):
     for number, delay in ((1, 90), (2, 50), (3, 70)):
         site.logs[number].due = now + delay
         site.logs[number].on_change()
-    site.sleep()
+    site.settle()
     assert site.topics.next_due_ms() == now + 50
     site.clock.advance(0.06)
     site.logs[2].due = 0
