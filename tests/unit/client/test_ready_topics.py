@@ -154,6 +154,30 @@ def test_delayed_messages(site: Site):
     assert site.topics.next_due_ms() == now + 70
 
 
+def test_a_topic_whose_lock_is_held_is_put_off(site: Site):
+    """It is tried again after 1 ms, then 2, up to 50; the others have their turns meanwhile."""
+    pauses = []
+    for _ in range(8):
+        site.logs[6].words[0] += 1
+        site.logs[8].words[0] += 1
+        site.generation += 1
+        while (number := site.topics.first(site.generation)) >= 0:
+            seen = site.topics.look(number)
+            if number == 6:
+                site.topics.put_off(number, seen)
+            else:
+                site.topics.note_dry(number, seen)
+        pauses.append(round(1000 * site.topics.pause_s()))
+        site.clock.advance(site.topics.pause_s() + 1e-6)
+    assert pauses == [1, 2, 4, 8, 16, 32, 50, 50]
+    assert site.asked() == [6]
+    site.logs[6].words[0] += 1
+    site.generation += 1
+    number = site.topics.first(site.generation)
+    site.topics.put_off(number, site.topics.look(number))
+    assert round(1000 * site.topics.pause_s()) == 1
+
+
 def test_more_topics(site: Site):
     """They are ready at once."""
     site.topics.extend([Log()])  # type: ignore[list-item]
