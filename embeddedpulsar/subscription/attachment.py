@@ -240,7 +240,7 @@ class Attachment(Acknowledging):
     @property
     def version_word(self) -> tuple[memoryview, int]:
         """Where `version` stands."""
-        return self._words, int(SubscriptionWord.VERSION)
+        return self.words, int(SubscriptionWord.VERSION)
 
     def arm(self, seen_version: int) -> bool:
         """Ask to be rung when `version` changes; False, and nothing asked, if it is not ``seen_version``.
