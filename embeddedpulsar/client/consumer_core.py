@@ -56,15 +56,13 @@ class ConsumerCore:
             config.ack_receipt,
         )
         self.dead_letters, self.retries = letters_of(
-            session, self.acks, self.negative_acknowledge, self._forget_moving
+            session, self.acks, self.negative_acknowledge, self._forget_moving, lambda: self.delivery.renew()
         )
         fetch = session.decryption.fetch if self.dead_letters is None else self.dead_letters.fetch
         self.queue = ReceiverQueue(fetch, config.receiver_queue_size, session.origin, self.acks.track)
         self.delivery = Delivery(
             self.queue, session.ledger, session.mailbox, session.clock, session.attachment
         )
-        if self.dead_letters is not None:
-            self.dead_letters.on_moved = self.delivery.renew
         self.nacks = NegativeAcksTracker(
             config.nack_delay_ms,
             self._redelivery("on_negative_acks_send"),

@@ -56,6 +56,7 @@ class DeadLetters:
         acks: knows which messages of a batch are acknowledged.
         give_back: has an entry delivered again after a delay.
         forget: told of entries that are about to move: nothing more of them is to be delivered.
+        on_moved: called when entries were moved: there may be more to fetch.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class DeadLetters:
         acks: AckGroupingTracker,
         give_back: Callable[[int, int], object],
         forget: Callable[[list[_Place]], object],
+        on_moved: Callable[[], object] = int,
     ) -> None:
         self.producer: Final = producer
         self._session = session
@@ -73,11 +75,10 @@ class DeadLetters:
         self._acks = acks
         self._give_back = give_back
         self._forget = forget
+        self._on_moved = on_moved
         self._candidates: dict[_Place, int] = {}  # and the epoch of each
         self._handed: set[_Place] = set()  # those that the application has seen; the others are fetched ahead
         self._dead: list[tuple[EntryView, int]] = []
-        self.on_moved: Callable[[], object] = session.client.wake
-        """Called when entries were moved: there may be more to fetch."""
         self._moving = threads.RLock()  # one move at a time: letters keep their order
 
     def fetch(self, max_messages: int, max_bytes: int) -> list[EntryView]:
@@ -167,7 +168,7 @@ class DeadLetters:
         dead, self._dead = self._dead, []
         for ledger, entry in self._move(dead):
             self._give_back(ledger, entry)
-        self.on_moved()
+        self._on_moved()
 
     def _move(self, views: list[tuple[EntryView, int]]) -> list[_Place]:
         """Move entries, and return the positions of those that could not be."""

@@ -168,6 +168,7 @@ def letters_of(
     acks: AckGroupingTracker,
     give_back: Callable[[int, int], object],
     forget: Callable[[list[tuple[int, int]]], object],
+    on_moved: Callable[[], object],
 ) -> tuple[DeadLetters | None, RetryLetters | None]:
     """What a consumer needs for the letters its options ask for.
 
@@ -188,7 +189,7 @@ def letters_of(
         config.key_reader,
     )
     limit = policy.max_redeliver_count
-    dead_letters = DeadLetters(session, limit, dead, acks, give_back, forget)
+    dead_letters = DeadLetters(session, limit, dead, acks, give_back, forget, on_moved)
     if not config.enable_retry or config.retry_letter_topic is None:
         return dead_letters, None
     retry = LetterProducer(client, config.retry_letter_topic, config.schema, key_reader=config.key_reader)
