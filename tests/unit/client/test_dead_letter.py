@@ -105,9 +105,7 @@ class Site:
             origin=MessageOrigin(TOPIC, BytesSchema()),
             topic_name=TOPIC,
             call_later=self.scheduler.call_later,
-            client=SimpleNamespace(
-                log=ClientLog(), wake=self._wake, workers=SimpleNamespace(start=lambda job: job())
-            ),
+            client=SimpleNamespace(log=ClientLog(), workers=SimpleNamespace(start=lambda job: job())),
         )
         producer: Any = self.producer
         acks: Any = self.acks
@@ -118,6 +116,7 @@ class Site:
             acks,
             lambda ledger, entry: self.given_back.append((ledger, entry)),
             self.forgotten.extend,
+            self._wake,
         )
 
     def _wake(self) -> None:
