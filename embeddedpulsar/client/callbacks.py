@@ -126,6 +126,7 @@ class CallbackThread:
                 job()
             except BaseException:  # noqa: BLE001 - whatever it was, the next job has its turn
                 self._log.exception("A job of the callback thread failed: %r", job)
+            del job  # what it belongs to may be closed before the next one comes
 
     def _sleep(self) -> None:
         if self._looks_by_itself:

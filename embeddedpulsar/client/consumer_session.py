@@ -132,6 +132,7 @@ class ConsumerSession:
             use = self._uses.pop()  # atomic: of two threads that close a consumer, one gets it
         except IndexError:
             return
+        self.attachment.forget()
         try:
             use.topic.end_use(self.subscription, self.config.subscription_name, durable=self._durable)
         finally:

@@ -50,6 +50,7 @@ class Attachment(Acknowledging):
             the subscription: entries fetched before, and acknowledgements collected for them, are void.
         on_switched: called by `read` when this Failover consumer has stopped being the active one: what was
             fetched and not given to the application is void. Acknowledgements are not.
+        on_left: called once, when the consumer has ended.
         chunks: what this consumer knows of chunked messages.
         words, seen_epoch: while ``words[EPOCH]`` is `seen_epoch`, nothing that was read is void. A consumer
             compares the two for each message it gives to the application, and calls `look` if they differ.
@@ -70,6 +71,7 @@ class Attachment(Acknowledging):
         self.code = consumer.code
         self.on_rewound: Callable[[], object] | None = None
         self.on_switched: Callable[[], object] | None = None
+        self.on_left: Callable[[Attachment], object] | None = None
         self._membership: Final = membership
         self.words: Final = shared.control.words
         self.seen_epoch = self._followed = self.words[_EPOCH]
@@ -301,13 +303,20 @@ class Attachment(Acknowledging):
         Raises:
             LockTimeout: another process stayed in the lock; a timer goes on trying.
         """
-        self._has_left = True
-        self._chunk_expiry.cancel()
+        self.forget()
         try:
             self._depart()
         except LockTimeout:
             self._departure.after(FIRST_PAUSE_S)
             raise
+
+    def forget(self) -> None:
+        """The consumer has ended, here or by others: nothing has to look after it any more. Idempotent."""
+        self._has_left = True
+        self._chunk_expiry.cancel()
+        on_left, self.on_left = self.on_left, None
+        if on_left is not None:
+            on_left(self)
 
     def _depart(self) -> None:
         if self._fork_generation != fork.GENERATION or self._shared.control.closed:

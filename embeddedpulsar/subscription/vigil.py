@@ -47,11 +47,20 @@ class Vigil:
         try:
             self._lock.acquire()
             self._ours.append(attachment)
+            attachment.on_left = self._forget
             if self._timer is None and self._interval_s > 0:
                 self._timer = self._scheduler.call_later(self._interval_s, self._on_timer)
         finally:
             self._lock.release()
         self.look()
+
+    def _forget(self, attachment: Attachment) -> None:
+        try:
+            self._lock.acquire()
+            if attachment in self._ours:
+                self._ours.remove(attachment)
+        finally:
+            self._lock.release()
 
     def _on_timer(self) -> None:
         try:
