@@ -11,15 +11,18 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from embeddedpulsar.testing.store_checks import assert_clean
 from tests.source_tree import ROOT, module_name, python_files
 
 BLOCK = re.compile(r"(?P<before>[^\n]*\n)?^```python\n(?P<code>.*?)^```$", re.DOTALL | re.MULTILINE)
 OPT_OUT = re.compile(r"<!-- not run: .{8,} -->")
 LINK = re.compile(r"\]\((?!https?://|#|mailto:)([^)#]+)(?:#[^)]*)?\)")
+DEFINITION = re.compile(r"^\[([\w.]+)\]: (?!https?://)(\S+)$", re.MULTILINE)
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # A folder in examples/ is a program of several files with a test of its own.
@@ -83,6 +86,19 @@ def test_code_in_pages(page: Path, tmp_path: Path):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize("name", ["README.md", "docs/quickstart.md", "examples/01_quickstart.py"])
+def test_first_steps_may_be_repeated(name: str, tmp_path: Path):
+    """Who runs the first program again, in the same folder, gets no error; the store is whole."""
+    script = tmp_path / "first_steps.py"
+    path = ROOT / name
+    script.write_text(script_of(path) if path.suffix == ".md" else path.read_text("utf-8"), "utf-8")
+    for _ in range(3):
+        done = run(script, tmp_path)
+        assert done.returncode == 0, done.stderr
+    for store in tmp_path.glob("*/store.meta"):
+        assert_clean(store.parent)
+
+
 @pytest.mark.parametrize(
     "example", [one for one in EXAMPLES if label(one) not in EXAMPLES_NOT_RUN], ids=label
 )
@@ -101,6 +117,22 @@ def test_exceptions_are_needed():
 @pytest.mark.parametrize("page", PAGES, ids=label)
 def test_links_lead_somewhere(page: Path):
     """Every relative link of a page names a file of the project."""
-    targets = LINK.findall(page.read_text("utf-8"))
+    text = page.read_text("utf-8")
+    targets = LINK.findall(text) + [target for _, target in DEFINITION.findall(text)]
     missing = [target for target in targets if not (page.parent / target).exists()]
     assert not missing
+
+
+def test_the_readme_defines_its_links_in_one_place():
+    """An index that shows the README elsewhere needs absolute links: only the block at its end has targets.
+
+    Where `[project.urls]` names the repository, each target begins with its address.
+    """
+    text = (ROOT / "README.md").read_text("utf-8")
+    assert not LINK.findall(text)
+    used = set(re.findall(r"\]\[([\w.]+)\]", text))
+    defined = dict(re.findall(r"^\[([\w.]+)\]: (\S+)$", text, re.MULTILINE))
+    assert used == set(defined)
+    urls = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"].get("urls", {})
+    if "Repository" in urls:
+        assert all(target.startswith(urls["Repository"]) for target in defined.values())
