@@ -354,6 +354,7 @@ class ConsumerCore:
     def _on_moved(self) -> None:
         """The subscription was moved, by this consumer or (told while it fetches) by somebody else."""
         self.acks.begin_epoch()
+        self.queue.start_within(0, 0, 0)
         self.start_over()
 
     def _on_switched(self) -> None:

@@ -74,7 +74,7 @@ class ReceiverQueue:
         return len(self.messages)
 
     def start_within(self, ledger: int, entry: int, index: int) -> None:
-        """Begin with message ``index`` of that entry, if it is the first one fetched. Call under the lock."""
+        """Deliver that entry from message ``index`` on, however often it is fetched. Call under the lock."""
         self._start = (ledger, entry, index) if index > 0 else None
 
     def first_within(self, ledger: int, entry: int) -> int:
@@ -92,14 +92,14 @@ class ReceiverQueue:
             views = self._fetch(room, _FETCH_BYTES)
             fetched, size = len(views), 0
             for view in views:
-                if view.count == 1 and self._start is None and view.skip is None:
+                if view.count == 1 and view.skip is None:
                     messages.append(Message(view, 0, origin))
                     start, end = view.offsets
                     size += end - start
                     continue
                 if prepare is not None:
                     prepare(view)
-                if self._start is None and view.skip is None:
+                if view.skip is None and not self.first_within(view.ledger_id, view.entry_id):
                     messages.extend(map(Message, repeat(view), range(view.count), repeat(origin)))
                     size += view.offsets[-1] - view.offsets[0]
                     fetched += view.count - 1
@@ -119,7 +119,6 @@ class ReceiverQueue:
         self.messages.clear()
         self.fetched -= len(dropped)
         self.fetched_bytes -= size_of(dropped)
-        self._start = None
 
     def drop(self, entries: Set[tuple[int, int]]) -> None:
         """Make the messages of some entries void. Call under the lock.
@@ -148,12 +147,9 @@ class ReceiverQueue:
 
     def _some(self, view: EntryView) -> list[Message[Any]]:
         """The messages of an entry that were not acknowledged before and do not lie before the start."""
-        start, self._start = self._start, None
-        first = 0
-        if start is not None and start[:2] == (view.ledger_id, view.entry_id):
-            first = start[2]
-            if view.acked is not None:
-                view.acked[:first] = b"\x01" * min(first, view.count)
+        first = self.first_within(view.ledger_id, view.entry_id)
+        if first and view.acked is not None:
+            view.acked[:first] = b"\x01" * min(first, view.count)
         skip = view.skip
         origin = self._origin
         return [Message(view, i, origin) for i in range(first, view.count) if not is_skipped(skip, i)]
