@@ -94,7 +94,7 @@ class ConsumerSlotWord:
     CONSUMER_ID: Final = 0  # whose slot it is; written under the lock
     GRANTED: Final = 1  # messages it is ready to be assigned, counted from its attachment on
     HANDED: Final = 2  # low bits of its id << 48 | entries its application was given, counted likewise
-    ALIVE_MS: Final = 3  # when its process last showed itself, in ms of the boot's clock
+    ALIVE_MS: Final = 3  # changed when its process shows itself: ms of its own monotonic clock
 
 
 class StoreWord:

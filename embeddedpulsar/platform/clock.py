@@ -28,8 +28,12 @@ class Clock(Protocol):
         ...
 
     def monotonic(self) -> float:
-        """Seconds on a clock that never goes back; on Linux and macOS the same for all processes of a
-        boot."""
+        """Seconds on a clock that never goes back. Processes in other time namespaces have another one, so a
+        time of one process means nothing to the others."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Wait until so much of `monotonic` has passed."""
         ...
 
 
@@ -48,6 +52,9 @@ class SystemClock:
 
     def monotonic(self) -> float:
         return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
 
 
 class ManualClock:
@@ -70,6 +77,9 @@ class ManualClock:
 
     def monotonic(self) -> float:
         return self._monotonic
+
+    def sleep(self, seconds: float) -> None:
+        self.advance(seconds)
 
     def advance(self, seconds: float) -> None:
         """Let ``seconds`` (>= 0) pass on both clocks."""

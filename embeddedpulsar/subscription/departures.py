@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection
 from typing import Final
 
 from embeddedpulsar.exceptions import LockTimeout
-from embeddedpulsar.format.control import ConsumerSlotWord
 from embeddedpulsar.format.subscription_record import (
     DETACH_CLOSED,
     DETACH_DEAD,
@@ -34,14 +33,10 @@ def departures_of_dead(
 
 
 def departures_of_silent(
-    state: SubscriptionState, control: SubscriptionControl, silent_before_ms: int
+    state: SubscriptionState, control: SubscriptionControl, ids: Collection[int]
 ) -> list[Detach]:
-    """Take out consumers whose process lives and has not shown itself since a moment of the boot's clock."""
-    return [
-        departure(state, control, one.consumer_id, DETACH_SILENT)
-        for one in state.consumers.all()
-        if 0 < control.slot_word(one.code, one.consumer_id, ConsumerSlotWord.ALIVE_MS) < silent_before_ms
-    ]
+    """Take out consumers whose process lives and has not shown itself for too long."""
+    return [departure(state, control, consumer_id, DETACH_SILENT) for consumer_id in sorted(ids)]
 
 
 def departures_of(

@@ -7,7 +7,6 @@ from typing import Final
 from embeddedpulsar.format import subscription_record as record
 from embeddedpulsar.format.control import ConsumerSlotWord
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
-from embeddedpulsar.platform.clock import Clock
 from embeddedpulsar.platform.peers import Peers
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.subscription.admission import check_admission
@@ -18,6 +17,7 @@ from embeddedpulsar.subscription.log_facts import ledgers_of, news_for
 from embeddedpulsar.subscription.newcomer import Newcomer
 from embeddedpulsar.subscription.options import StateOptions
 from embeddedpulsar.subscription.shared_state import SharedState
+from embeddedpulsar.subscription.silence import Silence
 from embeddedpulsar.subscription.state import SubscriptionState
 
 _ALIVE: Final = ConsumerSlotWord.ALIVE_MS
@@ -44,6 +44,7 @@ class Membership:
         shared: SharedState,
         options: StateOptions,
         settings: BrokerSettings,
+        silence: Silence,
         joined: set[int],
     ) -> None:
         self.uuid: Final = uuid
@@ -54,6 +55,7 @@ class Membership:
         self._peers: Final = options.peers
         self._clock: Final = options.clock
         self._settings: Final = settings
+        self._silence: Final = silence
         self.monotonic: Final = options.clock.monotonic
         self.call_later: Final = options.scheduler.call_later
 
@@ -64,7 +66,7 @@ class Membership:
             ConsumerBusy, ConsumerAssignError: the consumers that are attached do not admit this one.
         """
         shared, newcomer = self._shared, self._newcomer
-        detach_lost(state, shared, self._peers, self._clock, self._settings)
+        detach_lost(state, shared, self._peers, self._silence)
         # No earlier consumer has this id, not even one of a deleted subscription of the same name.
         attach = newcomer.command(state.epoch + 1, self._clock.wall_ms())
         trial = Consumer(*attach[:-1], 0, state.consumers.free_code(), attach.rules)
@@ -96,7 +98,9 @@ class Membership:
         return now + settings.delayedDeliveryTickTimeMillis
 
     def show_alive(self, code: int, consumer_id: int) -> None:
-        """Say that the process of this consumer runs; nothing if it was taken for dead."""
+        """Say that the process of this consumer runs; nothing if it was taken for dead.
+
+        Others compare the word with what it was before, never with a clock of theirs."""
         words, base = self._shared.control.words, slot_of(code)
         if words[base + _CONSUMER_ID] == consumer_id:
             words[base + _ALIVE] = self._now_ms()
@@ -105,24 +109,10 @@ class Membership:
         return int(self._clock.monotonic() * 1000)
 
 
-def detach_lost(
-    state: SubscriptionState,
-    shared: SharedState,
-    peers: Peers,
-    clock: Clock,
-    settings: BrokerSettings,
-) -> None:
+def detach_lost(state: SubscriptionState, shared: SharedState, peers: Peers, silence: Silence) -> None:
     """Journal the departure of consumers whose process is gone, or has been stopped for too long."""
     lost = departures_of_dead(state, shared.control, peers.is_alive)
-    keep_alive_ms = settings.keepAliveIntervalSeconds * 1000
-    if keep_alive_ms > 0:
-        silent_before_ms = int(clock.monotonic() * 1000) - keep_alive_ms
-        known = {departure.consumer_id for departure in lost}
-        silent = departures_of_silent(state, shared.control, silent_before_ms)
-        lost += [departure for departure in silent if departure.consumer_id not in known]
-    for departure in lost:
-        why = "process is gone" if departure.reason == record.DETACH_DEAD else "process is silent"
-        consumer = state.consumers.get(departure.consumer_id)
-        shared.note(f"consumer {consumer.name if consumer else departure.consumer_id} is detached: its {why}")
+    silent = silence.look(state, shared.control) - {departure.consumer_id for departure in lost}
+    lost += departures_of_silent(state, shared.control, silent)
     if lost:
         shared.commit(lost)

@@ -40,6 +40,7 @@ from embeddedpulsar.subscription.options import StateOptions, log_damage
 from embeddedpulsar.subscription.pending_chunks import DEFAULT_CHUNKS, ChunkOptions
 from embeddedpulsar.subscription.shared_attachment import SharedAttachment
 from embeddedpulsar.subscription.shared_state import SharedState
+from embeddedpulsar.subscription.silence import Silence
 from embeddedpulsar.subscription.state import SubscriptionState
 from embeddedpulsar.subscription.statistics import SubscriptionStatistics, statistics_of
 from embeddedpulsar.subscription.vigil import Vigil
@@ -74,9 +75,9 @@ class Subscription:
         self._shared: SharedState | None = None
         self._attached: set[int] = set()  # consumers attached through this object, and some that have left
         self._own_scheduler: SchedulerLike | None = None
-        self._vigil: Final = Vigil(
-            mailbox, options.scheduler, settings.keepAliveIntervalSeconds / 3, self.detach_dead, self._peers
-        )
+        self._silence: Final = Silence(settings.keepAliveIntervalSeconds, options.clock)
+        scheduler = options.scheduler
+        self._vigil: Final = Vigil(mailbox, scheduler, self._silence, self.detach_dead, self._peers)
 
     @classmethod
     def open(
@@ -298,10 +299,11 @@ class Subscription:
             partition=partition,
             several_topics=several_topics,
         )
-        uuid = self._mailbox.uuid if client_uuid is None else client_uuid
+        own = self._mailbox.uuid
+        uuid = own if client_uuid is None else client_uuid
         newcomer = Newcomer(consumer_name, consumer_type, uuid, priority, receiver_queue_size, rules)
         membership = Membership(
-            newcomer, self._mailbox.uuid, self._log, shared, self._options, self._settings, self._attached
+            newcomer, own, self._log, shared, self._options, self._settings, self._silence, self._attached
         )
         facts = ledgers_of(self._log)
         self._vigil.show_alive()
@@ -318,7 +320,7 @@ class Subscription:
             return ActiveAttachment(self._log, shared, membership, consumer, state, chunks)
 
         try:
-            attachment = shared.transact(body)
+            attachment = self._silence.patiently(lambda: shared.transact(body), self.detach_dead)
             self._vigil.begin(attachment)
             return attachment
         except BaseException:
@@ -328,16 +330,14 @@ class Subscription:
             raise
 
     def _detach_dead(self, shared: SharedState, state: SubscriptionState) -> None:
-        """Journal the departure of consumers whose process is gone, or stopped. Inside a transaction."""
-        detach_lost(state, shared, self._options.peers, self._options.clock, self._settings)
+        detach_lost(state, shared, self._options.peers, self._silence)
 
     def _peers(self) -> set[bytes]:
         shared = self._shared
         return set() if shared is None else other_processes(shared, self._mailbox.uuid)
 
     def detach_dead(self) -> None:
-        """Detach the consumers of processes that died, or were stopped for longer than
-        ``keepAliveIntervalSeconds``. Whoever learns of a death may call it."""
+        """Detach the consumers of processes that died, or were silent for ``keepAliveIntervalSeconds``."""
         shared = self._existing()
         self._vigil.show_alive()
         shared.transact(lambda state: self._detach_dead(shared, state))

@@ -11,6 +11,7 @@ from embeddedpulsar.platform.background import BackgroundWork
 from embeddedpulsar.platform.mailbox import Mailbox
 from embeddedpulsar.platform.scheduler import SchedulerLike, Timer
 from embeddedpulsar.subscription.attachment import Attachment
+from embeddedpulsar.subscription.silence import Silence
 
 
 class Vigil:
@@ -26,13 +27,14 @@ class Vigil:
         self,
         mailbox: Mailbox,
         scheduler: SchedulerLike,
-        interval_s: float,
+        silence: Silence,
         detach_lost: Callable[[], object],
         peers_of: Callable[[], set[bytes]],
     ) -> None:
         self._mailbox: Final = mailbox
         self._scheduler: Final = scheduler
-        self._interval_s: Final = interval_s
+        self._silence: Final = silence
+        self._interval_s: Final = silence.beat_s
         self._detach_lost: Final = detach_lost
         self._peers_of: Final = peers_of
         self._lock: Final = threads.RLock()  # guards everything below
@@ -74,6 +76,7 @@ class Vigil:
                 attachment.show_alive()
         finally:
             self._lock.release()
+        self._silence.glance()  # on time, though the lock may not be free
         self._tidying.run()
 
     def _tidy(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,8 @@ import pytest
 import embeddedpulsar as pulsar
 from embeddedpulsar.storage.check import check_topic
 from tests.multiprocess.children import Child, say
-from tests.multiprocess.namespaces import other_boot_id
-from tests.multiprocess.workers import Worker, send, subscribe
+from tests.multiprocess.namespaces import other_boot_id, other_pids, other_time
+from tests.multiprocess.workers import Worker, keep_alive, send, subscribe
 
 TYPES = ["Exclusive", "Failover", "Shared", "KeyShared"]
 
@@ -111,3 +112,51 @@ def test_the_boot_of_the_first_is_that_of_all_until_the_last_has_left(tmp_path: 
         send(client, "c")
         assert drained(client, "Shared") == {"c"}
     assert check_topic(topic_directory(store)).problems == []
+
+
+@pytest.mark.parametrize("offset_s", [1_000_000, 100])
+def test_clocks_of_another_time_namespace(tmp_path: Path, offset_s: int):
+    """A consumer whose monotonic clock is far ahead, or behind that of others, is neither thrown out nor
+    throws others out: there is one Exclusive consumer at any time."""
+    store = tmp_path / "store"
+    store.mkdir()
+    keep_alive(store, 1)
+    with Worker(store, "Exclusive", within=other_time(offset_s)) as there:
+        with pulsar.Client(store) as client:
+            for _ in range(3):
+                with pytest.raises(pulsar.ConsumerBusy):
+                    subscribe(client, "Exclusive")
+                time.sleep(0.5)
+            send(client, 1)
+            assert there.ack() == ("1", 0)
+            os.kill(there.process.pid, signal.SIGSTOP)
+            time.sleep(1.5)
+    with (
+        Worker(store, "Shared", "here") as here,
+        Worker(store, "Shared", "there", within=other_time(offset_s)),
+    ):
+        with pulsar.Client(store) as client:
+            time.sleep(2.5)
+            subscription = client._core.store.topic("jobs").subscription("work", create=False)
+            assert len(subscription.consumers()) == 2
+            send(client, 2)
+        here.tell("ack")
+
+
+def test_an_exclusive_consumer_in_another_pid_namespace(tmp_path: Path):
+    """Nobody asks for pids: its lease says that it lives, and that it died."""
+    store = tmp_path / "store"
+    with Worker(store, "Exclusive", within=other_pids()) as there:
+        with pulsar.Client(store) as client:
+            with pytest.raises(pulsar.ConsumerBusy):
+                subscribe(client, "Exclusive")
+            there.kill()
+            there.join()
+            deadline = time.monotonic() + 10
+            while True:
+                try:
+                    subscribe(client, "Exclusive")
+                    break
+                except pulsar.ConsumerBusy:
+                    assert time.monotonic() < deadline
+                    time.sleep(0.01)  # unshare dies first, and then what it runs
