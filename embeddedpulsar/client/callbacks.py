@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from embeddedpulsar.platform import fork, threads
+from embeddedpulsar.platform import deadline, fork, threads
 from embeddedpulsar.platform.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class CallbackThread:
         self._closed = True
         if self._thread.is_started or self._jobs:
             self.put(_nothing)
-            self._thread.wait_over(_LONGEST_GOODBYE_S)
+            self._thread.wait_over(max(_SHORTEST_GOODBYE_S, deadline.left(_LONGEST_GOODBYE_S)))
 
     def after_fork_in_child(self) -> None:
         """Forget the parent's jobs."""
@@ -164,6 +164,7 @@ _MANY = 16  # wake-ups within so short a time are often
 _SHORT_S = 0.005
 _PATIENCE_S = 0.2
 _LONGEST_NAP_S = 1.0
+_SHORTEST_GOODBYE_S = 0.2
 _LONGEST_GOODBYE_S = 5.0
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar.client.gates import Gates
 from embeddedpulsar.client.outgoing import Outgoing, PlainWaiter, SendCallback
 from embeddedpulsar.enums import Result
+from embeddedpulsar.exceptions import LockTimeout
 from embeddedpulsar.message_id import make
+from embeddedpulsar.platform import deadline
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.producer_session import ProducerSession
@@ -148,8 +151,17 @@ class Completions:
             self._callbacks.wait_done()
 
     def wait(self) -> None:
-        """Wait until everything handed over is finished; in the callback thread itself, do not wait."""
-        self._callbacks.wait_done()
+        """Wait until everything handed over is finished; in the callback thread itself, do not wait.
+
+        Raises:
+            LockTimeout: the deadline of the call is over; they go on without it.
+        """
+        left = deadline.left(math.inf)
+        if not self._callbacks.wait_done(None if left == math.inf else left):
+            raise LockTimeout(
+                f"{self.pending} messages to {self._session.topic_name} are stored, perhaps not on the "
+                "disk: another process stays in its flush, or a callback does not return"
+            )
 
     @property
     def can_tell(self) -> bool:

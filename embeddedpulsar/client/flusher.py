@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from embeddedpulsar.platform import fork, threads
+from embeddedpulsar.platform import deadline, fork, threads
 from embeddedpulsar.platform.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ _LONGEST_PAUSE_S = 0.002
 _AFTER_FAILURE_S = 1.0
 _PAUSE_OF_FAILED_S = 0.1
 _LONGEST_NAP_S = 1.0
+_SHORTEST_GOODBYE_S = 0.2
 _LONGEST_GOODBYE_S = 5.0
 
 
@@ -65,7 +66,7 @@ class Flusher:
         """End the thread. What still waits is its publishers' affair."""
         self._closed = True
         self._ring()
-        self._thread.wait_over(_LONGEST_GOODBYE_S)
+        self._thread.wait_over(max(_SHORTEST_GOODBYE_S, deadline.left(_LONGEST_GOODBYE_S)))
 
     def after_fork_in_child(self) -> None:
         """What waits is the parent's."""

@@ -9,7 +9,7 @@ from embeddedpulsar.client.chunker import ChunkedOutgoing
 from embeddedpulsar.client.sequence_keeper import DeduplicationSwitched, SequenceKeeper
 from embeddedpulsar.exceptions import LockTimeout
 from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.platform import failpoints
+from embeddedpulsar.platform import deadline, failpoints
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -108,8 +108,10 @@ class LogWriter:
                 lock.acquire(timeout_s)
             elif not lock.try_acquire():
                 return False
-            self._append_all(entries, hold, check)
+            deadline.within(timeout_s, self._append_all, entries, hold, check)
         except LockTimeout:
+            if not timeout_s:
+                return False
             raise
         except Exception as e:  # noqa: BLE001 - no descriptors left, say: told to whoever sent the messages
             for out in entries:
@@ -194,6 +196,9 @@ class LogWriter:
             out.attempted = True
             try:
                 ledger, entry, _, end_word = append(out.encoded, None, None, hold)
+            except LockTimeout:  # of the store, for the id of a new segment: nothing was begun
+                out.attempted = False
+                raise
             except Exception as e:  # noqa: BLE001 - told to whoever sent the messages
                 out.error = e
             else:

@@ -11,7 +11,7 @@ from embeddedpulsar.client.producer import Producer
 from embeddedpulsar.client.producer_opening import attach_producer
 from embeddedpulsar.enums import ProducerAccessMode
 from embeddedpulsar.exceptions import AlreadyClosed, TopicNotFound
-from embeddedpulsar.platform import fork, threads
+from embeddedpulsar.platform import deadline, fork, threads
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
@@ -150,6 +150,9 @@ class Partitions:
         Raises:
             AlreadyClosed: everything was closed before.
         """
+        self._core.in_time(self._close)
+
+    def _close(self) -> None:
         try:
             self._lock.acquire()
             was_closed, self.is_closed = self.is_closed, True
@@ -159,7 +162,7 @@ class Partitions:
         if was_closed and not still_open:
             raise AlreadyClosed(f"the producer {self._membership.name} was closed before")
         for one in still_open:
-            one.close()
+            deadline.within_half(one.close)
 
     def after_fork_in_child(self) -> None:
         """Another thread may have been attaching in the parent."""

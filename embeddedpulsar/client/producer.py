@@ -267,10 +267,10 @@ class Producer(ProducerFacts[T], BulkProducer[T]):
 
         Raises:
             AlreadyClosed: it was closed before.
+            LockTimeout: another process stayed in a lock; the text says what is not known to be stored.
         """
         with interrupts.translated:
-            self._publisher.close()
-            self._publisher.completions.wait()
+            self._session.close(self._publisher)
         self._session.forget(self._publisher)
 
     def __enter__(self) -> Producer[T]:

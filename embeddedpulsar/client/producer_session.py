@@ -157,6 +157,15 @@ class ProducerSession:
                     return Position(view.ledger_id, view.entry_id)
         return None
 
+    def close(self, publisher: Publisher) -> None:
+        """Close the producer and wait for its callbacks, as long as an operation may take, in all."""
+
+        def close() -> None:
+            publisher.close()
+            publisher.completions.wait()
+
+        self.client.in_time(close)
+
     def forget(self, publisher: Publisher) -> None:
         """The producer is closed."""
         self.client.forget_publisher(publisher)

@@ -17,7 +17,7 @@ from embeddedpulsar.client.send_queue import NO_BATCHES
 from embeddedpulsar.client.sequence_keeper import DeduplicationSwitched
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, ProducerQueueIsFull
 from embeddedpulsar.format.entry import ProducerPrefix, encode_single
-from embeddedpulsar.platform import fork, threads
+from embeddedpulsar.platform import deadline, fork, threads
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.producer_config import ProducerConfig
@@ -367,7 +367,7 @@ class Publisher(Pipeline):
     def close(self) -> None:
         """Fail what waits with AlreadyClosed and leave the topic. What was published stays."""
         try:
-            self.lock.acquire()
+            deadline.enter(self.lock, f"the producer {self.name}")
             if self.is_closed:
                 raise AlreadyClosed(f"the producer {self.name} was closed before")
             self.is_closed = True

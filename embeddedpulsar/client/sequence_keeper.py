@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from embeddedpulsar.exceptions import AlreadyClosed, PulsarException
+from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, PulsarException
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.outgoing import Outgoing
@@ -125,7 +125,7 @@ class SequenceKeeper:
             self._session.remember(self.known)
             self._noted, self._noted_at = self.known, self._session.monotonic()
         except (PulsarException, OSError) as error:
-            if not isinstance(error, AlreadyClosed):
+            if not isinstance(error, (AlreadyClosed, LockTimeout)):
                 self._session.log.warning(
                     "%s: what was stored could not be noted, and will be later: %s",
                     self._publisher.name,

@@ -187,9 +187,10 @@ class FileLock:
             self.release()
 
     def close(self) -> None:
-        """Close the file, once no thread of this process holds the lock. Idempotent; later calls raise."""
+        """Close the file, once no thread of this process holds the lock, or after 10 s. Idempotent; later
+        calls raise."""
         try:
-            self._enter(True, _CLOSE_TIMEOUT_S)
+            self._enter(True, deadline.left(_CLOSE_TIMEOUT_S))
             fd = self.fd
             self.release, self.fd = self._release_of(_CLOSED), _CLOSED
             if fd >= 0:

@@ -18,7 +18,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
 from embeddedpulsar.exceptions import DescriptorLimitError
-from embeddedpulsar.platform import descriptors, fork, threads
+from embeddedpulsar.platform import deadline, descriptors, fork, threads
 from embeddedpulsar.platform.clock import Clock
 
 _COMPACT_FROM = 64  # cancelled timers are swept from a heap of this size on, when they are the larger half
@@ -101,13 +101,16 @@ class Scheduler:
     queue, which is one call into C that also wakes the thread; an interrupt comes before it or after it. The
     heap belongs to the thread alone.
 
-    Functions run one after the other, holding no lock; they should be short. One that raises, whatever it
+    Functions run one after the other, holding no lock; they should be short, and wait for no lock: with
+    ``patience_s`` 0 they run with a `deadline` that is over, and a lock that is held elsewhere raises
+    `LockTimeout` in them (`background.BackgroundWork` tries again). One that raises, whatever it
     raises, is logged (logger ``embeddedpulsar``), and the thread goes on. After a fork the child has no
     timers and starts its own thread with its first one.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, patience_s: float = 0.0) -> None:
         self._clock = clock
+        self._patience_s = patience_s
         self._reset()
         fork.register(self)
 
@@ -169,7 +172,7 @@ class Scheduler:
             self._take_in(incoming.get())
         for function in timers.take_due(self._clock.monotonic()):
             if not self._closed:
-                call_logged(function)
+                deadline.within(self._patience_s, call_logged, function)
 
     def _take_in(self, timer: Timer | None) -> None:
         if timer is not None:

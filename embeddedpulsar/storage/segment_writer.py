@@ -15,7 +15,7 @@ from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.format.entry import EncodedEntry
 from embeddedpulsar.format.frame import COVERED, FRONT, HEADER_SIZE, KIND_ENTRY, MAGIC, TRAILER, TRAILER_SIZE
 from embeddedpulsar.format.index_slot import MAX_COUNT, SLOT, SLOT_SIZE, SLOTS_OFFSET
-from embeddedpulsar.platform import disk, failpoints
+from embeddedpulsar.platform import deadline, disk, failpoints
 from embeddedpulsar.storage.append_hold import AppendHold
 from embeddedpulsar.storage.append_point import BY_MAP, AppendPoint, State
 from embeddedpulsar.storage.waiter_slots import WaiterSlots
@@ -129,7 +129,10 @@ class SegmentWriter(AppendPoint):
             entry_id += 1
             end = start + length
             if end > self._end_stop or entry_id >= self._entry_stop or now >= self._time_stop:
-                tail, start, entry_id, crc, messages, _ = state = self._make_room(length, now)
+                # A new segment needs an id, perhaps the store's lock: a caller that tries, tries that too.
+                room_s = self._timeout_s if timeout_s is None else timeout_s
+                state = deadline.within(room_s, self._make_room, length, now)
+                tail, start, entry_id, crc, messages, _ = state
                 entry_id += 1
                 end = start + length
             # All that has to be called is called before step 2: from the check there to the commit no signal

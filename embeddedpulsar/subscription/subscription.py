@@ -18,7 +18,7 @@ from embeddedpulsar.format import subscription_record as record
 from embeddedpulsar.format.control import SubscriptionWord
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.platform import disk, threads
+from embeddedpulsar.platform import deadline, disk, threads
 from embeddedpulsar.platform.clock import Clock
 from embeddedpulsar.platform.mailbox import Mailbox
 from embeddedpulsar.platform.peers import Peers
@@ -95,7 +95,7 @@ class Subscription:
         compact_bytes: int = COMPACT_BYTES,
         damage: DamageReporter | None = None,
     ) -> Subscription:
-        """Open a subscription, recovering it if its control words are of another boot or damaged.
+        """A subscription whose files are opened by its first use, and recovered if they are of another boot.
 
         Args:
             directory: of the subscription; need not exist.
@@ -109,11 +109,6 @@ class Subscription:
                 that of the log.
             compact_bytes: length at which a journal is replaced by a snapshot; for tests and tuning.
             damage: told of what cannot be read, outside all locks; logged if None.
-
-        Raises:
-            CorruptionError: the directory belongs to a subscription of another name.
-            StorageError: the files are of a newer release, or cannot be written.
-            LockTimeout: another process stayed in the subscription's lock.
         """
         ledger_options = managed_ledger.options
         options = StateOptions(
@@ -131,16 +126,11 @@ class Subscription:
         subscription = cls(directory, managed_ledger, mailbox, settings, options)
         if scheduler is None:
             subscription._own_scheduler = options.scheduler
-        try:
-            subscription.exists()
-        except BaseException:
-            subscription.close()
-            raise
         return subscription
 
     def _open_state(self) -> SharedState:
         try:
-            self._opening.acquire()
+            deadline.enter(self._opening, f"the opening of subscription {self.name!r}")
             if self._shared is None:
                 shared = SharedState.open(self.directory, self._options, self._log.last_position)
                 shared.on_members = self._vigil.look
@@ -168,11 +158,21 @@ class Subscription:
     # -- existence ---------------------------------------------------------------------------------
 
     def exists(self) -> bool:
-        """Whether there is such a subscription. Reads one word once its directory was seen."""
+        """Whether there is such a subscription. Reads one word once its directory was seen.
+
+        Raises:
+            CorruptionError, StorageError, LockTimeout: see `SharedState.open`; or it has another name.
+        """
         shared = self._shared
         if shared is None and os.path.isdir(self.directory):
             shared = self._open_state()
         return shared is not None and shared.exists
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it was deleted, or never opened. Opens nothing."""
+        shared = self._shared
+        return shared is None or not shared.exists
 
     def create(self, initial: Position) -> bool:
         """Make the subscription unless it exists, in whatever process.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from embeddedpulsar.platform import threads
+from embeddedpulsar.platform import deadline, threads
 from embeddedpulsar.topic.descriptor_limit import within_limit
 from embeddedpulsar.topic.topic import Topic
 from embeddedpulsar.topic.usage import Usage
@@ -60,7 +60,7 @@ class OpenTopics:
         """The topic, which from now on stays open until all are closed."""
         notes: list[str] = []
         try:
-            self._lock.acquire()
+            deadline.enter(self._lock, "the table of open topics")
             topic = self._find(name, open_topic, notes)
             self._usage.keep(name)
         finally:
@@ -72,7 +72,7 @@ class OpenTopics:
         """A hold on the topic."""
         notes: list[str] = []
         try:
-            self._lock.acquire()
+            deadline.enter(self._lock, "the table of open topics")
             use = TopicUse(self._find(name, open_topic, notes), self)
             self._usage.begin(name)
         finally:
@@ -84,7 +84,7 @@ class OpenTopics:
         """Give a hold back, and close what is idle too long."""
         notes: list[str] = []
         try:
-            self._lock.acquire()
+            deadline.enter(self._lock, "the table of open topics")
             name = use.topic.name
             is_there = self._topics.get(name) is use.topic
             if use.is_over or not (is_there or use.topic in self._departed):
@@ -106,7 +106,7 @@ class OpenTopics:
         """Close every topic that nobody uses: the process needs descriptors."""
         notes: list[str] = []
         try:
-            self._lock.acquire()
+            deadline.enter(self._lock, "the table of open topics")
             self._close(self._usage.idle(), notes)
         finally:
             self._lock.release()

@@ -11,6 +11,7 @@ from embeddedpulsar.exceptions import CorruptionError, ForeignFileError
 from embeddedpulsar.format.headers import require_little_endian
 from embeddedpulsar.platform import disk, failpoints, filesystem
 from embeddedpulsar.platform.clock import Clock, boot_id
+from embeddedpulsar.platform.deadline import LONGEST_S
 from embeddedpulsar.platform.directory_lease import DirectoryLease
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.platform.mailbox import Mailbox
@@ -62,7 +63,7 @@ class StoreSession:
         self.peers: Peers
         self.scheduler: SchedulerLike
         self.chores: SchedulerLike
-        """Timers of housekeeping alone: it may have to wait, and the others must not wait with it."""
+        """Timers of housekeeping alone: it waits a little for locks, and the others must not wait with it."""
         self.housekeeping: Housekeeping
         self.client_number = -1
         self._producer_numbers = itertools.count()
@@ -94,7 +95,7 @@ class StoreSession:
             undo.callback(session.catalog.close)
             session.scheduler = Scheduler(clock)
             undo.callback(session.scheduler.close)
-            session.chores = Scheduler(clock)
+            session.chores = Scheduler(clock, LONGEST_S)
             undo.callback(session.chores.close)
             session.housekeeping = Housekeeping(
                 root_layout.in_root(root, root_layout.HOUSEKEEPING_LOCK),

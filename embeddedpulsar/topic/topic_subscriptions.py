@@ -42,7 +42,8 @@ class OpenSubscription(Protocol):
 
 class TopicSubscriptions:
     """Role: finds, makes, opens and closes subscriptions. Invariants: one `Subscription` per key and process;
-    a few that nobody uses stay open for their next user. One that is not durable is deleted by whoever sees
+    a few that nobody uses stay open for their next user. Nothing waits for a subscription's lock under
+    `_lock`: its files are opened after that is released. One that is not durable is deleted by whoever sees
     its last consumer gone.
     Who may call: any thread.
     """
@@ -188,14 +189,14 @@ class TopicSubscriptions:
     def end_use(self, subscription: Subscription, key: SubscriptionKey) -> None:
         """See `Topic.end_use`."""
         name = key.directory_name
+        if not key.durable and self._opened.get(name) is subscription:
+            with contextlib.suppress(LockTimeout):  # whoever subscribes next makes it anew
+                self._delete_if_left(subscription)
         try:
             self._lock.acquire()
             if self._opened.get(name) is not subscription:
                 return
-            if not key.durable:
-                with contextlib.suppress(LockTimeout):  # whoever subscribes next makes it anew
-                    self._delete_if_left(subscription)
-            if self._usage.end(name) and not subscription.exists():
+            if self._usage.end(name) and subscription.is_gone:
                 self._close(name)
             for surplus in self._usage.surplus():
                 self._close(surplus)

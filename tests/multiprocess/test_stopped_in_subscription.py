@@ -380,3 +380,24 @@ def test_operations_keep_to_the_operation_timeout(tmp_path: Path):
         assert consumer.receive(5000).data() == b"a"
         consumer.unsubscribe()
     assert_clean(tmp_path)
+
+
+def test_threads_that_want_other_subscriptions_do_not_queue_behind_the_stuck_one(tmp_path: Path):
+    """While one thread subscribes to the stuck subscription, others of the process subscribe and close."""
+    with Client(tmp_path) as writer:
+        send(writer, b"a")
+        subscribe(writer, "stuck").close()
+    with stuck_beside(tmp_path) as child, Client(tmp_path) as client:
+        waiting = threading.Thread(target=lambda: subscribe(client, "stuck"))
+        waiting.start()
+        time.sleep(0.2)
+        with soon():
+            for name in ("other", "third"):
+                with subscribe(client, name) as consumer:
+                    assert consumer.receive(2000).data() == b"a"
+            client.create_producer("topic").send(b"b")
+        assert waiting.is_alive()
+        go_on(child)
+        waiting.join(SOON_S)
+        assert not waiting.is_alive()
+    assert_clean(tmp_path)

@@ -200,6 +200,10 @@ class FakeSession:
     def forget(self, publisher: Publisher) -> None:
         return None
 
+    def close(self, publisher: Publisher) -> None:
+        publisher.close()
+        publisher.completions.wait()
+
     def abandon(self, publisher: Publisher) -> None:
         self.abandoned.append(publisher)
 

@@ -279,9 +279,16 @@ def test_a_synchronous_send_takes_its_batch_along():
 def test_a_synchronous_send_in_a_batch_raises_its_error():
     """The error of the batch is the error of the send."""
     producer, _, ledger = make_producer(batching=True)
-    ledger.fail = exceptions.LockTimeout("held by another")
-    with pytest.raises(exceptions.LockTimeout, match="held by another"):
+    ledger.fail = exceptions.StorageFullError(reason="no room")
+    with pytest.raises(exceptions.StorageFullError, match="no room"):
         producer.send(b"a")
+
+
+def test_a_lock_below_that_of_the_topic_is_tried_again():
+    """A new segment needs the lock of the store: that it is held is no error of the message."""
+    producer, _, ledger = make_producer(batching=True)
+    ledger.fail = exceptions.LockTimeout("held by another")
+    assert producer.send(b"a") == MessageId(-1, 7, 0, 0)
 
 
 def test_delayed_messages_are_never_batched():

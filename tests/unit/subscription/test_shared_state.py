@@ -347,6 +347,7 @@ def test_the_damage_of_others_is_reported_outside_the_lock(site: SubscriptionSit
     journal.write_bytes(data)
     seen: list[Position] = []
     subscription = site.subscription(initial=None)
+    subscription.exists()
     assert len(site.damage) == 1
     seen.append(subscription.mark_delete)
     assert subscription.create(BEFORE_FIRST) is False
