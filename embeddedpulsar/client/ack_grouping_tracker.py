@@ -5,9 +5,10 @@ Hot: `Consumer.acknowledge` works on the fields of the tracker.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+from embeddedpulsar.client.ack_forms import LARGEST_ID, bitsets_of, order_of
 from embeddedpulsar.client.receiver_queue import is_skipped
 from embeddedpulsar.exceptions import (
     AlreadyClosed,
@@ -15,18 +16,24 @@ from embeddedpulsar.exceptions import (
     LockTimeout,
     NotConnected,
 )
-from embeddedpulsar.platform import deadline, threads
+from embeddedpulsar.platform import deadline, failpoints, threads
 from embeddedpulsar.platform.background import Backoff
+from embeddedpulsar.subscription.ack_ring import MOST_ENTRIES
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.client_log import ClientLog
     from embeddedpulsar.format.entry import EntryView
+    from embeddedpulsar.subscription.ack_ring import AckRing
 
 GROUP_SIZE: Final = 1000
+MOST_QUICK: Final = GROUP_SIZE - 1
 _RETRY_S: Final = 1.0
-_LARGEST_ID: Final = 0x7FFFFFFFFFFFFFFF
+_PATIENCE_S: Final = 0.1
+"""How long a call waits for a lock to write what would be lost with this process."""
 
 Position = tuple[int, int]
+
+failpoints.declare("ack:noted")
 
 
 class AckGroupingTracker:
@@ -43,11 +50,14 @@ class AckGroupingTracker:
     Invariants: everything collected belongs to one epoch of the subscription, which is written with it: if
     the subscription was moved meanwhile, it is dropped there. `done` is the same list for life; acknowledging
     appends to it without a lock and `flush` takes from its front, after the subscription has them, so a
-    failure loses none. The timer, and whoever fills a group, only try the locks. Acknowledgements not
-    written when the process dies come back as redeliveries, as in Pulsar.
+    failure loses none. What is collected stands in the ring (`subscription.ack_ring`) first, where others
+    find it should this process die. What cannot stand there is written before the call returns. The timer,
+    and whoever fills a group, only try the locks.
 
     Attributes:
         quick: whether `Consumer.acknowledge` may take its fast path.
+        ready: the ring is there, and the flush timer runs.
+        words, slots: of the ring.
         armed: the flush timer runs.
         sent: acknowledgements that were written: entries, partly acknowledged batches, and cumulative ones.
     """
@@ -60,16 +70,21 @@ class AckGroupingTracker:
         "_epoch",
         "_group_time_s",
         "_index_acks",
+        "_is_immediate",
         "_log",
         "_partial",
         "_receipts",
+        "_ring",
         "armed",
         "done",
         "lock",
         "on_done",
         "open",
         "quick",
+        "ready",
         "sent",
+        "slots",
+        "words",
     )
 
     def __init__(
@@ -93,6 +108,11 @@ class AckGroupingTracker:
         self._group_time_s = group_time_ms / 1000
         self._index_acks = index_acks
         self._receipts = receipts
+        self._is_immediate = receipts or not group_time_ms
+        self._ring: AckRing | None = None
+        self.ready = False
+        self.words: Any = None
+        self.slots: Iterator[int] = iter(())
         self._partial: dict[Position, bytearray] = {}
         self._cumulative: tuple[int, int, int, int] | None = None
         self._arm = call_later
@@ -118,7 +138,7 @@ class AckGroupingTracker:
 
     def acknowledge(self, ledger: int, entry: int, index: int, size: int) -> None:
         """Acknowledge one message by its id. Ids of nothing (earliest, latest) are ignored."""
-        if ledger < 0 or ledger == _LARGEST_ID or entry < 0:
+        if ledger < 0 or ledger == LARGEST_ID or entry < 0:
             return
         position = (ledger, entry)
         flags = self.open.get(position)
@@ -131,7 +151,7 @@ class AckGroupingTracker:
         elif self._index_acks and size > index:
             flags = self._partial.setdefault(position, bytearray(size))
             flags[index] = 1
-            self.after_ack()
+            self.after_ack(self._note_part(position, index, size))
 
     def _acknowledge_index(self, position: Position, flags: bytearray, index: int) -> None:
         flags[index] = 1
@@ -140,15 +160,41 @@ class AckGroupingTracker:
                 self.complete(position)
         elif self._index_acks:
             self._partial[position] = flags
-            self.after_ack()
+            self.after_ack(self._note_part(position, index, len(flags)))
 
     def complete(self, position: Position) -> None:
         """Acknowledge a whole entry."""
+        is_known = False
+        if len(self.done) < MOST_ENTRIES and (ring := self._ring_for(position)) is not None:
+            ring.note(*position)
+            is_known = True
+            if failpoints.ACTIVE:
+                failpoints.hit("ack:noted")
         self._partial.pop(position, None)
         self.done.append(position)
         if self.on_done is not None:
             self.on_done(position)
-        self.after_ack()
+        self.after_ack(is_known)
+
+    def _note_part(self, position: Position, index: int, size: int) -> bool:
+        ring = self._ring_for(position)
+        return ring is not None and ring.note_part(*position, index, size)
+
+    def _ring_for(self, position: Position, *, is_cumulative: bool = False) -> AckRing | None:
+        """Where an acknowledgement can stand until it is written; None if it has to be written at once."""
+        if self._is_immediate or not self._attachment.is_plain(*position, is_cumulative):
+            return None
+        if self._ring is not None:
+            return self._ring
+        try:
+            self.lock.acquire()
+            if self._ring is None:
+                ring = self._ring = self._attachment.make_ring(self._epoch)
+                if ring is not None:
+                    self.words, self.slots = ring.words, ring.slots
+            return self._ring
+        finally:
+            self.lock.release()
 
     def acknowledge_cumulative(self, ledger: int, entry: int, index: int, size: int) -> None:
         """Acknowledge everything up to and including a message.
@@ -163,7 +209,7 @@ class AckGroupingTracker:
             raise CumulativeAcknowledgementNotAllowedError(
                 "on a Shared or Key_Shared subscription messages are acknowledged one by one"
             )
-        if ledger < 0 or ledger == _LARGEST_ID or entry < 0:
+        if ledger < 0 or ledger == LARGEST_ID or entry < 0:
             return
         position = (ledger, entry)
         flags = self.open.get(position)
@@ -175,10 +221,15 @@ class AckGroupingTracker:
         elif not self._index_acks:
             entry, index, size = entry - 1, -1, -1
         pending = self._cumulative
-        if pending is None or (ledger, entry, index if index >= 0 else _LARGEST_ID) >= _order(pending):
+        if pending is None or (ledger, entry, index if index >= 0 else LARGEST_ID) >= order_of(pending):
             self._cumulative = (ledger, entry, index, max(size, 0))
+            ring = self._ring_for((ledger, entry), is_cumulative=True)
+            if ring is not None:
+                ring.note_cumulative(ledger, entry, index, max(size, 0))
+        else:
+            ring = self._ring  # what covers it stands there
         self._close_up_to((ledger, entry), whole=index < 0)
-        self.after_ack()
+        self.after_ack(ring is not None)
 
     def _close_up_to(self, position: Position, whole: bool) -> None:
         """Forget batches that a cumulative acknowledgement covers."""
@@ -190,28 +241,38 @@ class AckGroupingTracker:
             for one in covered:
                 self.on_done(one)
 
-    def after_ack(self) -> None:
-        """Write a full group now, any other in time."""
-        if self._receipts or not self._group_time_s:
+    def after_ack(self, is_known: bool) -> None:
+        """Write a full group now, and what would be lost with this process; anything else in time."""
+        if self._is_immediate or not is_known:
             try:
-                self.flush()
+                if self._is_immediate:
+                    self.flush()
+                else:
+                    self.flush_full(_PATIENCE_S)
             except BaseException:  # of the subscription, or the system, or an interrupt: it is still owed
                 if not self.armed:
                     self.arm(_RETRY_S)
                 raise
         elif len(self.done) >= GROUP_SIZE:
             self.flush_full()
-        elif not self.armed:
-            self.arm()
+        elif not self.ready:
+            if not self.armed:
+                self.arm()
+            self.ready = self._ring is not None
+            if not self.armed:
+                self.ready = False  # the timer came in between
 
-    def flush_full(self) -> None:
+    def flush_full(self, patience_s: float = 0.0) -> None:
         """Write a full group, unless a lock is held elsewhere: then the timer does, as soon as it is free."""
         if not (self.armed and self._backoff.pause_s):
-            self._try_to_flush()
+            self._try_to_flush(patience_s)
 
-    def _try_to_flush(self) -> None:
+    def _try_to_flush(self, patience_s: float = 0.0) -> None:
         try:
-            deadline.try_now(self.flush)
+            if patience_s:
+                deadline.within(patience_s, self.flush)
+            else:
+                deadline.try_now(self.flush)
             self._backoff.reset()
         except LockTimeout as error:
             pause_s = self._backoff.next()
@@ -235,7 +296,7 @@ class AckGroupingTracker:
             raise
 
     def _on_timer(self) -> None:
-        self.armed = False  # first: whoever acknowledges from here on arms again
+        self.armed = self.ready = False  # first: who acknowledges from here on arms again
         try:
             self._try_to_flush()
         except AlreadyClosed:
@@ -257,6 +318,9 @@ class AckGroupingTracker:
         is_valid = True
         try:
             deadline.enter(self.lock, "the writing of acknowledgements")
+            ring = self._ring
+            if ring is not None:
+                ring.begin_writing()
             pending = self._cumulative
             if pending is not None:
                 ledger, entry, index, size = pending
@@ -269,13 +333,15 @@ class AckGroupingTracker:
             count = len(self.done)
             partial = {position: bytes(flags) for position, flags in self._partial.copy().items()}
             if count or partial:
-                bitsets = _bitsets(partial)
+                bitsets = bitsets_of(partial)
                 is_valid &= self._attachment.acknowledge(self.done[:count], bitsets, epoch=self._epoch)
                 self.sent += count + len(partial)
                 del self.done[:count]
                 for position, flags in partial.items():
                     if bytes(self._partial.get(position, b"")) == flags:
                         self._partial.pop(position, None)
+            if ring is not None:
+                ring.end_writing()
         finally:
             self.lock.release()
         if self._receipts and not is_valid:
@@ -301,29 +367,23 @@ class AckGroupingTracker:
             del self.done[: len(self.done)]
             self._cumulative = None
             self._epoch = self._attachment.epoch
+            ring = self._ring
+            if ring is not None and ring.consumer_id == self._attachment.consumer_id:
+                ring.begin(self._epoch)
+            elif ring is not None:  # it joined again
+                self._ring = None
+                self.ready = False
+                ring.remove()
         finally:
             self.lock.release()
 
     def close(self) -> None:
         """Send every later acknowledgement to the slow path."""
-        self.quick = False
+        self.quick = self.ready = False
 
-
-def _order(cumulative: tuple[int, int, int, int]) -> tuple[int, int, int]:
-    ledger, entry, index, _ = cumulative
-    return (ledger, entry, index if index >= 0 else _LARGEST_ID)
-
-
-def _bitsets(partial: dict[Position, bytes]) -> dict[Position, tuple[int, int]]:
-    """One bit per message, the first one lowest, and the number of messages.
-
-    >>> _bitsets({(7, 0): bytes([1, 0, 1])})
-    {(7, 0): (5, 3)}
-    """
-    sets = {}
-    for position, flags in partial.items():
-        bits = 0
-        for index, flag in enumerate(flags):
-            bits |= flag << index
-        sets[position] = (bits, len(flags))
-    return sets
+    def end(self) -> None:
+        """Everything is written, and nothing more comes: the ring is not needed any more."""
+        self.close()
+        ring, self._ring = self._ring, None
+        if ring is not None and not (self.done or self._partial or self._cumulative):
+            ring.remove()

@@ -88,9 +88,11 @@ class ConsumerCore:
         self._last_handed: object = None
         if self._delivers_singly:
             self.take_fetched = self._take_singly
-        self._can_be_quick = self.acks.quick and self.unacked is None and self.dead_letters is None
-        self.acks.quick = self._can_be_quick
+        self.acks.quick &= self.unacked is None and self.dead_letters is None
+        self._can_be_quick = self.acks.quick
         self.acks.on_done = self._note_done
+        self._chunked = session.attachment.chunks.delivered
+        session.attachment.chunks.on_delivered = self.acks.close  # each one is looked at now
         session.decryption.on_failed = self._watch_undelivered
         session.decryption.on_discarded = self._discard
         session.attachment.on_rewound = self._on_moved
@@ -214,7 +216,7 @@ class ConsumerCore:
         if self.dead_letters is not None:
             self.dead_letters.discard(position)
         if self._can_be_quick and not self.acks.quick and not self.nacks:
-            self.acks.quick = not self.delivery.closed_text
+            self.acks.quick = not (self.delivery.closed_text or self._chunked)
 
     def _redelivery(self, hook: str) -> Callable[[list[Position]], object]:
         """`_redeliver_due`, of which interceptors are told if there are any."""
@@ -372,7 +374,7 @@ class ConsumerCore:
             self.dead_letters.clear()
         if self.unacked is not None:
             self.unacked.clear()
-        self.acks.quick = self._can_be_quick and not self.delivery.closed_text
+        self.acks.quick = self._can_be_quick and not (self.delivery.closed_text or self._chunked)
 
     # -- leaving -----------------------------------------------------------------------------------------
 
@@ -394,7 +396,5 @@ class ConsumerCore:
         self._departure.after_fork_in_child()
         self.queue.after_fork_in_child()
         if not self.delivery.closed_text:
-            self.delivery.closed_text = (
-                f"the consumer {self.session.consumer_name} belongs to the parent of this forked process; "
-                "subscribe in the child"
-            )
+            owner = f"the consumer {self.session.consumer_name} belongs to the parent of this forked process"
+            self.delivery.closed_text = f"{owner}; subscribe in the child"

@@ -46,6 +46,7 @@ class ConsumerDeparture:
             return
         try:
             core.acks.flush()
+            core.acks.end()
         except LockTimeout as error:
             raise unwritten(core.session, core.acks.unwritten, error) from None
         finally:

@@ -1,7 +1,7 @@
 """Every file name of a topic directory: the only place with literals.
 
     ctl · lock · sync.lock · topic.meta · policies · journal.<gen> · <ledger:020>.log · <ledger:020>.idx
-    subscriptions/<dir>/{ctl,lock,journal.<gen>,snapshot.<gen>}
+    subscriptions/<dir>/{ctl,lock,journal.<gen>,snapshot.<gen>,acks.<consumer id>}
 
 Ledger ids are zero-padded, so that a sorted listing is the order of the log.
 """
@@ -26,6 +26,7 @@ NEW_SUFFIX: Final = ".new"
 _LEDGER_DIGITS: Final = 20
 _JOURNAL: Final = "journal."
 _SNAPSHOT: Final = "snapshot."
+_ACKS: Final = "acks."
 
 
 def control_path(directory: str) -> str:
@@ -81,6 +82,22 @@ def journal_path(directory: str, generation: int) -> str:
         's/journal.3'
     """
     return os.path.join(directory, f"{_JOURNAL}{generation}")
+
+
+def acks_path(directory: str, consumer_id: int) -> str:
+    """What a consumer of a subscription acknowledged and has not written yet.
+
+    Example:
+        >>> acks_path("s", 12)
+        's/acks.12'
+    """
+    return os.path.join(directory, f"{_ACKS}{consumer_id}")
+
+
+def consumers_in(names: Iterable[str]) -> list[int]:
+    """Ids of the consumers that have an `acks_path` among the names of a directory."""
+    rests = [name[len(_ACKS) :] for name in names if name.startswith(_ACKS)]
+    return [int(rest) for rest in rests if rest.isascii() and rest.isdigit()]
 
 
 def snapshot_path(directory: str, generation: int) -> str:

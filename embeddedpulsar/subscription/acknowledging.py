@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from embeddedpulsar.exceptions import PulsarException
 from embeddedpulsar.format import subscription_record as record
-from embeddedpulsar.format.acknowledgement import MAX_BATCH_SIZE, Ack, AckGroup, group_batches, group_entries
+from embeddedpulsar.format.acknowledgement import (
+    MAX_BATCH_SIZE,
+    MAX_ENTRY_ID,
+    Ack,
+    AckGroup,
+    group_batches,
+    group_entries,
+)
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
+from embeddedpulsar.subscription.ack_ring import AckRing
 from embeddedpulsar.subscription.chunk_acks import around_parts
 from embeddedpulsar.subscription.chunk_keeper import ChunkKeeper
 from embeddedpulsar.subscription.consumer_registry import Consumer
@@ -41,6 +50,33 @@ class Acknowledging:
         self.chunks: Final = chunks
         self._log: Final = log
         self._shared: Final = shared
+
+    def make_ring(self, epoch: int) -> AckRing | None:
+        """A place for what is acknowledged and not written yet; None if there is no room for one.
+
+        Args:
+            epoch: under which it is acknowledged.
+        """
+        shared = self._shared
+        try:
+            return AckRing.make(shared.directory, self.consumer_id, epoch, shared.control.boot_id)
+        except (PulsarException, OSError):
+            return None
+
+    def is_plain(self, ledger_id: int, entry_id: int, is_cumulative: bool = False) -> bool:
+        """Whether acknowledging an entry says it all: it exists, and nothing of a chunked message goes with
+        it. False where that would have to be found out."""
+        chunks = self.chunks
+        try:
+            if (ledger_id, entry_id) >= self._read_position() or entry_id > MAX_ENTRY_ID:
+                return False
+            if is_cumulative:
+                return chunks.is_idle
+            if (ledger_id, entry_id) in chunks.delivered:
+                return False
+            return not chunks.assembler.last_parts.between(ledger_id, entry_id, entry_id)
+        except ValueError:
+            return False  # closed meanwhile
 
     def acknowledge(
         self,

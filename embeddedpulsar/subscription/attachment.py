@@ -19,7 +19,7 @@ from embeddedpulsar.subscription.backlog import acknowledged_in, messages_left
 from embeddedpulsar.subscription.chunk_expiry import ChunkExpiry
 from embeddedpulsar.subscription.chunk_keeper import ChunkKeeper
 from embeddedpulsar.subscription.consumer_registry import Consumer
-from embeddedpulsar.subscription.departures import departures_of
+from embeddedpulsar.subscription.departures import detach
 from embeddedpulsar.subscription.log_facts import seek_commands
 from embeddedpulsar.subscription.membership import Membership
 from embeddedpulsar.subscription.pending_chunks import ChunkOptions
@@ -321,14 +321,7 @@ class Attachment(Acknowledging):
     def _depart(self) -> None:
         if self._fork_generation != fork.GENERATION or self._shared.control.closed:
             return
-        shared = self._shared
-
-        def body(state: SubscriptionState) -> None:
-            leaving = departures_of(state, shared.control, (self.consumer_id,))
-            if leaving:
-                shared.commit(leaving)
-
-        shared.transact(body)
+        detach(self._shared, self._log, (self.consumer_id,))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r} id={self.consumer_id} epoch={self.epoch}>"

@@ -31,6 +31,7 @@ class ChunkKeeper:
 
     Attributes:
         assembler: puts messages together.
+        on_delivered: called before a message of several parts is handed out.
         on_left: told of an entry that was dropped and not acknowledged: (ledger, entry, redelivery count).
     """
 
@@ -39,6 +40,7 @@ class ChunkKeeper:
     ) -> None:
         self.assembler: Final = assembler
         self.on_left: Callable[[Entry, int], object] | None = None
+        self.on_delivered: Callable[[], object] = int
         self.delivered: dict[Entry, tuple[Entry, ...]] = {}
         self.doomed: list[Entry] = []
         self._options: Final = options
@@ -107,6 +109,7 @@ class ChunkKeeper:
             self.doomed += [*earlier, place]
         elif earlier:
             self.delivered[place] = earlier
+            self.on_delivered()
         return whole
 
     def _drop(self, last: EntryView, dropped: OpenChunks) -> None:

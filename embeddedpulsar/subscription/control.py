@@ -101,6 +101,11 @@ class SubscriptionControl:
             and (header.device, header.inode) == (self._file.device, self._file.inode)
         )
 
+    @property
+    def boot_id(self) -> bytes:
+        """The boot in which the words were written."""
+        return b"" if self.header is None else self.header.boot_id
+
     def reload(self) -> None:
         """Read the header again: another process may have recovered the words meanwhile."""
         self.header = self._parse()

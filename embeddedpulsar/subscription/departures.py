@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from embeddedpulsar.exceptions import LockTimeout
@@ -13,10 +13,13 @@ from embeddedpulsar.format.subscription_record import (
     DETACH_SILENT,
     Detach,
 )
+from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.platform import deadline
 from embeddedpulsar.subscription.control import SubscriptionControl
+from embeddedpulsar.subscription.log_facts import ledgers_of
 from embeddedpulsar.subscription.shared_state import SharedState
 from embeddedpulsar.subscription.state import SubscriptionState
+from embeddedpulsar.subscription.unwritten_acks import with_unwritten_acks
 
 _GOODBYE_S: Final = 0.2
 
@@ -50,24 +53,32 @@ def departures_of(
     ]
 
 
-def detach(shared: SharedState, ids: Collection[int]) -> None:
+def detach(shared: SharedState, log: ManagedLedger, ids: Collection[int]) -> None:
     """Detach consumers that are closed, outside of a transaction."""
-
-    def body(state: SubscriptionState) -> None:
-        leaving = departures_of(state, shared.control, ids)
-        if leaving:
-            shared.commit(leaving)
-
-    shared.transact(body)
+    shared.transact(
+        lambda state: commit_departures(state, shared, log, departures_of(state, shared.control, ids))
+    )
 
 
-def detach_at_last(shared: SharedState, ids: Collection[int]) -> None:
+def commit_departures(
+    state: SubscriptionState, shared: SharedState, log: ManagedLedger, leaving: Sequence[Detach]
+) -> None:
+    """Let consumers leave, if any: with what they acknowledged and did not come to write."""
+    if leaving:
+        shared.commit(
+            with_unwritten_acks(
+                state, shared.directory, shared.control.boot_id, leaving, lambda: ledgers_of(log)
+            )
+        )
+
+
+def detach_at_last(shared: SharedState, log: ManagedLedger, ids: Collection[int]) -> None:
     """Detach consumers when the subscription is closed here; unless another process stays in the lock.
 
     Then others detach them, because this process soon has no lease.
     """
     with contextlib.suppress(LockTimeout):
-        deadline.within(_GOODBYE_S, detach, shared, ids)
+        deadline.within(_GOODBYE_S, detach, shared, log, ids)
 
 
 def other_processes(shared: SharedState, uuid: bytes) -> set[bytes]:

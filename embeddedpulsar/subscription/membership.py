@@ -12,7 +12,11 @@ from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.subscription.admission import check_admission
 from embeddedpulsar.subscription.consumer_registry import Consumer
 from embeddedpulsar.subscription.control import slot_of
-from embeddedpulsar.subscription.departures import departures_of_dead, departures_of_silent
+from embeddedpulsar.subscription.departures import (
+    commit_departures,
+    departures_of_dead,
+    departures_of_silent,
+)
 from embeddedpulsar.subscription.log_facts import ledgers_of, news_for
 from embeddedpulsar.subscription.newcomer import Newcomer
 from embeddedpulsar.subscription.options import StateOptions
@@ -66,7 +70,7 @@ class Membership:
             ConsumerBusy, ConsumerAssignError: the consumers that are attached do not admit this one.
         """
         shared, newcomer = self._shared, self._newcomer
-        detach_lost(state, shared, self._peers, self._silence)
+        detach_lost(state, shared, self._log, self._peers, self._silence)
         # No earlier consumer has this id, not even one of a deleted subscription of the same name.
         attach = newcomer.command(state.epoch + 1, self._clock.wall_ms())
         trial = Consumer(*attach[:-1], 0, state.consumers.free_code(), attach.rules)
@@ -109,10 +113,15 @@ class Membership:
         return int(self._clock.monotonic() * 1000)
 
 
-def detach_lost(state: SubscriptionState, shared: SharedState, peers: Peers, silence: Silence) -> None:
+def detach_lost(
+    state: SubscriptionState, shared: SharedState, log: ManagedLedger, peers: Peers, silence: Silence
+) -> None:
     """Journal the departure of consumers whose process is gone, or has been stopped for too long."""
     lost = departures_of_dead(state, shared.control, peers.is_alive)
     silent = silence.look(state, shared.control) - {departure.consumer_id for departure in lost}
     lost += departures_of_silent(state, shared.control, silent)
-    if lost:
-        shared.commit(lost)
+    for departure in lost:
+        why = "process is gone" if departure.reason == record.DETACH_DEAD else "process is silent"
+        consumer = state.consumers.get(departure.consumer_id)
+        shared.note(f"consumer {consumer.name if consumer else departure.consumer_id} is detached: its {why}")
+    commit_departures(state, shared, log, lost)

@@ -24,6 +24,7 @@ from embeddedpulsar.subscription.options import StateOptions
 from embeddedpulsar.subscription.replica import SubscriptionReplica
 from embeddedpulsar.subscription.snapshot import checkpoint_of
 from embeddedpulsar.subscription.state import CLAIMABLE, MEMBERS, REWOUND, SubscriptionState
+from embeddedpulsar.subscription.unwritten_acks import sweep_rings
 
 CHECKPOINT_EVERY: Final = 1000
 """Commands between checkpoints, by which replicas notice that they disagree."""
@@ -74,6 +75,7 @@ class SharedState:
         """Called without the lock when it may need a ledger no more: it went on, or was deleted."""
         self._news = 0  # what to call
         self._notes: deque[str] = deque()  # what to log
+        self._has_leavers = False
         self._is_published = True
         self._journal: Final = Journal(
             directory,
@@ -182,6 +184,7 @@ class SharedState:
         for command in commands:
             if type(command) in _VOIDING:
                 announce = self._announce
+                self._has_leavers |= type(command) is record.Detach
                 if type(command) is record.Seek:
                     self.control.draw_back(Position(command.ledger_id, command.entry_id))
         self._journal.append(
@@ -318,6 +321,9 @@ class SharedState:
             with contextlib.suppress(IndexError):
                 while True:
                     package_log.info("%s: %s", self.directory, self._notes.popleft())
+        if self._has_leavers:
+            self._has_leavers = False
+            sweep_rings(self.directory, self._replica.state)
         while self._journal.damage:
             self._options.report(self._journal.damage.pop(0))
 

@@ -326,11 +326,11 @@ class Subscription:
         except BaseException:
             # Whoever asked will never learn of his consumer (Ctrl-C): nobody else could let it go.
             if joining:
-                detach(shared, joining)
+                detach(shared, self._log, joining)
             raise
 
     def _detach_dead(self, shared: SharedState, state: SubscriptionState) -> None:
-        detach_lost(state, shared, self._options.peers, self._silence)
+        detach_lost(state, shared, self._log, self._options.peers, self._silence)
 
     def _peers(self) -> set[bytes]:
         shared = self._shared
@@ -390,7 +390,7 @@ class Subscription:
             if shared is not None:
                 with contextlib.closing(shared):
                     if self._attached and not shared.is_foreign:
-                        detach_at_last(shared, self._attached)
+                        detach_at_last(shared, self._log, self._attached)
         finally:
             if self._own_scheduler is not None:
                 self._own_scheduler.close()

@@ -21,7 +21,7 @@ from hypothesis.stateful import (
 from embeddedpulsar import BatchingType, Client, ConsumerType, InitialPosition
 from embeddedpulsar.format.consumer_record import DETACH_DEAD
 from embeddedpulsar.platform.scheduler import ManualScheduler
-from embeddedpulsar.subscription.departures import departure
+from embeddedpulsar.subscription.departures import commit_departures, departure
 from tests.conformance.manual_time import ManualTime
 
 NACK_MS = 1000
@@ -177,19 +177,12 @@ class ConsumersModel(RuleBasedStateMachine):
             member.consumer.redeliver_unacknowledged_messages()
             self.start_over(member)
 
-    @precondition(lambda self: len(self.members) > 1)
+    @precondition(lambda self: self.members)
     @rule(which=st.integers(0, 9))
     def close(self, which: int) -> None:
         self.members.pop(which % len(self.members)).consumer.close()
 
-    @precondition(lambda self: len(self.members) == 1)
-    @rule()
-    def close_the_last(self) -> None:
-        """Counts are gone with it."""
-        self.members.pop().consumer.close()
-        self.counts.clear()
-
-    @precondition(lambda self: len(self.members) > 1)
+    @precondition(lambda self: self.members)
     @rule(which=st.integers(0, 9))
     def crash(self, which: int) -> None:
         """As if the process of a consumer had died: what its application was given counts."""
@@ -197,9 +190,14 @@ class ConsumersModel(RuleBasedStateMachine):
         core = member.consumer._core
         shared, consumer_id = core.session.subscription._existing(), core.session.attachment.consumer_id
         shared.transact(
-            lambda state: shared.commit([departure(state, shared.control, consumer_id, DETACH_DEAD)])
+            lambda state: commit_departures(
+                state,
+                shared,
+                core.session.ledger,
+                [departure(state, shared.control, consumer_id, DETACH_DEAD)],
+            )
         )
-        core._shut("it crashed")
+        core._departure._shut("it crashed")
         core.session.release()
         member.client._core.forget_consumer(member.consumer)
         if self.is_singly:

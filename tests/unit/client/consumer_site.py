@@ -18,7 +18,7 @@ from embeddedpulsar.platform.scheduler import ManualScheduler
 from embeddedpulsar.policies import BatchReceivePolicy
 from embeddedpulsar.schema import BytesSchema
 from embeddedpulsar.settings import BrokerSettings
-from tests.unit.client.fakes import view_of
+from tests.unit.client.fakes import MemoryRing, view_of
 
 PREFIX = ProducerPrefix("p")
 FAIL = ConsumerCryptoFailureAction.FAIL
@@ -32,10 +32,11 @@ class SharedAttachment:
     version = 0
 
     def __init__(self) -> None:
-        self.chunks = SimpleNamespace(on_left=None)
+        self.chunks = SimpleNamespace(on_left=None, delivered={})
         self.epoch = 1
         self.words = [0] * 512
         self.seen_epoch = 0
+        self.consumer_id = 1
         self.on_rewound: Any = None
         self.ready: list[Position] = []
         self.held: list[Position] = []
@@ -47,6 +48,12 @@ class SharedAttachment:
         self.commits = 0
         self.active = True
         self._encoded: dict[Position, Any] = {}
+
+    def make_ring(self, epoch: int) -> MemoryRing:
+        return MemoryRing()
+
+    def is_plain(self, ledger: int, entry: int, is_cumulative: bool = False) -> bool:
+        return True
 
     def publish(self, *values: bytes) -> None:
         """Store one entry."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from types import SimpleNamespace
 from typing import Any
 
@@ -217,3 +218,30 @@ def make_producer(
     session.config = config
     producer: Producer[Any] = Producer(session, Publisher(session, config))  # type: ignore[arg-type]
     return producer, session, session.ledger
+
+
+class MemoryRing:
+    """An `AckRing` that no other process sees."""
+
+    consumer_id = 1
+
+    def __init__(self) -> None:
+        self.words: dict[int, int] = {}
+        self.slots = itertools.count()
+
+    def note(self, *position: int) -> None:
+        """An entry is acknowledged."""
+
+    def note_part(self, *part: int) -> bool:
+        """A message is."""
+        return True
+
+    note_cumulative = note
+
+    def begin(self, epoch: int) -> None:
+        """What was acknowledged is void."""
+
+    def begin_writing(self) -> None:
+        """It is about to be written."""
+
+    end_writing = remove = begin_writing

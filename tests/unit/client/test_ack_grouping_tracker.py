@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,22 +13,29 @@ import pytest
 from embeddedpulsar.client.ack_grouping_tracker import GROUP_SIZE, AckGroupingTracker
 from embeddedpulsar.client.client_log import ClientLog
 from embeddedpulsar.exceptions import CumulativeAcknowledgementNotAllowedError, LockTimeout, StorageError
+from embeddedpulsar.format.ack_ring import Unwritten, parse_ring
 from embeddedpulsar.format.entry import ProducerPrefix, encode_plain
 from embeddedpulsar.platform import deadline
 from embeddedpulsar.platform.clock import ManualClock
 from embeddedpulsar.platform.scheduler import ManualScheduler
+from embeddedpulsar.storage.filenames import acks_path
+from embeddedpulsar.subscription.ack_ring import MOST_ENTRIES, AckRing
 from tests.unit.client.fakes import view_of
 
 
 class Attachment:
     """Remembers what is written, and fails on demand."""
 
-    def __init__(self) -> None:
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
         self.written: list[Any] = []
         self.fail: Exception | None = None
         self.is_held = False
         self.tries = 0
         self.epoch = 1
+        self.consumer_id = 1
+        self.rings: list[AckRing] = []
+        self.is_full = False
         self.epochs: list[int | None] = []
         self.delivers_singly = False
 
@@ -42,6 +51,15 @@ class Attachment:
         self._write("all", (ledger, entry), index, size)
         return epoch == self.epoch
 
+    def make_ring(self, epoch: int) -> AckRing | None:
+        if self.is_full:
+            return None
+        self.rings.append(AckRing.make(self.directory, self.consumer_id, epoch, bytes(16)))
+        return self.rings[-1]
+
+    def is_plain(self, ledger: int, entry: int, is_cumulative: bool = False) -> bool:
+        return entry < 1 << 20
+
     def _write(self, *what: Any) -> None:
         self.tries += 1
         if self.is_held:
@@ -53,8 +71,8 @@ class Attachment:
 
 
 @pytest.fixture
-def attachment() -> Attachment:
-    return Attachment()
+def attachment(tmp_path) -> Attachment:
+    return Attachment(str(tmp_path))
 
 
 @pytest.fixture
@@ -402,3 +420,101 @@ def test_what_a_full_group_could_not_write_is_tried_again(make, attachment, sche
         tracker.acknowledge(9, 0, -1, 0)
     run(scheduler, 1.0)
     assert sum(len(one[1]) for one in attachment.written) == 2 * GROUP_SIZE - 1
+
+
+def found_in(ring: AckRing) -> Unwritten:
+    """What another process would find."""
+    return parse_ring(Path(acks_path(ring_directory(ring), ring.consumer_id)).read_bytes())[1]
+
+
+def ring_directory(ring: AckRing) -> str:
+    """Where it is."""
+    assert ring._file is not None
+    return os.path.dirname(ring._file.path)
+
+
+def test_what_is_collected_stands_in_the_ring(make, attachment):
+    """Entries, parts and cumulative acknowledgements, when the call returns."""
+    tracker = make(index_acks=True)
+    batch(tracker, 3, 4)
+    tracker.acknowledge(7, 0, -1, 0)
+    tracker.acknowledge(7, 3, 1, 4)
+    tracker.acknowledge(7, 9, 2, 5)
+    tracker.acknowledge_cumulative(6, 8, -1, 0)
+    (ring,) = attachment.rings
+    found = found_in(ring)
+    assert attachment.written == []
+    assert found.entries == [(7, 0)]
+    assert found.parts == {(7, 3): (2, 4), (7, 9): (4, 5)}
+    assert found.cumulative == [(6, 8, -1, 0)]
+    tracker.flush()
+    tracker.end()
+    assert not os.path.exists(acks_path(attachment.directory, 1))
+
+
+def test_what_cannot_stand_there_is_written_at_once(make, attachment):
+    """No room for a ring; an entry that may not exist."""
+    tracker = make()
+    tracker.acknowledge(7, 1 << 21, -1, 0)
+    assert attachment.written == [("some", [(7, 1 << 21)], {})]
+    attachment.is_full = True
+    tracker.acknowledge(7, 0, -1, 0)
+    assert attachment.written[1:] == [("some", [(7, 0)], {})]
+    attachment.is_full = False
+    tracker.acknowledge(7, 1, -1, 0)
+    assert len(attachment.written) == 2
+    assert found_in(attachment.rings[0]).entries == [(7, 1)]
+
+
+def test_parts_without_room_are_written_at_once(make, attachment):
+    """The ring holds some hundred; nothing is overwritten that is not written."""
+    tracker = make(index_acks=True)
+    for index in range(500):
+        tracker.acknowledge(7, index, 0, 2)
+        (ring,) = attachment.rings
+        written = {place for _, _, partial in attachment.written for place in partial}
+        assert written | set(found_in(ring).parts) >= {(7, one) for one in range(index + 1)}
+    assert 1 <= len(attachment.written) <= 3
+
+
+def test_a_group_that_cannot_be_written_is_not_overwritten(make, attachment):
+    """While writing fails each call beyond the group says so; those before stay known."""
+    tracker = make()
+    for entry in range(GROUP_SIZE - 1):
+        tracker.acknowledge(7, entry, -1, 0)
+    for entry in range(GROUP_SIZE, 3 * GROUP_SIZE):
+        attachment.fail = StorageError(reason="no room")
+        with pytest.raises(StorageError):
+            tracker.acknowledge(7, entry, -1, 0)
+    assert {(7, entry) for entry in range(GROUP_SIZE - 1)} <= set(found_in(attachment.rings[0]).entries)
+    tracker.flush()
+    assert len(attachment.written[0][1]) == 3 * GROUP_SIZE - 1
+
+
+def test_a_consumer_that_joins_again_has_a_new_ring(make, attachment):
+    """Nobody else reads the old one, and what stands there is void."""
+    tracker = make()
+    tracker.acknowledge(7, 0, -1, 0)
+    assert tracker.ready
+    attachment.consumer_id = attachment.epoch = 2
+    tracker.begin_epoch()
+    assert not tracker.ready
+    tracker.acknowledge(7, 1, -1, 0)
+    old, new = attachment.rings
+    assert (old.consumer_id, new.consumer_id) == (1, 2)
+    assert found_in(new)[:3] == (2, 2, [(7, 1)])
+    attachment.epoch = 3
+    tracker.begin_epoch()
+    assert found_in(new)[:3] == (2, 3, [])
+
+
+def test_behind_a_lock_that_stays_held_as_many_are_known_as_the_ring_holds(make, attachment):
+    """No call waits, and none is lost by this process; more than 1,256 are not known to others."""
+    tracker = make()
+    attachment.is_held = True
+    for entry in range(2 * GROUP_SIZE):
+        tracker.acknowledge(7, entry, -1, 0)
+    assert found_in(attachment.rings[0]).entries == [(7, entry) for entry in range(MOST_ENTRIES)]
+    attachment.is_held = False
+    tracker.flush()
+    assert len(attachment.written[0][1]) == 2 * GROUP_SIZE

@@ -1,0 +1,176 @@
+"""What one consumer acknowledged and has not written yet, where others find it when its process dies.
+
+Hot: `Consumer.acknowledge` stores into `AckRing.words` itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Iterator
+from typing import Final
+
+from embeddedpulsar.format.ack_ring import RING_SIZE, RingWord, index_word, place_word
+from embeddedpulsar.format.control import CONTROL_HEADER_SIZE, KIND_ACKS, ControlHeader, pack_control_header
+from embeddedpulsar.platform import disk, failpoints, threads
+from embeddedpulsar.platform.mapped_file import MappedFile
+from embeddedpulsar.storage.filenames import acks_path
+
+MOST_ENTRIES: Final = RingWord.PARTS - RingWord.ENTRIES
+"""Whole entries there is room for: as many that are not written yet, none is ever overwritten."""
+_HALF: Final = (RING_SIZE // 8 - RingWord.PARTS) // 2
+_NEITHER: Final = 2
+_CLEARED: Final = bytes(RING_SIZE - 8 * RingWord.CUMULATIVE)
+
+failpoints.declare("acks:cleared", "acks:pair_data")
+
+
+class AckRing:
+    """A mapped file with one writer, this process, and no reader while the consumer is attached.
+
+    Role: an acknowledgement is stored here, without a system call, before `acknowledge` returns; so it is
+    known however the process ends, until the next boot. The process that journals the departure of the
+    consumer reads it (`unwritten_acks`). What was written to the journal meanwhile may stand here as well: it
+    is applied twice, to no effect. Invariants: a whole entry is one word. The second word of a pair is stored
+    while the first one is 0. Nothing counts unless EPOCH is the epoch of the consumer.
+
+    Durable: nothing. Who may call: any thread of the process that made it.
+
+    Attributes:
+        consumer_id: of the consumer.
+        words, slots: to acknowledge an entry, store `place_word` at the next of the slots. The caller sees to
+            it that not more than `MOST_ENTRIES` are unwritten.
+    """
+
+    __slots__ = (
+        "_file",
+        "_free_parts",
+        "_half",
+        "_has_other",
+        "_lock",
+        "_turn",
+        "_view",
+        "consumer_id",
+        "slots",
+        "words",
+    )
+
+    def __init__(self, view: memoryview, consumer_id: int, file: MappedFile | None = None) -> None:
+        self.consumer_id: Final = consumer_id
+        self.words = view.cast("Q")
+        self._view = view
+        self.slots: Iterator[int] = itertools.cycle(range(RingWord.ENTRIES, RingWord.PARTS))
+        self._file = file
+        self._lock = threads.RLock()  # guards everything below, and the pairs
+        self._turn = 0
+        self._half = 0
+        self._has_other = True
+        self._free_parts = _slots_of(0)
+
+    @classmethod
+    def make(cls, directory: str, consumer_id: int, epoch: int, boot: bytes) -> AckRing:
+        """Make the file of a consumer.
+
+        Args:
+            directory: of the subscription.
+            consumer_id: of the consumer.
+            epoch: under which it acknowledges.
+            boot: that of the subscription's control words.
+
+        Raises:
+            StorageFullError, DescriptorLimitError, OSError: there is no room for it.
+        """
+        path = acks_path(directory, consumer_id)
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                disk.DISK.unlink(path)  # of an earlier boot, after which ids were given again
+            file = MappedFile.open(path, writable=True, size=RING_SIZE, create=True, lean=True)
+        except FileNotFoundError:  # deleted with its topic: what is acknowledged means nothing
+            return cls(memoryview(bytearray(RING_SIZE)), consumer_id)
+        header = ControlHeader(KIND_ACKS, boot, file.device, file.inode, consumer_id)
+        file.view[:CONTROL_HEADER_SIZE] = pack_control_header(header)
+        file.words[RingWord.EPOCH] = epoch
+        return cls(file.view[:], consumer_id, file)
+
+    def begin(self, epoch: int) -> None:
+        """What was acknowledged before is void."""
+        words = self.words
+        words[RingWord.EPOCH] = 0
+        if failpoints.ACTIVE:
+            failpoints.hit("acks:cleared")
+        self._view[8 * RingWord.CUMULATIVE :] = _CLEARED
+        words[RingWord.EPOCH] = epoch
+
+    def note(self, ledger_id: int, entry_id: int) -> None:
+        """An entry is acknowledged."""
+        self.words[next(self.slots)] = place_word(ledger_id, entry_id)
+
+    def note_part(self, ledger_id: int, entry_id: int, index: int, size: int) -> bool:
+        """A message of a batch is acknowledged.
+
+        Returns:
+            False if there is no room before parts are written.
+        """
+        try:
+            self._lock.acquire()
+            slot = next(self._free_parts, 0)
+            if slot:
+                self._store_pair(slot, place_word(ledger_id, entry_id), index_word(index, size))
+            return slot > 0
+        finally:
+            self._lock.release()
+
+    def begin_writing(self) -> None:
+        """All parts so far are about to be written. Those noted from here on go to the other half, unless
+        that has some that could not be written: then there is no room before these are."""
+        try:
+            self._lock.acquire()
+            self._half = self._half ^ 1 if self._has_other else _NEITHER
+            self._has_other = False
+            self._free_parts = _slots_of(self._half)
+        finally:
+            self._lock.release()
+
+    def end_writing(self) -> None:
+        """They are written."""
+        try:
+            self._lock.acquire()
+            self._has_other = True
+            if self._half == _NEITHER:
+                self._half = 0
+                self._free_parts = _slots_of(0)
+        finally:
+            self._lock.release()
+
+    def note_cumulative(self, ledger_id: int, entry_id: int, index: int, size: int) -> None:
+        """Everything up to a message is acknowledged. The one before stays until this one is there."""
+        try:
+            self._lock.acquire()
+            self._turn ^= 1
+            slot = RingWord.CUMULATIVE + 2 * self._turn
+            self._store_pair(slot, place_word(ledger_id, entry_id), index_word(index, size))
+        finally:
+            self._lock.release()
+
+    def _store_pair(self, slot: int, place: int, index: int) -> None:
+        words = self.words
+        words[slot] = 0
+        words[slot + 1] = index
+        if failpoints.ACTIVE:
+            failpoints.hit("acks:pair_data")
+        words[slot] = place
+
+    def remove(self) -> None:
+        """Everything is written. The map goes with the last reference to `words`."""
+        if self._file is not None:
+            with contextlib.suppress(FileNotFoundError):
+                disk.DISK.unlink(self._file.path)
+            self._file.close()
+
+
+def _slots_of(half: int) -> Iterator[int]:
+    """The pairs of one half of those for parts."""
+    if half == _NEITHER:
+        return iter(())
+    first = RingWord.PARTS + half * _HALF
+    return iter(range(first, first + _HALF, 2))
