@@ -11,6 +11,7 @@ Example:
 
 from __future__ import annotations
 
+from sys import modules
 from typing import TYPE_CHECKING, Any
 
 from embeddedpulsar import exceptions, schema
@@ -178,7 +179,8 @@ def __getattr__(name: str) -> Any:
         return import_module("embeddedpulsar.asyncio")
     if name in _NOT_BUILT:
         raise AttributeError(f"embeddedpulsar.{name} is not built yet ({_NOT_BUILT[name]})")
-    raise AttributeError(f"module 'embeddedpulsar' has no attribute {name!r}")
+    # With these the interpreter adds the nearest name there is.
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name, obj=modules[__name__])
 
 
 def __dir__() -> list[str]:

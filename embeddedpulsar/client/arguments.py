@@ -24,17 +24,21 @@ def check_type(kind: type[Any], value: object, name: str) -> None:
     if not isinstance(value, kind):
         raise ValueError(
             f"Argument {name} is expected to be of type '{kind.__name__}' and not '{type(value).__name__}'"
-            + _members(kind)
+            + _what_to_write(kind, value)
         )
 
 
-def _members(kind: type[Any]) -> str:
-    """What to write where a member of an enumeration is expected, and for anything else nothing.
+def _what_to_write(kind: type[Any], value: object) -> str:
+    """Which values there are, where they have names; "" for other types.
 
     >>> from embeddedpulsar.enums import InitialPosition
-    >>> _members(InitialPosition), _members(int)
+    >>> _what_to_write(InitialPosition, 1), _what_to_write(int, "1")
     ('; write InitialPosition.Latest or InitialPosition.Earliest', '')
     """
+    if isinstance(value, type) and issubclass(value, kind):
+        return f"; make one: {value.__name__}()"
+    if kind is MessageId:
+        return "; write MessageId.earliest, MessageId.latest or the id of a message"
     return f"; {kind.choices()}" if issubclass(kind, PulsarEnum) else ""
 
 
@@ -162,7 +166,8 @@ def id_parts(message: object) -> tuple[int, int, int, int]:
     if isinstance(message, Message):
         message = message.message_id()
     if not isinstance(message, MessageId):
-        raise TypeError(f"expected a Message or a MessageId, not {type(message).__name__}")
+        hint = "; call it: message.message_id()" if callable(message) else ""
+        raise TypeError(f"expected a Message or a MessageId, not {type(message).__name__}{hint}")
     return message._ledger, message._entry, message._batch_index, message._batch_size
 
 
@@ -178,4 +183,7 @@ def checked_seek_target(target: object) -> MessageId | int:
     if isinstance(target, int):
         check_fits(target, "messageid", 0, UINT64_MAX)
         return target
-    raise ValueError(f"invalid seek_arg type {type(target)}")
+    raise ValueError(
+        f"invalid seek_arg type {type(target)}; seek goes to a MessageId (MessageId.earliest, say) or to a "
+        "time in milliseconds: int(moment.timestamp() * 1000)"
+    )

@@ -137,7 +137,7 @@ def consumer_config(options: dict[str, Any]) -> ConsumerConfig:
         subscription_name=options["subscription_name"],
         consumer_type=options["consumer_type"],
         schema=options["schema"],
-        listener=_listener(options["message_listener"], chain, "before_consume"),
+        listener=_listener("message_listener", options, chain, "before_consume"),
         receiver_queue_size=options["receiver_queue_size"],
         name=options["consumer_name"] or None,
         ack_timeout_ms=timeout_ms,
@@ -243,7 +243,7 @@ def reader_config(options: dict[str, Any]) -> ReaderConfig:
         topic=options["topic"],
         start=options["start_message_id"],
         schema=options["schema"],
-        listener=_listener(options["reader_listener"], chain, "before_read"),
+        listener=_listener("reader_listener", options, chain, "before_read"),
         receiver_queue_size=options["receiver_queue_size"],
         name=options["reader_name"] or None,
         role_prefix=options["subscription_role_prefix"] or None,
@@ -254,8 +254,15 @@ def reader_config(options: dict[str, Any]) -> ReaderConfig:
     )
 
 
-def _listener(listener: Any, chain: InterceptorChain | None, hook: str) -> Any:
-    """The listener, or None; behind interceptors if there are any."""
+def _listener(name: str, options: dict[str, Any], chain: InterceptorChain | None, hook: str) -> Any:
+    """The listener, or None; behind interceptors if there are any.
+
+    Raises:
+        ValueError: it cannot be called, which would be found out with each message.
+    """
+    listener = options[name]
+    if listener and not callable(listener):
+        raise ValueError(f"Argument {name} is expected to be callable, and {listener!r} is not")
     if not listener or chain is None:
         return listener or None
     return chain.listening(listener, hook)

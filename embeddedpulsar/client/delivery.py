@@ -105,7 +105,7 @@ def _wait(
         if timeout_ms is not None:
             end = begun + timeout_ms / 1000
             if end <= now:
-                raise Timeout(f"no message within {timeout_ms} ms")
+                raise Timeout(f"no message within {timeout_ms} ms") from None
             look_at = min(look_at, end)
         if source.arm(seen):
             _sleep(source, seen, mailbox, generation, monotonic, begun, look_at)

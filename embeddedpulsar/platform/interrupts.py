@@ -25,7 +25,8 @@ class _Translation:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if isinstance(error, KeyboardInterrupt) and not isinstance(error, Interrupted):
-            raise Interrupted(str(error)) from error
+            # Where in here it struck says nothing to the caller; it stays the context of the error.
+            raise Interrupted(str(error)) from None
 
 
 translated: Final = _Translation()

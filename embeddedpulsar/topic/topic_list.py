@@ -165,7 +165,8 @@ class TopicList:
         if not self._catalog.has_namespace(name.namespace_name):
             raise TopicNotFound(
                 f"{name.full}: there is no namespace {name.namespace_name} in {self._session.root}, which "
-                f"has {', '.join(self._catalog.namespaces())}; use one of those"
+                f"has {', '.join(self._catalog.namespaces())}; use one of those, or make it: "
+                f"Admin(path).namespaces().create_namespace({name.namespace_name!r})"
             )
 
     def _create(self, name: TopicName, partitions: int, notes: list[str]) -> TopicEntry:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import pytest
 import embeddedpulsar as pulsar
 from embeddedpulsar import Admin, Client, ConsumerType, InitialPosition, StringSchema
 from embeddedpulsar.topic import service_url
+from tests.children import ROOT
 
 CONSUMER_TYPES = (
     "write ConsumerType.Exclusive, ConsumerType.Shared, ConsumerType.Failover or ConsumerType.KeyShared"
@@ -140,3 +143,83 @@ def test_a_missing_method_of_an_admin(tmp_path: Path, ask: Callable[[Admin], Any
         assert not hasattr(admin, "nonsense")
         with pytest.raises(AttributeError, match=r"no attribute '__nothing__'$"):
             admin.__nothing__  # noqa: B018
+
+
+def test_a_listener_that_cannot_be_called(client: Client):
+    """Refused at once, and nothing is attached: a result in place of the function is a common slip."""
+    with pytest.raises(
+        ValueError, match=r"Argument message_listener is expected to be callable, and 5 is not"
+    ):
+        client.subscribe("orders", "kitchen", message_listener=5)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"Argument reader_listener is expected to be callable"):
+        client.create_reader("orders", pulsar.MessageId.earliest, reader_listener="f")
+    assert client.subscribe("orders", "kitchen").is_connected()
+
+
+def test_a_class_in_place_of_an_object(client: Client):
+    """`schema=StringSchema`, without the parentheses."""
+    with pytest.raises(ValueError, match=r"make one: StringSchema\(\)"):
+        client.create_producer("orders", schema=StringSchema)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("wrong", ["earliest", 0, None])
+def test_a_reader_without_a_place(client: Client, wrong: Any):
+    """Which ids have names."""
+    with pytest.raises(ValueError, match=r"write MessageId\.earliest, MessageId\.latest or"):
+        client.create_reader("orders", wrong)
+
+
+def test_wrong_ids(client: Client):
+    """A method in place of its result; a place that is no id and no time."""
+    consumer = client.subscribe("orders", "kitchen")
+    client.create_producer("orders").send(b"soup")
+    message = consumer.receive(1000)
+    with pytest.raises(TypeError, match=r"not method; call it: message\.message_id\(\)"):
+        consumer.acknowledge(message.message_id)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"a time in milliseconds: int\(moment\.timestamp\(\) \* 1000\)"):
+        consumer.seek("earliest")  # type: ignore[arg-type]
+
+
+def test_a_namespace_that_is_not_there(client: Client):
+    """Which there are, and how to make it."""
+    with pytest.raises(pulsar.TopicNotFound, match=r"namespaces\(\)\.create_namespace\('acme/sales'\)"):
+        client.create_producer("acme/sales/orders")
+
+
+def test_names_that_are_not_there():
+    """Parts of pulsar-client that are not built say so; the nearest name can be found for a typo."""
+    with pytest.raises(AttributeError, match=r"schema\.Record needs the schema registry"):
+        pulsar.schema.Record  # noqa: B018
+    with pytest.raises(AttributeError, match="no attribute 'Clinet'") as caught:
+        pulsar.Clinet  # noqa: B018
+    assert (caught.value.name, caught.value.obj) == ("Clinet", pulsar)
+
+
+UNCAUGHT = """
+import _thread, sys, threading
+import embeddedpulsar as pulsar
+with pulsar.Client("memory://") as client:
+    consumer = client.subscribe("orders", "kitchen")
+    {call}
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "last"),
+    [
+        (
+            "consumer.receive(timeout_millis=10)",
+            "exceptions.Timeout: Pulsar error: TimeOut: no message within 10 ms",
+        ),
+        (
+            "threading.Timer(0.3, _thread.interrupt_main).start(); consumer.receive()",
+            "exceptions.Interrupted: Pulsar error: ResultInterrupted",
+        ),
+    ],
+)
+def test_an_uncaught_error_is_short(call: str, last: str):
+    """One traceback: not those of how this package waits, and of what it tried before."""
+    command = [sys.executable, "-W", "error", "-c", UNCAUGHT.format(call=call)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.stderr.count("Traceback (most recent call last)") == 1
+    assert done.stderr.rstrip().endswith(last)

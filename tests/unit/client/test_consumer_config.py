@@ -90,7 +90,7 @@ def test_wrong_options_have_the_texts_of_pulsar_client(theirs, name, value):
         theirs.subscribe(**options)
     with pytest.raises(ValueError) as found:
         config(**{name: value})
-    assert str(found.value) == str(expected.value)
+    assert str(found.value).startswith(str(expected.value))
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_wrong_options_of_a_reader_have_the_texts_of_pulsar_client(theirs, name,
         theirs.create_reader(**options)
     with pytest.raises(ValueError) as found:
         config_of_reader(**{name: value})
-    assert str(found.value) == str(expected.value)
+    assert str(found.value).startswith(str(expected.value))
 
 
 def test_reader_values_arrive():

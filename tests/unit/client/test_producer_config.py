@@ -77,7 +77,7 @@ def test_wrong_options_have_the_texts_of_pulsar_client(theirs, name, value):
         theirs.create_producer(**{"topic": "t", name: value})
     with pytest.raises(ValueError) as found:
         config(**{name: value})
-    assert str(found.value) == str(expected.value)
+    assert str(found.value).startswith(str(expected.value))
 
 
 def test_of_several_errors_the_first_is_told(theirs):
@@ -87,7 +87,7 @@ def test_of_several_errors_the_first_is_told(theirs):
         theirs.create_producer("t", **wrong)
     with pytest.raises(ValueError) as found:
         config(**wrong)
-    assert str(found.value) == str(expected.value)
+    assert str(found.value).startswith(str(expected.value))
     wrong["max_pending_messages"] = 2**31
     with pytest.raises(TypeError):
         theirs.create_producer("t", **wrong)
@@ -102,7 +102,7 @@ def test_batching_excludes_chunking(theirs):
         theirs.create_producer("t", **both)
     with pytest.raises(ValueError) as found:
         config(**both)
-    assert str(found.value) == str(expected.value)
+    assert str(found.value).startswith(str(expected.value))
 
 
 @pytest.mark.parametrize(

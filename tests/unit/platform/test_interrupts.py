@@ -13,7 +13,7 @@ def test_keyboard_interrupt_becomes_interrupted():
     with pytest.raises(Interrupted) as caught, interrupts.translated:
         raise KeyboardInterrupt
     assert isinstance(caught.value, KeyboardInterrupt)
-    assert isinstance(caught.value.__cause__, KeyboardInterrupt)
+    assert isinstance(caught.value.__context__, KeyboardInterrupt)
 
 
 def test_other_errors_pass():
