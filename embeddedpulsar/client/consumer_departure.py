@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar.client.farewell import Farewell
 from embeddedpulsar.client.unwritten import unwritten
-from embeddedpulsar.exceptions import LockTimeout
+from embeddedpulsar.exceptions import LockTimeout, StoreGoneError
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.consumer_core import ConsumerCore
@@ -49,6 +49,10 @@ class ConsumerDeparture:
             core.acks.end()
         except LockTimeout as error:
             raise unwritten(core.session, core.acks.unwritten, error) from None
+        except StoreGoneError as error:
+            core.session.client.log.warning(
+                "Acknowledgements of %s are lost: %s", core.session.topic_name, error
+            )
         finally:
             self._shut("the consumer is closed; subscribe again")
             try:

@@ -235,6 +235,7 @@ class Delivery:
                 if not queue.messages:
                     if is_deleted(self._ledger.words):
                         raise AlreadyClosed(f"the topic {self._ledger.name} was deleted")
+                    self._ledger.check_in_place()
                     if not queue.fill():
                         return None
                     if self.closed_text:

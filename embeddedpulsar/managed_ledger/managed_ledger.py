@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from embeddedpulsar.exceptions import AlreadyClosed
+from embeddedpulsar.exceptions import AlreadyClosed, StoreGoneError
 from embeddedpulsar.format.control import UUID_TABLE_OFFSET, TopicWord
 from embeddedpulsar.format.entry import EncodedEntry
 from embeddedpulsar.managed_ledger import backlog
@@ -81,6 +81,7 @@ class ManagedLedger:
         self._durability: Final = options.durability
         self._words: Final = control.words
         self.words, self.lock = control.words, lock  # for the topic's journal, which shares both
+        self.check_in_place, self.is_in_place = control.check_in_place, control.home.is_current
         self._is_closed = False
         self._is_dirty = False
         self._own_scheduler: SchedulerLike | None = None
@@ -95,7 +96,7 @@ class ManagedLedger:
             waiters,
             directory,
             writer_options(options, store_id, incarnation),
-            wall_ms=clock.wall_ms,
+            wall_ns=clock.wall_ns,
             ring=peers.ring,
             allocate_ledger_id=allocate_ledger_id,
             report=damage.report,
@@ -163,9 +164,10 @@ class ManagedLedger:
             damage_log = DamageLog(name, lambda: lock.held, own_scheduler.call_later, damage)
             control = open_control(directory, lock, incarnation, options, damage_log.report)
             stack.callback(control.close)
-            lock.describe = control.describe_owner
+            lock.describe, lock.check_reopened = control.describe_owner, control.check_in_place
             sync_lock = FileLock(sync_lock_path(directory))
             stack.callback(sync_lock.close)
+            sync_lock.check_reopened = control.check_in_place
             sync_lock.rest()  # most topics are never flushed
             ledger = cls(
                 directory,
@@ -375,14 +377,15 @@ class ManagedLedger:
             return
         try:
             if self._is_dirty:
-                self._commit.sync()
+                with contextlib.suppress(StoreGoneError):  # there is nothing to be synced
+                    self._commit.sync()
         finally:
             self._is_closed = True
             self.append_nowait = self._refuse
             self._commit.close()
             self._waits.close()
             self._writer.close()
-            SEGMENTS.forget(self.directory)
+            SEGMENTS.forget(self._control.home)
             SEGMENTS.allow(-self.options.max_open_segments)
             self._lock.close()
             self._sync_lock.close()
@@ -390,11 +393,5 @@ class ManagedLedger:
             if self._own_scheduler is not None:
                 self._own_scheduler.close()
 
-    def _refuse(
-        self,
-        entry: EncodedEntry,
-        guard: AppendGuard | None = None,
-        timeout_s: float | None = None,
-        hold: object = None,
-    ) -> tuple[int, int, int, int]:
+    def _refuse(self, *_: object, **__: object) -> tuple[int, int, int, int]:
         raise AlreadyClosed(f"{self.name} is closed")

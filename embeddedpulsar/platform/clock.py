@@ -27,6 +27,10 @@ class Clock(Protocol):
         """Milliseconds since 1970 (UTC). May step in either direction."""
         ...
 
+    def wall_ns(self) -> int:
+        """The same in nanoseconds."""
+        ...
+
     def monotonic(self) -> float:
         """Seconds on a clock that never goes back. Processes in other time namespaces have another one, so a
         time of one process means nothing to the others."""
@@ -49,6 +53,8 @@ class SystemClock:
 
     def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000
+
+    wall_ns = staticmethod(time.time_ns)
 
     def monotonic(self) -> float:
         return time.monotonic()
@@ -74,6 +80,9 @@ class ManualClock:
 
     def wall_ms(self) -> int:
         return round(self._wall_s * 1000)
+
+    def wall_ns(self) -> int:
+        return self.wall_ms() * 1_000_000
 
     def monotonic(self) -> float:
         return self._monotonic

@@ -93,9 +93,22 @@ class FileLock:
 
     Attributes:
         on_rest: closes what else is needed only inside; called by `rest`.
+        check_reopened: raises if the path leads to another lock by now; called when the file was opened
+            again.
     """
 
-    __slots__ = ("__weakref__", "_count", "_enter", "_thread", "describe", "fd", "on_rest", "path", "release")
+    __slots__ = (
+        "__weakref__",
+        "_count",
+        "_enter",
+        "_thread",
+        "check_reopened",
+        "describe",
+        "fd",
+        "on_rest",
+        "path",
+        "release",
+    )
 
     release: Callable[[], object]
 
@@ -103,6 +116,7 @@ class FileLock:
         self.path: Final = os.fspath(path)
         self.describe = describe
         self.on_rest: Callable[[], object] | None = None
+        self.check_reopened: Callable[[], object] = int
         try:
             self.fd = self._open()
         except FileNotFoundError:
@@ -235,16 +249,24 @@ class FileLock:
         if self.fd >= 0:
             self._thread.release()
             raise error
+        fd = -1
         try:
-            fd = self._open()
-        except FileNotFoundError:
-            self._thread.release()
-            raise AlreadyClosed(f"{self.path} is gone: what it locks was deleted") from None
-        except OSError:
+            fd = self._open_again()
+            self.check_reopened()
+        except BaseException:
+            if fd >= 0:
+                os.close(fd)
             self._thread.release()
             raise
         self.release, self.fd = self._release_of(fd), fd
         descriptors.SLEEPERS.opened(self)
+
+    def _open_again(self) -> int:
+        try:
+            return self._open()
+        except FileNotFoundError:
+            self.check_reopened()
+            raise AlreadyClosed(f"{self.path} is gone: what it locks was deleted") from None
 
     def _try_flock(self) -> bool:
         """Try the flock with the thread lock held; give that back on failure."""

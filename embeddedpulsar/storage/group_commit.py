@@ -76,6 +76,7 @@ class GroupCommit:
         Raises:
             PoisonedSegment: a flush failed; whether it survives is unknown.
             LockTimeout: another process stayed in its flush.
+            StoreGoneError: the store was removed, moved or replaced.
         """
         words = self._words
         if words[_SYNCED] < end_word:
@@ -88,6 +89,7 @@ class GroupCommit:
                     self._flush()
             finally:
                 self._lock.release()
+        self._control.check_in_place()
         if self._is_poisoned(end_word):
             raise PoisonedSegment(
                 path=self._control.path,

@@ -71,6 +71,8 @@ class Journal:
         self.directory: Final = directory
         self.damage: list[StorageError] = []
         """What could not be read. The owner reports it once it holds no lock, and empties the list."""
+        self.check_in_place: Callable[[], object] = int
+        """Set by the owner: raises if the directory is not the one that was opened."""
         self._words = words
         self._word = word
         self._owner_kind = owner_kind
@@ -151,7 +153,7 @@ class Journal:
     def _load(self, generation: int, end: int) -> None:
         """Throw the replica away and build it from a generation's snapshot and journal."""
         self._settled = False
-        self._close_file()
+        self.close()
         if end == 0:
             self._replica.reset(None)
             self._moved(generation, 0, 0)
@@ -171,6 +173,7 @@ class Journal:
     def _adopt(self, journal: JournalFile, generation: int, end: int) -> None:
         crc, removed, self._commands = replay(journal, self._replica, self.damage)
         self._file.use(disk.DISK.open_file(journal.path, os.O_RDWR), journal.path)
+        self.check_in_place()  # after they were opened: so they are ours
         self._compact_at = max(self._compact_bytes, journal.snapshot_size)
         self._moved(generation, end, crc)
         self._settled = not removed  # whoever has the lock finishes that
@@ -195,7 +198,7 @@ class Journal:
             StorageError: the files are of a newer release, or nothing can be written.
         """
         self._settled = False
-        self._close_file()
+        self.close()
         found = choose(self.directory, self._owner_kind, self.damage)
         if found.journal is None:
             self._generation = found.newest
@@ -219,9 +222,10 @@ class Journal:
         Args:
             commands: (type, payload), types from 1. time_ms: when they were decided.
         """
+        self.check_in_place()
         generation = split_journal(self._words[self._word])[0] + 1
         path = journal_path(self.directory, generation)
-        # 1. Remove what a creator that died left. The remains of a damaged state are kept.
+        # 1. Remove what a creator that died left; but what is left of a damaged state is kept.
         if not self.exists and not self.damage:
             sweep(self.directory, (), ())
         # 2. The file. Nobody looks at it yet.
@@ -258,7 +262,6 @@ class Journal:
         """Commit commands that were decided on the caught-up replica, and apply them to it.
 
         Args:
-            commands, time_ms: as for `create`.
             announce: called between the bytes and the commit word. What others watch without the lock must
                 change no later than the commit, or a writer that dies there would leave them unaware of it.
             apply: applies the commands to the replica; default `Replica.replay` of each.
@@ -303,6 +306,7 @@ class Journal:
 
     def remove(self, time_ms: int) -> None:
         """End the state. Durable when this returns; the word remembers the generation number."""
+        self.check_in_place()
         # 1. The last record. From here on whoever finds the journal goes on with the removal.
         self.append([(END, b"")], time_ms, apply=lambda: None)
         self._file.flush()
@@ -316,7 +320,7 @@ class Journal:
         self._words[self._word] = journal_word(generation, 0)
         if failpoints.ACTIVE:
             failpoints.hit("journal:word_cleared")
-        self._close_file()
+        self.close()
         # 3. All but the journal that says so, then that one. In any other order a power loss could bring
         # an older generation back.
         if sweep(self.directory, (generation,), ()):
@@ -333,11 +337,7 @@ class Journal:
     # -- compaction and durability -----------------------------------------------------------------
 
     def compact(self, time_ms: int) -> None:
-        """Start a new generation from a snapshot of the (caught-up) replica.
-
-        Raises:
-            StorageFullError: no room; the old generation goes on.
-        """
+        """Start a new generation from a snapshot of the caught-up replica; without room the old goes on."""
         self._start_generation(self._generation + 1, time_ms)
 
     def _compact_if_possible(self, time_ms: int) -> None:
@@ -350,6 +350,7 @@ class Journal:
             self._commands = 0
 
     def _start_generation(self, generation: int, time_ms: int) -> None:
+        self.check_in_place()
         snapshot = self._replica.snapshot()
         base = JournalBase(self._generation, self._crc, self._end)
         fd, end, crc = write_generation(self.directory, generation, self._owner_kind, snapshot, base, time_ms)
@@ -393,8 +394,5 @@ class Journal:
 
     def close(self) -> None:
         """Give descriptor and replica up. Idempotent; `catch_up` begins again."""
-        self._close_file()
-
-    def _close_file(self) -> None:
         self._seen = 0
         self._file.close()

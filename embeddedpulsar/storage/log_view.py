@@ -41,7 +41,7 @@ class LogView:
         self._control: Final = control
         self._lock: Final = lock
         self._timeout_s: Final = lock_timeout_s
-        self._segments: Final = SegmentSet(directory, control.words, report)
+        self._segments: Final = SegmentSet(control.home, control.words, report)
 
     @property
     def tail(self) -> int:
@@ -66,7 +66,7 @@ class LogView:
             FileNotFoundError: trimmed, or lost.
             CorruptionError: its header is damaged.
         """
-        return SEGMENTS.get(self.directory, ledger_id)
+        return SEGMENTS.get(self._control.home, ledger_id)
 
     def is_trimmed(self, ledger_id: int) -> bool:
         """Whether the ledger lies before the trim point; the tail's never does, whatever the word says."""
@@ -187,13 +187,14 @@ class LogView:
         """
         try:
             self._lock.acquire(self._timeout_s)
-            SEGMENTS.forget(self.directory, ledger_id)
+            SEGMENTS.forget(self._control.home, ledger_id)
             segment = self.segment(ledger_id)
             last, _ = self.extent(ledger_id)
             if entry_id <= last and self._fits(segment, entry_id):  # another process was faster
                 index = segment.index.data
                 return bytes(index[SLOTS_OFFSET : SLOTS_OFFSET + SLOT_SIZE * (last + 1)])
             slots = self._derived_slots(segment)
+            self._control.check_in_place()
             reason = "it did not fit its segment and was derived from the log again"
             try:
                 write_index(self.directory, segment.header, slots)

@@ -24,6 +24,7 @@ from embeddedpulsar.format.segment_header import (
 from embeddedpulsar.platform import disk
 from embeddedpulsar.platform.mapped_file import MappedFile
 from embeddedpulsar.storage.filenames import log_path
+from embeddedpulsar.storage.home import Home
 from embeddedpulsar.storage.segment_headers import checked_header, find_segment_header
 from embeddedpulsar.storage.segment_index import SegmentIndex
 
@@ -74,6 +75,7 @@ class Segment:
         "data",
         "directory",
         "header",
+        "home",
         "ledger_id",
         "path",
         "view",
@@ -86,6 +88,8 @@ class Segment:
         self._index: SegmentIndex | None = None
         self._opened_index: Final[dict[int, SegmentIndex]] = {}  # of threads that open it at once, one wins
         self.directory: Final = directory
+        self.home = Home(directory)
+        """By which the cache has it."""
         self.path: Final = file.path
         self.writable: Final = file.writable
         self.header: Final = header
@@ -173,6 +177,7 @@ class Segment:
         index = self._index
         if index is None:
             opened = SegmentIndex.open(self.directory, self.ledger_id, writable=self.writable)
+            self.home.check()  # after it was opened: so it is this segment's
             self._index = index = self._opened_index.setdefault(self.ledger_id, opened)
         return index
 

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from typing import Final, Protocol
 
 from embeddedpulsar.platform import descriptors, fork, threads
+from embeddedpulsar.storage.home import Home
 from embeddedpulsar.storage.segment import Segment
 
 _DEFAULT_CAPACITY: Final = 32
@@ -28,7 +29,8 @@ class SegmentCache:
 
     Role: hands the same mapping to writer and readers of a process, and is the only one to keep it: cursors
     refer to it weakly and ask again. So what is dropped is closed, unless it is being read this moment.
-    Invariants: one entry per directory and ledger; a writable mapping replaces a read-only one.
+    Invariants: one entry per ledger of a topic's `Home`, so that nothing of a store that was removed serves
+    another one at its path; a writable mapping replaces a read-only one.
     Who may call: any thread. Nothing here is shared between processes.
     """
 
@@ -36,8 +38,8 @@ class SegmentCache:
         self._wanted = 0
         self._capacity = min(_descriptor_budget(), _DEFAULT_CAPACITY) if capacity is None else capacity
         self._lock = threads.RLock()  # guards _segments and _holders
-        self._segments: OrderedDict[tuple[str, int], Segment] = OrderedDict()
-        self._holders: dict[tuple[str, int], weakref.ref[SegmentHolder]] = {}
+        self._segments: OrderedDict[tuple[Home, int], Segment] = OrderedDict()
+        self._holders: dict[tuple[Home, int], weakref.ref[SegmentHolder]] = {}
 
     def __len__(self) -> int:
         return len(self._segments)
@@ -55,14 +57,15 @@ class SegmentCache:
         finally:
             self._lock.release()
 
-    def get(self, directory: str, ledger_id: int, *, writable: bool = False) -> Segment:
+    def get(self, home: Home, ledger_id: int, *, writable: bool = False) -> Segment:
         """The mapped segment of a ledger.
 
         Raises:
             FileNotFoundError: trimmed, or lost.
             CorruptionError: its header is damaged.
+            StoreGoneError: the path leads to the files of another topic by now.
         """
-        key = (directory, ledger_id)
+        key = (home, ledger_id)
         try:
             self._lock.acquire()
             segment = self._segments.get(key)
@@ -71,7 +74,9 @@ class SegmentCache:
                 return segment
         finally:
             self._lock.release()
-        opened = Segment.open(directory, ledger_id, writable=writable)
+        opened = Segment.open(home.directory, ledger_id, writable=writable)
+        home.check()  # after it was opened: so it is one of ours
+        opened.home = home
         dropped: list[tuple[Segment, SegmentHolder | None]] = []
         try:
             self._lock.acquire()
@@ -84,9 +89,10 @@ class SegmentCache:
         self._tell_holders(dropped)
         return opened
 
-    def put(self, segment: Segment, holder: SegmentHolder | None = None) -> None:
+    def put(self, home: Home, segment: Segment, holder: SegmentHolder | None = None) -> None:
         """Keep `segment`; `holder` is told before it is dropped."""
-        key = (segment.directory, segment.ledger_id)
+        segment.home = home
+        key = (home, segment.ledger_id)
         dropped: list[tuple[Segment, SegmentHolder | None]] = []
         try:
             self._lock.acquire()
@@ -98,7 +104,7 @@ class SegmentCache:
         self._tell_holders(dropped)
 
     def _keep(
-        self, key: tuple[str, int], segment: Segment, dropped: list[tuple[Segment, SegmentHolder | None]]
+        self, key: tuple[Home, int], segment: Segment, dropped: list[tuple[Segment, SegmentHolder | None]]
     ) -> None:
         self._segments.pop(key, None)
         while len(self._segments) >= max(1, self._capacity):
@@ -121,7 +127,7 @@ class SegmentCache:
         for segment, holder in dropped:
             if holder is None or holder.let_go(segment):
                 continue
-            key = (segment.directory, segment.ledger_id)
+            key = (segment.home, segment.ledger_id)
             try:
                 self._lock.acquire()
                 if key not in self._segments:
@@ -130,27 +136,27 @@ class SegmentCache:
             finally:
                 self._lock.release()
 
-    def _remove(self, key: tuple[str, int]) -> tuple[Segment, SegmentHolder | None]:
+    def _remove(self, key: tuple[Home, int]) -> tuple[Segment, SegmentHolder | None]:
         segment = self._segments.pop(key)
         reference = self._holders.pop(key, None)
         return segment, reference() if reference is not None else None
 
-    def forget(self, directory: str, ledger_id: int | None = None) -> None:
-        """Drop one segment of a directory, or all."""
+    def forget(self, home: Home, ledger_id: int | None = None) -> None:
+        """Drop one segment of a topic, or all."""
         dropped: list[object] = []  # closed when this returns, outside our lock
         try:
             self._lock.acquire()
-            keys = [key for key in self._segments if key[0] == directory and ledger_id in (None, key[1])]
+            keys = [key for key in self._segments if key[0] == home and ledger_id in (None, key[1])]
             dropped += [self._remove(key) for key in keys]
         finally:
             self._lock.release()
 
-    def forget_below(self, directory: str, ledger_id: int) -> None:
-        """Drop the segments of a directory whose ledgers come before `ledger_id`: they were trimmed."""
+    def forget_below(self, home: Home, ledger_id: int) -> None:
+        """Drop the segments of a topic whose ledgers come before `ledger_id`: they were trimmed."""
         dropped: list[object] = []  # closed when this returns, outside our lock
         try:
             self._lock.acquire()
-            keys = [key for key in self._segments if key[0] == directory and key[1] < ledger_id]
+            keys = [key for key in self._segments if key[0] == home and key[1] < ledger_id]
             dropped += [self._remove(key) for key in keys]
         finally:
             self._lock.release()

@@ -45,7 +45,7 @@ class SegmentReader:
 
     __slots__ = (
         "_base",
-        "_directory",
+        "_home",
         "_length",
         "_segment",
         "_window",
@@ -59,7 +59,7 @@ class SegmentReader:
         self, segment: Segment, pos: int = FIRST_FRAME_OFFSET, entry_id: int = 0, crc: int = UNKNOWN_CRC
     ) -> None:
         self._segment = weakref.ref(segment)
-        self._directory = segment.directory
+        self._home = segment.home
         self.ledger_id = segment.ledger_id
         self.pos = pos
         self.entry_id = entry_id
@@ -80,7 +80,7 @@ class SegmentReader:
         segment = self._segment()
         if segment is None:
             try:
-                segment = SEGMENTS.get(self._directory, self.ledger_id)
+                segment = SEGMENTS.get(self._home, self.ledger_id)
             except CorruptionError as e:
                 raise FileNotFoundError(str(e)) from e
             self._segment = weakref.ref(segment)

@@ -12,6 +12,7 @@ from embeddedpulsar.platform import descriptors, threads
 from embeddedpulsar.storage.chain_scan import scan_log
 from embeddedpulsar.storage.damage import MISSING_SEGMENT, SEGMENT_HEADER, DamageHook, DamageReport
 from embeddedpulsar.storage.filenames import ledgers_of, log_path
+from embeddedpulsar.storage.home import Home
 from embeddedpulsar.storage.segment_cache import SEGMENTS
 from embeddedpulsar.storage.segment_headers import find_segment_header
 
@@ -92,8 +93,9 @@ class SegmentSet:
     Cost: one header (some 15 us) per ledger, when first needed; later one per roll.
     """
 
-    def __init__(self, directory: str, words: memoryview, report: DamageHook) -> None:
-        self._directory: Final = directory
+    def __init__(self, home: Home, words: memoryview, report: DamageHook) -> None:
+        self._home: Final = home
+        self._directory: Final = home.directory
         self._words: Final = words
         self._report: Final = report
         self._lock = threads.RLock()  # guards the replacement of _chain
@@ -110,7 +112,7 @@ class SegmentSet:
             self._chain = self._extended(self._chain, words[TopicWord.TAIL] >> 32, words[TopicWord.TRIM])
             if self._chain.first_retained != chain.first_retained:
                 # Somebody trimmed. The disk is given back when nobody has the files mapped any more.
-                SEGMENTS.forget_below(self._directory, self._chain.first_retained)
+                SEGMENTS.forget_below(self._home, self._chain.first_retained)
             return self._chain
         finally:
             self._lock.release()

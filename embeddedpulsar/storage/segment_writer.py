@@ -17,7 +17,7 @@ from embeddedpulsar.format.frame import COVERED, FRONT, HEADER_SIZE, KIND_ENTRY,
 from embeddedpulsar.format.index_slot import MAX_COUNT, SLOT, SLOT_SIZE, SLOTS_OFFSET
 from embeddedpulsar.platform import deadline, disk, failpoints
 from embeddedpulsar.storage.append_hold import AppendHold
-from embeddedpulsar.storage.append_point import BY_MAP, AppendPoint, State
+from embeddedpulsar.storage.append_point import BY_MAP, LOOK_NS, AppendPoint, State
 from embeddedpulsar.storage.waiter_slots import WaiterSlots
 
 failpoints.declare(
@@ -104,6 +104,7 @@ class SegmentWriter(AppendPoint):
                 and the next append tries again.
             LockTimeout: another process stayed inside the lock.
             TopicTerminated, TopicNotFound, AlreadyClosed: nothing can be appended here any more.
+            StoreGoneError: the store was removed, moved or replaced.
         """
         lock = self._lock if hold is None else hold
         rung = None
@@ -116,12 +117,15 @@ class SegmentWriter(AppendPoint):
             tail, start, entry_id, crc, messages, now = state
             if words[_OWNER] or words[_TAIL] != tail:
                 tail, start, entry_id, crc, messages, now = state = self._refresh()
+            now_ns = self._wall_ns()
+            if not 0 <= now_ns - self._looked_ns < LOOK_NS:
+                self._look(now_ns)
             # 1. Say that we are inside. A crash up to step 4 leaves a nonzero owner and nothing visible.
             words[_OWNER] = self._owner
             active = failpoints.ACTIVE
             if active:
                 failpoints.hit("append:owner_set")
-            wall = self._wall_ms()
+            wall = now_ns // 1_000_000
             if wall > now:
                 words[_LAST_PUBLISH_MS] = now = wall
             parts, size, body_crc, count, metadata_length, codec, flags, key_hash = entry
@@ -249,7 +253,7 @@ class SegmentWriter(AppendPoint):
         try:
             self._is_exclusive = True
             self._words[_OWNER] = self._owner
-            self._roll(0, max(self._wall_ms(), self._state[5]))
+            self._roll(0, max(self._wall_ns() // 1_000_000, self._state[5]))
             self._set_stops(0)
             self._words[_OWNER] = 0
         except (StorageFullError, DescriptorLimitError):

@@ -103,6 +103,7 @@ def remove_trimmed(directory: str, control: TopicControl, most: int = EVERYTHING
     paths = [log_path(directory, ledger) for ledger in doomed]
     paths += [index_path(directory, ledger) for ledger in indexes if ledger < point]
     if paths:
+        control.check_in_place()
         # 2. Durably, or after a power loss a file might be gone and the trim point not yet there.
         control.flush()
     try:
@@ -114,5 +115,5 @@ def remove_trimmed(directory: str, control: TopicControl, most: int = EVERYTHING
                 failpoints.hit("trim:unlinked")
     finally:
         # 4. The maps of this process: as long as anybody has one, the disk is not given back.
-        SEGMENTS.forget_below(directory, point)
+        SEGMENTS.forget_below(control.home, point)
     return len(doomed)

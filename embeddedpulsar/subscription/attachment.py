@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from embeddedpulsar.exceptions import AlreadyClosed, ConsumerAssignError, ConsumerBusy, LockTimeout
+from embeddedpulsar.exceptions import (
+    AlreadyClosed,
+    ConsumerAssignError,
+    ConsumerBusy,
+    LockTimeout,
+)
 from embeddedpulsar.format.acknowledgement import group_entries
 from embeddedpulsar.format.control import SubscriptionWord
 from embeddedpulsar.format.entry import EntryView

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
-from embeddedpulsar.exceptions import LockTimeout
+from embeddedpulsar.exceptions import LockTimeout, StoreGoneError
 from embeddedpulsar.format.subscription_record import (
     DETACH_CLOSED,
     DETACH_DEAD,
@@ -55,9 +55,10 @@ def departures_of(
 
 def detach(shared: SharedState, log: ManagedLedger, ids: Collection[int]) -> None:
     """Detach consumers that are closed, outside of a transaction."""
-    shared.transact(
-        lambda state: commit_departures(state, shared, log, departures_of(state, shared.control, ids))
-    )
+    with contextlib.suppress(StoreGoneError):  # then there is nothing to leave
+        shared.transact(
+            lambda state: commit_departures(state, shared, log, departures_of(state, shared.control, ids))
+        )
 
 
 def commit_departures(

@@ -25,6 +25,7 @@ class StateOptions(NamedTuple):
         boot: identity of the boot in which control words are believed.
         compact_bytes: see `storage.journal.COMPACT_BYTES`.
         report: told of what could not be read, outside the lock.
+        check_in_place: raises if the topic's directory is not the one that was opened.
     """
 
     name: str
@@ -37,6 +38,7 @@ class StateOptions(NamedTuple):
     boot: bytes
     compact_bytes: int
     report: Callable[[StorageError], object]
+    check_in_place: Callable[[], object] = int
 
 
 def log_damage(error: StorageError) -> None:

@@ -17,6 +17,7 @@ from embeddedpulsar.platform import disk, failpoints, fork, package_log
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.platform.scheduler import Timer
 from embeddedpulsar.storage.filenames import lock_path
+from embeddedpulsar.storage.home import Lookout
 from embeddedpulsar.storage.journal import Journal
 from embeddedpulsar.storage.waiter_slots import WaiterSlots
 from embeddedpulsar.subscription.control import SubscriptionControl
@@ -59,11 +60,8 @@ class SharedState:
         )
         self.divergences = 0
         """How often this replica disagreed with another and was built anew. Only a bug raises it."""
-        self._lock: Final = lock
-        self._options: Final = options
-        self._clock: Final = options.clock
-        self._timeout_s: Final = options.lock_timeout_s
-        self._durability: Final = options.durability
+        self._lock, self._options, self._clock = lock, options, options.clock
+        self._timeout_s, self._durability = options.lock_timeout_s, options.durability
         self._fork_generation: Final = fork.GENERATION
         self._replica: Final = SubscriptionReplica()
         self._to_ring: deque[bytes] = deque()
@@ -85,7 +83,9 @@ class SharedState:
             replica=self._replica,
             compact_bytes=options.compact_bytes,
         )
-        lock.on_rest = self._journal.rest
+        lock.on_rest, lock.check_reopened = self._journal.rest, options.check_in_place
+        self._journal.check_in_place = options.check_in_place
+        self._look: Final = Lookout(options.check_in_place, options.clock.monotonic).look
 
     @classmethod
     def open(
@@ -94,8 +94,7 @@ class SharedState:
         """Map the control words, making or recovering them as needed. The directory must exist.
 
         Args:
-            directory: the subscription's.
-            options: surroundings and settings.
+            directory, options: of the subscription.
             log_end: the last position of the topic; a recovery forgets acknowledgements beyond it.
 
         Raises:
@@ -117,7 +116,7 @@ class SharedState:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether this was made by the parent of this forked process."""
+        """Whether the parent of this forked process made it."""
         return self._fork_generation != fork.GENERATION
 
     @property
@@ -150,6 +149,7 @@ class SharedState:
         try:
             try:
                 self._lock.acquire(self._timeout_s)
+                self._look()
                 self._catch_up()
                 result = body(self._replica.state)
             finally:

@@ -105,8 +105,7 @@ class Subscription:
             clock: stamps commands.
             settings: limits.
             scheduler: runs the flushes of level "interval"; one of its own if None.
-            durability: "process", "interval" or "flush", for acknowledgements and everything else; default
-                that of the log.
+            durability: "process", "interval" or "flush", for acknowledgements too; default that of the log.
             compact_bytes: length at which a journal is replaced by a snapshot; for tests and tuning.
             damage: told of what cannot be read, outside all locks; logged if None.
         """
@@ -122,6 +121,7 @@ class Subscription:
             boot=ledger_options.boot_id,
             compact_bytes=compact_bytes,
             report=damage or log_damage,
+            check_in_place=managed_ledger.check_in_place,
         )
         subscription = cls(directory, managed_ledger, mailbox, settings, options)
         if scheduler is None:

@@ -125,6 +125,9 @@ class VirtualLog:
         """How processes that sleep at the tail are woken."""
         self._ring = ring
 
+    def check_in_place(self) -> None:
+        """It has no place that could be lost."""
+
     # -- writing -----------------------------------------------------------------------------------
 
     def append(self, publish_ms: int, count: int, key: int, deliver_at: int, size: int) -> VirtualEntry:

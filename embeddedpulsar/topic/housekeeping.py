@@ -46,6 +46,10 @@ class HasChores(Protocol):
 
     chores: SchedulerLike
 
+    def check_in_place(self) -> None:
+        """Raise if the store is not the one that was opened."""
+        ...
+
 
 class Housekeeping:
     """What is due in one process.
@@ -104,6 +108,7 @@ class Housekeeping:
         is_unfinished = False
         notes: list[str] = []
         try:
+            self._timers.check_in_place()
             lock = FileLock(self._lock_path)
             try:
                 if lock.try_acquire():

@@ -114,7 +114,7 @@ class OpenTopics:
 
     def _find(self, name: str, open_topic: TopicOpener, notes: list[str]) -> Topic:
         topic = self._topics.get(name)
-        if topic is None or topic.closed or topic.is_deleted:
+        if topic is None or topic.closed or topic.is_deleted or not topic.ledger.is_in_place():
             if topic is not None and not topic.closed:
                 self._let_go(topic, notes)
             self._usage.forget(name)

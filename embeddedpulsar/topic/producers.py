@@ -6,7 +6,14 @@ from collections.abc import Callable
 from typing import Final, NamedTuple, TypeVar
 
 from embeddedpulsar.enums import ProducerAccessMode
-from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, ProducerFenced, Timeout, TopicTerminated
+from embeddedpulsar.exceptions import (
+    AlreadyClosed,
+    LockTimeout,
+    ProducerFenced,
+    StoreGoneError,
+    Timeout,
+    TopicTerminated,
+)
 from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.format.topic_record import REASON_CLOSED, AttachProducer, DetachProducer, EnqueueProducer
 from embeddedpulsar.platform import deadline, fork
@@ -175,6 +182,8 @@ class Producers:
         except LockTimeout:
             self._leaving[producer_id] = highest
             self._departure.after(FIRST_PAUSE_S)
+        except StoreGoneError:
+            return  # there is nothing to leave
 
     def _take_out_left(self) -> None:
         """In the timer thread: take out those that could not leave when they wanted to."""

@@ -15,6 +15,7 @@ from embeddedpulsar.platform.mailbox import Mailbox
 from embeddedpulsar.platform.peers import Peers
 from embeddedpulsar.retention import Retention
 from embeddedpulsar.settings import BrokerSettings
+from embeddedpulsar.storage.home import gone
 from embeddedpulsar.topic import deduplication_switch, memory_root
 from embeddedpulsar.topic.ledger_settings import ledger_options
 from embeddedpulsar.topic.open_topics import OpenTopics, TopicOpener, TopicUse
@@ -71,6 +72,7 @@ class Store(StoreTopics):
         self._references = 0
         self._topics = OpenTopics()
         self._session: StoreSession | None = None
+        self._inherited: StoreSession | None = None  # of the parent of this forked process
         fork.register(self)
 
     @classmethod
@@ -116,7 +118,7 @@ class Store(StoreTopics):
             what = f"cannot open the store {path}"
             path, lease = descriptors.named(what, lease_root, path, is_memory, allow_network_fs)
             store = REGISTRY.stores.get(lease.key)
-            if store is not None:
+            if store is not None and store._is_in_place():
                 lease.close()
                 store._references += 1
                 return store
@@ -128,7 +130,10 @@ class Store(StoreTopics):
         finally:
             REGISTRY.lock.release()
 
-    def _begin(self, lease: DirectoryLease) -> None:
+    def _begin(self, lease: DirectoryLease, inherited: StoreSession | None = None) -> None:
+        if inherited is not None and not inherited.control.is_in_place():
+            lease.close()
+            raise gone(self.root)
         what = f"cannot open the store {self.root}"
         session = descriptors.named(what, StoreSession.open, self.root, lease, self.clock)
         session.topics = TopicList(session, self.clock, durable=self.durability != PROCESS)
@@ -152,7 +157,7 @@ class Store(StoreTopics):
             topics = self._topics.take_all()
             if session is None:
                 return  # in a forked child that never used it
-            REGISTRY.stores.pop(session.lease.key, None)
+            REGISTRY.forget(session.lease.key, self)
             with contextlib.ExitStack() as closing:  # runs from the last to the first, whatever fails
                 # 3. The directory itself, last: it is what others take for "still in use".
                 closing.callback(self._give_up, session.lease)
@@ -197,7 +202,7 @@ class Store(StoreTopics):
     def _opener(self, name: str, create: bool, *, is_told: bool = False) -> tuple[str, TopicOpener]:
         """The full name, and what finds or makes the topic and opens it."""
         parsed = self._parse(name)
-        session = self._current()
+        session = self._present()
 
         def open_topic(notes: list[str]) -> Topic:
             entry = session.topics.entry_to_open(parsed, notes, create=create, is_told=is_told)
@@ -243,7 +248,7 @@ class Store(StoreTopics):
     def set_deduplication(self, name: str, is_on: bool | None) -> None:
         """Let a topic, or each of a ``tenant/namespace``, drop duplicates or not; None: as what is above it
         says. Effective at once in all processes. See `deduplication_switch.set_deduplication`."""
-        deduplication_switch.set_deduplication(self, self._current(), name, is_on)
+        deduplication_switch.set_deduplication(self, self._present(), name, is_on)
 
     def set_retention(self, name: str, retention: Retention | None) -> None:
         """What a topic, or each of a ``tenant/namespace``, keeps of what everybody has acknowledged; None: as
@@ -255,16 +260,16 @@ class Store(StoreTopics):
         """
         fields = None if retention is None else retention_fields(retention.check())
         durable = self.durability != PROCESS
-        change_policies(self._current(), name, {RETENTION: fields}, durable=durable)
+        change_policies(self._present(), name, {RETENTION: fields}, durable=durable)
 
     def own_deduplication(self, name: str) -> bool | None:
         """What was set for a topic or namespace by `set_deduplication`."""
-        found = own_policies(self._current(), name).get(DEDUPLICATION)
+        found = own_policies(self._present(), name).get(DEDUPLICATION)
         return None if found is None else bool(found)
 
     def own_retention(self, name: str) -> Retention | None:
         """What was set for a topic or namespace by `set_retention`."""
-        found = own_policies(self._current(), name).get(RETENTION)
+        found = own_policies(self._present(), name).get(RETENTION)
         return None if found is None else read_retention(found)
 
     def set_keep_until_subscribed(self, name: str, is_on: bool | None) -> None:
@@ -275,7 +280,7 @@ class Store(StoreTopics):
             TopicNotFound: there is no such topic or namespace.
         """
         durable = self.durability != PROCESS
-        change_policies(self._current(), name, {KEEP_UNTIL_SUBSCRIBED: is_on}, durable=durable)
+        change_policies(self._present(), name, {KEEP_UNTIL_SUBSCRIBED: is_on}, durable=durable)
 
     def keeps_until_subscribed(self, name: str) -> bool:
         """What holds for a topic or namespace; see `set_keep_until_subscribed`."""
@@ -341,10 +346,25 @@ class Store(StoreTopics):
             if self._session is None:
                 if self._references <= 0:
                     raise AlreadyClosed(f"the store {self.root} is closed")
-                self._begin(shared_lease(self.root))
+                self._begin(shared_lease(self.root), self._inherited)
         finally:
             REGISTRY.lock.release()
         return self
+
+    def _is_in_place(self) -> bool:
+        """Whether the directory still is the store that was opened; somebody may have emptied it."""
+        session = self._session
+        return session is not None and session.control.is_in_place()
+
+    def _present(self) -> StoreSession:
+        """`_current`, for what finds files by their names.
+
+        Raises:
+            StoreGoneError: the store was removed, moved or replaced.
+        """
+        session = self._current()
+        session.check_in_place()
+        return session
 
     def _current(self) -> StoreSession:
         session = self._session
@@ -357,9 +377,10 @@ class Store(StoreTopics):
     def after_fork_in_child(self) -> None:
         """Let go of what is the parent's, without touching it."""
         session, self._session = self._session, None
+        self._inherited = session or self._inherited
         self._topics.after_fork_in_child()
         if session is not None:
-            REGISTRY.stores.pop(session.lease.key, None)
+            REGISTRY.forget(session.lease.key, self)
             session.abandon()
 
     def __repr__(self) -> str:

@@ -26,6 +26,11 @@ class StoreRegistry:
         fork.register(self)
         atexit.register(self.close_all)
 
+    def forget(self, key: tuple[int, int], store: Store) -> None:
+        """A store is closed. Under the lock, or in a forked child."""
+        if self.stores.get(key) is store:  # not one that came into its place
+            del self.stores[key]
+
     def close_all(self) -> None:
         """Close what was forgotten, at the end of the process: no doorbell and no memory stays behind."""
         for store in list(self.stores.values()):

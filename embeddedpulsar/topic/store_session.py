@@ -18,6 +18,7 @@ from embeddedpulsar.platform.mailbox import Mailbox
 from embeddedpulsar.platform.peers import Peers
 from embeddedpulsar.platform.scheduler import Scheduler, SchedulerLike
 from embeddedpulsar.settings import BrokerSettings
+from embeddedpulsar.storage.home import gone
 from embeddedpulsar.topic import root_layout, store_meta
 from embeddedpulsar.topic.catalog import Catalog
 from embeddedpulsar.topic.housekeeping import Housekeeping
@@ -90,6 +91,7 @@ class StoreSession:
             undo.callback(control.close)
             session = cls(root, lease, lock, control)
             session.meta, session.settings = meta, settings
+            lock.check_reopened = session.check_in_place
             session.policies = PolicyDocuments(root, settings, lambda name: session.catalog.find(name))
             session._open_catalog(clock)
             undo.callback(session.catalog.close)
@@ -113,6 +115,7 @@ class StoreSession:
     def _open_catalog(self, clock: Clock) -> None:
         path = root_layout.in_root(self.root, root_layout.CATALOG)
         catalog_lock = FileLock(root_layout.in_root(self.root, root_layout.CATALOG_LOCK))
+        catalog_lock.check_reopened = self.check_in_place
         report: list[str] = []
         try:
             if self.control.join(self.boot) and os.path.exists(path):
@@ -165,6 +168,15 @@ class StoreSession:
                 self.control.adopt(self.boot, lowest if lowest == 1 else lowest + _ROOM_FOR_UNSEEN_IDS)
         finally:
             self.lock.release()
+
+    def check_in_place(self) -> None:
+        """Refuse to find files by their names in what is not the store that was opened.
+
+        Raises:
+            StoreGoneError: the store was removed, moved or replaced.
+        """
+        if not self.control.is_in_place():
+            raise gone(self.root)
 
     def _take_number(self) -> None:
         try:

@@ -24,7 +24,7 @@ class StoreTopics(ABC):
     clock: Clock
 
     @abstractmethod
-    def _current(self) -> StoreSession: ...
+    def _present(self) -> StoreSession: ...
 
     @abstractmethod
     def use_topic(self, name: str, create: bool = True) -> TopicUse:
@@ -36,7 +36,7 @@ class StoreTopics(ABC):
     @property
     def catalog_version(self) -> int:
         """Rises when topics come or go: pattern consumers compare it instead of listing."""
-        catalog = self._current().catalog
+        catalog = self._present().catalog
         catalog.follow()
         return catalog.version
 
@@ -51,22 +51,22 @@ class StoreTopics(ABC):
 
     def has_topic(self, name: str) -> bool:
         """Whether the topic exists. Does not open it."""
-        return self._current().topics.has(TopicName.parse(name))
+        return self._present().topics.has(TopicName.parse(name))
 
     def topic_names(self, namespace: str | None = None) -> list[str]:
         """Full names of all topics, or of those in ``tenant/namespace``, in order of creation.
 
         Of a partitioned topic these are its partitions; see `partitioned_topic_names`.
         """
-        return self._current().topics.names(namespace)
+        return self._present().topics.names(namespace)
 
     def partitioned_topic_names(self, namespace: str | None = None) -> list[str]:
         """Full names of all partitioned topics, or of those in ``tenant/namespace``."""
-        return self._current().topics.partitioned_names(namespace)
+        return self._present().topics.partitioned_names(namespace)
 
     def partitions(self, name: str) -> int:
         """How many partitions a topic has; 0 if it is not partitioned, or does not exist. One ``fstat``."""
-        return self._current().topics.partitions(TopicName.parse(name))
+        return self._present().topics.partitions(TopicName.parse(name))
 
     def partitions_of_possible(self, name: str) -> int:
         """As `partitions`, of a topic that exists or may be made.
@@ -74,7 +74,7 @@ class StoreTopics(ABC):
         Raises:
             TopicNotFound: there is no such namespace, or the name is that of a partition too many.
         """
-        topics, parsed = self._current().topics, TopicName.parse(name)
+        topics, parsed = self._present().topics, TopicName.parse(name)
         topics.check_possible(parsed)
         return topics.partitions(parsed)
 
@@ -89,20 +89,20 @@ class StoreTopics(ABC):
             InvalidTopicName, NotImplementedError: see `topic`.
             TopicNotFound: no such topic or namespace, and it may not be made.
         """
-        return self._current().topics.resolve(self._parse(name), create)
+        return self._present().topics.resolve(self._parse(name), create)
 
     def create_new_topic(self, name: str) -> None:
         """Make a topic that is not partitioned. See `TopicList.create_topic` for the errors."""
-        self._current().topics.create_topic(self._parse(name))
+        self._present().topics.create_topic(self._parse(name))
 
     def create_partitioned_topic(self, name: str, partitions: int) -> None:
         """Make a partitioned topic. See `TopicList.create_partitioned` for the errors."""
-        self._current().topics.create_partitioned(self._parse(name), partitions)
+        self._present().topics.create_partitioned(self._parse(name), partitions)
 
     def grow_partitions(self, name: str, partitions: int) -> None:
         """Give a partitioned topic more partitions; all processes are told. See `TopicList.grow` for the
         errors."""
-        session = self._current()
+        session = self._present()
         parsed = self._parse(name)
         subscriptions = self._subscriptions_of(parsed.of_partition(0).full)
         session.topics.grow(
@@ -123,7 +123,7 @@ class StoreTopics(ABC):
             NotAllowedError: it is partitioned, or a partition.
             BrokerMetadataError: producers or consumers are attached, and not ``force``.
         """
-        self._delete(self._current().topics.plain_entry(self._parse(name)), force)
+        self._delete(self._present().topics.plain_entry(self._parse(name)), force)
 
     def delete_partitioned_topic(self, name: str, *, force: bool = False) -> None:
         """Delete a partitioned topic with all its partitions: all of them or, with an error, none.
@@ -133,10 +133,10 @@ class StoreTopics(ABC):
             NotAllowedError: it is not partitioned.
             BrokerMetadataError: see `delete_topic`.
         """
-        self._delete(self._current().topics.partitioned_entry(self._parse(name)), force)
+        self._delete(self._present().topics.partitioned_entry(self._parse(name)), force)
 
     def _delete(self, entry: TopicEntry, force: bool) -> None:
-        session = self._current()
+        session = self._present()
         staged = None
         while staged is None:
             with contextlib.ExitStack() as uses:
@@ -153,7 +153,7 @@ class StoreTopics(ABC):
 
     def _subscriptions_of(self, name: str) -> list[str]:
         """The durable subscriptions of a topic; none if it was never opened."""
-        if self._current().catalog.find(name) is None:
+        if self._present().catalog.find(name) is None:
             return []
         use = self.use_topic(name, create=False)
         try:
@@ -163,7 +163,7 @@ class StoreTopics(ABC):
 
     def namespaces(self) -> list[str]:
         """All namespaces as ``tenant/namespace``."""
-        return self._current().catalog.namespaces()
+        return self._present().catalog.namespaces()
 
     def create_namespace(self, name: str) -> None:
         """Make the namespace ``tenant/namespace``, and its tenant with it. Does nothing if it is there.
@@ -171,4 +171,4 @@ class StoreTopics(ABC):
         Raises:
             InvalidTopicName: the text names no namespace.
         """
-        self._current().topics.create_namespace(name)
+        self._present().topics.create_namespace(name)

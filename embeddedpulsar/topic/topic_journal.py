@@ -74,6 +74,7 @@ class TopicJournal:
         self._clock: Final = clock
         self._is_named = False
         lock.on_rest = self.journal.rest
+        self.journal.check_in_place = lock.check_reopened
 
     @property
     def table(self) -> ProducerTable:

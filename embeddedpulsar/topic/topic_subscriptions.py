@@ -7,7 +7,12 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from embeddedpulsar.exceptions import BrokerMetadataError, LockTimeout, SubscriptionNotFound
+from embeddedpulsar.exceptions import (
+    BrokerMetadataError,
+    LockTimeout,
+    StoreGoneError,
+    SubscriptionNotFound,
+)
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.platform import descriptors, threads
@@ -133,7 +138,9 @@ class TopicSubscriptions:
 
     def _delete_if_left(self, subscription: Subscription) -> None:
         """A subscription that is not durable ends with its last consumer."""
-        with contextlib.suppress(BrokerMetadataError, SubscriptionNotFound):  # others are attached
+        with contextlib.suppress(
+            BrokerMetadataError, SubscriptionNotFound, StoreGoneError
+        ):  # others are there
             if subscription.exists():
                 subscription.delete()
 

@@ -165,7 +165,11 @@ class ConsumerSite:
             topic_name="persistent://public/default/t",
             origin=MessageOrigin("persistent://public/default/t", BytesSchema()),
             ledger=SimpleNamespace(
-                tail=0, arm=lambda tail: True, wait=lambda tail, timeout_s: False, words=[0] * 512
+                check_in_place=int,
+                tail=0,
+                arm=lambda tail: True,
+                wait=lambda tail, timeout_s: False,
+                words=[0] * 512,
             ),
             mailbox=SimpleNamespace(
                 generation=0,

@@ -64,6 +64,9 @@ class FakeLedger:
         self.words = {TopicWord.JOURNAL: 0}
         self.lock = FakeLock()
 
+    def check_in_place(self) -> None:
+        """It is nowhere."""
+
     @property
     def tail(self) -> int:
         return len(self.views)

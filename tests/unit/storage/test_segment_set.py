@@ -17,7 +17,7 @@ def test_the_chain_follows_the_tail(tmp_path: Path):
         ledger = site.open(max_entries=2)
         control = TopicControl.open(site.directory)
         reports: list[DamageReport] = []
-        segments = SegmentSet(site.directory, control.words, reports.append)
+        segments = SegmentSet(control.home, control.words, reports.append)
         assert segments.chain().tail_ledger == 0 and segments.chain().at_or_after(1) == 0
         snapshots = []
         for n in range(7):
@@ -50,7 +50,7 @@ def test_a_fresh_chain_is_found_by_links(tmp_path: Path):
         ledger.trim_before(4)
         control = TopicControl.open(site.directory)
         reports: list[DamageReport] = []
-        chain = SegmentSet(site.directory, control.words, reports.append).chain()
+        chain = SegmentSet(control.home, control.words, reports.append).chain()
         assert chain.ids == (4, 5, 6, 7, 8, 9) and chain.tail_ledger == 10 and not reports
         assert chain.find(5) is not None and chain.find(10) is None and chain.find(3) is None
         assert (chain.at_or_after(1), chain.at_or_after(7), chain.at_or_after(11)) == (4, 7, 0)
@@ -68,7 +68,7 @@ def test_ledgers_by_time(tmp_path: Path):
             clock.set_wall_ms(100 + 10 * n)
             send(ledger, b"%d" % n)
         control = TopicControl.open(site.directory)
-        chain = SegmentSet(site.directory, control.words, lambda _: None).chain()
+        chain = SegmentSet(control.home, control.words, lambda _: None).chain()
         found = [chain.floor_by_time(at) for at in (0, 100, 101, 110, 111, 130, 131, 999)]
         assert found == [1, 1, 1, 1, 2, 3, 4, 4]
         control.close()

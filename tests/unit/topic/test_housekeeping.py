@@ -43,7 +43,9 @@ class Site:
         self.clock = ManualClock()
         self.scheduler = ManualScheduler(self.clock)
         self.lock_path = str(root / "housekeeping.lock")
-        self.housekeeping = Housekeeping(self.lock_path, SimpleNamespace(chores=self.scheduler), 120)
+        self.housekeeping = Housekeeping(
+            self.lock_path, SimpleNamespace(chores=self.scheduler, check_in_place=int), 120
+        )
 
     def pass_s(self, seconds: float) -> int:
         """Let time pass; how often something ran."""
