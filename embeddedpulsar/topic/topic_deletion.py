@@ -13,18 +13,22 @@ meets nothing of the new one.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from embeddedpulsar.exceptions import BrokerMetadataError, TopicNotFound
+from embeddedpulsar.exceptions import BrokerMetadataError, LockTimeout, TopicNotFound
 from embeddedpulsar.format.control import TopicWord
-from embeddedpulsar.platform import failpoints
+from embeddedpulsar.platform import deadline, failpoints
 from embeddedpulsar.storage.topic_control import ATTENTION, DELETED
 
 if TYPE_CHECKING:
     from embeddedpulsar.format.catalog_record import TopicEntry
     from embeddedpulsar.topic.store_session import StoreSession
     from embeddedpulsar.topic.topic import Topic
+
+_BELOW_CATALOG_S: Final = 1.0
+"""How long locks of the topic are waited for in all while nobody else can make topics."""
 
 failpoints.declare("deletion:marked", "deletion:recorded", "deletion:moved")
 
@@ -40,6 +44,7 @@ def delete_topics(
     Raises:
         TopicNotFound: somebody else deleted it.
         BrokerMetadataError: producers or consumers are attached, and not ``force``. Nothing was changed.
+        LockTimeout: another process stays in a lock of the topic. Nothing was changed.
     """
     catalog = session.catalog
     try:
@@ -50,7 +55,7 @@ def delete_topics(
         entries = catalog.with_logs(current)
         if {one.name for one in entries} != {topic.name for topic in topics}:
             return None
-        _mark_all(session, current, topics, now_ms, force=force)
+        deadline.within(_BELOW_CATALOG_S, lambda: _mark_all(session, current, topics, now_ms, force=force))
         if failpoints.ACTIVE:
             failpoints.hit("deletion:recorded")
         ended = dict.fromkeys([current, *entries])
@@ -68,8 +73,10 @@ def _mark_all(
     """Steps 1 to 3."""
     if not force:
         check_unused(topics)
+    marked = []
     try:
         for topic in topics:
+            marked.append(topic)
             mark(topic, DELETED)
         if not force:
             check_unused(topics)  # somebody may have come since
@@ -78,8 +85,9 @@ def _mark_all(
         session.catalog.append_topic_deleted(entry, now_ms, durable=True)
     except BaseException:
         if session.catalog.find(entry.name) is not None:
-            for topic in topics:
-                mark(topic, 0)
+            for topic in marked:
+                with contextlib.suppress(LockTimeout):  # whoever opens it next takes that back
+                    deadline.unbounded(deadline.within, _BELOW_CATALOG_S, mark, topic, 0)
         raise
 
 
@@ -122,6 +130,6 @@ def take_mark_back(session: StoreSession, entry: TopicEntry, topic: Topic) -> No
         if current is None or current.incarnation != entry.incarnation:
             raise TopicNotFound(f"{entry.name}: no such topic in {session.root}; it was deleted")
         if topic.is_deleted:
-            mark(topic, 0)
+            deadline.within(_BELOW_CATALOG_S, mark, topic, 0)
     finally:
         session.catalog.lock.release()

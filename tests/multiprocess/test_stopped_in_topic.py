@@ -152,3 +152,23 @@ def test_sending_waits_for_no_lock_of_the_store(tmp_path: Path, batching: bool):
         got = [consumer.receive(2000).data() for _ in range(101)]
         assert got == [b"there", *[b"%d" % n for n in range(100)]]
     assert_clean(tmp_path)
+
+
+def test_deleting_a_stuck_topic_holds_up_no_other(tmp_path: Path):
+    """It fails within seconds, changes nothing, and others can make topics meanwhile; later it works."""
+    with Client(tmp_path) as client, pulsar.Admin(tmp_path) as admin:
+        send(client, b"there", topic="stuck")
+        reader = client.create_reader("stuck", pulsar.MessageId.earliest)
+        with stopped_in(tmp_path, "topic") as child:
+            for force in (False, True):
+                with soon(), pytest.raises(LockTimeout):
+                    admin.topics().delete("stuck", force=force)
+            with soon():
+                send(client, b"x", topic="new")
+            assert reader.read_next(2000).data() == b"there"
+            reader.close()
+            go_on(child)
+        send(client, b"more", topic="stuck")
+        admin.topics().delete("stuck", force=True)
+        assert "persistent://public/default/stuck" not in admin.topics().get_list()
+    assert_clean(tmp_path)
