@@ -27,6 +27,7 @@ class PulsarException(Exception):
 
     Args:
         args: any text; or a `Result` and, if need be, a text, as ``pulsar.asyncio`` has it.
+        result, msg: these by their names there.
 
     Attributes:
         code: the `Result` of the error: that of its class, or the one it was made with.
@@ -42,7 +43,9 @@ class PulsarException(Exception):
 
     code: Result = Result.UnknownError
 
-    def __init__(self, *args: object) -> None:
+    def __init__(self, *args: object, result: Result | None = None, msg: object = None) -> None:
+        if result is not None:
+            args = (result, msg) if msg else (result,)
         if args and isinstance(args[0], Result):
             self.code = args[0]
         elif not args or (len(args) == 1 and error_text.is_made_here()):

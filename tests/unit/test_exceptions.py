@@ -106,8 +106,11 @@ def test_made_of_a_result_as_in_pulsar_asyncio(arguments: tuple[object, ...]):
     assert ours.error() is Result.Timeout
     assert int(theirs.error()) == int(ours.error())
     assert result_of(ours) is Result.Timeout
-    twin = pickle.loads(pickle.dumps(ours))
-    assert (str(twin), twin.error()) == (str(ours), ours.error())
+    named = embeddedpulsar.Timeout(**dict(zip(("result", "msg"), arguments, strict=False)))
+    assert (str(named), named.error()) == (str(ours), ours.error())
+    for error in (ours, named):
+        twin = pickle.loads(pickle.dumps(error))
+        assert (type(twin), str(twin), twin.error()) == (type(error), str(ours), ours.error())
 
 
 @pytest.mark.parametrize(
