@@ -93,6 +93,7 @@ class AsyncReceiver:
                         line.backoff.next()
                     pause_s = line.backoff.pause_s or NEVER_S
                     line.wake_within(min(back_stop(line.loop.time() - begun), source.due_in_s(), pause_s))
+                mailbox.tend()
                 place.future = line.loop.create_future()
                 await place.future
         finally:

@@ -21,6 +21,8 @@ from typing import Final
 from embeddedpulsar.platform import descriptors
 
 HEX_LENGTH: Final = 32
+BUILDING: Final = ".new"
+"""Ends the name of a lease that is made again: it is locked before it gets its own name."""
 _PROBE_FLAGS: Final = os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
 _GONE: Final = (errno.ENOENT, errno.ENXIO)  # closed in good order; a FIFO that nobody reads
 _SWEEP_FLAGS: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -77,6 +79,12 @@ def is_held(path: str) -> bool:
         return not is_free(fd)
     finally:
         os.close(fd)
+
+
+def identity(directory: str) -> tuple[int, int]:
+    """(device, inode) of what is there by that name."""
+    status = os.stat(directory)
+    return status.st_dev, status.st_ino
 
 
 def try_hold(fd: int, path: str) -> bool:

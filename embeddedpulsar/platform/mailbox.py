@@ -18,12 +18,15 @@ from typing import Any, Final, Protocol
 from embeddedpulsar import exceptions
 from embeddedpulsar.platform import fork
 from embeddedpulsar.platform.doorbell import FifoDoorbell
+from embeddedpulsar.platform.liveness import Liveness
 from embeddedpulsar.platform.loop_waiters import LoopWaiters
 from embeddedpulsar.platform.section_lock import SectionLock
 
 # A wait without a timeout looks up once a second all the same: should an interrupt ever strike in the few
 # instructions that hand leadership on, the process heals by itself.
 _LONGEST_NAP_S: Final = 1.0
+
+_TEND_S: Final = 0.9
 
 DeathCallback = Callable[[bytes], None]
 
@@ -34,6 +37,7 @@ class Doorbell(Protocol):
     uuid: bytes
     path: str
     dead: deque[bytes]
+    liveness: Liveness
 
     @property
     def loop_fd(self) -> int: ...
@@ -41,6 +45,7 @@ class Doorbell(Protocol):
     def wait(self, timeout_s: float | None) -> bool: ...
     def watch(self, uuid: bytes) -> bool: ...
     def unwatch(self, uuid: bytes) -> None: ...
+    def mend(self) -> bool: ...
     def close(self) -> None: ...
     def abandon(self) -> None: ...
 
@@ -64,6 +69,7 @@ class Mailbox:
 
     def __init__(self, doorbell: Doorbell) -> None:
         self.uuid = doorbell.uuid
+        self.liveness = doorbell.liveness
         self.generation = 0
         self._doorbell = doorbell
         self._numbers = itertools.count(1)
@@ -75,26 +81,30 @@ class Mailbox:
         self._deaths = doorbell.dead
         self._lock = SectionLock()  # guards _watchers and _listeners
         self._loops = LoopWaiters(doorbell.loop_fd, self._on_loop_ready)
+        self._tended_at = time.monotonic()
         self._closed = False
         self._forked = False
         fork.register(self)
 
     @classmethod
-    def create(cls, clients_dir: str | os.PathLike[str]) -> Mailbox:
+    def create(cls, clients_dir: str | os.PathLike[str], roll: str = "") -> Mailbox:
         """Make this process's FIFO in ``clients_dir`` and take its lease; polling where there are no FIFOs.
+        On the file ``roll`` it locks a byte as well, see `Liveness`.
 
         Raises:
             OSError: the directory cannot be written.
         """
         directory = os.fspath(clients_dir)
+        liveness = Liveness(directory, roll)
         try:
-            return cls(FifoDoorbell.create(directory))
+            return cls(FifoDoorbell.create(directory, liveness))
         except (AttributeError, OSError) as e:
             from embeddedpulsar.platform.polling_doorbell import PollingDoorbell, means_no_fifos
 
             if not means_no_fifos(e):
+                liveness.close()
                 raise
-            return cls(PollingDoorbell.create(directory))
+            return cls(PollingDoorbell.create(directory, liveness))
 
     def __repr__(self) -> str:
         state = "forked" if self._forked else "closed" if self._closed else "open"
@@ -151,6 +161,7 @@ class Mailbox:
             before, self._leader = self._leader, gate
             while self.generation == seen and not self._closed:
                 self._look(_nap(deadline))
+                self.tend()
                 if _is_past(deadline):
                     break
             return True
@@ -185,6 +196,7 @@ class Mailbox:
             if not self._leadership.acquire(blocking=False):
                 return
             self._look(0)
+            self.tend()
         finally:
             self._leadership.release()
             # As after a wait: whoever came meanwhile and could not lead sleeps on a gate.
@@ -192,6 +204,15 @@ class Mailbox:
                 self._open_one_gate()
         if self._deaths:
             self._announce_deaths()
+
+    def tend(self) -> None:
+        """Make the FIFO again if it was removed; looks once a second at most."""
+        now = time.monotonic()
+        if now - self._tended_at < _TEND_S or self._closed:
+            return
+        self._tended_at = now
+        if self._doorbell.mend():
+            self._publish()
 
     def _publish(self) -> None:
         # Two threads may publish at once: every number is new, so whoever has seen an older one sees a

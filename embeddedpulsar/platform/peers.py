@@ -49,19 +49,24 @@ class Peers:
         try:
             self._lock.acquire()
             bell = self._bells.get(uuid)
-            if bell is None:
-                bell = self._open(uuid)
-                if bell is None:
-                    return False
-            else:
+            if bell is not None:
                 self._bells.move_to_end(uuid)
+                if _ring_bell(bell[0], bell[1]):
+                    return True
+                self._forget(uuid)  # it is dead, or has made its FIFO again
+            bell = self._open(uuid)
+            if bell is None:
+                return False
             if _ring_bell(bell[0], bell[1]):
                 return True
-            del self._bells[uuid]
-            os.close(bell[0])
+            self._forget(uuid)
             return False
         finally:
             self._lock.release()
+
+    def _forget(self, uuid: bytes) -> None:
+        fd, _ = self._bells.pop(uuid)
+        os.close(fd)
 
     def _open(self, uuid: bytes) -> tuple[int, bool] | None:
         while len(self._bells) >= _OPEN_BELLS_MAX:
@@ -91,13 +96,13 @@ class Peers:
         """
         if uuid == self._mailbox.uuid:
             return True
-        return lease.is_held(lease.lease_path(self._clients_dir, uuid))
+        return self._mailbox.liveness.is_alive(uuid)
 
     def sweep(self) -> int:
         """Remove the doorbells of dead processes; returns how many. Any process may do it at any time."""
         removed = 0
         for name in descriptors.names_in(self._clients_dir):
-            if len(name) != lease.HEX_LENGTH or name == self._mailbox.uuid.hex():
+            if len(name.removesuffix(lease.BUILDING)) != lease.HEX_LENGTH or name == self._mailbox.uuid.hex():
                 continue
             path = f"{self._clients_dir}/{name}"
             with contextlib.suppress(OSError):

@@ -13,7 +13,8 @@ import time
 from collections import deque
 from typing import Final
 
-from embeddedpulsar.platform import descriptors, lease, ownership
+from embeddedpulsar.platform import descriptors, filesystem, lease, ownership
+from embeddedpulsar.platform.liveness import Liveness
 
 _FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 _SHORTEST_NAP_S: Final = 50e-6
@@ -41,36 +42,48 @@ def ring_file(fd: int) -> None:
     os.pwrite(fd, os.urandom(TOKEN_SIZE), 0)
 
 
+def _make(path: str) -> int:
+    """Make the file and lock it; -1 when a sweeper was faster."""
+    rights = ownership.rights_in(os.path.dirname(path))
+    what = f"cannot create the doorbell {path}"
+    fd = descriptors.opening(what, os.open, path, _FLAGS, rights.file_mode)
+    if lease.try_hold(fd, path):
+        ownership.grant_file(fd, rights)
+        return fd
+    os.close(fd)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    return -1
+
+
 class PollingDoorbell:
     """Same contract as `FifoDoorbell`; the file is the lease too."""
 
     loop_fd: Final = -1
 
-    def __init__(self, path: str, uuid: bytes, fd: int) -> None:
+    def __init__(self, path: str, uuid: bytes, fd: int, liveness: Liveness) -> None:
         self.path = path
         self.uuid = uuid
         self.dead: deque[bytes] = deque()
+        self.liveness = liveness
         self._clients_dir = os.path.dirname(path)
+        self._home = lease.identity(os.path.dirname(self._clients_dir))
         self._fd = fd
         self._heard = b""
         self._watched: dict[bytes, None] = {}
         self._probed_at = 0.0
 
     @classmethod
-    def create(cls, clients_dir: str) -> PollingDoorbell:
+    def create(cls, clients_dir: str, liveness: Liveness | None = None) -> PollingDoorbell:
         """Make the file and take its lease."""
-        rights = ownership.rights_in(clients_dir)
+        liveness = liveness or Liveness(clients_dir)
         while True:
             uuid = os.urandom(16)
             path = lease.lease_path(clients_dir, uuid)
-            what = f"cannot create the doorbell {path}"
-            fd = descriptors.opening(what, os.open, path, _FLAGS, rights.file_mode)
-            if lease.try_hold(fd, path):
-                ownership.grant_file(fd, rights)
-                return cls(path, uuid, fd)
-            os.close(fd)
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)
+            liveness.hold(uuid)
+            fd = _make(path)
+            if fd >= 0:
+                return cls(path, uuid, fd, liveness)
 
     def ring(self) -> None:
         """Make `wait` return, now or next time."""
@@ -105,11 +118,7 @@ class PollingDoorbell:
         if not self._watched or now - self._probed_at < _PROBE_EVERY_S:
             return False
         self._probed_at = now
-        gone = [
-            uuid
-            for uuid in list(self._watched)
-            if not lease.is_held(lease.lease_path(self._clients_dir, uuid))
-        ]
+        gone = [uuid for uuid in list(self._watched) if not self.liveness.is_alive(uuid)]
         self.dead.extend(gone)
         for uuid in gone:
             self._watched.pop(uuid, None)
@@ -117,7 +126,7 @@ class PollingDoorbell:
 
     def watch(self, uuid: bytes) -> bool:
         """Report the death of ``uuid`` in `dead`; False when it is dead already."""
-        if not lease.is_held(lease.lease_path(self._clients_dir, uuid)):
+        if not self.liveness.is_alive(uuid):
             return False
         self._watched[uuid] = None
         return True
@@ -125,6 +134,27 @@ class PollingDoorbell:
     def unwatch(self, uuid: bytes) -> None:
         """Forget ``uuid``."""
         self._watched.pop(uuid, None)
+
+    def mend(self) -> bool:
+        """Make the file again if its name was removed; see `FifoDoorbell.mend`."""
+        if self._fd < 0 or lease.is_same_file(self._fd, self.path):
+            return False
+        building = self.path + lease.BUILDING
+        try:
+            if lease.identity(os.path.dirname(self._clients_dir)) != self._home:
+                return False  # another store is there
+            filesystem.make_directories(self._clients_dir, None)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(building)
+            fd = _make(building)
+            if fd < 0:
+                return False
+            os.rename(building, self.path)
+            os.dup2(fd, self._fd, inheritable=False)
+            os.close(fd)
+        except OSError:
+            return False  # the store was removed, or no descriptor is to be had: tried again
+        return True
 
     def close(self) -> None:
         """Remove the file, then give up the lease."""
@@ -137,3 +167,4 @@ class PollingDoorbell:
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
+        self.liveness.close()

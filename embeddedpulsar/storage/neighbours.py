@@ -17,7 +17,7 @@ from embeddedpulsar.format.control import (
     ControlHeader,
     parse_control_header,
 )
-from embeddedpulsar.platform import clock, descriptors, lease
+from embeddedpulsar.platform import clock, descriptors, lease, liveness
 
 STORE_CONTROL: Final = "store.ctl"
 CLIENTS: Final = "clients"
@@ -41,7 +41,7 @@ def _boot_of_neighbours(directory: str) -> bytes | None:
         root = os.path.dirname(root)
         header = _header(os.path.join(root, STORE_CONTROL))
         if header is not None:
-            return header.boot_id if _has_living(os.path.join(root, CLIENTS)) else None
+            return header.boot_id if _has_living(root) else None
     return None
 
 
@@ -53,7 +53,12 @@ def _header(path: str) -> ControlHeader | None:
         return None
 
 
-def _has_living(clients: str) -> bool:
+def _has_living(root: str) -> bool:
+    if liveness.has_any(os.path.join(root, STORE_CONTROL)):
+        return True
+    clients = os.path.join(root, CLIENTS)
+    if not os.path.isdir(clients):
+        return False
     return any(_is_held(os.path.join(clients, name)) for name in descriptors.names_in(clients))
 
 

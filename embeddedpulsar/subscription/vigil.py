@@ -76,6 +76,7 @@ class Vigil:
                 attachment.show_alive()
         finally:
             self._lock.release()
+        self._mailbox.tend()
         self._silence.glance()  # on time, though the lock may not be free
         self._tidying.run()
 

@@ -62,6 +62,9 @@ class VirtualMailbox:
         """Processes whose death it has not been told of."""
         self.watched: dict[bytes, list[Callable[[bytes], object]]] = {}
 
+    def tend(self) -> None:
+        """Nobody removes its doorbell."""
+
     def watch(self, uuid: bytes, callback: Callable[[bytes], object]) -> bool:
         self.watched.setdefault(uuid, []).append(callback)
         if uuid in self._world.processes:

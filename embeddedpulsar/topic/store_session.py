@@ -104,9 +104,11 @@ class StoreSession:
                 session,
                 settings.retentionCheckIntervalInSeconds,
             )
-            session.mailbox = Mailbox.create(root_layout.in_root(root, root_layout.CLIENTS))
+            clients = root_layout.in_root(root, root_layout.CLIENTS)
+            filesystem.make_directories(clients, None)  # a cleaner may have removed it
+            session.mailbox = Mailbox.create(clients, control.path)
             undo.callback(session.mailbox.close)
-            session.peers = Peers(root_layout.in_root(root, root_layout.CLIENTS), session.mailbox)
+            session.peers = Peers(clients, session.mailbox)
             session._take_number()
             session._sweep()
             undo.pop_all()
