@@ -15,12 +15,15 @@ import select
 import stat
 import time
 from collections import deque
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar.platform import descriptors, filesystem, lease, ownership
 from embeddedpulsar.platform.liveness import Liveness
 from embeddedpulsar.platform.poller import Poller, make_poller
 from embeddedpulsar.platform.section_lock import SectionLock
+
+if TYPE_CHECKING:
+    from embeddedpulsar.platform.polling_doorbell import PollingDoorbell
 
 _READ_FLAGS: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
 _WRITE_FLAGS: Final = os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -306,3 +309,21 @@ class FifoDoorbell:
             self.liveness.close()  # last: who finds the lease free asks for this one
         finally:
             self._lock.release()
+
+
+def open_doorbell(clients_dir: str, roll: str = "") -> FifoDoorbell | PollingDoorbell:
+    """The doorbell of this process: a FIFO, or a file that is polled where there are no FIFOs."""
+    with contextlib.ExitStack() as undo:
+        liveness = Liveness(clients_dir, roll)
+        undo.callback(liveness.close)
+        bell: FifoDoorbell | PollingDoorbell
+        try:
+            bell = FifoDoorbell.create(clients_dir, liveness)
+        except (AttributeError, OSError) as e:
+            from embeddedpulsar.platform.polling_doorbell import PollingDoorbell, means_no_fifos
+
+            if not means_no_fifos(e):
+                raise
+            bell = PollingDoorbell.create(clients_dir, liveness)
+        undo.pop_all()
+        return bell

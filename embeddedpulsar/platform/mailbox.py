@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 
 from embeddedpulsar import exceptions
 from embeddedpulsar.platform import fork
-from embeddedpulsar.platform.doorbell import FifoDoorbell
+from embeddedpulsar.platform.doorbell import open_doorbell
 from embeddedpulsar.platform.liveness import Liveness
 from embeddedpulsar.platform.loop_waiters import LoopWaiters
 from embeddedpulsar.platform.section_lock import SectionLock
@@ -94,17 +94,7 @@ class Mailbox:
         Raises:
             OSError: the directory cannot be written.
         """
-        directory = os.fspath(clients_dir)
-        liveness = Liveness(directory, roll)
-        try:
-            return cls(FifoDoorbell.create(directory, liveness))
-        except (AttributeError, OSError) as e:
-            from embeddedpulsar.platform.polling_doorbell import PollingDoorbell, means_no_fifos
-
-            if not means_no_fifos(e):
-                liveness.close()
-                raise
-            return cls(PollingDoorbell.create(directory, liveness))
+        return cls(open_doorbell(os.fspath(clients_dir), roll))
 
     def __repr__(self) -> str:
         state = "forked" if self._forked else "closed" if self._closed else "open"
