@@ -124,6 +124,22 @@ class MessageId:
         """Return ``msg_id`` itself: there is one class of ids here, where ``pulsar-client`` has two."""
         return msg_id
 
+    def topic_name(self, topic: str) -> None:
+        """Note the topic that the message belongs to, as `deserialize` does with its ``topic``.
+
+        As in ``pulsar-client`` it only sets: consumers of several topics find the topic of an id.
+
+        Raises:
+            TypeError: ``topic`` is no str.
+
+        Example:
+            >>> message_id = MessageId(-1, 7, 0)
+            >>> message_id.topic_name("persistent://public/default/orders")
+        """
+        if not isinstance(topic, str):
+            raise TypeError(f"a topic is a str, not {type(topic).__name__}")
+        self._topic = topic
+
     def __repr__(self) -> str:
         text = f"({self._ledger},{self._entry},{self._partition},{self._batch_index})"
         first_chunk = getattr(self, "_first_chunk", None)

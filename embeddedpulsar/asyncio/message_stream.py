@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Generic, Self
 
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 class MessageStream(ABC, Generic[T]):
     """Messages, until it is closed.
 
-    Used with ``async with`` it is closed at the end; ``async for`` goes on until it is closed.
+    Used with ``async with`` it is closed at the end; ``async for`` goes on until it is closed. One that the
+    program drops without closing it is closed soon, and what is not acknowledged goes to others.
     """
 
     def __init__(self, source: Consumer[T] | Reader[T]) -> None:
@@ -65,6 +67,12 @@ class MessageStream(ABC, Generic[T]):
     ) -> None:
         if self.is_connected():
             await self.close()
+
+    def __del__(self) -> None:
+        # As in pulsar.asyncio, where the last reference is the consumer's life.
+        source = getattr(self, "_source", None)
+        if source is not None and not sys.is_finalizing() and source.is_connected():
+            source._client_core.close_dropped(source)
 
     def __repr__(self) -> str:
         return f"<asyncio {repr(self._source)[1:]}"

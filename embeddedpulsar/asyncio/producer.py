@@ -111,6 +111,9 @@ class Producer(BulkProducer[T]):
             "deliver_at": deliver_at,
             "deliver_after": deliver_after,
         }
+        if deliver_at == 0 or (deliver_after is not None and not deliver_after):
+            # As in pulsar.asyncio, which tells 0 from None: no delay, but a message that leaves the batch.
+            options |= {"deliver_at": 1, "deliver_after": None}
         sent = self._of_loop()
         if not self._most_pending:
             return await self._send(sent, content, options)

@@ -8,7 +8,7 @@ from embeddedpulsar.enums import PulsarEnum
 from embeddedpulsar.message import Message
 from embeddedpulsar.message_id import MessageId
 
-INT32_MAX = 2**31 - 1
+INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
 UINT32_MAX = 2**32 - 1
 INT64_MAX = 2**63 - 1
 UINT64_MAX = 2**64 - 1

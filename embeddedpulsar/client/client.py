@@ -269,6 +269,7 @@ class Client(ClientQueries):
             message_listener: called as ``listener(consumer, message)`` on a listener thread, one message at a
                 time; it acknowledges. An exception it raises is logged.
             receiver_queue_size: messages to fetch ahead; a batch is fetched whole. 0: one entry per receive.
+                A negative number counts as 1.
             max_total_receiver_queue_size_across_partitions: most messages to fetch ahead of all topics.
             consumer_name: default is ten random hexadecimal digits.
             unacked_messages_timeout_ms: deliver again what is not acknowledged by then; at least 10,000.
@@ -277,8 +278,9 @@ class Client(ClientQueries):
             properties: checked; nothing shows them yet.
             initial_position: where a new subscription starts: behind the last message, or at the first.
             key_shared_policy: how consumers divide the keys; default is AUTO_SPLIT, in order.
-            is_read_compacted, pattern_auto_discovery_period, replicate_subscription_state_enabled,
-                regex_subscription_mode: not built.
+            is_read_compacted: not built.
+            pattern_auto_discovery_period, regex_subscription_mode, replicate_subscription_state_enabled:
+                accepted; a named topic is no pattern, and a store is not replicated.
             crypto_key_reader: has the private keys of encrypted messages. Needs the extra ``crypto``.
             crypto_failure_action: what becomes of messages that cannot be decrypted: ``FAIL``: they stay for
                 a consumer that can; ``DISCARD``: they are acknowledged; ``CONSUME``: they come as ciphertext.
@@ -309,7 +311,7 @@ class Client(ClientQueries):
             NotImplementedError: an option whose feature is not built is set.
             ConsumerBusy: the consumers that are attached do not admit this one.
             ConsumerAssignError: the keys cannot be divided with this one.
-            InvalidConfiguration: the subscription name is empty.
+            InvalidConfiguration: the subscription name is blank.
             InvalidTopicName, TopicNotFound, SubscriptionNotFound: see there.
             AlreadyClosed: the client is closed.
 

@@ -14,7 +14,7 @@ from embeddedpulsar.client.partition_watch import PartitionWatch
 from embeddedpulsar.client.unwritten import AcknowledgementsUnwritten, together
 from embeddedpulsar.client.waiting_threads import WaitingThreads
 from embeddedpulsar.client.workers import Workers
-from embeddedpulsar.exceptions import AlreadyClosed, PulsarException
+from embeddedpulsar.exceptions import AlreadyClosed, PulsarException, Timeout
 from embeddedpulsar.platform import deadline, fork, threads
 from embeddedpulsar.platform.clock import SYSTEM_CLOCK
 from embeddedpulsar.platform.scheduler import Scheduler
@@ -100,6 +100,17 @@ class ClientCore:
         if self.is_closed:
             raise AlreadyClosed("the client is closed; make a new one")
 
+    def begin_operation(self) -> None:
+        """Refuse an operation on a closed client, or one that has no time at all.
+
+        Raises:
+            AlreadyClosed: the client is closed.
+            Timeout: ``operation_timeout_seconds`` is 0.
+        """
+        self.check_open()
+        if self.config.operation_timeout_s <= 0:
+            raise Timeout("operation_timeout_seconds=0 leaves no time for any operation")
+
     def in_time(self, function: Callable[..., R], *arguments: object) -> R:
         """Call what may wait for locks as long as an operation may take, in all."""
         return deadline.within(self.config.operation_timeout_s, function, *arguments)
@@ -131,6 +142,19 @@ class ClientCore:
         """A consumer or reader is closed."""
         if self._consumers.pop(id(consumer), None) is not None:
             self.log.info("Closed %s", _label(consumer))
+
+    def close_dropped(self, consumer: Closable) -> None:
+        """A consumer or reader was dropped without being closed. Runs in a finalizer: closes it soon."""
+        if not self.is_closed:
+            self.scheduler.call_later(0.0, lambda: self.workers.start(lambda: self._close_dropped(consumer)))
+
+    def _close_dropped(self, consumer: Closable) -> None:
+        try:
+            self.in_time(consumer.close)
+        except AlreadyClosed:
+            return  # by another thread meanwhile, or it is the parent's
+        except PulsarException:
+            self.log.exception("Closing %r failed", consumer)
 
     def flush(self) -> None:
         """Store what waits in the batches of all producers."""

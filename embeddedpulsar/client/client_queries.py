@@ -42,7 +42,7 @@ class ClientQueries(ClientLifetime):
             ['persistent://public/default/orders']
         """
         check_type(str, topic, "topic")
-        self._core.check_open()
+        self._core.begin_operation()
         full = TopicName.parse(topic).full
         return partition_names(full, self._core.store.partitions_of_possible(full)) or [full]
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from embeddedpulsar.client.arguments import (
     INT32_MAX,
+    INT32_MIN,
     check_range,
     check_type,
     check_type_or_none,
@@ -138,7 +139,7 @@ def consumer_config(options: dict[str, Any]) -> ConsumerConfig:
         consumer_type=options["consumer_type"],
         schema=options["schema"],
         listener=_listener("message_listener", options, chain, "before_consume"),
-        receiver_queue_size=options["receiver_queue_size"],
+        receiver_queue_size=_queue_size(options),
         name=options["consumer_name"] or None,
         ack_timeout_ms=timeout_ms,
         nack_delay_ms=max(options["negative_ack_redelivery_delay_ms"], _SHORTEST_NACK_DELAY_MS),
@@ -188,7 +189,7 @@ def _check_consumer_values(options: dict[str, Any]) -> None:
         raise ValueError(
             "Consumer Config Exception: Unacknowledged message timeout should be greater than 10 seconds."
         )
-    check_range(options["receiver_queue_size"], "receiver_queue_size", 0, INT32_MAX)
+    check_range(options["receiver_queue_size"], "receiver_queue_size", INT32_MIN, INT32_MAX)
     check_range(options["ack_group_time_ms"], "ack_group_time_ms", 0, INT32_MAX)
     check_range(options["ack_timeout_tick_ms"], "ack_timeout_tick_ms", 1, INT32_MAX)
     name = "expire_time_of_incomplete_chunked_message_ms"
@@ -200,8 +201,8 @@ def _check_consumer_values(options: dict[str, Any]) -> None:
         raise ValueError("ack_timeout_redelivery_backoff needs unacked_messages_timeout_ms, which is not set")
     if options["retry_letter_topic"] and not options["enable_retry"]:
         raise ValueError("retry_letter_topic needs enable_retry, which is not set")
-    if not options["subscription_name"]:
-        raise InvalidConfiguration("subscription_name is empty; name the subscription")
+    if not options["subscription_name"].strip():
+        raise InvalidConfiguration("subscription_name is blank; name the subscription")
 
 
 def _refuse_unbuilt(options: dict[str, Any]) -> None:
@@ -209,21 +210,6 @@ def _refuse_unbuilt(options: dict[str, Any]) -> None:
     one = "subscribe to one topic by its name"
     refuse_unbuilt(not isinstance(topic, str | list), "a pattern as topic", "pattern subscriptions", one)
     refuse_unbuilt(options["is_read_compacted"], "is_read_compacted", "topic compaction")
-    refuse_unbuilt(
-        options["replicate_subscription_state_enabled"],
-        "replicate_subscription_state_enabled",
-        "replication between stores",
-    )
-    refuse_unbuilt(
-        options["regex_subscription_mode"] != RegexSubscriptionMode.PersistentOnly,
-        "regex_subscription_mode",
-        "pattern subscriptions",
-    )
-    refuse_unbuilt(
-        options["pattern_auto_discovery_period"] != 60,
-        "pattern_auto_discovery_period",
-        "pattern subscriptions",
-    )
 
 
 def reader_config(options: dict[str, Any]) -> ReaderConfig:
@@ -236,7 +222,7 @@ def reader_config(options: dict[str, Any]) -> ReaderConfig:
     """
     for name, kind, optional in _READER_TYPES:
         (check_type_or_none if optional else check_type)(kind, options[name], name)
-    check_range(options["receiver_queue_size"], "receiver_queue_size", 0, INT32_MAX)
+    check_range(options["receiver_queue_size"], "receiver_queue_size", INT32_MIN, INT32_MAX)
     refuse_unbuilt(options["is_read_compacted"], "is_read_compacted", "topic compaction")
     chain = chain_of(options, ReaderInterceptor)
     return ReaderConfig(
@@ -244,7 +230,7 @@ def reader_config(options: dict[str, Any]) -> ReaderConfig:
         start=options["start_message_id"],
         schema=options["schema"],
         listener=_listener("reader_listener", options, chain, "before_read"),
-        receiver_queue_size=options["receiver_queue_size"],
+        receiver_queue_size=_queue_size(options),
         name=options["reader_name"] or None,
         role_prefix=options["subscription_role_prefix"] or None,
         start_inclusive=options["start_message_id_inclusive"],
@@ -252,6 +238,12 @@ def reader_config(options: dict[str, Any]) -> ReaderConfig:
         crypto_failure_action=options["crypto_failure_action"],
         chain=chain,
     )
+
+
+def _queue_size(options: dict[str, Any]) -> int:
+    """As many messages as are fetched ahead; one where a number is negative, as in ``pulsar-client``."""
+    size: int = options["receiver_queue_size"]
+    return 1 if size < 0 else size
 
 
 def _listener(name: str, options: dict[str, Any], chain: InterceptorChain | None, hook: str) -> Any:

@@ -32,7 +32,7 @@ def open_consumer(client: ClientCore, config: ConsumerConfig, topic: Any) -> Con
         InvalidTopicName: one of them names no topic. Then, as with every other error, nothing is attached.
         InvalidConfiguration: a queue of size 0 on a partitioned topic.
     """
-    client.check_open()
+    client.begin_operation()
     for name in topic if isinstance(topic, list) else [topic]:
         if not isinstance(name, str):
             raise TypeError(f"a topic is a str, not {type(name).__name__}")

@@ -82,7 +82,7 @@ class MultiTopicsReader(Reader[T]):
         if config.listener is not None:
             self._take = nothing_to_take
             self._listener = ListenerTarget(self, config.listener, delivery, delivery, self._taken, core.log)
-        fork.register(self)
+        self._in_child = fork.InChild(self._after_fork_in_child)
         self._watched: WatchedTopic | None = None
 
     def _start(self) -> None:
@@ -200,7 +200,7 @@ class MultiTopicsReader(Reader[T]):
             with interrupts.translated:
                 self._shut(str(error))
 
-    def after_fork_in_child(self) -> None:
+    def _after_fork_in_child(self) -> None:
         """What was fetched stays the parent's."""
         self._joining = threads.RLock()
         self._farewell.after_fork_in_child()

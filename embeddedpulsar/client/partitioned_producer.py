@@ -223,7 +223,10 @@ class PartitionedProducer(Producer[T]):
 
     @property
     def _is_closed(self) -> bool:
-        return self._partitions.is_closed or not any(one.is_connected() for one in self._partitions)
+        return self._partitions.is_closed or all(one._is_closed for one in self._partitions)
+
+    def _is_admitted(self) -> bool:
+        return any(one.is_connected() for one in self._partitions)
 
     def _bulk_config(self) -> ProducerConfig:
         return self._config

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Generic
 
 from embeddedpulsar.client.producer_meter import BURST
 from embeddedpulsar.client.value_type import T
+from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, ProducerFenced
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.producer_session import ProducerSession
@@ -39,8 +40,18 @@ class ProducerFacts(Generic[T]):
         return publisher.initial_sequence_id if stored == publisher.found_sequence_id else stored
 
     def is_connected(self) -> bool:
-        """Return whether the producer may send: True until it is closed."""
-        return not self._is_closed
+        """Return whether the producer may send: True until it is closed, but for as long as another one has
+        fenced it out."""
+        return not self._is_closed and self._is_admitted()
+
+    def _is_admitted(self) -> bool:
+        try:
+            self._session.check_connected()
+        except (ProducerFenced, AlreadyClosed):
+            return False
+        except LockTimeout:
+            return True  # as far as is known
+        return True
 
     @property
     def _is_closed(self) -> bool:

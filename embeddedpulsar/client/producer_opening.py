@@ -43,7 +43,7 @@ def open_producer(core: ClientCore, config: ProducerConfig) -> Producer[Any]:
     Raises:
         InvalidTopicName, TopicNotFound, ProducerBusy, ProducerFenced: see `Client.create_producer`.
     """
-    core.check_open()
+    core.begin_operation()
     partitions = core.store.resolve_partitions(config.topic)
     # Imported on first use: most topics are plain, and most producers have no interceptors.
     if partitions:

@@ -17,7 +17,7 @@ from embeddedpulsar.client.value_type import T
 from embeddedpulsar.enums import ConsumerCryptoFailureAction
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.managed_ledger.chunk_assembler import has_chunks
-from embeddedpulsar.managed_ledger.position import Position
+from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.message_id import MessageId, make
 from embeddedpulsar.platform import fork, interrupts
 from embeddedpulsar.topic_name import TopicName
@@ -66,7 +66,7 @@ class Reader(Generic[T]):
         except BaseException:
             self._use.release()
             raise
-        fork.register(self)
+        self._in_child = fork.InChild(self._after_fork_in_child)
 
     def _begin(self, core: ClientCore, config: ReaderConfig, topic: Topic) -> None:
         prefix = f"{config.role_prefix}-" if config.role_prefix else ""
@@ -76,8 +76,7 @@ class Reader(Generic[T]):
         self._config = config
         self._topic_name = topic.name
         self._ledger = topic.ledger
-        position, inclusive, first = resolve(topic.ledger, config.start, config.start_inclusive)
-        self._cursor = topic.ledger.cursor(position, inclusive=inclusive)
+        first = self._stand_at(config.start)
         decryption = Decryption(
             core,
             topic.name,
@@ -92,7 +91,7 @@ class Reader(Generic[T]):
         self._queue = ReceiverQueue(
             decryption.fetch, config.receiver_queue_size, MessageOrigin(topic.name, config.schema)
         )
-        self._queue.start_within(position.ledger_id, position.entry_id, first)
+        self._queue.start_within(*first)
         self._delivery = Delivery(self._queue, topic.ledger, core.store.mailbox, core.store.clock)
         self._take = self._taken = self._queue.take
         self._awaited: AsyncReceiver | None = None
@@ -108,7 +107,31 @@ class Reader(Generic[T]):
         if self._listener is not None:
             self._core.listeners.add(self._listener)
 
+    def _stand_at(self, target: MessageId | int) -> tuple[int, int, int]:
+        """Read on from an id or a time; returns the entry, and the first message of it to deliver."""
+        ledger = self._ledger
+        if isinstance(target, int):
+            position, inclusive, first = ledger.find_by_publish_time(target), True, 0
+        else:
+            position, inclusive, first = resolve(ledger, target, self._config.start_inclusive)
+        self._cursor = ledger.cursor(position, inclusive=inclusive)
+        # An id that does not exist yet is waited for.
+        last = last_or_start(ledger)
+        is_beyond = position.ledger_id == last.ledger_id and position > last
+        self._floor = Position(position.ledger_id, position.entry_id + (not inclusive)) if is_beyond else None
+        return position.ledger_id, position.entry_id, first
+
     def _fetch(self, most: int, most_bytes: int) -> list[EntryView]:
+        views = self._read(most, most_bytes)
+        while (floor := self._floor) is not None and views:
+            wanted = [view for view in views if (view.ledger_id, view.entry_id) >= floor]
+            if wanted:
+                self._floor = None
+                return wanted
+            views = self._read(most, most_bytes)
+        return views
+
+    def _read(self, most: int, most_bytes: int) -> list[EntryView]:
         while has_chunks(views := self._cursor.read(_MANY, most, most_bytes)):
             views, rest = self._chunks.complete(views, most_bytes)
             if rest is not None:
@@ -116,6 +139,10 @@ class Reader(Generic[T]):
             if views:
                 break
         return views
+
+    @property
+    def _client_core(self) -> ClientCore:
+        return self._core
 
     def topic(self) -> str:
         """Return the full name of the topic."""
@@ -226,13 +253,9 @@ class Reader(Generic[T]):
             try:
                 queue.lock.acquire()
                 self._delivery.check_open()
-                if isinstance(target, int):
-                    position, inclusive, first = self._ledger.find_by_publish_time(target), True, 0
-                else:
-                    position, inclusive, first = resolve(self._ledger, target, self._config.start_inclusive)
-                self._cursor = self._ledger.cursor(position, inclusive=inclusive)
+                first = self._stand_at(target)
                 queue.clear()
-                queue.start_within(position.ledger_id, position.entry_id, first)
+                queue.start_within(*first)
             finally:
                 queue.lock.release()
         self._delivery.renew()
@@ -261,7 +284,7 @@ class Reader(Generic[T]):
             if queue.messages:
                 start = queue.messages[0].message_id()
             else:
-                ledger, entry = self._cursor.position
+                ledger, entry = max(self._cursor.position, self._floor or BEFORE_FIRST)
                 start = make(ledger, entry, queue.first_within(ledger, entry) or -1, -1, 0)
             last = last_or_start(self._ledger)
             end = make(last.ledger_id, last.entry_id + 1, -1, -1, 0)
@@ -303,7 +326,7 @@ class Reader(Generic[T]):
         if self._listener is not None:
             raise InvalidConfiguration("this reader has a listener, which gets the messages")
 
-    def after_fork_in_child(self) -> None:
+    def _after_fork_in_child(self) -> None:
         """What was fetched, and the cursor, stay the parent's."""
         self._queue.after_fork_in_child()
         self._farewell.after_fork_in_child()
@@ -334,7 +357,7 @@ class Reader(Generic[T]):
 
 def open_reader(core: ClientCore, config: ReaderConfig) -> Reader[Any]:
     """Make the reader that a topic needs: of the topic, or of its partitions."""
-    core.check_open()
+    core.begin_operation()
     full = TopicName.parse(config.topic).full
     partitions = core.store.resolve_partitions(full)
     # Imported on first use: most readers have one topic, and no interceptors.

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import os
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from embeddedpulsar.platform.section_lock import SectionLock
 
@@ -38,6 +38,20 @@ def register(obj: object) -> None:
         _registered.pop(number, None)
 
     _registered[number] = weakref.ref(obj, forget)
+
+
+class InChild:
+    """Calls a function in every forked child, for as long as this is held: for classes of the public API,
+    which have no public method for it.
+
+    >>> noted = InChild(list)
+    """
+
+    __slots__ = ("__weakref__", "after_fork_in_child")
+
+    def __init__(self, function: Callable[[], object]) -> None:
+        self.after_fork_in_child = function
+        register(self)
 
 
 def _call(method: str, references: Iterable[weakref.ref[object]]) -> None:

@@ -9,6 +9,7 @@ from embeddedpulsar.enums import ProducerAccessMode
 from embeddedpulsar.exceptions import (
     AlreadyClosed,
     LockTimeout,
+    ProducerBusy,
     ProducerFenced,
     StoreGoneError,
     Timeout,
@@ -85,6 +86,8 @@ class Producers:
         self._checked = -1  # journal word at the last `check` that found its producer connected
         self._leaving: dict[int, int | None] = {}
         """Producers that left while somebody held the lock, and the sequence ids they stored last."""
+        self._rejoined: dict[int, int] = {}
+        """The ids of shared producers that were fenced out and came back, by those of their registrations."""
         self._is_closed = False
         self._departure: Final = BackgroundWork(scheduler.call_later, self._take_out_left)
 
@@ -173,7 +176,8 @@ class Producers:
             highest: the sequence id he stored last, for deduplication; None if he does not know.
         """
         if registration.generation == fork.GENERATION:
-            self._leave(registration.producer_id, highest)
+            number = self._rejoined.pop(registration.producer_id, registration.producer_id)
+            self._leave(number, highest)
 
     def _leave(self, producer_id: int, highest: int | None) -> None:
         """Take a producer out; later, if somebody holds the lock for long: nobody waits for one who left."""
@@ -240,6 +244,8 @@ class Producers:
     def check(self, registration: ProducerRegistration) -> int | None:
         """Make sure that the producer was not fenced out. One read of a word when nothing happened.
 
+        A shared one that was is let in again as soon as no other has the topic for itself.
+
         Returns:
             The highest sequence id known of its name, where the topic drops duplicates; else None.
 
@@ -256,8 +262,11 @@ class Producers:
             lock.acquire(self._shared.lock_timeout_s)
             self._shared.follow()
             table = self._table
-            is_connected = registration.producer_id in table.connected
-            is_fenced = registration.producer_id in table.fenced
+            number = self._rejoined.get(registration.producer_id, registration.producer_id)
+            if number in table.fenced and not registration.epoch:
+                number = self._rejoin(registration, number)
+            is_connected = number in table.connected
+            is_fenced = number in table.fenced
             # Only all is well for everybody here: another producer of this process may have been fenced.
             all_well = not any(uuid == self._mailbox.uuid for uuid in table.fenced.values())
             self._checked = self._words[TopicWord.JOURNAL] if is_connected and all_well else -1
@@ -268,6 +277,24 @@ class Producers:
         if not is_connected:
             raise AlreadyClosed(f"producer {registration.name!r} is not registered any more")
         return self._highest_known(registration)
+
+    def _rejoin(self, registration: ProducerRegistration, number: int) -> int:
+        """Let a shared producer in again, and return its number; the one it had, if that is not possible."""
+        request = ProducerRequest(
+            self._mailbox.uuid, int(ProducerAccessMode.Shared), False, registration.name
+        )
+
+        def admit(commit: Commit) -> int:
+            (own,) = self._table.admit(request, self._most)
+            assert isinstance(own, AttachProducer)
+            commit([DetachProducer(number, REASON_CLOSED), own, *self.memory.beginnings([own])])
+            self._rejoined[registration.producer_id] = own.producer_id
+            return own.producer_id
+
+        try:
+            return self._section(admit)
+        except ProducerBusy:
+            return number
 
     def _highest_known(self, registration: ProducerRegistration) -> int | None:
         return self.memory.known(registration.name) if self.memory.is_on else None

@@ -98,15 +98,22 @@ def test_wrong_options_have_the_texts_of_pulsar_client(theirs, name, value):
     [
         ({"topic": re.compile("t.*")}, "pattern subscriptions"),
         ({"is_read_compacted": True}, "compaction"),
-        ({"replicate_subscription_state_enabled": True}, "replication"),
-        ({"regex_subscription_mode": RegexSubscriptionMode.AllTopics}, "pattern subscriptions"),
-        ({"pattern_auto_discovery_period": 5}, "pattern subscriptions"),
     ],
 )
 def test_features_to_come_are_named(options, feature):
     """An option whose feature is not built is refused by the name of the feature."""
     with pytest.raises(NotImplementedError, match=feature):
         config(**options)
+
+
+def test_options_without_effect_on_a_topic_are_taken():
+    """What patterns and replication would need is no error where a topic is named."""
+    config(
+        replicate_subscription_state_enabled=True,
+        regex_subscription_mode=RegexSubscriptionMode.AllTopics,
+        pattern_auto_discovery_period=5,
+    )
+    assert config(receiver_queue_size=-1).receiver_queue_size == 1
 
 
 def test_an_empty_subscription_name_is_invalid():
@@ -164,7 +171,7 @@ def test_the_tick_is_no_longer_than_the_timeout():
 @pytest.mark.parametrize(
     "options",
     [
-        {"receiver_queue_size": -1},
+        {"receiver_queue_size": 2**31},
         {"ack_group_time_ms": -1},
         {"ack_group_time_ms": "1"},
         {"ack_timeout_tick_ms": 0},
