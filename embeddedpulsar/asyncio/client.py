@@ -168,7 +168,7 @@ class Client:
             arguments["topic"] = re.compile(topic)
         consumer = await in_thread(lambda: self._client.subscribe(**arguments), lambda made: made.close())
         blocks = bool(options.get("ack_receipt_enabled")) or options.get("ack_group_time_ms") == 0
-        return Consumer(consumer, arguments["schema"], acknowledging_blocks=blocks)
+        return Consumer(consumer, arguments["schema"], self._client._core, acknowledging_blocks=blocks)
 
     async def create_reader(
         self,
@@ -188,7 +188,7 @@ class Client:
         arguments = _given(locals())
         arguments["schema"] = schema or BytesSchema()
         reader = await in_thread(lambda: self._client.create_reader(**arguments), lambda made: made.close())
-        return Reader(reader, arguments["schema"])
+        return Reader(reader, arguments["schema"], self._client._core)
 
     async def get_topic_partitions(self, topic: str) -> list[str]:
         """Return the names of the partitions of a topic, or its full name; creates nothing."""

@@ -13,6 +13,7 @@ from embeddedpulsar.exceptions import PulsarException
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from embeddedpulsar.client.client_core import ClientCore
     from embeddedpulsar.client.consumer import Consumer as BlockingConsumer
     from embeddedpulsar.message import Message
     from embeddedpulsar.message_id import MessageId
@@ -27,9 +28,14 @@ class Consumer(MessageStream[T]):
     """
 
     def __init__(
-        self, consumer: BlockingConsumer[T], schema: Schema[T], *, acknowledging_blocks: bool = False
+        self,
+        consumer: BlockingConsumer[T],
+        schema: Schema[T],
+        core: ClientCore,
+        *,
+        acknowledging_blocks: bool = False,
     ) -> None:
-        super().__init__(consumer)
+        super().__init__(consumer, core)
         self._consumer = consumer
         self._schema = schema
         self._acknowledging_blocks = acknowledging_blocks

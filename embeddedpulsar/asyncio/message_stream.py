@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from types import TracebackType
 
+    from embeddedpulsar.client.client_core import ClientCore
     from embeddedpulsar.client.consumer import Consumer
     from embeddedpulsar.client.reader import Reader
     from embeddedpulsar.message import Message
@@ -27,8 +28,9 @@ class MessageStream(ABC, Generic[T]):
     program drops without closing it is closed soon, and what is not acknowledged goes to others.
     """
 
-    def __init__(self, source: Consumer[T] | Reader[T]) -> None:
+    def __init__(self, source: Consumer[T] | Reader[T], core: ClientCore) -> None:
         self._source = source
+        self._client_core = core
 
     @abstractmethod
     async def _next(self) -> Message[T]:
@@ -72,7 +74,7 @@ class MessageStream(ABC, Generic[T]):
         # As in pulsar.asyncio, where the last reference is the consumer's life.
         source = getattr(self, "_source", None)
         if source is not None and not sys.is_finalizing() and source.is_connected():
-            source._client_core.close_dropped(source)
+            self._client_core.close_dropped(source)
 
     def __repr__(self) -> str:
         return f"<asyncio {repr(self._source)[1:]}"

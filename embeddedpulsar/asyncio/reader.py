@@ -11,6 +11,7 @@ from embeddedpulsar.client.value_type import T
 from embeddedpulsar.exceptions import PulsarException
 
 if TYPE_CHECKING:
+    from embeddedpulsar.client.client_core import ClientCore
     from embeddedpulsar.client.reader import Reader as BlockingReader
     from embeddedpulsar.message import Message
     from embeddedpulsar.message_id import MessageId
@@ -23,8 +24,8 @@ class Reader(MessageStream[T]):
     Used with ``async with`` it is closed at the end; ``async for`` reads for ever, until it is closed.
     """
 
-    def __init__(self, reader: BlockingReader[T], schema: Schema[T]) -> None:
-        super().__init__(reader)
+    def __init__(self, reader: BlockingReader[T], schema: Schema[T], core: ClientCore) -> None:
+        super().__init__(reader, core)
         self._reader = reader
         self._schema = schema
 

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import TracebackType
 
-    from embeddedpulsar.client.client_core import ClientCore
     from embeddedpulsar.client.consumer_core import ConsumerCore
     from embeddedpulsar.client.statistics import ConsumerStats
 
@@ -58,10 +57,6 @@ class Consumer(Reconsuming[T]):
     def _start(self) -> None:
         """It is complete, and its client knows it: what calls it may begin."""
         self._core.start(self)
-
-    @property
-    def _client_core(self) -> ClientCore:
-        return self._core.session.client
 
     def topic(self) -> str:
         """Return the full name of the topic."""

@@ -140,10 +140,6 @@ class Reader(Generic[T]):
                 break
         return views
 
-    @property
-    def _client_core(self) -> ClientCore:
-        return self._core
-
     def topic(self) -> str:
         """Return the full name of the topic."""
         return self._topic_name
