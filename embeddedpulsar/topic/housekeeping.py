@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
 from embeddedpulsar.exceptions import LockTimeout, PulsarException
-from embeddedpulsar.platform import fork
+from embeddedpulsar.platform import fork, package_log
 from embeddedpulsar.platform.file_lock import FileLock
 
 if TYPE_CHECKING:
@@ -32,8 +32,11 @@ class Chore(Protocol):
     @property
     def name(self) -> str: ...
 
-    def do_chores(self) -> bool:
-        """Do a slice of what is due, some milliseconds long; whether to be called again for the rest."""
+    def do_chores(self, done: list[str]) -> bool:
+        """Do a slice of what is due, some milliseconds long; whether to be called again for the rest.
+
+        What is to be logged of it is added to ``done``: the housekeeping lock is held.
+        """
         ...
 
     def has_chores_later(self) -> bool:
@@ -107,18 +110,21 @@ class Housekeeping:
         """Do what is due, if nobody else is at it; whether there is more to do at once."""
         is_unfinished = False
         notes: list[str] = []
+        done: list[str] = []
         try:
             self._timers.check_in_place()
             lock = FileLock(self._lock_path)
             try:
                 if lock.try_acquire():
-                    is_unfinished = self._work(notes)
+                    is_unfinished = self._work(notes, done)
             finally:
                 lock.release()
                 lock.close()
         except (PulsarException, OSError) as e:  # the lock cannot be opened
             notes.append(f"nothing is trimmed: {e}")
         self._log(notes)
+        for text in done:
+            package_log.info("%s", text)
         return is_unfinished
 
     def _arm_next(self, is_unfinished: bool) -> None:
@@ -144,13 +150,13 @@ class Housekeeping:
         if self._due and self._soon is None:
             self._run()
 
-    def _work(self, notes: list[str]) -> bool:
+    def _work(self, notes: list[str], done: list[str]) -> bool:
         """A slice of each topic; returns whether there is more to do at once."""
         is_any_unfinished = False
         for name, topic in list(self._due.items()):
             self._due.pop(name, None)
             try:
-                is_unfinished = topic.do_chores()
+                is_unfinished = topic.do_chores(done)
                 is_watched = topic.has_chores_later()
             except LockTimeout:
                 self._due[name] = topic

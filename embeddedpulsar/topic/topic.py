@@ -346,9 +346,9 @@ class Topic:
         if self._trimming.may_find_any():
             self._session.housekeeping.look_at(self)
 
-    def do_chores(self) -> bool:
-        """For housekeeping: trim a little; whether there may be more."""
-        return self._trimming.trim(lock_timeout_s=PATIENCE_S) == SLICE
+    def do_chores(self, done: list[str]) -> bool:
+        """For housekeeping: trim a little, and note it in ``done``; whether there may be more."""
+        return self._trimming.trim(lock_timeout_s=PATIENCE_S, done=done) == SLICE
 
     def has_chores_later(self) -> bool:
         """For housekeeping: whether time alone may bring something to trim."""

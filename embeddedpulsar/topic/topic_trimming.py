@@ -46,7 +46,9 @@ class TopicTrimming:
         any process may change it."""
         return not self._is_closed and self._ledger.trimming.has_closed_ledgers
 
-    def trim(self, most: int = SLICE, lock_timeout_s: float | None = None) -> int:
+    def trim(
+        self, most: int = SLICE, lock_timeout_s: float | None = None, done: list[str] | None = None
+    ) -> int:
         """Give up what may go and remove the files of at most ``most`` ledgers; return how many went.
 
         Fewer than ``most`` means that there is nothing more to do now.
@@ -54,6 +56,7 @@ class TopicTrimming:
         Args:
             most: how many files.
             lock_timeout_s: how long to wait for the topic lock; default that of the topic.
+            done: what is to be logged is added to it, by a caller that holds a lock; default: it is logged.
 
         Raises:
             StorageError: it cannot be told how far a subscription has come. Nothing was given up.
@@ -71,7 +74,11 @@ class TopicTrimming:
         finally:
             self._lock.release()
         if removed:
-            package_log.info("%s: %d ledgers that nothing needs were removed", self._ledger.name, removed)
+            text = f"{self._ledger.name}: {removed} ledgers that nothing needs were removed"
+            if done is None:
+                package_log.info("%s", text)
+            else:
+                done.append(text)
         return removed
 
     def _give_up(self, retention: Retention, lock_timeout_s: float | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -25,9 +26,10 @@ class Chores:
         self.done = 0
         self.error: Exception | None = None
 
-    def do_chores(self) -> bool:
+    def do_chores(self, done: list[str]) -> bool:
         if self.error is not None:
             raise self.error
+        done.append(f"{self.name}: a slice")
         self.done += 1
         self.slices -= 1
         return self.slices > 0
@@ -88,9 +90,9 @@ def test_slices_follow_each_other_closely(site: Site) -> None:
     topic = Chores("t", 7)
     do_chores = topic.do_chores
 
-    def do_chores_beside_a_roll() -> bool:
+    def do_chores_beside_a_roll(done: list[str]) -> bool:
         site.housekeeping.look_at(Chores("busy", 0))
-        return do_chores()
+        return do_chores(done)
 
     topic.do_chores = do_chores_beside_a_roll  # type: ignore[method-assign]
     site.housekeeping.look_at(topic)
@@ -203,3 +205,27 @@ def test_a_failure_of_any_kind_ends_nothing(site: Site) -> None:
     one.error = None
     site.pass_s(121)
     assert one.done == 1
+
+
+def test_what_was_done_is_logged_without_the_lock(site: Site) -> None:
+    """At level INFO; a log handler may do what needs housekeeping, as closing a topic does."""
+    seen = []
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lock = FileLock(site.lock_path)
+            seen.append((record.getMessage(), lock.try_acquire()))
+            lock.release()
+            lock.close()
+
+    logger, handler = logging.getLogger("embeddedpulsar"), Handler()
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        site.housekeeping.look_at(Chores("t", 2))
+        site.pass_s(1)
+    finally:
+        logger.setLevel(level)
+        logger.removeHandler(handler)
+    assert seen == [("t: a slice", True), ("t: a slice", True)]
