@@ -9,6 +9,7 @@ from embeddedpulsar.asyncio.bulk_producer import BulkProducer
 from embeddedpulsar.asyncio.errors import renumber
 from embeddedpulsar.asyncio.offload import in_thread
 from embeddedpulsar.asyncio.sent_messages import SendCallback, SentMessages
+from embeddedpulsar.asyncio.turn_end import TurnEnd
 from embeddedpulsar.client.value_type import T
 from embeddedpulsar.exceptions import PulsarException
 
@@ -41,8 +42,11 @@ class Producer(BulkProducer[T]):
         self._schema = schema
         self._most_pending = most_pending
         self._sends_block = sends_block
+        self._is_batching = producer._bulk_config().batching
         # Of the loop that used it last:
         self._sent: SentMessages | None = None
+        self._turn_end: TurnEnd
+        self._entering = 0  # sends that wait for their turn to enter
         self._room: asyncio.Semaphore
         self._turn: asyncio.Lock
 
@@ -77,7 +81,9 @@ class Producer(BulkProducer[T]):
     ) -> MessageId:
         """Publish a message and await that it is stored.
 
-        The message joins a batch, which is stored when it is full or ``batching_max_publish_delay_ms`` old.
+        The message joins a batch with the others that are sent in the same turn of the loop, by
+        `asyncio.gather` for example; it is stored when the loop has run all that is ready to run.
+        ``batching_max_publish_delay_ms`` plays no part in that.
         Where the producer was made with ``block_if_queue_full``, this waits for room; the loop goes on.
 
         Args:
@@ -126,6 +132,7 @@ class Producer(BulkProducer[T]):
         sent = self._sent
         if sent is None or sent.loop is not loop:
             sent = self._sent = SentMessages(loop)
+            self._turn_end, self._entering = TurnEnd(loop, self._producer._store_soon), 0
             self._room, self._turn = asyncio.Semaphore(self._most_pending), asyncio.Lock()
         return sent
 
@@ -133,14 +140,20 @@ class Producer(BulkProducer[T]):
         future: asyncio.Future[MessageId] = sent.loop.create_future()
         callback = SendCallback(sent, future)
         if self._sends_block:
-            async with self._turn:  # one thread after the other: of two, either might be the first
-                await in_thread(lambda: self._producer.send_async(content, callback, **options))
+            self._entering += 1
+            try:
+                async with self._turn:  # one thread after the other: of two, either might be the first
+                    await in_thread(lambda: self._producer.send_async(content, callback, **options))
+            finally:
+                self._entering -= 1
         else:
             try:
                 self._producer.send_async(content, callback, **options)
             except PulsarException as error:
                 renumber(error)
                 raise
+        if self._is_batching and not self._entering:
+            self._turn_end.note_send()
         return await future
 
     async def _sent_before(self) -> None:

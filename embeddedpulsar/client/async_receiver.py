@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from embeddedpulsar.client.delivery import NEVER_S, back_stop
+from embeddedpulsar.client.delivery import NEVER_S
 from embeddedpulsar.exceptions import LockTimeout
 from embeddedpulsar.platform import deadline
 from embeddedpulsar.platform.background import Backoff
@@ -74,6 +74,8 @@ class AsyncReceiver:
         source, mailbox = self._source, self._mailbox
         place = _Place()
         begun = line.loop.time()
+        seen: Any = None
+        message: Message[Any] | None = None
         line.places.append(place)
         try:
             if not line.is_rung:
@@ -81,18 +83,22 @@ class AsyncReceiver:
                 mailbox.add_loop(line.loop, line.wake)
             while True:
                 if line.places[0] is place:
-                    seen = source.tail
-                    try:
-                        message = deadline.try_now(source.poll, self._take)
-                        if message is not None:
-                            return message
-                        if not deadline.try_now(source.arm, seen):
-                            continue
-                        line.backoff.reset()
-                    except LockTimeout:
-                        line.backoff.next()
+                    if seen is None or line.has_news or line.backoff.pause_s or source.has_news(seen):
+                        line.has_news = False
+                        seen = source.tail
+                        try:
+                            message = deadline.try_now(source.poll, self._take)
+                            if message is not None:
+                                return message
+                            if not deadline.try_now(source.arm, seen, place):
+                                line.has_news = True
+                                continue
+                            line.backoff.reset()
+                        except LockTimeout:
+                            line.backoff.next()
                     pause_s = line.backoff.pause_s or NEVER_S
-                    line.wake_within(min(back_stop(line.loop.time() - begun), source.due_in_s(), pause_s))
+                    nap_s = source.back_stop(line.loop.time() - begun)
+                    line.wake_within(min(nap_s, source.due_in_s(), pause_s))
                 mailbox.tend()
                 place.future = line.loop.create_future()
                 await place.future
@@ -104,6 +110,8 @@ class AsyncReceiver:
             else:
                 self._lines.pop(line.loop, None)
                 mailbox.remove_loop(line.loop, line.wake)
+            if seen is not None:
+                source.leave(seen, place, message is not None)
 
 
 class _Place:
@@ -118,23 +126,27 @@ class _Place:
 class _Line:
     """The coroutines of one loop that wait for a message."""
 
-    __slots__ = ("_timer", "backoff", "is_rung", "loop", "places")
+    __slots__ = ("_timer", "backoff", "has_news", "is_rung", "loop", "places")
 
     def __init__(self, loop: Any) -> None:
         self.loop = loop
         self.places: deque[_Place] = deque()
-        self.is_rung = False
+        self.is_rung = self.has_news = False
         self.backoff = Backoff()
         self._timer: Any = None
 
     def wake(self) -> None:
         """Let the head of the line look again."""
+        self.has_news = True
+        self._go_on()
+
+    def _go_on(self) -> None:
         future = self.places[0].future if self.places else None
         if future is not None and not future.done():
             future.set_result(None)
 
     def wake_within(self, seconds: float | None) -> None:
-        """Do so in any case after a time; None for never."""
+        """Let it see for itself after a time whether there is news; None for never."""
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = None if seconds is None else self.loop.call_later(seconds, self.wake)
+        self._timer = None if seconds is None else self.loop.call_later(seconds, self._go_on)

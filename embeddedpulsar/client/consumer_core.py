@@ -201,9 +201,7 @@ class ConsumerCore:
         if self.config.listener is None:
             return
         client = self.session.client
-        self.listener = ListenerTarget(
-            owner, self.config.listener, self.delivery, self.delivery, self.take, client.log
-        )
+        self.listener = ListenerTarget(owner, self.config.listener, self.delivery, self.take, client.log)
         client.listeners.add(self.listener)
 
     # -- giving back -------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, Timeout
 from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.platform import deadline
 from embeddedpulsar.storage.topic_control import is_deleted
+from embeddedpulsar.storage.waiter_slots import OTHERS_POLL_S
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.receiver_queue import ReceiverQueue
@@ -24,6 +25,8 @@ _IDLE_BACK_STOP_S: Final = 0.5
 # Such a loss shows in what `tail` tells. Whatever else there may be to find is looked for less often: that
 # wakes the processor for ten times as long.
 _LOOK_AGAIN_S: Final = 2.0
+_LOOKS: Final = 4
+"""The same in naps, where consumers take turns with the back-stop and naps are longer."""
 NEVER_S: Final = 1e9
 
 
@@ -39,7 +42,14 @@ class Hold(Protocol):
     def version(self) -> int: ...
     @property
     def version_word(self) -> tuple[memoryview, int]: ...
+    @property
+    def key(self) -> int: ...
+    @property
+    def awaits_appends(self) -> bool: ...
     def arm(self, seen_version: int) -> bool: ...
+    def leave(self, is_served: bool) -> None: ...
+    def has_news(self, has_tail_moved: bool, seen_version: int) -> bool: ...
+    def back_stop(self, seconds: float) -> float: ...
     def look(self) -> None: ...
     def due_ms(self) -> int: ...
 
@@ -51,7 +61,10 @@ class Source(Protocol):
 
     @property
     def tail(self) -> Any: ...
-    def arm(self, seen: Any, /) -> bool: ...
+    def arm(self, seen: Any, waiter: object, /) -> bool: ...
+    def leave(self, seen: Any, waiter: object, is_served: bool, /) -> None: ...
+    def has_news(self, seen: Any, /) -> bool: ...
+    def back_stop(self, idle_s: float, /) -> float: ...
     def due_in_s(self) -> float: ...
     def poll(self, take: Callable[[], Message[Any]]) -> Message[Any] | None: ...
     def wait(self, take: Callable[[], Message[Any]], timeout_ms: int | None) -> Message[Any]: ...
@@ -92,23 +105,28 @@ def _wait(
     timeout_ms: int | None,
 ) -> Message[Any]:
     begun = -1.0
-    while True:
-        generation = mailbox.generation
-        seen = source.tail
-        message = source.poll(take)
-        if message is not None:
-            return message
-        now = monotonic()
-        if begun < 0:
-            begun = now
-        look_at = now + _LOOK_AGAIN_S
-        if timeout_ms is not None:
-            end = begun + timeout_ms / 1000
-            if end <= now:
-                raise Timeout(f"no message within {timeout_ms} ms") from None
-            look_at = min(look_at, end)
-        if source.arm(seen):
-            _sleep(source, seen, mailbox, generation, monotonic, begun, look_at)
+    seen = waiter = message = None
+    try:
+        while True:
+            generation = mailbox.generation
+            seen = source.tail
+            message = source.poll(take)
+            if message is not None:
+                return message
+            now = monotonic()
+            if begun < 0:
+                begun, waiter = now, object()
+            look_at = now + max(_LOOK_AGAIN_S, _LOOKS * source.back_stop(now - begun))
+            if timeout_ms is not None:
+                end = begun + timeout_ms / 1000
+                if end <= now:
+                    raise Timeout(f"no message within {timeout_ms} ms") from None
+                look_at = min(look_at, end)
+            if source.arm(seen, waiter):
+                _sleep(source, seen, mailbox, generation, monotonic, begun, look_at)
+    finally:
+        if begun >= 0:
+            source.leave(seen, waiter, message is not None)
 
 
 def _sleep(
@@ -123,8 +141,8 @@ def _sleep(
     """Sleep until somebody rings, something is due or seen to be new, or it is time to look for it."""
     while (now := monotonic()) < until:
         due_in_s = source.due_in_s()
-        nap = min(back_stop(now - idle_since), due_in_s, until - now)
-        if mailbox.wait(generation, nap) != generation or nap == due_in_s or source.tail != seen:
+        nap = min(source.back_stop(now - idle_since), due_in_s, until - now)
+        if mailbox.wait(generation, nap) != generation or nap == due_in_s or source.has_news(seen):
             return
 
 
@@ -145,6 +163,7 @@ class Delivery:
         "_mailbox",
         "_monotonic",
         "_queue",
+        "_waiters",
         "_wall_ms",
         "closed_text",
         "on_change",
@@ -164,6 +183,7 @@ class Delivery:
         self._monotonic = clock.monotonic
         self._wall_ms = clock.wall_ms
         self._hold = hold
+        self._waiters: set[object] = set()
         self.closed_text = ""
         self.on_change: Callable[[], object] = int  # of a topic among several: see `ReadyTopics`
 
@@ -178,11 +198,51 @@ class Delivery:
         hold = self._hold
         return self._ledger.tail, 0 if hold is None else hold.version
 
-    def arm(self, seen: Any) -> bool:
-        """Ask to be rung when something comes; False if something came since `tail` was ``seen``."""
+    def arm(self, seen: Any, waiter: object = None) -> bool:
+        """Ask to be rung when something comes; False if something came since `tail` was ``seen``.
+
+        Args:
+            seen: the tail then.
+            waiter: stands for the caller, until it leaves.
+        """
         tail, version = seen
+        hold, waits = self._hold, self._ledger.waits
         # Where appends come fast, this spins a little before it asks.
-        return not self._ledger.wait(tail, 0) and (self._hold is None or self._hold.arm(version))
+        if hold is None:
+            return not waits.wait(tail, 0)
+        self._waiters.add(waiter)
+        if hold.awaits_appends and waits.wait(tail, 0, hold.key, self):
+            return False
+        return hold.arm(version)
+
+    def leave(self, seen: Any, waiter: object, is_served: bool) -> None:
+        """The caller waits no more: others are to be rung.
+
+        Args:
+            seen: `tail` before it last looked.
+            waiter: as for `arm`.
+            is_served: it got a message then.
+        """
+        hold = self._hold
+        if hold is None or waiter not in self._waiters:
+            return
+        self._waiters.discard(waiter)
+        if not self._waiters:
+            self._ledger.waits.leave(hold.key, self, seen[0], is_served)
+            hold.leave(is_served)
+
+    def has_news(self, seen: Any) -> bool:
+        """Whether something came since `tail` was ``seen`` for which this process was not rung."""
+        tail, version = seen
+        has_moved = self._ledger.tail != tail
+        return has_moved if self._hold is None else self._hold.has_news(has_moved, version)
+
+    def back_stop(self, idle_s: float) -> float:
+        """How long to sleep at most, after so long without a message."""
+        if self._ledger.waits.must_poll:
+            return OTHERS_POLL_S
+        seconds = back_stop(idle_s)
+        return seconds if self._hold is None else self._hold.back_stop(seconds)
 
     @property
     def signs(self) -> tuple[tuple[memoryview, int], tuple[memoryview, int]]:

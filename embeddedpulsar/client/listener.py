@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
-from embeddedpulsar.client.delivery import NEVER_S, back_stop
+from embeddedpulsar.client.delivery import NEVER_S
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout
 from embeddedpulsar.platform import deadline, fork, threads
 from embeddedpulsar.platform.background import Backoff
@@ -19,15 +19,8 @@ if TYPE_CHECKING:
 
 _IN_A_ROW: Final = 100
 _AFTER_FAILURE_S: Final = 0.1
+_LONGEST_NAP_S: Final = 60.0
 monotonic = SYSTEM_CLOCK.monotonic
-
-
-class Rung(Protocol):
-    """What rings when there is something new: a ledger, or a delivery, which knows of more than appends."""
-
-    @property
-    def tail(self) -> Any: ...
-    def arm(self, seen: Any, /) -> bool: ...
 
 
 class ListenerTarget:
@@ -36,18 +29,26 @@ class ListenerTarget:
     The thread serves others too: locks are tried, and tried again after 1 to 50 ms.
     """
 
-    __slots__ = ("_backoff", "_delivery", "_listener", "_log", "_owner", "_take", "is_paused", "ledger")
+    __slots__ = (
+        "_backoff",
+        "_delivery",
+        "_has_armed",
+        "_listener",
+        "_log",
+        "_owner",
+        "_seen",
+        "_take",
+        "is_paused",
+    )
 
     def __init__(
         self,
         owner: object,
         listener: Callable[[Any, Any], object],
-        ledger: Rung,
         delivery: Source,
         take: Callable[[], Message[Any]],
         log: ClientLog,
     ) -> None:
-        self.ledger = ledger
         self.is_paused = False
         self._owner = owner
         self._listener = listener
@@ -55,6 +56,8 @@ class ListenerTarget:
         self._take = take
         self._log = log
         self._backoff: Final = Backoff()
+        self._seen: Any = None
+        self._has_armed = False
 
     @property
     def is_closed(self) -> bool:
@@ -67,13 +70,34 @@ class ListenerTarget:
             return NEVER_S
         return min(self._delivery.due_in_s(), self._backoff.pause_s or NEVER_S)
 
-    def arm(self, seen: Any) -> bool:
-        """Have the process rung when something comes; False if something came since ``seen``."""
+    def arm(self) -> bool:
+        """Have the process rung when something comes; False if something came since `run` began to look."""
+        if self.is_paused or self.is_closed:
+            return True
+        self._has_armed = True
         try:
-            return deadline.try_now(self.ledger.arm, seen)
+            return deadline.try_now(self._delivery.arm, self._seen, self)
         except LockTimeout:
             self._backoff.next()
             return True
+        except (AlreadyClosed, ValueError):
+            if not self.is_closed:
+                raise
+            return True
+
+    def leave(self, is_served: bool) -> None:
+        """It waits no more; see `Delivery.leave`."""
+        if self._has_armed:
+            self._has_armed = False
+            self._delivery.leave(self._seen, self, is_served)
+
+    def has_news(self) -> bool:
+        """Whether something came for which this process was not rung, or a lock is to be tried again."""
+        return self._has_armed and (bool(self._backoff.pause_s) or self._delivery.has_news(self._seen))
+
+    def back_stop(self, idle_s: float) -> float:
+        """How long to sleep at most, after so long without a message."""
+        return self._delivery.back_stop(idle_s) if self._has_armed else NEVER_S
 
     def _next(self) -> Message[Any] | None:
         try:
@@ -91,16 +115,29 @@ class ListenerTarget:
             return None
 
     def run(self, most: int) -> bool:
-        """Call the listener for up to ``most`` messages, and return whether there was any."""
+        """Call the listener for up to ``most`` messages, and return whether there was any.
+
+        Raises:
+            AlreadyClosed: the store is closed.
+        """
+        try:
+            self._seen = self._delivery.tail
+        except AlreadyClosed:
+            if not self.is_closed:
+                raise
+            return False  # closed meanwhile, and its topic with it
         for count in range(most):
             if self.is_paused or self._delivery.closed_text:
+                self.leave(False)
                 return count > 0
             try:
                 message = self._next()
             except AlreadyClosed:
+                self.leave(False)
                 return count > 0
             if message is None:
                 return count > 0
+            self.leave(True)  # the listener may take its time
             try:
                 self._listener(self._owner, message)
             except BaseException:  # noqa: BLE001 - the user's code; the thread serves others too
@@ -155,6 +192,7 @@ class ListenerThreads:
                     group.remove(target)
         finally:
             self._lock.release()
+        target.leave(False)
 
     def wake(self) -> None:
         """Let the threads look again: a listener was resumed, or removed."""
@@ -186,25 +224,15 @@ class ListenerThreads:
         """One turn for every consumer, or one nap; whether there was anything to do."""
         mailbox = self._mailbox()
         seen = mailbox.generation
-        tails: list[tuple[ListenerTarget, Any]] = []
+        targets = list(group)
         had_any = False
-        for target in list(group):
-            try:
-                tails.append((target, target.ledger.tail))
-            except AlreadyClosed:
-                if not target.is_closed:
-                    raise
-                continue  # closed meanwhile, and its topic with it
+        for target in targets:
             had_any |= target.run(_IN_A_ROW)
-        if had_any or self._closed:
+        if had_any or self._closed or not all(target.arm() for target in targets):
             return True
-        for target, tail in tails:
-            try:
-                if not target.arm(tail):
-                    return True
-            except (AlreadyClosed, ValueError):
-                if not target.is_closed:
-                    raise
-        due_s = min((target.due_in_s() for target, _ in tails), default=NEVER_S)
-        mailbox.wait(seen, min(back_stop(idle_s), due_s))
-        return False
+        while True:
+            due_s = min((target.due_in_s() for target in targets), default=NEVER_S)
+            nap = min((target.back_stop(idle_s) for target in targets), default=NEVER_S)
+            is_rung = mailbox.wait(seen, min(nap, due_s, _LONGEST_NAP_S)) != seen
+            if is_rung or due_s <= nap or self._closed or any(target.has_news() for target in targets):
+                return False

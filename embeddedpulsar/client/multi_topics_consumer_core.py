@@ -165,9 +165,7 @@ class MultiTopicsCore:
                 self._watched.append(client.partition_watch.add(topic, number, changed))
         if self.config.listener is None:
             return
-        self.listener = ListenerTarget(
-            owner, self.config.listener, self.delivery, self.delivery, self.take, client.log
-        )
+        self.listener = ListenerTarget(owner, self.config.listener, self.delivery, self.take, client.log)
         client.listeners.add(self.listener)
 
     def _put_back(self, message: Message[Any]) -> None:

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from embeddedpulsar.client.delivery import NEVER_S, poll_in_passing, wait_for
+from embeddedpulsar.client.delivery import NEVER_S, back_stop, poll_in_passing, wait_for
 from embeddedpulsar.client.ready_topics import ReadyTopics
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout
 from embeddedpulsar.platform import deadline
@@ -153,9 +153,20 @@ class MultiTopicsDelivery:
         """What to compare with later, to know whether anything happened: see `arm`."""
         return self._topics.check()
 
-    def arm(self, seen: Any) -> bool:
+    def arm(self, seen: Any, waiter: object = None) -> bool:
         """Ask every topic to ring when something comes; False if something came since `tail` was ``seen``."""
         return deadline.try_now(self._topics.arm)
+
+    def leave(self, seen: Any, waiter: object, is_served: bool) -> None:
+        """Nothing: its topics ring it besides those of whom one is rung, so others do not wait for it."""
+
+    def has_news(self, seen: Any) -> bool:
+        """Whether something came since `tail` was ``seen``."""
+        return bool(self.tail != seen)
+
+    def back_stop(self, idle_s: float) -> float:
+        """How long to sleep at most, after so long without a message."""
+        return back_stop(idle_s)
 
     def due_in_s(self) -> float:
         """Seconds until the next delayed entry of any topic is due, or one that was held is to be tried."""

@@ -81,7 +81,7 @@ class MultiTopicsReader(Reader[T]):
         self._listener = None
         if config.listener is not None:
             self._take = nothing_to_take
-            self._listener = ListenerTarget(self, config.listener, delivery, delivery, self._taken, core.log)
+            self._listener = ListenerTarget(self, config.listener, delivery, self._taken, core.log)
         self._in_child = fork.InChild(self._after_fork_in_child)
         self._watched: WatchedTopic | None = None
 

@@ -274,5 +274,9 @@ class PartitionedProducer(Producer[T]):
             one = self._attached(self._router.current)
         return one
 
+    def _store_soon(self) -> None:
+        for one in list(self._partitions):
+            one._store_soon()
+
     def _tell_later(self, callback: SendCallback | None, error: Exception) -> None:
         next(iter(self._partitions))._tell_later(callback, error)

@@ -369,6 +369,13 @@ class Producer(ProducerFacts[T], BulkProducer[T]):
         elif not box.armed:
             self._publisher.arm()
 
+    def _store_soon(self) -> None:
+        """Store what waits in the batch, or have that done as soon as others leave the topic."""
+        publisher = self._publisher
+        if not publisher.queue.is_empty:
+            with interrupts.translated:
+                publisher.flush_full(1)
+
     def _flush_full(self) -> None:
         with interrupts.translated:
             self._publisher.flush_full()

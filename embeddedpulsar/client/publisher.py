@@ -275,9 +275,9 @@ class Publisher(Pipeline):
                 self._give_back(len(value))
         return waiter
 
-    def flush_full(self) -> None:
-        """Flush full batches; called by the sender whose message filled one. Does not wait for the topic."""
-        self._advance_soon(self.box.trigger)
+    def flush_full(self, least: int = 0) -> None:
+        """Flush batches of ``least`` messages, by default full ones. Does not wait for the topic."""
+        self._advance_soon(least or self.box.trigger)
         self.completions.catch_up()
 
     def flush_all(self) -> None:

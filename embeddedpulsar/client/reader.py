@@ -98,9 +98,7 @@ class Reader(Generic[T]):
         self._listener: ListenerTarget | None = None
         if config.listener is not None:
             self._take = nothing_to_take
-            self._listener = ListenerTarget(
-                self, config.listener, topic.ledger, self._delivery, self._queue.take, core.log
-            )
+            self._listener = ListenerTarget(self, config.listener, self._delivery, self._queue.take, core.log)
 
     def _start(self) -> None:
         """It is complete, and its client knows it: what calls it may begin."""

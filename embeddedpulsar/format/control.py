@@ -42,12 +42,14 @@ KIND_ACKS: Final = 4
 
 UUID_TABLE_OFFSET: Final = 2048
 UUID_SIZE: Final = 16
-UUID_SLOTS: Final = 64
+UUID_SLOTS: Final = 256
+GROUP_TABLE_OFFSET: Final = 6144
+GROUP_SIZE: Final = 40
+GROUPS: Final = 48
 CONSUMER_TABLE_OFFSET: Final = 3072
 CONSUMER_SLOT_SIZE: Final = 32
 CONSUMER_SLOTS: Final = 250
 SUBSCRIPTION_CONTROL_SIZE: Final = 12288
-WAITERS_OTHERS_BIT: Final = 1 << 63
 
 Buffer = bytes | bytearray | memoryview
 
@@ -64,7 +66,7 @@ class TopicWord:
     TRIM: Final = 56  # first ledger id that is retained
     RETREATS: Final = 57  # raised when a subscription was made, or put further back than it was
     FIRST_OPEN_TXN: Final = 64
-    WAITERS: Final = 72  # bitmap of uuid slots to wake; bit 63: others poll
+    WAITERS: Final = 72  # bitmap of the groups in which somebody waits
     TOTAL_MESSAGES: Final = 80
     TOTAL_BYTES: Final = 81
     TOTAL_ENTRIES: Final = 82
@@ -85,8 +87,13 @@ class SubscriptionWord:
     READ_LEDGER: Final = 42  # of the read position of Shared and Key_Shared: a hint
     READ_ENTRY: Final = 43
     NEXT_DUE_MS: Final = 48
-    WAITERS: Final = 56
+    WAITERS: Final = 56  # four words: a bit for each consumer that waits, and one for those that are none
     CONSUMERS: Final = 64  # attached consumers
+    ASSIGNED: Final = 72  # four words: consumers that others assigned entries to since they last looked
+    DUE_WATCH: Final = 80  # which waiting consumer wakes when the next delayed entry is due
+    WAITING: Final = 81  # messages that were read and wait for a consumer
+    CLAIMS: Final = 82  # raised with every assignment
+    PUBLISHED: Final = 88  # the JOURNAL word these words speak of
 
 
 class ConsumerSlotWord:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final
 
 from embeddedpulsar.exceptions import AlreadyClosed, StoreGoneError
-from embeddedpulsar.format.control import UUID_TABLE_OFFSET, TopicWord
+from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.format.entry import EncodedEntry
 from embeddedpulsar.managed_ledger import backlog
 from embeddedpulsar.managed_ledger.chunk_assembler import ChunkAssembler
@@ -32,12 +32,12 @@ from embeddedpulsar.storage.damage import DamageHook
 from embeddedpulsar.storage.filenames import lock_path, sync_lock_path
 from embeddedpulsar.storage.group_commit import GroupCommit
 from embeddedpulsar.storage.log_view import LogView
+from embeddedpulsar.storage.ringing import Ringing
 from embeddedpulsar.storage.segment_cache import SEGMENTS
 from embeddedpulsar.storage.segment_snapshot import SegmentInfo
 from embeddedpulsar.storage.segment_writer import AppendGuard, SegmentWriter
 from embeddedpulsar.storage.topic_control import TERMINATED, TopicControl
 from embeddedpulsar.storage.trim import trim_before
-from embeddedpulsar.storage.waiter_slots import WaiterSlots
 
 _TAIL: Final = TopicWord.TAIL
 
@@ -89,15 +89,15 @@ class ManagedLedger:
         self._timeout_s: Final = options.lock_timeout_s
         self.view: Final = LogView(directory, control, lock, self._timeout_s, damage.report)
         self.chunks: Final = partial(ChunkAssembler, self.view)  # makes what puts chunked messages together
-        waiters = WaiterSlots(control.words, control.view, TopicWord.WAITERS, UUID_TABLE_OFFSET, peers)
+        ring = Ringing(control.words, lock, peers)
         self._writer: Final = SegmentWriter(
             control,
             lock,
-            waiters,
+            ring.waiters,
             directory,
             writer_options(options, store_id, incarnation),
             wall_ns=clock.wall_ns,
-            ring=peers.ring,
+            ring=ring,
             allocate_ledger_id=allocate_ledger_id,
             report=damage.report,
         )
@@ -114,7 +114,7 @@ class ManagedLedger:
         self.trimming: Final = Trimming(directory, control, lock, self.view, self._timeout_s)
         self._writer.on_rolled = lambda: self.trimming.suggest()
         on_idle = self._commit.help_if_overdue
-        self._waits = TailWait(control.words, lock, waiters, mailbox, self._timeout_s, on_idle)
+        self.waits: Final = TailWait(control.words, lock, ring, mailbox, self._timeout_s, on_idle)
         self.hold, self.append_nowait = self._writer.hold, self._writer.append
         """Append without waiting for durability: (ledger, entry, publish ms, word for `wait_durable`)."""
         fork.register(self)
@@ -347,11 +347,11 @@ class ManagedLedger:
 
         The mailbox's generation must have been read before.
         """
-        return self._waits.arm(seen_tail)
+        return self.waits.arm(seen_tail)
 
     def wait(self, seen_tail: int, timeout_s: float | None = None) -> bool:
         """Sleep until the tail is not `seen_tail`; False after `timeout_s` seconds (None: for ever)."""
-        return self._waits.wait(seen_tail, timeout_s)
+        return self.waits.wait(seen_tail, timeout_s)
 
     # -- the end -------------------------------------------------------------------------------------------
 
@@ -361,9 +361,9 @@ class ManagedLedger:
 
     def rebind(self, mailbox: Mailbox, peers: Peers) -> None:
         """Wait and ring through another mailbox: after a fork, the child's own."""
-        waiters = WaiterSlots(self._words, self._control.view, TopicWord.WAITERS, UUID_TABLE_OFFSET, peers)
-        self._waits.rebind(waiters, mailbox)
-        self._writer.rebind(waiters, peers.ring)
+        ring = Ringing(self._words, self.lock, peers)
+        self.waits.rebind(ring, mailbox)
+        self._writer.rebind(ring.waiters, ring)
 
     def after_fork_in_child(self) -> None:
         """Maps and files are shared with the parent and stay; identity, locks and timers are new."""
@@ -383,7 +383,7 @@ class ManagedLedger:
             self._is_closed = True
             self.append_nowait = self._refuse
             self._commit.close()
-            self._waits.close()
+            self.waits.close()
             self._writer.close()
             SEGMENTS.forget(self._control.home)
             SEGMENTS.allow(-self.options.max_open_segments)

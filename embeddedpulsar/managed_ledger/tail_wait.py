@@ -6,16 +6,16 @@ import os
 from collections.abc import Callable
 from typing import Final
 
-from embeddedpulsar.exceptions import AlreadyClosed
+from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout
 from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.platform import clock as clocks
 from embeddedpulsar.platform.clock import SYSTEM_CLOCK
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.platform.mailbox import Mailbox
-from embeddedpulsar.storage.waiter_slots import OTHERS, OTHERS_POLL_S, WaiterSlots
+from embeddedpulsar.storage.ringing import Ringing
+from embeddedpulsar.storage.waiter_slots import EACH, OTHERS, OTHERS_POLL_S
 
 _TAIL: Final = TopicWord.TAIL
-_WAITERS: Final = TopicWord.WAITERS
 _SPIN_S: Final = 50e-6
 _BUSY_S: Final = 5e-3
 """A wait that begins this soon after the last one ended with an append is worth a spin."""
@@ -23,14 +23,17 @@ _BACKSTOP_S: Final = 0.1
 """A sender that dies between taking our bit and ringing costs this much."""
 _IDLE_AFTER_S: Final = 10.0
 _IDLE_BACKSTOP_S: Final = 1.0
+_LEAVE_S: Final = 2e-3
+"""How long a waiter that leaves waits for the topic lock, to say so."""
 _yield_cpu: Callable[[], object] = getattr(os, "sched_yield", lambda: None)
 
 
 class TailWait:
     """Waits for the tail word of one topic to move, on behalf of all threads of the process.
 
-    Role: spin shortly where appends come fast, else announce the process in the topic's waiter word and sleep
-    in its mailbox.
+    Role: spin shortly where appends come fast, else announce the process in the topic's waiters and sleep in
+    its mailbox. Waiters with a key share it with waiters of other processes that do the same work: an append
+    rings one of them, and who was rung and does not look has to `leave`.
     Invariants: the mailbox's generation is read before the tail is looked at, and the bit is set under the
     topic lock with the tail unmoved; so whoever appends later finds the bit and rings.
     Who may call: any thread.
@@ -40,47 +43,102 @@ class TailWait:
         self,
         words: memoryview,
         lock: FileLock,
-        waiters: WaiterSlots,
+        ringing: Ringing,
         mailbox: Mailbox,
         lock_timeout_s: float,
         on_idle: Callable[[], None],
     ) -> None:
         self._words: Final = words
         self._lock: Final = lock
-        self._waiters = waiters
-        self._mailbox = mailbox
         self._timeout_s: Final = lock_timeout_s
         self._on_idle: Final = on_idle
-        self._slot = OTHERS
         self._moved_at = -1.0
+        self.rebind(ringing, mailbox)
 
-    def rebind(self, waiters: WaiterSlots, mailbox: Mailbox) -> None:
+    def rebind(self, ringing: Ringing, mailbox: Mailbox) -> None:
         """Wait in another mailbox from now on."""
-        self._waiters = waiters
+        self._ring = ringing
+        self._waiters = ringing.waiters
         self._mailbox = mailbox
         self._slot = OTHERS
+        self._groups: dict[int, int] = {EACH: EACH}
+        self._sharing: dict[int, set[object]] = {}  # who waits, by key
+        self._announced: set[int] = set()
 
-    def arm(self, seen_tail: int) -> bool:
-        """Ask for a ring at the next append; False if there was one since `seen_tail`."""
-        words, lock = self._words, self._lock
+    @property
+    def must_poll(self) -> bool:
+        """Whether this process waits and has no slot, so that no append rings it."""
+        return self._slot == OTHERS
+
+    def arm(self, seen_tail: int, key: int = EACH, waiter: object = None) -> bool:
+        """Ask for a ring at the next append; False if there was one since `seen_tail`.
+
+        Args:
+            seen_tail: the tail when the caller last looked.
+            key: what the caller has in common with those of whom one is to be rung; `EACH` for nothing.
+            waiter: stands for the caller until it leaves; with a key only.
+        """
+        words, lock, waiters = self._words, self._lock, self._waiters
         try:
             if words[_TAIL] != seen_tail:
                 return False
-            if self._slot != OTHERS and words[_WAITERS] >> self._slot & 1:
+            if key:
+                self._sharing.setdefault(key, set()).add(waiter)
+            uuid = self._mailbox.uuid
+            if waiters.is_armed(self._slot, self._groups.get(key, EACH), key, uuid):
                 return True  # still announced: whoever appends from now on takes the bit and rings
             lock.acquire(self._timeout_s)
             if words[_TAIL] != seen_tail:
                 return False
-            slot = self._waiters.claim(self._mailbox.uuid, self._slot)
-            self._slot = slot
-            self._waiters.arm(slot)
+            slot = self._slot = waiters.claim(uuid, self._slot)
+            group = self._groups[key] = waiters.group_of(key, self._groups.get(key, EACH))
+            self._announced.add(key)
+            waiters.arm(slot, group)
             return True
         except ValueError:
             raise AlreadyClosed("the topic is closed") from None
         finally:
             lock.release()
 
-    def wait(self, seen_tail: int, timeout_s: float | None) -> bool:
+    def leave(self, key: int, waiter: object, seen_tail: int, is_served: bool) -> None:
+        """The caller waits no more: it must not be rung in the place of another that does.
+
+        Waits 2 ms for the topic lock at most; if somebody is rung in vain then, the back-stop of the others
+        heals it.
+
+        Args:
+            key, waiter: as for `arm`.
+            seen_tail: the tail before the caller last looked.
+            is_served: it found something then, so that a ring up to there was not in vain.
+        """
+        sharing = self._sharing.get(key)
+        if sharing is None:
+            return
+        sharing.discard(waiter)
+        if sharing or key not in self._announced:
+            return  # another thread of this process waits for the same, and was rung with this one
+        try:
+            is_armed = self._waiters.is_armed(self._slot, self._groups[key], key, self._mailbox.uuid)
+            self._announced.discard(key)
+            if is_armed or not is_served or self._words[_TAIL] != seen_tail:
+                self._withdraw(key, is_served, seen_tail)
+        except (LockTimeout, ValueError):
+            return
+
+    def _withdraw(self, key: int, is_served: bool, seen_tail: int) -> None:
+        waiters, lock, group = self._waiters, self._lock, self._groups[key]
+        instead = None
+        try:
+            lock.acquire(_LEAVE_S)
+            is_taken = waiters.is_of(group, key) and not waiters.disarm(self._slot, group)
+            if is_taken and group and (not is_served or self._words[_TAIL] != seen_tail):
+                instead = waiters.take_one(group)
+        finally:
+            lock.release()
+        if instead is not None:
+            self._ring(instead)
+
+    def wait(self, seen_tail: int, timeout_s: float | None, key: int = EACH, waiter: object = None) -> bool:
         """Sleep until the tail is not `seen_tail`; False after the timeout."""
         monotonic = SYSTEM_CLOCK.monotonic  # sleeping takes real time, whatever clock stamps entries
         began = monotonic()
@@ -90,7 +148,7 @@ class TailWait:
             return True
         while True:
             generation = self._mailbox.generation
-            if not self.arm(seen_tail):
+            if not self.arm(seen_tail, key, waiter):
                 self._moved_at = monotonic()
                 return True
             now = monotonic()

@@ -23,8 +23,7 @@ import os
 from typing import Final, NamedTuple
 
 from embeddedpulsar.format.control import (
-    UUID_SIZE,
-    UUID_SLOTS,
+    CONTROL_SIZE,
     UUID_TABLE_OFFSET,
     TopicWord,
     split_tail,
@@ -361,9 +360,7 @@ def _store_words(
         words[index] = value
     if is_fresh:
         words[TopicWord.WAITERS] = 0
-        control.view[UUID_TABLE_OFFSET : UUID_TABLE_OFFSET + UUID_SIZE * UUID_SLOTS] = bytes(
-            UUID_SIZE * UUID_SLOTS
-        )
+        control.view[UUID_TABLE_OFFSET:CONTROL_SIZE] = bytes(CONTROL_SIZE - UUID_TABLE_OFFSET)
 
 
 _MASK: Final = (1 << 64) - 1

@@ -1,9 +1,8 @@
-"""Who waits for a change of a shared structure: one bit and one uuid per process, in its mapped ctl.
+"""Who waits for an append: a slot per process, and groups of which one is rung (docs/format/control.md).
 
-Every method runs under the lock that guards what is waited for (the topic lock for appends, the
-subscription lock for everything else). That is the whole trick: a waiter looks at the state and sets its
-bit in one section, a sender changes the state and takes the bits in another, so neither can miss the other
-and no fence is needed. A sender whose ``words[waiters_word]`` reads 0 pays that one read.
+Every method but `is_armed` runs under the topic lock. A waiter looks at the state and sets its bit in one
+section, a sender changes the state and takes bits in another, so neither can miss the other and no fence is
+needed. A sender whose ``words[waiters_word]`` reads 0 pays that one read.
 """
 
 from __future__ import annotations
@@ -11,66 +10,78 @@ from __future__ import annotations
 import struct
 from typing import Final
 
+from embeddedpulsar.format.control import (
+    GROUP_SIZE,
+    GROUP_TABLE_OFFSET,
+    GROUPS,
+    UUID_SIZE,
+    UUID_SLOTS,
+    UUID_TABLE_OFFSET,
+)
 from embeddedpulsar.platform.peers import Peers
 
-SLOTS: Final = 63  # slot numbers 0..62 name a process
-OTHERS: Final = 63  # the bit of everybody else
-OTHERS_POLL_S: Final = 0.005  # how often those look for themselves
-_UUID_WORDS: Final = 2
+EACH: Final = 0
+"""The group, and the key, of those who are all rung: readers, and consumers that share with nobody."""
+OTHERS: Final = UUID_SLOTS
+"""In place of a slot, for a process that found none."""
+OTHERS_POLL_S: Final = 0.05  # how often those look for themselves
 _RECLAIM_EVERY: Final = 64
 _TWO_WORDS: Final = struct.Struct("=QQ")
+_BITS: Final = 64
+_BITMAP_WORDS: Final = UUID_SLOTS // _BITS
+_SLOT_WORDS: Final = UUID_SIZE // 8
+_GROUP_WORDS: Final = GROUP_SIZE // 8
+_UUIDS: Final = UUID_TABLE_OFFSET // 8
+_GROUP_TABLE: Final = GROUP_TABLE_OFFSET // 8
 
 
 class WaiterSlots:
-    """The waiter word and the slot table of one ctl file.
+    """The waiter word, the slots and the groups in the ctl of one topic.
+
+    Role: an append rings everybody in the group `EACH`, and one process of each other group: those of a
+    group do the same work, and one is enough. A group is known by a key, the same in all processes.
+
+    Invariants: a bit in a group's bitmap is set only while the slot of that number carries the uuid of the
+    process that set it; a slot changes hands only when its process gave it up, is dead, or waits for nothing.
+    Bit g of the waiter word is set whenever the bitmap of group g is not empty, and perhaps when it is.
+    Who may call: the holder of the topic lock. Nothing here is durable: after a reboot the ctl starts afresh.
 
     Args:
         words: the ctl as 8-byte words; the only access used, so every store is one store.
-        view: the ctl as bytes; only to find out that the table fits.
-        waiters_word: index of the bitmap word.
-        table_offset: byte offset of the table of 64 uuids, a multiple of 8.
+        waiters_word: index of the waiter word.
         peers: to tell living processes from dead ones when the table is full.
-
-    Invariants: bit n is set only while slot n carries the uuid of the process that set it. A slot changes
-    hands only when its process gave it up or is dead.
-    Who may call: whoever holds the guarding lock. Nothing here is durable: after a reboot the ctl starts
-    afresh.
     """
 
-    __slots__ = ("_base", "_claims_when_full", "_peers", "_waiters_word", "_words")
+    __slots__ = ("_claims_when_full", "_peers", "_waiters_word", "_words")
 
-    def __init__(
-        self, words: memoryview, view: memoryview, waiters_word: int, table_offset: int, peers: Peers
-    ) -> None:
-        if table_offset % 8 or table_offset + (SLOTS + 1) * 16 > len(view):
-            raise ValueError(
-                f"a table of 64 uuids at byte {table_offset} does not fit a ctl of {len(view)} bytes"
-            )
+    def __init__(self, words: memoryview, waiters_word: int, peers: Peers) -> None:
+        if _GROUP_TABLE + GROUPS * _GROUP_WORDS > len(words):
+            raise ValueError(f"the tables of waiters do not fit a ctl of {len(words) * 8} bytes")
         self._words = words
         self._waiters_word = waiters_word
-        self._base = table_offset // 8
         self._peers = peers
         self._claims_when_full = 0
 
+    # -- slots -------------------------------------------------------------------------------------
+
     def claim(self, uuid: bytes, hint: int = 0) -> int:
-        """The slot of ``uuid``, taking a free one or a dead process's if need be; `OTHERS` when all are in
-        use.
+        """The slot of ``uuid``, taking a free one if need be; `OTHERS` when all are in use.
 
         Args:
             uuid: the lease of the calling process.
             hint: the slot of the last claim; checked first, which makes repeated claims cheap.
         """
         low, high = _TWO_WORDS.unpack(uuid)
-        words, base = self._words, self._base
-        if hint < SLOTS and words[base + 2 * hint] == low and words[base + 2 * hint + 1] == high:
+        words = self._words
+        if hint < OTHERS and words[_UUIDS + 2 * hint] == low and words[_UUIDS + 2 * hint + 1] == high:
             return hint
+        table = words[_UUIDS : _UUIDS + _SLOT_WORDS * UUID_SLOTS].tolist()
         free = -1
-        for slot in range(SLOTS):
-            at = base + _UUID_WORDS * slot
-            there = words[at], words[at + 1]
-            if there == (low, high):
+        for slot in range(UUID_SLOTS):
+            first, second = table[2 * slot], table[2 * slot + 1]
+            if first == low and second == high:
                 return slot
-            if free < 0 and there == (0, 0):
+            if free < 0 and not first and not second:
                 free = slot
         if free < 0:
             free = self._reclaim()
@@ -80,70 +91,143 @@ class WaiterSlots:
         return free
 
     def _reclaim(self) -> int:
-        # 63 probes take a quarter of a millisecond under the lock: not at every claim of a crowded topic.
+        """A slot of a process that waits for nothing, else of a dead one; -1 for none."""
+        busy = [0] * _BITMAP_WORDS
+        for group in range(GROUPS):
+            at = self._bitmap_of(group)
+            for word in range(_BITMAP_WORDS):
+                busy[word] |= self._words[at + word]
+        for slot in range(UUID_SLOTS):
+            if not busy[slot // _BITS] >> slot % _BITS & 1:
+                return slot
+        # Hundreds of probes take a millisecond under the lock: not at every claim of a crowded topic.
         self._claims_when_full += 1
         if self._claims_when_full % _RECLAIM_EVERY != 1:
             return -1
-        for slot in range(SLOTS):
+        for slot in range(UUID_SLOTS):
             if not self._peers.is_alive(self._uuid(slot)):
-                self.disarm(slot)
+                self._clear(slot)
                 return slot
         return -1
-
-    def arm(self, slot: int) -> None:
-        """Announce that the process of ``slot`` goes to sleep. Look at the state again in the same
-        section."""
-        self._words[self._waiters_word] |= 1 << slot
-
-    def disarm(self, slot: int) -> None:
-        """Withdraw the announcement. The bit of the others stays: it is not one process's to clear."""
-        if slot != OTHERS:
-            self._words[self._waiters_word] &= ~(1 << slot)
-
-    def take(self) -> list[bytes]:
-        """Whom to ring, once the lock is released: everybody who announced himself. Clears all bits.
-
-        The others (more than 63 processes) are not in the list: they look for themselves every
-        `OTHERS_POLL_S`.
-        """
-        waiting = self._words[self._waiters_word]
-        if not waiting:
-            return []
-        self._words[self._waiters_word] = 0
-        uuids = []
-        waiting &= ~(1 << OTHERS)
-        while waiting:
-            lowest = waiting & -waiting
-            uuids.append(self._uuid(lowest.bit_length() - 1))
-            waiting ^= lowest
-        return uuids
-
-    def take_one(self, after: int = -1) -> bytes | None:
-        """One to ring, the first slot above ``after`` and round again; the bits of the rest stay set."""
-        waiting = self._words[self._waiters_word] & ~(1 << OTHERS)
-        if not waiting:
-            return None
-        above = waiting >> (after + 1) << (after + 1)
-        chosen = above or waiting
-        slot = (chosen & -chosen).bit_length() - 1
-        self.disarm(slot)
-        return self._uuid(slot)
 
     def forget(self, uuid: bytes) -> None:
         """Give the slot of ``uuid`` back: its process closes, or is known to be dead."""
         low, high = _TWO_WORDS.unpack(uuid)
-        for slot in range(SLOTS):
-            at = self._base + _UUID_WORDS * slot
+        for slot in range(UUID_SLOTS):
+            at = _UUIDS + _SLOT_WORDS * slot
             if self._words[at] == low and self._words[at + 1] == high:
-                self.disarm(slot)
+                self._clear(slot)
                 self._set(slot, 0, 0)
                 return
 
+    def _clear(self, slot: int) -> None:
+        for group in range(GROUPS):
+            self.disarm(slot, group)
+
     def _uuid(self, slot: int) -> bytes:
-        at = self._base + _UUID_WORDS * slot
+        at = _UUIDS + _SLOT_WORDS * slot
         return _TWO_WORDS.pack(self._words[at], self._words[at + 1])
 
     def _set(self, slot: int, low: int, high: int) -> None:
-        at = self._base + _UUID_WORDS * slot
+        at = _UUIDS + _SLOT_WORDS * slot
         self._words[at] = low
         self._words[at + 1] = high
+
+    # -- groups ------------------------------------------------------------------------------------
+
+    def group_of(self, key: int, hint: int = EACH) -> int:
+        """The group with that key, made if need be; `EACH` when there are too many groups: then each of its
+        processes is rung."""
+        words = self._words
+        if not key or words[_key_of(hint)] == key:
+            return hint if key else EACH
+        free = fresh = EACH
+        for group in range(1, GROUPS):
+            there = words[_key_of(group)]
+            if there == key:
+                return group
+            if not there:
+                fresh = fresh or group
+            elif not free and not self._is_used(group):
+                free = group
+        free = fresh or free
+        if free:
+            words[_key_of(free)] = key
+        return free
+
+    def is_of(self, group: int, key: int) -> bool:
+        """Whether the group still has that key."""
+        return bool(self._words[_key_of(group)] == key)
+
+    def _is_used(self, group: int) -> bool:
+        at = self._bitmap_of(group)
+        return any(self._words[at : at + _BITMAP_WORDS])
+
+    @staticmethod
+    def _bitmap_of(group: int) -> int:
+        return _key_of(group) + 1
+
+    def is_armed(self, slot: int, group: int, key: int, uuid: bytes) -> bool:
+        """Whether ``uuid`` is announced there. Lock-free: a sender may take the bit the next moment."""
+        words = self._words
+        return bool(
+            slot < OTHERS
+            and words[self._bitmap_of(group) + slot // _BITS] >> slot % _BITS & 1
+            and words[self._waiters_word] >> group & 1
+            and words[_key_of(group)] == key
+            and self._uuid(slot) == uuid
+        )
+
+    def arm(self, slot: int, group: int) -> None:
+        """Announce that the process of ``slot`` goes to sleep. Look at the state again in the same
+        section."""
+        if slot < OTHERS:
+            self._words[self._bitmap_of(group) + slot // _BITS] |= 1 << slot % _BITS
+            self._words[self._waiters_word] |= 1 << group
+
+    def disarm(self, slot: int, group: int) -> bool:
+        """Withdraw the announcement; False if a sender took it, and rings."""
+        if slot >= OTHERS:
+            return True
+        at, bit = self._bitmap_of(group) + slot // _BITS, 1 << slot % _BITS
+        there = self._words[at]
+        if not there & bit:
+            return False
+        self._words[at] = there ^ bit
+        return True
+
+    # -- ringing -----------------------------------------------------------------------------------
+
+    def take(self) -> list[bytes]:
+        """Whom to ring, once the lock is released: all of `EACH`, and one of each other group. Clears their
+        bits."""
+        waiting = still = self._words[self._waiters_word]
+        uuids = []
+        while waiting:
+            lowest = waiting & -waiting
+            waiting ^= lowest
+            group = lowest.bit_length() - 1
+            while (uuid := self.take_one(group)) is not None:
+                uuids.append(uuid)
+                if group != EACH:
+                    break
+            if not self._is_used(group):
+                still ^= lowest
+        self._words[self._waiters_word] = still
+        return uuids
+
+    def take_one(self, group: int) -> bytes | None:
+        """One of a group, the lowest slot first: it ran most recently, and its memory is warm."""
+        words, at = self._words, self._bitmap_of(group)
+        for number in range(_BITMAP_WORDS):
+            waiting = words[at + number]
+            if waiting:
+                lowest = waiting & -waiting
+                words[at + number] = waiting ^ lowest
+                return self._uuid(number * _BITS + lowest.bit_length() - 1)
+        return None
+
+
+def _key_of(group: int) -> int:
+    """Index of the word with the key of a group; its bitmap follows."""
+    return _GROUP_TABLE + _GROUP_WORDS * group

@@ -95,6 +95,15 @@ class ActiveAttachment(Attachment):
         """Whether entries come to this consumer."""
         return self._shared.transact(lambda state: self._active_of(state.consumers) == self.consumer_id)
 
+    @property
+    def awaits_appends(self) -> bool:
+        """Whether it is the active one: the others wait for that, and not for entries."""
+        return self._is_active
+
+    def has_news(self, has_tail_moved: bool, seen_version: int) -> bool:
+        """See `Attachment.has_news`."""
+        return (has_tail_moved and self._is_active) or self.version != seen_version
+
     def _follow(self, state: SubscriptionState) -> bool:
         was_moved = super()._follow(state)
         is_active = self._active_of(state.consumers) == self.consumer_id

@@ -10,6 +10,7 @@ from embeddedpulsar.format.dispatch_record import STAY, Assign, FreshRun
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.subscription.consumer_registry import Consumer, ConsumerRegistry
 from embeddedpulsar.subscription.dispatch_state import DispatchState
+from embeddedpulsar.subscription.slot_facts import Facts
 
 
 class FreshEntry(NamedTuple):
@@ -46,8 +47,8 @@ class Claim(NamedTuple):
     room: int
     fresh: Sequence[FreshEntry]
     backlog: int
-    granted: dict[int, int]
-    handed: dict[int, int]
+    granted: Facts
+    handed: Facts
     cutoff_ms: int
 
 
@@ -116,7 +117,8 @@ class Assignment:
         passed = fresh[: self._passed]
         read = Position(passed[-1].ledger_id, passed[-1].entry_id + 1) if passed else STAY
         ranges = tuple((one, *each) for one in self._ranges for each in self._ranges[one])
-        handed = tuple((one, claim.handed[one]) for one in self._ranges if claim.handed.get(one))
+        seen = ((one, claim.handed.get(one, 0)) for one in self._ranges)
+        handed = tuple((one, number) for one, number in seen if number)
         runs = tuple(_fresh_runs(passed, self._keys_matter))
         return Assign(read, 0, runs, tuple(self._delayed), ranges, handed)
 
@@ -139,20 +141,26 @@ def _fresh_runs(passed: Sequence[FreshEntry], keys_matter: bool) -> Iterator[Fre
 def others_are_ready(consumers: ConsumerRegistry, dispatch: DispatchState, claim: Claim) -> bool:
     """Whether a consumer that is not the claimer could be assigned something."""
     return any(
-        permits_of(dispatch, claim, one) > 0
-        for one in consumers.all()
+        permits_of(dispatch, claim.granted, one) > 0
+        for one in consumers.each()
         if one.consumer_id != claim.consumer_id
     )
 
 
-def permits_of(dispatch: DispatchState, claim: Claim, consumer: Consumer) -> int:
+def permits_of(dispatch: DispatchState, granted: Facts, consumer: Consumer) -> int:
     """Messages a consumer could be assigned now, without holding more than it may; 0 if it is full, or
-    blocked."""
+    blocked.
+
+    Args:
+        dispatch: the state.
+        granted: messages each consumer is ready to be assigned, as in `Claim`.
+        consumer: the consumer.
+    """
     consumer_id = consumer.consumer_id
     handout = dispatch.handouts.get(consumer_id)
     if handout is None or handout.is_blocked or dispatch.is_blocked:
         return 0
-    permits = claim.granted.get(consumer_id, 0) - handout.messages
+    permits = granted.get(consumer_id, 0) - handout.messages
     most = consumer.rules.max_unacked
     if most:
         permits = min(permits, most - dispatch.holds(consumer_id))

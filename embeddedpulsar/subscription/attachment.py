@@ -18,7 +18,7 @@ from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform import fork
 from embeddedpulsar.platform.background import FIRST_PAUSE_S, BackgroundWork
-from embeddedpulsar.storage.waiter_slots import OTHERS
+from embeddedpulsar.storage.waiter_slots import EACH
 from embeddedpulsar.subscription.acknowledging import Acknowledging
 from embeddedpulsar.subscription.backlog import acknowledged_in, messages_left
 from embeddedpulsar.subscription.chunk_expiry import ChunkExpiry
@@ -80,7 +80,6 @@ class Attachment(Acknowledging):
         self._membership: Final = membership
         self.words: Final = shared.control.words
         self.seen_epoch = self._followed = self.words[_EPOCH]
-        self._slot = OTHERS
         self._has_left = False
         self._fork_generation: Final = fork.GENERATION
         self._chunk_expiry: Final = ChunkExpiry(
@@ -254,25 +253,55 @@ class Attachment(Acknowledging):
 
         The mailbox's generation must have been read before.
         """
-
-        words = self.words
+        shared = self._shared
         try:
-            if words[SubscriptionWord.VERSION] != seen_version:
+            if self.words[SubscriptionWord.VERSION] != seen_version:
                 return False
-            if self._slot != OTHERS and words[SubscriptionWord.WAITERS] >> self._slot & 1:
-                return True  # still announced: whoever changes anything from now on takes the bit and rings
+            if self._is_announced():
+                return True  # still: whoever changes anything from now on clears the bit and rings
+            is_published = shared.control.is_published
         except ValueError:
             raise AlreadyClosed(f"the subscription of consumer {self.name!r} is closed") from None
+        if is_published:
+            return shared.in_lock(lambda: self._announce(seen_version))
+        return shared.transact(lambda _: self._announce(seen_version))
 
-        def body(_: SubscriptionState) -> bool:
-            if words[SubscriptionWord.VERSION] != seen_version:
-                return False
-            waiters = self._shared.waiters
-            self._slot = waiters.claim(self._membership.uuid, self._slot)
-            waiters.arm(self._slot)
-            return True
+    def _is_announced(self) -> bool:
+        waiting = self._shared.wakeups.waiting
+        return waiting.is_armed(waiting.code_of(self.code, self.consumer_id))
 
-        return self._shared.transact(body)
+    def _announce(self, seen_version: int) -> bool:
+        """Under the lock."""
+        if self.words[SubscriptionWord.VERSION] != seen_version:
+            return False
+        waiting = self._shared.wakeups.waiting
+        waiting.arm(waiting.code_of(self.code, self.consumer_id))
+        return True
+
+    def leave(self, is_served: bool) -> None:
+        """The caller waits no more.
+
+        Args:
+            is_served: it got something when it last looked.
+        """
+
+    @property
+    def key(self) -> int:
+        """What it has in common with those of whom one is rung when something is appended; 0 for nothing."""
+        return EACH
+
+    @property
+    def awaits_appends(self) -> bool:
+        """Whether it is to be rung when something is appended."""
+        return True
+
+    def has_news(self, has_tail_moved: bool, seen_version: int) -> bool:
+        """Whether to look though nobody rang: something may have been lost with its sender. Lock-free."""
+        return has_tail_moved or self.version != seen_version
+
+    def back_stop(self, seconds: float) -> float:
+        """How long to sleep at most, if a consumer alone would sleep so long: those that wait take turns."""
+        return seconds
 
     def due_ms(self) -> int:
         """When the next delayed entry is due, in ms since the epoch; 0 for none. Lock-free."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from embeddedpulsar.enums import ConsumerType
@@ -53,6 +54,10 @@ class ConsumerRegistry:
     def all(self) -> list[Consumer]:
         """The attached consumers, the longest attached first."""
         return list(self._by_id.values())
+
+    def each(self) -> Iterable[Consumer]:
+        """The same, to be looked through before anything changes."""
+        return self._by_id.values()
 
     def get(self, consumer_id: int) -> Consumer | None:
         """The consumer, if it is attached."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import Final
 
@@ -12,9 +13,6 @@ from embeddedpulsar.format.control import (
     CONTROL_HEADER_SIZE,
     KIND_SUBSCRIPTION,
     SUBSCRIPTION_CONTROL_SIZE,
-    UUID_SIZE,
-    UUID_SLOTS,
-    UUID_TABLE_OFFSET,
     ConsumerSlotWord,
     ControlHeader,
     SubscriptionWord,
@@ -23,10 +21,15 @@ from embeddedpulsar.format.control import (
 )
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform import disk
+from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.platform.mapped_file import MappedFile
 from embeddedpulsar.storage.filenames import control_path, under_construction
 from embeddedpulsar.subscription.entry_states import FIRST_OWNER
 
+BITMAP_WORDS: Final = 4
+"""Words of a bitmap with a bit for each code of a consumer."""
+_WAITERS: Final = SubscriptionWord.WAITERS
+_ASSIGNED: Final = SubscriptionWord.ASSIGNED
 _SIGN: Final = 1 << 63
 _MODULUS: Final = 1 << 64
 _HANDED_BITS: Final = 48
@@ -113,10 +116,11 @@ class SubscriptionControl:
     def forget(self) -> None:
         """Clear what only living processes know: who waits, and their slots. First step of a recovery."""
         words = self.words
-        words[SubscriptionWord.WAITERS] = 0
-        first = UUID_TABLE_OFFSET // 8
-        for word in range(first, first + UUID_SLOTS * UUID_SIZE // 8):
-            words[word] = 0
+        for first in (_WAITERS, _ASSIGNED):
+            for number in range(BITMAP_WORDS):
+                words[first + number] = 0
+        words[SubscriptionWord.DUE_WATCH] = 0
+        words[SubscriptionWord.PUBLISHED] = 0
         for word in range(CONSUMER_TABLE_OFFSET // 8, len(words)):
             words[word] = 0
 
@@ -163,8 +167,9 @@ class SubscriptionControl:
         if mark_delete < self.mark_delete:
             self._show_mark_delete(mark_delete)
 
-    def publish_dispatch(self, read: Position, next_due_ms: int) -> None:
-        """Show where Shared and Key_Shared read on, and when the next delayed entry is due (0: none)."""
+    def publish_dispatch(self, read: Position, next_due_ms: int, waiting: int) -> None:
+        """Show where Shared and Key_Shared read on, when the next delayed entry is due (0: none), and how
+        many messages wait for a consumer."""
         words = self.words
         if words[SubscriptionWord.READ_LEDGER] != read.ledger_id:
             # Whoever reads between two stores sees a position that is behind the truth, as in `publish`:
@@ -173,6 +178,28 @@ class SubscriptionControl:
             words[SubscriptionWord.READ_LEDGER] = read.ledger_id
         words[SubscriptionWord.READ_ENTRY] = read.entry_id % _MODULUS
         words[SubscriptionWord.NEXT_DUE_MS] = next_due_ms
+        words[SubscriptionWord.WAITING] = waiting
+
+    def note_claim(self) -> None:
+        """Entries were assigned."""
+        words = self.words
+        words[SubscriptionWord.CLAIMS] = (words[SubscriptionWord.CLAIMS] + 1) % _MODULUS
+
+    @property
+    def is_published(self) -> bool:
+        """Whether these words speak of everything that was committed. Lock-free."""
+        words = self.words
+        return bool(words[SubscriptionWord.PUBLISHED] == words[SubscriptionWord.JOURNAL])
+
+    def note_published(self) -> None:
+        """They do, from now on."""
+        words = self.words
+        words[SubscriptionWord.PUBLISHED] = words[SubscriptionWord.JOURNAL]
+
+    @property
+    def identity(self) -> int:
+        """Tells this subscription from the others of its topic, the same in every process."""
+        return self._file.inode
 
     @property
     def read_position(self) -> Position:
@@ -221,6 +248,20 @@ class SubscriptionControl:
     def close(self) -> None:
         """Unmap. Idempotent."""
         self._file.close()
+
+
+def mapped_control(directory: str, lock: FileLock, timeout_s: float) -> SubscriptionControl:
+    """The ctl of a subscription, made if there is none. Errors as of `SubscriptionControl.open`."""
+    with contextlib.suppress(FileNotFoundError, CorruptionError):
+        return SubscriptionControl.open(directory)
+    try:
+        lock.acquire(timeout_s)
+        try:
+            return SubscriptionControl.open(directory)  # another process was faster
+        except (FileNotFoundError, CorruptionError):
+            return SubscriptionControl.create(directory)
+    finally:
+        lock.release()
 
 
 def handed_tag(consumer_id: int) -> int:

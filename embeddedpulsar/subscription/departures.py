@@ -15,6 +15,7 @@ from embeddedpulsar.format.subscription_record import (
 )
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.platform import deadline
+from embeddedpulsar.subscription.census import bereft, processes_of
 from embeddedpulsar.subscription.control import SubscriptionControl
 from embeddedpulsar.subscription.log_facts import ledgers_of
 from embeddedpulsar.subscription.shared_state import SharedState
@@ -64,13 +65,18 @@ def detach(shared: SharedState, log: ManagedLedger, ids: Collection[int]) -> Non
 def commit_departures(
     state: SubscriptionState, shared: SharedState, log: ManagedLedger, leaving: Sequence[Detach]
 ) -> None:
-    """Let consumers leave, if any: with what they acknowledged and did not come to write."""
+    """Let consumers leave, if any: with what they acknowledged and did not come to write.
+
+    The processes that stood before theirs have other neighbours then, and are woken to watch them.
+    """
     if leaving:
+        ring = processes_of(state.consumers.all())
         shared.commit(
             with_unwritten_acks(
                 state, shared.directory, shared.control.boot_id, leaving, lambda: ledgers_of(log)
             )
         )
+        shared.wakeups.processes(bereft(ring, processes_of(state.consumers.all())))
 
 
 def detach_at_last(shared: SharedState, log: ManagedLedger, ids: Collection[int]) -> None:
@@ -80,14 +86,6 @@ def detach_at_last(shared: SharedState, log: ManagedLedger, ids: Collection[int]
     """
     with contextlib.suppress(LockTimeout):
         deadline.within(_GOODBYE_S, detach, shared, log, ids)
-
-
-def other_processes(shared: SharedState, uuid: bytes) -> set[bytes]:
-    """Leases of the processes that have consumers, but for ``uuid``; outside of a transaction."""
-    if shared.control.closed or shared.is_foreign:
-        return set()
-    consumers = shared.transact(lambda state: state.consumers.all())
-    return {one.client_uuid for one in consumers} - {uuid}
 
 
 def departure(

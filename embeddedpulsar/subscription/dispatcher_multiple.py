@@ -29,12 +29,12 @@ class SharedDispatcher:
         assignment = Assignment(claim.fresh, dispatch.room, keys_matter=False)
         supply = _Supply(dispatch, assignment, claim.cutoff_ms)
         for level in _better_levels(consumers.all(), claimer.priority_level):
-            permits = {one.consumer_id: permits_of(dispatch, claim, one) for one in level}
+            permits = {one.consumer_id: permits_of(dispatch, claim.granted, one) for one in level}
             _deal(supply, permits)
-        room = min(claim.room, permits_of(dispatch, claim, claimer))
+        room = min(claim.room, permits_of(dispatch, claim.granted, claimer))
         if room > 0:
             peers = [one for one in consumers.all() if one.priority_level == claimer.priority_level]
-            ready = sum(permits_of(dispatch, claim, one) > 0 for one in peers)
+            ready = sum(permits_of(dispatch, claim.granted, one) > 0 for one in peers)
             left = dispatch.waiting + claim.backlog - sum(assignment.given.values())
             supply.give(claim.consumer_id, min(room, -(-left // max(ready, 1))))
         return assignment.command(claim)

@@ -98,7 +98,7 @@ class _Round:
         self._is_ordered = is_ordered
         self._select = dispatch.selector.select
         self._codes = {one: handout.code for one, handout in dispatch.handouts.items()}
-        self._permits = {one.consumer_id: permits_of(dispatch, claim, one) for one in consumers.all()}
+        self._permits = {one.consumer_id: permits_of(dispatch, claim.granted, one) for one in consumers.all()}
         self._open = sum(permits > 0 for permits in self._permits.values())
         self._held: set[int] = set()
         self._waiting: Final = dispatch.pending.waiting_keys

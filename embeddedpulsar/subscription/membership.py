@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
+from embeddedpulsar.exceptions import ConsumerAssignError, ConsumerBusy
 from embeddedpulsar.format import subscription_record as record
 from embeddedpulsar.format.control import ConsumerSlotWord
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.platform.peers import Peers
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.subscription.admission import check_admission
+from embeddedpulsar.subscription.census import processes_of
 from embeddedpulsar.subscription.consumer_registry import Consumer
 from embeddedpulsar.subscription.control import slot_of
 from embeddedpulsar.subscription.departures import (
@@ -26,6 +28,8 @@ from embeddedpulsar.subscription.state import SubscriptionState
 
 _ALIVE: Final = ConsumerSlotWord.ALIVE_MS
 _CONSUMER_ID: Final = ConsumerSlotWord.CONSUMER_ID
+_FEW: Final = 16
+"""Up to so many consumers are all looked at, under the lock, when another one joins."""
 
 
 class Membership:
@@ -70,18 +74,33 @@ class Membership:
             ConsumerBusy, ConsumerAssignError: the consumers that are attached do not admit this one.
         """
         shared, newcomer = self._shared, self._newcomer
-        detach_lost(state, shared, self._log, self._peers, self._silence)
+        if len(state.consumers) <= _FEW:
+            self._detach_lost(state)
         # No earlier consumer has this id, not even one of a deleted subscription of the same name.
         attach = newcomer.command(state.epoch + 1, self._clock.wall_ms())
         trial = Consumer(*attach[:-1], 0, state.consumers.free_code(), attach.rules)
-        check_admission(state, trial, self._settings.maxConsumersPerSubscription)
+        try:
+            check_admission(state, trial, self._settings.maxConsumersPerSubscription)
+        except (ConsumerBusy, ConsumerAssignError):
+            if len(state.consumers) <= _FEW or not self._detach_lost(state):
+                raise
+            return self.join(state, facts)
         self.joined.intersection_update(one.consumer_id for one in state.consumers.all())
         self.joined.add(trial.consumer_id)  # first: nobody else could let it go
+        shared.wakeups.waiting.forget(trial.code)
         shared.control.take_slot(trial.code, trial.consumer_id, newcomer.receiver_queue_size, self._now_ms())
+        ring = processes_of(state.consumers.all())
         shared.commit([attach, *news_for(state, facts)])
+        if attach.client_uuid not in ring:
+            shared.wakeups.processes(ring[-1:])  # it has another neighbour to watch
         consumer = state.consumers.get(attach.consumer_id)
         assert consumer is not None
         return consumer
+
+    def _detach_lost(self, state: SubscriptionState) -> bool:
+        before = len(state.consumers)
+        detach_lost(state, self._shared, self._log, self._peers, self._silence)
+        return len(state.consumers) < before
 
     def rejoin(self, state: SubscriptionState, consumer_id: int) -> Consumer:
         """Attach the consumer again: its process was taken for dead.

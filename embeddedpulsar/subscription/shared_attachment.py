@@ -14,6 +14,7 @@ from embeddedpulsar.format.dispatch_record import STAY, Assign
 from embeddedpulsar.format.entry import EntryView
 from embeddedpulsar.managed_ledger.chunk_assembler import has_chunks
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
+from embeddedpulsar.storage.waiter_slots import EACH
 from embeddedpulsar.subscription.assignment import Claim
 from embeddedpulsar.subscription.attachment import Attachment, Entry
 from embeddedpulsar.subscription.consumer_registry import Consumer
@@ -25,9 +26,12 @@ from embeddedpulsar.subscription.look_ahead import LookAhead
 from embeddedpulsar.subscription.membership import Membership
 from embeddedpulsar.subscription.pending_chunks import ChunkOptions
 from embeddedpulsar.subscription.range_reader import RangeReader
+from embeddedpulsar.subscription.shared_sleep import SharedSleep
 from embeddedpulsar.subscription.shared_state import SharedState
+from embeddedpulsar.subscription.slot_facts import Granted, Handed
 from embeddedpulsar.subscription.state import SubscriptionState
 from embeddedpulsar.subscription.unacked_reader import unacked
+from embeddedpulsar.subscription.wakeups import is_apart
 
 _EPOCH: Final = SubscriptionWord.EPOCH
 _HANDED: Final = ConsumerSlotWord.HANDED
@@ -68,11 +72,14 @@ class SharedAttachment(Attachment):
     ) -> None:
         super().__init__(log, shared, membership, consumer, chunks)
         self._dispatcher: Final = CLAIM_DISPATCHERS[ConsumerType(consumer.consumer_type)]
-        keys_matter = consumer.consumer_type == ConsumerType.KeyShared
-        self._ahead: Final = LookAhead(log, shared.control, keys_matter)
+        self._keys_matter: Final = consumer.consumer_type == ConsumerType.KeyShared
+        self._ahead: Final = LookAhead(log, shared.control, self._keys_matter)
         self._reader: Final = RangeReader(log, self._ahead)
         self._fetched = 0  # number of the next entry of the handout
         self._has_rest = False  # the last read did not take all that is assigned
+        self._must_look = True  # whatever the glance says
+        self._sleep: Final = SharedSleep(log, shared, membership, is_apart(consumer))
+        self._sleep.is_of(consumer.code, consumer.consumer_id)
         self._base = slot_of(consumer.code)
         self._tag = handed_tag(consumer.consumer_id)
 
@@ -82,6 +89,8 @@ class SharedAttachment(Attachment):
         """The next entries for this consumer; none if it cannot have any now."""
         self._check_usable()
         try:
+            if not self._has_any(max(max_messages, 0)):
+                return []
             while ready := self._claim(max_messages, max_bytes):
                 views = self._fetch(ready, max_bytes)
                 if views:
@@ -94,9 +103,20 @@ class SharedAttachment(Attachment):
                 raise AlreadyClosed(f"the subscription of consumer {self.name!r} is closed") from None
             raise
 
+    def _has_any(self, room: int) -> bool:
+        """Whether there may be something. Lock-free."""
+        return (
+            self._sleep.begin_look(room)
+            or self._has_rest
+            or self._must_look
+            or self.words[_EPOCH] != self.seen_epoch
+            or bool(self._ahead.chunks)
+        )
+
     def _claim(self, room: int, max_bytes: int) -> list[FetchedRange]:
         """Have entries assigned, and return what there is to fetch."""
         while True:
+            self._must_look = True  # until what is assigned is known to be: an interrupt may strike
             if self._has_rest:
                 outcome = self._shared.transact(lambda state: self._rest(state, room))
             else:
@@ -105,6 +125,8 @@ class SharedAttachment(Attachment):
             if self._ahead.chunks or self._shared.state.dispatch.pending.has_parts:
                 self._note_chunks()
             if outcome.ready or not outcome.is_stale:
+                self._has_rest = bool(outcome.ready)  # until it is fetched, which may fail
+                self._must_look = False
                 return outcome.ready
 
     def _note_chunks(self) -> None:
@@ -150,14 +172,20 @@ class SharedAttachment(Attachment):
         if self._follow(state):
             return _Outcome([], was_moved=True)
         shared, dispatch, ahead = self._shared, state.dispatch, self._ahead
+        shared.wakeups.waiting.clear_assigned(self.code)
         ready = self._ready(state, room)
         if ready:
+            if dispatch.waiting or ahead.has_beyond(dispatch.read):
+                shared.wakeups.one(
+                    state, self.consumer_id
+                )  # it may have been woken for that, and does not come for it
             return _Outcome(ready)
         self.words[self._base + _GRANTED] = dispatch.handouts[self.consumer_id].messages + max(room, 0)
         cutoff_ms = self._membership.cutoff_ms()
         if dispatch.is_due(cutoff_ms):
             shared.commit([Assign(STAY, cutoff_ms, (), (), (), ())])
-            shared.wake()
+            if dispatch.selector is not None:
+                shared.wakeups.claimers(state, self.consumer_id)
         is_more_due = dispatch.is_due(cutoff_ms)
         is_known = ahead.covers(dispatch.read)
         if is_known:
@@ -167,12 +195,24 @@ class SharedAttachment(Attachment):
         claim = self._claim_of(state, room, backlog if is_known else 0, cutoff_ms, is_known)
         command = self._dispatcher.assign(state.consumers, dispatch, claim)
         if command is None:
+            if is_known and self._dispatcher.leaves_more(
+                state.consumers, dispatch, claim, ahead.has_beyond(dispatch.read)
+            ):
+                shared.wakeups.one(state, self.consumer_id)  # it holds too much itself
             return _Outcome([], is_stale=not is_known or is_more_due)
+        others = {consumer_id for consumer_id, *_ in command.ranges} - {self.consumer_id}
+        shared.wakeups.assigned(state, others)
         shared.commit([command])
-        self._pass_on(state, command, claim)
+        shared.control.note_claim()
+        if others:
+            shared.control.bump()  # consumers of several topics look where something changed
+            shared.wakeups.consumers(state, others)
+        if self._dispatcher.leaves_more(state.consumers, dispatch, claim, ahead.has_beyond(dispatch.read)):
+            shared.wakeups.one(state, self.consumer_id)
         ahead.drop_before(dispatch.read)
+        ready = self._ready(state, room)
         has_more = is_more_due or command.read != STAY
-        return _Outcome(self._ready(state, room), is_stale=not is_known or has_more)
+        return _Outcome(ready, is_stale=not is_known or has_more)
 
     def _tell(self, state: SubscriptionState, facts: record.Ledgers | None) -> None:
         """The state learns which ledgers there are, and which entries on the way cannot be read."""
@@ -186,24 +226,16 @@ class SharedAttachment(Attachment):
     def _claim_of(
         self, state: SubscriptionState, room: int, backlog: int, cutoff_ms: int, is_known: bool
     ) -> Claim:
-        control, consumers = self._shared.control, state.consumers.all()
+        control, consumers = self._shared.control, state.consumers
         return Claim(
             self.consumer_id,
             room,
             self._ahead.entries_from(state.dispatch.read) if is_known else (),
             backlog,
-            {one.consumer_id: control.slot_word(one.code, one.consumer_id, _GRANTED) for one in consumers},
-            {one.consumer_id: control.handed(one.code, one.consumer_id) for one in consumers},
+            Granted(control, consumers),
+            Handed(control, consumers),
             cutoff_ms,
         )
-
-    def _pass_on(self, state: SubscriptionState, command: Assign, claim: Claim) -> None:
-        """Wake all who wait if somebody else got something, or something is left that others could have. One
-        of them alone might be stopped, or not be allowed to have it."""
-        is_for_others = any(consumer_id != self.consumer_id for consumer_id, *_ in command.ranges)
-        has_beyond = self._ahead.has_beyond(state.dispatch.read)
-        if is_for_others or self._dispatcher.leaves_more(state.consumers, state.dispatch, claim, has_beyond):
-            self._shared.wake()
 
     def _fetch(self, ready: list[FetchedRange], max_bytes: int) -> list[EntryView]:
         """Read assigned entries, about ``max_bytes`` of them. If that fails, they are read next time."""
@@ -234,6 +266,44 @@ class SharedAttachment(Attachment):
         except ValueError:
             return True  # closed meanwhile
         return True
+
+    # -- waiting -----------------------------------------------------------------------------------
+
+    def _is_announced(self) -> bool:
+        return self._sleep.is_announced()
+
+    def _announce(self, seen_version: int) -> bool:
+        if not self._sleep.can_announce() or not super()._announce(seen_version):
+            return False
+        self._sleep.announced()
+        return True
+
+    def leave(self, is_served: bool) -> None:
+        """See `Attachment.leave`: another is to be rung in its place."""
+        self._sleep.leave(is_served)
+
+    @property
+    def key(self) -> int:
+        """Of the consumers of a subscription one is rung; see `Attachment.key`."""
+        return EACH if self._sleep.is_apart else self._shared.control.identity
+
+    @property
+    def awaits_appends(self) -> bool:
+        """Not while it holds so much that it can have no more."""
+        handout = self._sleep.handout()
+        return handout is None or self._keys_matter or not handout.is_blocked
+
+    def has_news(self, has_tail_moved: bool, seen_version: int) -> bool:
+        """See `Attachment.has_news`."""
+        return self._sleep.has_news()
+
+    def back_stop(self, seconds: float) -> float:
+        """See `Attachment.back_stop`."""
+        return self._sleep.back_stop(seconds)
+
+    def due_ms(self) -> int:
+        """When to look for the next delayed entry, in ms since the epoch; 0 for none. Lock-free."""
+        return self._sleep.due_ms()
 
     # -- giving back -------------------------------------------------------------------------------
 
@@ -272,23 +342,17 @@ class SharedAttachment(Attachment):
         consumer = super()._own(state)
         if consumer.consumer_id != before:
             self._base, self._tag = slot_of(consumer.code), handed_tag(consumer.consumer_id)
+            self._sleep.is_of(consumer.code, consumer.consumer_id)
         return consumer
 
     def _go_to(self, state: SubscriptionState) -> None:
-        self._has_rest = False
+        self._has_rest, self._must_look = False, True
         self._ahead.clear()
         # Not its end: others may have assigned something since the subscription was moved.
         self._fetched = state.dispatch.handouts[self.consumer_id].start
 
     def _read_position(self) -> Entry:
         return self._shared.control.read_position
-
-    def due_ms(self) -> int:
-        """When the next delayed entry is due, in ms since the epoch; 0 for none. Lock-free."""
-        try:
-            return int(self.words[SubscriptionWord.NEXT_DUE_MS])
-        except ValueError:
-            return 0
 
 
 def existing_ids(entries: Sequence[Entry]) -> list[Entry]:

@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 
 from embeddedpulsar.exceptions import AlreadyClosed, CorruptionError, NotAllowedError, StorageError
 from embeddedpulsar.format import subscription_record as record
-from embeddedpulsar.format.control import KIND_SUBSCRIPTION, UUID_TABLE_OFFSET, SubscriptionWord
+from embeddedpulsar.format.control import KIND_SUBSCRIPTION, SubscriptionWord
 from embeddedpulsar.managed_ledger.options import FLUSH, INTERVAL
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.platform import disk, failpoints, fork, package_log
@@ -19,13 +19,13 @@ from embeddedpulsar.platform.scheduler import Timer
 from embeddedpulsar.storage.filenames import lock_path
 from embeddedpulsar.storage.home import Lookout
 from embeddedpulsar.storage.journal import Journal
-from embeddedpulsar.storage.waiter_slots import WaiterSlots
-from embeddedpulsar.subscription.control import SubscriptionControl
+from embeddedpulsar.subscription.control import SubscriptionControl, mapped_control
 from embeddedpulsar.subscription.options import StateOptions
 from embeddedpulsar.subscription.replica import SubscriptionReplica
 from embeddedpulsar.subscription.snapshot import checkpoint_of
 from embeddedpulsar.subscription.state import CLAIMABLE, MEMBERS, REWOUND, SubscriptionState
 from embeddedpulsar.subscription.unwritten_acks import sweep_rings
+from embeddedpulsar.subscription.wakeups import Wakeups
 
 CHECKPOINT_EVERY: Final = 1000
 """Commands between checkpoints, by which replicas notice that they disagree."""
@@ -55,16 +55,13 @@ class SharedState:
     ) -> None:
         self.directory: Final = directory
         self.control: Final = control
-        self.waiters: Final = WaiterSlots(
-            control.words, control.view, SubscriptionWord.WAITERS, UUID_TABLE_OFFSET, options.peers
-        )
+        self.wakeups: Final = Wakeups(control, options.peers)
         self.divergences = 0
         """How often this replica disagreed with another and was built anew. Only a bug raises it."""
         self._lock, self._options, self._clock = lock, options, options.clock
         self._timeout_s, self._durability = options.lock_timeout_s, options.durability
         self._fork_generation: Final = fork.GENERATION
         self._replica: Final = SubscriptionReplica()
-        self._to_ring: deque[bytes] = deque()
         self._sync_timer: Timer | None = None
         self._names_are_durable = False
         self.on_members: Callable[[], object] = int
@@ -104,7 +101,7 @@ class SharedState:
         lock = FileLock(lock_path(directory))
         with contextlib.ExitStack() as stack:
             stack.callback(lock.close)
-            control = _map_control(directory, lock, options.lock_timeout_s)
+            control = mapped_control(directory, lock, options.lock_timeout_s)
             stack.callback(control.close)
             shared = cls(directory, control, lock, options)
             if control.is_trusted(options.boot):
@@ -164,6 +161,21 @@ class SharedState:
             self.sync()
         return result
 
+    def in_lock(self, body: Callable[[], R]) -> R:
+        """Run ``body`` under the lock on whatever this replica has seen: it changes nothing but the words of
+        the consumers of this process. Errors as of `transact`."""
+        self._check_usable()
+        try:
+            try:
+                self._lock.acquire(self._timeout_s)
+                return body()
+            finally:
+                self._lock.release()
+        except ValueError:
+            if self.control.closed:
+                raise self._closed() from None
+            raise
+
     def _check_usable(self) -> None:
         if self.is_foreign:
             raise self._closed()
@@ -211,13 +223,9 @@ class SharedState:
         """End the subscription; its files go. Inside `transact`."""
         self._announce()
         self._journal.remove(self._clock.wall_ms())
+        self.wakeups.everybody()
         self._news |= _PASSED
         self._publish(REWOUND | MEMBERS)
-
-    def wake(self) -> None:
-        """Have all who wait look, once the lock is free. Inside `transact`."""
-        self.control.bump()
-        self._to_ring.extend(self.waiters.take())
 
     def _apply(self, commands: Sequence[record.Command]) -> None:
         for command in commands:
@@ -240,8 +248,11 @@ class SharedState:
             replica.has_diverged = False
         if not replica.state.exists and self._journal.exists:
             self._start_anew()
-        # Whoever committed may have died before he did; or was interrupted, if it was this process.
-        self._publish(replica.effects)
+        if self.control.is_published and self._is_published:
+            self._news |= replica.effects & MEMBERS
+        else:
+            # The process that committed died before it did; or was interrupted, if it was this one.
+            self._publish(replica.effects)
         replica.take_effects()
 
     def _recover(self, log_end: Position) -> None:
@@ -290,13 +301,14 @@ class SharedState:
             self._news |= _PASSED
         dispatch = state.dispatch
         if dispatch.handouts:
-            self.control.publish_dispatch(dispatch.read, dispatch.delayed.next_due() or 0)
+            next_due_ms = dispatch.delayed.next_due() or 0
+            self.control.publish_dispatch(dispatch.read, next_due_ms, dispatch.waiting)
         if effects & MEMBERS:
             self._news |= MEMBERS
         if effects & CLAIMABLE:
             self.control.bump()
-        if effects & (REWOUND | MEMBERS | CLAIMABLE):
-            self._to_ring.extend(self.waiters.take())
+        self.wakeups.after(state, effects)
+        self.control.note_published()
         self._is_published = True
         if failpoints.ACTIVE:
             failpoints.hit("subscription:published")
@@ -309,12 +321,10 @@ class SharedState:
 
     def _act(self) -> None:
         """What was decided under the lock and is done without it."""
-        if self._to_ring:
+        if self.wakeups.has_any:
             if failpoints.ACTIVE:
                 failpoints.hit("subscription:unlocked")
-            with contextlib.suppress(IndexError):
-                while True:
-                    self._options.peers.ring(self._to_ring.popleft())
+            self.wakeups.ring()
         if self._news:
             self._tell()
         if self._notes:
@@ -385,16 +395,3 @@ class SharedState:
                 "subscribe in the child"
             )
         return AlreadyClosed(f"the subscription in {self.directory} is closed")
-
-
-def _map_control(directory: str, lock: FileLock, timeout_s: float) -> SubscriptionControl:
-    with contextlib.suppress(FileNotFoundError, CorruptionError):
-        return SubscriptionControl.open(directory)
-    try:
-        lock.acquire(timeout_s)
-        try:
-            return SubscriptionControl.open(directory)  # another process was faster
-        except (FileNotFoundError, CorruptionError):
-            return SubscriptionControl.create(directory)
-    finally:
-        lock.release()

@@ -27,6 +27,7 @@ STALE: Final = 1  # dropped: its consumer left, or was put back since
 MARK_DELETE: Final = 2  # the mark-delete position moved
 REWOUND: Final = 4  # what consumers have read ahead is void: they look here before they read on
 MEMBERS: Final = 8  # consumers came or left
+UNBLOCKED: Final = 32  # consumers that held too much may have entries again
 CLAIMABLE: Final = 16  # entries came back, or may be had now, that could not be had before
 
 _SUMMARY: Final = struct.Struct("<QqQQIIBQqQQQQI")
@@ -177,7 +178,9 @@ class SubscriptionState:
         is_free |= dispatch.admit(acks.mark_delete, acks)
         # More can be read where entries that were held back are none any more.
         is_free |= len(dispatch.pending.waiting_keys) < held_back
-        return CLAIMABLE if self._check_limits() or is_free else NONE
+        if self._check_limits():
+            return CLAIMABLE | UNBLOCKED
+        return CLAIMABLE if is_free else NONE
 
     def _check_limits(self) -> bool:
         limits = {one.consumer_id: one.rules.max_unacked for one in self.consumers.all()}

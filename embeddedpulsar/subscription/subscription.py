@@ -30,8 +30,9 @@ from embeddedpulsar.subscription.active_attachment import ActiveAttachment
 from embeddedpulsar.subscription.admission import names_of
 from embeddedpulsar.subscription.attachment import Attachment
 from embeddedpulsar.subscription.backlog import acknowledged_in, messages_left
+from embeddedpulsar.subscription.census import Census
 from embeddedpulsar.subscription.consumer_registry import Consumer
-from embeddedpulsar.subscription.departures import detach, detach_at_last, other_processes
+from embeddedpulsar.subscription.departures import detach, detach_at_last
 from embeddedpulsar.subscription.dispatcher import CLAIM_DISPATCHERS
 from embeddedpulsar.subscription.log_facts import ledgers_of, seek_commands
 from embeddedpulsar.subscription.membership import Membership, detach_lost
@@ -77,7 +78,7 @@ class Subscription:
         self._own_scheduler: SchedulerLike | None = None
         self._silence: Final = Silence(settings.keepAliveIntervalSeconds, options.clock)
         scheduler = options.scheduler
-        self._vigil: Final = Vigil(mailbox, scheduler, self._silence, self.detach_dead, self._peers)
+        self._vigil: Final = Vigil(mailbox, scheduler, self._silence, self.detach_dead)
 
     @classmethod
     def open(
@@ -133,7 +134,8 @@ class Subscription:
             deadline.enter(self._opening, f"the opening of subscription {self.name!r}")
             if self._shared is None:
                 shared = SharedState.open(self.directory, self._options, self._log.last_position)
-                shared.on_members = self._vigil.look
+                census = Census(shared, self._mailbox.uuid, self._options.peers, self._silence)
+                self._vigil.census, shared.on_members = census, self._vigil.look
                 shared.on_passed = self._log.trimming.suggest
                 try:
                     self._check_name(shared.transact(lambda state: state.name if state.exists else ""))
@@ -331,10 +333,6 @@ class Subscription:
 
     def _detach_dead(self, shared: SharedState, state: SubscriptionState) -> None:
         detach_lost(state, shared, self._log, self._options.peers, self._silence)
-
-    def _peers(self) -> set[bytes]:
-        shared = self._shared
-        return set() if shared is None else other_processes(shared, self._mailbox.uuid)
 
     def detach_dead(self) -> None:
         """Detach the consumers of processes that died, or were silent for ``keepAliveIntervalSeconds``."""

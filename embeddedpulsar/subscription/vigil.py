@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from embeddedpulsar.exceptions import LockTimeout, PulsarException
+from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, PulsarException
 from embeddedpulsar.platform import threads
 from embeddedpulsar.platform.background import BackgroundWork
 from embeddedpulsar.platform.mailbox import Mailbox
 from embeddedpulsar.platform.scheduler import SchedulerLike, Timer
 from embeddedpulsar.subscription.attachment import Attachment
+from embeddedpulsar.subscription.census import Census
 from embeddedpulsar.subscription.silence import Silence
 
 
@@ -18,9 +19,10 @@ class Vigil:
     """Keeps a subscription free of consumers that are gone.
 
     Role: while this process has consumers of the subscription it shows that they live, three times in each
-    keep-alive interval, looks for others that do not, and watches the processes of the others: the kernel
-    reports a death within a millisecond or two. Invariants: it waits for no lock of the subscription: what
-    needs that lock is tried, and tried again by a timer. Who may call: any thread, holding no lock.
+    keep-alive interval, looks for others that do not, and watches the processes behind its own (`Census`):
+    the kernel reports a death within a millisecond or two. Invariants: it waits for no lock of the
+    subscription: what needs that lock is tried, and tried again by a timer. Who may call: any thread, holding
+    no lock.
     """
 
     def __init__(
@@ -29,20 +31,21 @@ class Vigil:
         scheduler: SchedulerLike,
         silence: Silence,
         detach_lost: Callable[[], object],
-        peers_of: Callable[[], set[bytes]],
     ) -> None:
         self._mailbox: Final = mailbox
         self._scheduler: Final = scheduler
         self._silence: Final = silence
         self._interval_s: Final = silence.beat_s
         self._detach_lost: Final = detach_lost
-        self._peers_of: Final = peers_of
+        self.census: Census | None = None
+        """Whom to look after; set when the subscription is open."""
         self._lock: Final = threads.RLock()  # guards everything below
         self._ours: list[Attachment] = []
         self._watched: set[bytes] = set()
         self._timer: Timer | None = None
         self._looking: Final = BackgroundWork(scheduler.call_later, self._look)
         self._tidying: Final = BackgroundWork(scheduler.call_later, self._tidy)
+        self._checking: Final = BackgroundWork(scheduler.call_later, self._check)
 
     def begin(self, attachment: Attachment) -> None:
         """A consumer of this process attached."""
@@ -78,7 +81,15 @@ class Vigil:
             self._lock.release()
         self._mailbox.tend()
         self._silence.glance()  # on time, though the lock may not be free
-        self._tidying.run()
+        self._checking.run()
+
+    def _check(self) -> None:
+        try:
+            has_lost = self.census is not None and self.census.has_lost()
+        except AlreadyClosed:
+            return
+        if has_lost:
+            self._tidying.run()
 
     def _tidy(self) -> None:
         try:
@@ -102,7 +113,7 @@ class Vigil:
     def _look(self) -> None:
         try:
             self._lock.acquire()
-            wanted = self._peers_of() if self._ours else set()
+            wanted = self.census.neighbours() if self._ours and self.census is not None else set()
             for uuid in self._watched - wanted:
                 self._mailbox.unwatch(uuid, self._on_death)
             fresh = wanted - self._watched
@@ -132,3 +143,4 @@ class Vigil:
         self._look()
         self._looking.cancel()
         self._tidying.cancel()
+        self._checking.cancel()

@@ -119,6 +119,10 @@ class WaitingKeys:
             for first in taken:
                 heappush(lane, first)
 
+    def owners(self, select: Select, generation: int) -> list[int | None]:
+        """The consumers that have waiting keys, and perhaps some that had; see `in_order`."""
+        return [consumer_id for consumer_id, lane in self._lanes_by(select, generation).items() if lane]
+
     def _lanes_by(self, select: Select, generation: int) -> dict[int | None, list[tuple[Entry, int]]]:
         lanes = self._lanes
         is_crowded = sum(map(len, lanes.values())) > _CROWD * len(self._by_hash) + _FEW

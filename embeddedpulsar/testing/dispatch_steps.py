@@ -150,6 +150,7 @@ class DispatchSteps:
     def bury(self, process: VirtualProcess) -> None:
         """What a dead process leaves."""
         self.deaths += 1
+        self.world.has_lost_rings = True  # it may have been rung in the place of others
         self.world.kill(process)
         self.consumers = [one for one in self.consumers if one.process is not process]
 
@@ -226,6 +227,7 @@ class DispatchSteps:
             self.judge.closed.add(consumer.attachment.consumer_id)
             self.consumers.remove(consumer)
             consumer.attachment.detach()
+            consumer.stop_waiting()
 
     def any_consumer(self) -> VirtualConsumer | None:
         """A consumer whose process runs."""
@@ -240,7 +242,10 @@ class DispatchSteps:
         """An application is busy, or wants messages again."""
         consumer = self.any_consumer()
         if consumer is not None:
-            consumer.is_willing = not consumer.is_willing
+            if consumer.is_willing:
+                consumer.stop_waiting()
+            else:
+                consumer.is_willing = True
 
     # -- receiving ---------------------------------------------------------------------------------
 
@@ -281,7 +286,7 @@ class DispatchSteps:
     def settle(self) -> None:
         """Everybody who is awake and willing receives until it sleeps; then nobody may be asleep for whom
         there is something."""
-        if self.world.has_lost_rings:
+        if self.world.has_lost_rings or len(self.running()) < len(self.world.processes):
             self.world.has_lost_rings = False
             for consumer in self.consumers:
                 consumer.wake()

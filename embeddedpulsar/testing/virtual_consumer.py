@@ -39,8 +39,8 @@ class VirtualConsumer:
         self.may_start_over = True
         self.last = Position(0, -1)
         self._log = log
-        self._is_asleep = self._has_looked = False
-        self._looked_at: tuple[Any, int, int] = (None, -1, -1)
+        self._is_asleep = self._has_looked = self._has_armed = False
+        self._looked_at: tuple[int, int, int] = (-1, -1, -1)
         self._due_ms = 0
         attachment.on_rewound = self.start_over
         attachment.on_switched = self._on_switched
@@ -83,9 +83,22 @@ class VirtualConsumer:
         for view in views:
             self.seen.discard(Position(view.ledger_id, view.entry_id))
         self.queue.extend(views)
-        self._due_ms = self.attachment.due_ms()
         self._has_looked = not views
+        if views:
+            self._leave(True)
         return views
+
+    def stop_waiting(self) -> None:
+        """The application does not want messages now, or the consumer is closed."""
+        self.is_willing = False
+        self._is_asleep = self._has_looked = False
+        self._leave(False)
+
+    def _leave(self, is_served: bool) -> None:
+        if self._has_armed:
+            self._has_armed = False
+            self.process.waits.leave(self.attachment.key, self, self._looked_at[0], is_served)
+            self.attachment.leave(is_served)
 
     def doze(self) -> None:
         """Go to sleep, unless something happened since it polled."""
@@ -93,8 +106,13 @@ class VirtualConsumer:
         self._has_looked = False
         if self.queue or self._is_asleep or rings != self.process.rings:
             return
-        if self._log.arm(tail, self.process.uuid) and self.attachment.arm(version):
+        self._has_armed = True
+        attachment = self.attachment
+        if attachment.awaits_appends and not self.process.waits.arm(tail, attachment.key, self):
+            return
+        if attachment.arm(version):
             self._is_asleep = True
+            self._due_ms = attachment.due_ms()
 
     @property
     def sleeps(self) -> bool:

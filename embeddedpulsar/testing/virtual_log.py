@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
-from typing import Final
+from collections.abc import Iterable
+from typing import Any, Final, cast
 
+from embeddedpulsar.format.control import CONTROL_SIZE, TopicWord
 from embeddedpulsar.format.frame import FLAG_CHUNK, FLAG_DELAYED
 from embeddedpulsar.managed_ledger.options import LedgerOptions
 from embeddedpulsar.managed_ledger.position import Position
+from embeddedpulsar.platform.peers import Peers
+from embeddedpulsar.storage.ringing import Ringing
 from embeddedpulsar.storage.segment_snapshot import SegmentInfo
 
 
@@ -104,26 +107,44 @@ class VirtualTrimming:
         """There may be something to trim."""
 
 
+class VirtualLock:
+    """A lock that is always free."""
+
+    held = False
+
+    def acquire(self, timeout_s: float = 0.0) -> None:
+        """Take it."""
+
+    def try_acquire(self) -> bool:
+        """Take it."""
+        return True
+
+    def release(self) -> None:
+        """Give it back."""
+
+
 class VirtualLog:
     """Ledgers of entries. Single-threaded.
 
     Attributes:
         entries: all of them, in order.
-        sleepers: whom to ring at the next append.
+        words: the ctl, as far as waiting is concerned.
+        lock: the topic lock, of which nobody needs to be kept out.
     """
 
     def __init__(self, first_ledger: int) -> None:
         self.options: Final = LedgerOptions(durability="process")
         self.entries: list[VirtualEntry] = []
-        self.sleepers: set[bytes] = set()
+        self.words: Final = memoryview(bytearray(CONTROL_SIZE)).cast("Q")
+        self.lock: Final = VirtualLock()
         self._ledgers: list[int] = [first_ledger]
         self._counts: dict[int, int] = {first_ledger: 0}
-        self._ring: Callable[[bytes], object] | None = None
+        self._ringing: Ringing | None = None
         self.trimming: Final = VirtualTrimming()
 
-    def ring_by(self, ring: Callable[[bytes], object]) -> None:
+    def ring_by(self, peers: Peers) -> None:
         """How processes that sleep at the tail are woken."""
-        self._ring = ring
+        self._ringing = Ringing(self.words, cast(Any, self.lock), peers)
 
     def check_in_place(self) -> None:
         """It has no place that could be lost."""
@@ -137,31 +158,25 @@ class VirtualLog:
         entry = VirtualEntry(position, publish_ms, count, key, deliver_at, size)
         self._counts[ledger_id] += 1
         self.entries.append(entry)
-        sleepers, self.sleepers = self.sleepers, set()
-        for uuid in sorted(sleepers):
-            if self._ring is not None:
-                self._ring(uuid)
+        self.words[TopicWord.TAIL] += 1
+        if self._ringing is not None:
+            for uuid in self._ringing.waiters.take():
+                self._ringing(uuid)
         return entry
 
     def roll(self, step: int) -> None:
         """Begin a ledger."""
         ledger_id = self._ledgers[-1] + step
+        self.words[TopicWord.TAIL] += 1
         self._ledgers.append(ledger_id)
         self._counts[ledger_id] = 0
 
     # -- as `ManagedLedger` has it -----------------------------------------------------------------
 
     @property
-    def tail(self) -> tuple[int, int]:
+    def tail(self) -> int:
         """Differs from what it was when something was appended."""
-        return self._ledgers[-1], len(self.entries)
-
-    def arm(self, seen_tail: object, uuid: bytes) -> bool:
-        """Ask to be rung at the next append."""
-        if self.tail != seen_tail:
-            return False
-        self.sleepers.add(uuid)
-        return True
+        return int(self.words[TopicWord.TAIL])
 
     def cursor(self, position: Position, *, inclusive: bool) -> VirtualCursor:
         return VirtualCursor(self, position if inclusive else position.next())

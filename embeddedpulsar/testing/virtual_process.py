@@ -8,10 +8,12 @@ from collections.abc import Callable
 from typing import Any, Final, cast
 
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST
+from embeddedpulsar.managed_ledger.tail_wait import TailWait
 from embeddedpulsar.platform import failpoints
 from embeddedpulsar.platform.clock import ManualClock
 from embeddedpulsar.platform.scheduler import ManualScheduler
 from embeddedpulsar.settings import BrokerSettings
+from embeddedpulsar.storage.ringing import Ringing
 from embeddedpulsar.subscription.shared_state import SharedState
 from embeddedpulsar.subscription.subscription import Subscription
 from embeddedpulsar.testing.virtual_log import VirtualLog
@@ -77,16 +79,20 @@ class VirtualMailbox:
 
 
 class VirtualPeers:
-    """What `Peers` is to a subscription: the doorbells and leases of all."""
+    """What `Peers` is to a subscription: doorbells and leases. ``owner`` is empty for the world's own."""
 
     def __init__(self, world: VirtualWorld, owner: bytes) -> None:
         self._world = world
         self._owner = owner
 
     def ring(self, uuid: bytes) -> bool:
-        if self._owner in self._world.processes:  # the dying ring nobody
-            self._world.ring(uuid)
-        return True
+        if self._owner and self._owner not in self._world.processes:
+            return True  # the dying ring nobody
+        return self._world.ring(uuid)
+
+    def ring_all(self) -> None:
+        for uuid in list(self._world.processes):
+            self.ring(uuid)
 
     def is_alive(self, uuid: bytes) -> bool:
         return uuid in self._world.processes
@@ -107,12 +113,16 @@ class VirtualProcess:
         self._clock: Final = world.clock
         self.mailbox: Final = VirtualMailbox(world, uuid)
         self.scheduler: Final = ManualScheduler(world.clock)
+        peers, lock = cast(Any, VirtualPeers(world, uuid)), cast(Any, world.log.lock)
+        words = world.log.words
+        ringing = Ringing(words, lock, peers)
+        self.waits: Final = TailWait(words, lock, ringing, cast(Any, self.mailbox), 0.0, lambda: None)
         self.subscription: Final = Subscription.open(
             world.directory,
             NAME,
             managed_ledger=cast(Any, world.log),
             mailbox=cast(Any, self.mailbox),
-            peers=cast(Any, VirtualPeers(world, uuid)),
+            peers=peers,
             clock=world.clock,
             settings=world.settings,
             scheduler=self.scheduler,
@@ -178,7 +188,7 @@ class VirtualWorld:
         self.has_lost_rings = False
         self.acting: VirtualProcess | None = None
         self._born = 0
-        log.ring_by(self.ring)
+        log.ring_by(cast(Any, VirtualPeers(self, b"")))
         os.makedirs(directory, exist_ok=True)
 
     def start(self) -> VirtualProcess:
@@ -189,11 +199,12 @@ class VirtualWorld:
         self.processes[uuid] = process
         return process
 
-    def ring(self, uuid: bytes) -> None:
-        """Ring a doorbell; nobody may hear it."""
+    def ring(self, uuid: bytes) -> bool:
+        """Ring a doorbell; False if its process is gone."""
         process = self.processes.get(uuid)
         if process is not None:
             process.rings += 1
+        return process is not None
 
     def kill(self, process: VirtualProcess) -> None:
         """A process is no more. The others learn of it when they are told, or look."""

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from embeddedpulsar.format.control import CONTROL_SIZE, UUID_TABLE_OFFSET, TopicWord
+from embeddedpulsar.format.control import CONTROL_SIZE, TopicWord
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.platform.mailbox import Mailbox
 from embeddedpulsar.platform.mapped_file import MappedFile
 from embeddedpulsar.platform.peers import Peers
-from embeddedpulsar.storage.waiter_slots import WaiterSlots
+from embeddedpulsar.storage.waiter_slots import EACH, WaiterSlots
 from tests.multiprocess.children import Child, say
 
 
@@ -144,7 +144,7 @@ class Baton:
         self.lock = FileLock(f"{directory}/baton.lock")
         self.file = MappedFile.open(f"{directory}/baton", writable=True, size=CONTROL_SIZE, create=True)
         self.words = self.file.words
-        self.slots = WaiterSlots(self.words, self.file.view, TopicWord.WAITERS, UUID_TABLE_OFFSET, self.peers)
+        self.slots = WaiterSlots(self.words, TopicWord.WAITERS, self.peers)
         self.timeouts = 0
 
     def value(self) -> int:
@@ -158,7 +158,7 @@ class Baton:
                 self.lock.acquire()
                 if self.value() != seen:
                     return
-                self.slots.arm(self.slots.claim(self.box.uuid))
+                self.slots.arm(self.slots.claim(self.box.uuid), EACH)
             finally:
                 self.lock.release()
             # The mailbox itself looks up after a second; no shorter back-stop here.

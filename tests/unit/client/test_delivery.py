@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from embeddedpulsar.client.delivery import NEVER_S, wait_for
+from embeddedpulsar.client.delivery import NEVER_S, back_stop, wait_for
 from embeddedpulsar.exceptions import Timeout
 
 
@@ -48,10 +48,23 @@ class Source:
         self.messages: list[Any] = []
         self.polls: list[float] = []
         self.due_s = NEVER_S
+        self.waiting: set[object] = set()
+        self.leaves: list[bool] = []
         self._time = time
 
-    def arm(self, seen: int) -> bool:
+    def arm(self, seen: int, waiter: object) -> bool:
+        self.waiting.add(waiter)
         return bool(self.tail == seen)
+
+    def leave(self, seen: int, waiter: object, is_served: bool) -> None:
+        self.waiting.discard(waiter)
+        self.leaves.append(is_served)
+
+    def has_news(self, seen: int) -> bool:
+        return self.tail != seen
+
+    def back_stop(self, idle_s: float) -> float:
+        return back_stop(idle_s)
 
     def due_in_s(self) -> float:
         return max(0.0, self.due_s - self._time.now_s)
@@ -87,6 +100,7 @@ def test_a_ring_is_answered_at_once():
     time.at(0.7, lambda: (source.append(), time.ring()))
     assert wait(source, time, None) == "message"
     assert source.polls == pytest.approx([0.0, 0.7])
+    assert source.leaves == [True] and not source.waiting, "it is not rung while its application works"
 
 
 def test_a_lost_ring_is_made_up_for_within_half_a_second():
@@ -105,6 +119,18 @@ def test_what_changed_no_tail_is_found_within_two_seconds():
     time.at(0.3, lambda: source.messages.append("message"))
     assert wait(source, time, None) == "message"
     assert time.now_s - 100.0 == pytest.approx(2.0)
+
+
+def test_a_wait_that_ends_without_a_message_is_withdrawn():
+    """After its time limit, and when looking fails: another has to be rung for what comes."""
+    time = Time()
+    source = Source(time)
+    with pytest.raises(Timeout):
+        wait(source, time, 100)
+    time.at(0.5, lambda: (setattr(source, "poll", None), time.ring()))
+    with pytest.raises(TypeError):
+        wait(source, time, None)
+    assert source.leaves == [False, False] and not source.waiting
 
 
 def test_a_delayed_message_comes_when_it_is_due():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from types import SimpleNamespace
 from typing import Any
 
 from embeddedpulsar.client.client_log import ClientLog
@@ -36,6 +35,24 @@ class Delivery:
         self.left = list(range(count))
         self.closed_text = ""
         self.error: Exception | None = None
+        self.tail = 0
+        self.waits: list[Any] = []
+
+    def arm(self, seen: int, waiter: Any) -> bool:
+        self.waits.append("armed")
+        return seen == self.tail
+
+    def leave(self, seen: int, waiter: Any, is_served: bool) -> None:
+        self.waits.append(is_served)
+
+    def has_news(self, seen: int) -> bool:
+        return seen != self.tail
+
+    def back_stop(self, idle_s: float) -> float:
+        return 0.1
+
+    def due_in_s(self) -> float:
+        return 1e9
 
     def poll(self, take: Any) -> Any:
         if self.error is not None:
@@ -45,8 +62,7 @@ class Delivery:
 
 def target(delivery: Delivery, listener: Any) -> ListenerTarget:
     """A consumer as the listener thread sees it."""
-    ledger = SimpleNamespace(tail=0, arm=lambda tail: True)
-    return ListenerTarget("owner", listener, ledger, delivery, nothing, ClientLog())  # type: ignore[arg-type]
+    return ListenerTarget("owner", listener, delivery, nothing, ClientLog())  # type: ignore[arg-type]
 
 
 def nothing() -> Any:
@@ -71,6 +87,21 @@ def test_a_paused_target_takes_nothing():
     one = target(Delivery(1), None)
     one.is_paused = True
     assert not one.run(100)
+
+
+def test_a_listener_that_runs_waits_for_nothing():
+    """Before it is called, and when it is paused or removed, others are rung in its place."""
+    delivery = Delivery(0)
+    one = target(delivery, lambda owner, message: delivery.waits.append("called"))
+    assert not one.run(10) and one.arm() and not one.has_news()
+    delivery.left, delivery.tail = [1, 2], 2
+    assert one.has_news() and one.run(10)
+    assert delivery.waits == ["armed", True, "called", "called"]
+    one.run(10)
+    assert one.arm()
+    one.is_paused = True
+    assert not one.run(10) and one.arm()
+    assert delivery.waits[4:] == ["armed", False], "paused, it asks for nothing"
 
 
 def test_a_consumer_that_was_closed_by_somebody_else_stops_nobody():

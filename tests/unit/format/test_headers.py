@@ -151,7 +151,9 @@ def test_words_lie_apart_and_inside():
         words = [value for name, value in vars(group).items() if name.isupper()]
         assert len(set(words)) == len(words)
         assert all(control.CONTROL_HEADER_SIZE <= 8 * word < control.UUID_TABLE_OFFSET for word in words)
-    assert control.UUID_TABLE_OFFSET + control.UUID_SIZE * control.UUID_SLOTS <= control.CONSUMER_TABLE_OFFSET
+    assert control.UUID_TABLE_OFFSET + control.UUID_SIZE * control.UUID_SLOTS <= control.GROUP_TABLE_OFFSET
+    assert control.GROUP_SIZE == 8 + control.UUID_SLOTS // 8
+    assert control.GROUP_TABLE_OFFSET + control.GROUP_SIZE * control.GROUPS <= control.CONTROL_SIZE
     end = control.CONSUMER_TABLE_OFFSET + control.CONSUMER_SLOT_SIZE * control.CONSUMER_SLOTS
     assert end <= control.SUBSCRIPTION_CONTROL_SIZE
 

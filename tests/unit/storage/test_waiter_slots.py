@@ -1,4 +1,4 @@
-"""Waiter words and slot tables."""
+"""Waiter words, slot tables and groups."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import os
 
 import pytest
 
-from embeddedpulsar.format.control import CONTROL_SIZE, UUID_TABLE_OFFSET, WAITERS_OTHERS_BIT, TopicWord
-from embeddedpulsar.storage.waiter_slots import OTHERS, SLOTS, WaiterSlots
+from embeddedpulsar.format.control import CONTROL_SIZE, GROUPS, UUID_SLOTS, UUID_TABLE_OFFSET, TopicWord
+from embeddedpulsar.storage.waiter_slots import EACH, OTHERS, WaiterSlots
+
+KEY = 77
 
 
 class Census:
@@ -24,99 +26,134 @@ class Census:
 
 def table() -> tuple[WaiterSlots, memoryview, Census]:
     """Slots over a fresh ctl."""
-    view, census = memoryview(bytearray(CONTROL_SIZE)), Census()
-    words = view.cast("Q")
-    slots = WaiterSlots(words, view, TopicWord.WAITERS, UUID_TABLE_OFFSET, census)  # type: ignore[arg-type]
-    return slots, words, census
+    words, census = memoryview(bytearray(CONTROL_SIZE)).cast("Q"), Census()
+    return WaiterSlots(words, TopicWord.WAITERS, census), words, census  # type: ignore[arg-type]
 
 
-def test_whoever_armed_is_taken_once():
-    """`take` returns everybody who announced himself, and clears the word."""
+def processes(count: int) -> list[bytes]:
+    return [os.urandom(16) for _ in range(count)]
+
+
+def test_everybody_of_no_group_is_taken_once():
+    """`take` returns all that announced themselves, and clears the word."""
     slots, words, _ = table()
-    uuids = [os.urandom(16) for _ in range(5)]
+    uuids = processes(130)
     for uuid in uuids:
-        slots.arm(slots.claim(uuid))
-    slots.disarm(slots.claim(uuids[1]))
-    assert words[TopicWord.WAITERS] == 0b11101
+        slots.arm(slots.claim(uuid), EACH)
+    assert slots.disarm(slots.claim(uuids[1]), EACH) and not slots.disarm(1, EACH)
+    assert words[TopicWord.WAITERS] == 1 << EACH
     assert slots.take() == [uuids[0], *uuids[2:]]
     assert words[TopicWord.WAITERS] == 0 and slots.take() == []
 
 
-def test_a_process_keeps_its_slot():
-    """Claiming again, with or without the hint, gives the same slot; the table stays in the ctl for
-    others."""
+def test_one_of_a_group_is_taken_for_each_append():
+    """The lowest slot first, so that a process that comes back at once is chosen again; others of no group
+    are all rung beside it."""
+    slots, words, _ = table()
+    uuids, reader = processes(3), os.urandom(16)
+    group = slots.group_of(KEY)
+    for uuid in uuids:
+        slots.arm(slots.claim(uuid), group)
+    slots.arm(slots.claim(reader), EACH)
+    assert sorted(slots.take()) == sorted([reader, uuids[0]])
+    assert slots.take() == [uuids[1]]
+    slots.arm(slots.claim(uuids[0]), group)
+    assert slots.take() == [uuids[0]] and words[TopicWord.WAITERS] == 1 << group
+    assert slots.take() == [uuids[2]] and slots.take() == [] and not words[TopicWord.WAITERS]
+
+
+def test_groups_are_known_by_their_keys():
+    """In every process the same; one that nobody waits in is given to the next that needs one, and when all
+    are in use each waiter is rung."""
     slots, words, census = table()
-    first, second = os.urandom(16), os.urandom(16)
-    assert [slots.claim(first), slots.claim(second), slots.claim(first), slots.claim(second, 1)] == [
-        0,
-        1,
-        0,
-        1,
-    ]
-    view = memoryview(bytearray(words.cast("B"))).cast("B")
-    words = view.cast("Q")
-    copy = WaiterSlots(words, view, TopicWord.WAITERS, UUID_TABLE_OFFSET, census)  # type: ignore[arg-type]
+    groups = [slots.group_of(key) for key in range(1, GROUPS)]
+    assert groups == list(range(1, GROUPS))
+    copy = WaiterSlots(words, TopicWord.WAITERS, census)  # type: ignore[arg-type]
+    assert copy.group_of(5) == 5 and copy.group_of(5, 5) == 5 and copy.group_of(0, 9) == EACH
+    uuid = os.urandom(16)
+    slot = slots.claim(uuid)
+    for group in groups:
+        slots.arm(slot, group)
+    assert slots.group_of(1000) == EACH
+    assert slots.disarm(slot, 7) and slots.group_of(1000) == 7
+    assert not slots.is_of(7, 7) and slots.is_of(7, 1000)
+
+
+def test_an_announcement_is_seen_without_the_lock():
+    """It is gone when the bit was taken, the group has another key, or the slot another owner."""
+    slots, _, _ = table()
+    uuid = os.urandom(16)
+    slot, group = slots.claim(uuid), slots.group_of(KEY)
+    assert not slots.is_armed(slot, group, KEY, uuid)
+    slots.arm(slot, group)
+    assert slots.is_armed(slot, group, KEY, uuid)
+    assert not slots.is_armed(slot, group, KEY + 1, uuid)
+    assert not slots.is_armed(slot, group, KEY, os.urandom(16))
+    assert not slots.is_armed(OTHERS, group, KEY, uuid)
+    assert slots.take_one(group) == uuid and slots.take_one(group) is None
+    assert not slots.is_armed(slot, group, KEY, uuid)
+
+
+def test_a_process_keeps_its_slot():
+    """Claiming again, with or without the hint, gives the same slot; the table is in the ctl for others."""
+    slots, words, census = table()
+    first, second = processes(2)
+    claims = [slots.claim(first), slots.claim(second), slots.claim(first), slots.claim(second, 1)]
+    assert claims == [0, 1, 0, 1]
+    copy = WaiterSlots(words, TopicWord.WAITERS, census)  # type: ignore[arg-type]
     assert copy.claim(second) == 1
-    assert view[UUID_TABLE_OFFSET + 16 : UUID_TABLE_OFFSET + 32] == second
+    at = UUID_TABLE_OFFSET + 16
+    assert bytes(words.cast("B")[at : at + 16]) == second
 
 
 def test_a_slot_given_back_is_used_again():
-    """`forget` frees slot and bit."""
+    """`forget` frees slot and bits."""
     slots, words, _ = table()
-    first, second = os.urandom(16), os.urandom(16)
-    slots.arm(slots.claim(first))
+    first, second = processes(2)
+    group = slots.group_of(KEY)
+    slots.arm(slots.claim(first), group)
     slots.forget(first)
     slots.forget(os.urandom(16))
-    assert words[TopicWord.WAITERS] == 0 and slots.take() == []
+    assert slots.take() == [] and words[TopicWord.WAITERS] == 0
     assert slots.claim(second) == 0
 
 
-def test_more_processes_than_slots_share_the_bit_of_the_others():
-    """The 64th process gets no slot; its announcement wakes nobody by name, and costs the sender no
-    search."""
-    slots, words, _ = table()
-    uuids = [os.urandom(16) for _ in range(SLOTS)]
-    assert [slots.claim(uuid) for uuid in uuids] == list(range(SLOTS))
-    crowd = slots.claim(os.urandom(16))
-    assert crowd == OTHERS
-    slots.arm(crowd)
-    assert words[TopicWord.WAITERS] == WAITERS_OTHERS_BIT
-    slots.disarm(crowd)
-    assert words[TopicWord.WAITERS] == WAITERS_OTHERS_BIT, "it is not one process's to clear"
-    slots.arm(3)
-    assert slots.take() == [uuids[3]]
-    assert words[TopicWord.WAITERS] == 0
-
-
-def test_a_full_table_gives_the_slots_of_the_dead_away():
-    """When no slot is free the leases are probed, but not at every claim."""
-    slots, words, census = table()
-    uuids = [os.urandom(16) for _ in range(SLOTS)]
+def test_a_full_table_gives_away_the_slots_of_those_that_do_not_wait():
+    """A process needs a slot only while it sleeps."""
+    slots, _, census = table()
+    uuids = processes(UUID_SLOTS)
     for uuid in uuids:
-        slots.arm(slots.claim(uuid))
+        slots.arm(slots.claim(uuid), EACH)
+    assert slots.disarm(40, EACH)
     newcomer = os.urandom(16)
-    assert slots.claim(newcomer) == OTHERS and census.probes == SLOTS
-    assert slots.claim(newcomer) == OTHERS and census.probes == SLOTS
+    assert slots.claim(newcomer) == 40 and not census.probes
+    assert slots.claim(newcomer, 40) == 40
+
+
+def test_a_full_table_gives_away_the_slots_of_the_dead():
+    """When everybody waits the leases are probed, but not at every claim; who finds no slot looks for
+    itself."""
+    slots, _, census = table()
+    uuids = processes(UUID_SLOTS)
+    group = slots.group_of(KEY)
+    for uuid in uuids:
+        slots.arm(slots.claim(uuid), group)
+    newcomer = os.urandom(16)
+    assert slots.claim(newcomer) == OTHERS and census.probes == UUID_SLOTS
+    assert slots.claim(newcomer) == OTHERS and census.probes == UUID_SLOTS
+    slots.arm(OTHERS, group)
+    assert slots.disarm(OTHERS, group)
     census.dead.add(uuids[40])
     claims = [slots.claim(newcomer) for _ in range(64)]
     assert 40 in claims and claims[0] == OTHERS
-    assert not words[TopicWord.WAITERS] >> 40 & 1, "what the dead waited for is nobody's business"
+    slots.take_one(group)
+    assert uuids[40] not in [slots.take_one(group) for _ in range(UUID_SLOTS)], (
+        "it waits for nothing any more"
+    )
     assert slots.claim(newcomer, OTHERS) == 40
 
 
-def test_taking_one_goes_round():
-    """`take_one` picks the next armed slot after the last one, and leaves the others armed."""
-    slots, _, _ = table()
-    uuids = [os.urandom(16) for _ in range(4)]
-    for uuid in uuids:
-        slots.arm(slots.claim(uuid))
-    slots.disarm(2)
-    order = [slots.take_one(0), slots.take_one(1), slots.take_one(3), slots.take_one(0)]
-    assert order == [uuids[1], uuids[3], uuids[0], None]
-
-
-def test_a_table_that_does_not_fit_is_refused():
-    """The constructor checks where the table lies."""
-    view = memoryview(bytearray(1024))
-    with pytest.raises(ValueError, match="does not fit"):
-        WaiterSlots(view.cast("Q"), view, 8, 512, Census())  # type: ignore[arg-type]
+def test_a_ctl_that_is_too_short_is_refused():
+    """The constructor checks that the tables fit."""
+    with pytest.raises(ValueError, match="do not fit"):
+        WaiterSlots(memoryview(bytearray(4096)).cast("Q"), 8, Census())  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from embeddedpulsar.format.control import SUBSCRIPTION_CONTROL_SIZE, UUID_TABLE_OFFSET, SubscriptionWord
+from embeddedpulsar.format.control import SUBSCRIPTION_CONTROL_SIZE, SubscriptionWord
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.subscription.control import SubscriptionControl
 
@@ -73,11 +73,11 @@ def test_announcing_raises_both_alarms(tmp_path: Path) -> None:
 def test_forgetting_clears_who_waits(tmp_path: Path) -> None:
     """After a reboot nobody does."""
     control = SubscriptionControl.create(str(tmp_path))
-    control.words[SubscriptionWord.WAITERS] = 5
-    control.view[UUID_TABLE_OFFSET : UUID_TABLE_OFFSET + 16] = b"u" * 16
+    words = (*range(SubscriptionWord.WAITERS, SubscriptionWord.WAITERS + 4), SubscriptionWord.DUE_WATCH)
+    for word in (*words, SubscriptionWord.ASSIGNED + 3):
+        control.words[word] = 5
     control.forget()
-    assert control.words[SubscriptionWord.WAITERS] == 0
-    assert not any(control.view[UUID_TABLE_OFFSET : UUID_TABLE_OFFSET + 1024])
+    assert not any(control.words[word] for word in (*words, SubscriptionWord.ASSIGNED + 3))
     control.close()
 
 

@@ -12,7 +12,7 @@ import pytest
 from embeddedpulsar.subscription.chunk_keeper import ChunkKeeper
 from embeddedpulsar.subscription.dispatch_state import DispatchState
 from embeddedpulsar.subscription.key_holds import KeyHolds
-from embeddedpulsar.subscription.shared_state import SharedState
+from embeddedpulsar.subscription.wakeups import Wakeups
 from embeddedpulsar.testing import dispatch_storm, storms
 
 SEEDS = 500
@@ -44,7 +44,7 @@ def test_a_seed_decides_all(workspace: str):
 @pytest.mark.parametrize(
     ("owner", "name", "instead"),
     [
-        (SharedState, "wake", lambda *_: None),  # nobody is woken
+        (Wakeups, "one", lambda *_: False),  # nobody is woken for what is left
         (DispatchState, "check_limits", lambda *_: False),  # nobody is blocked
         (KeyHolds, "holder", lambda *_: 0),  # keys in flight go to others
         (DispatchState, "advance", lambda *_: False),  # what is acknowledged stays

@@ -1,0 +1,33 @@
+"""What is done once at the end of a turn of an asyncio loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+
+class TurnEnd:
+    """Stores what the sends of one turn of a loop put into a batch.
+
+    Role: a coroutine that awaits its send waits for the batch, so the batch does not wait for others any
+    longer than until all that is ready to run in the loop has run: sends that are awaited together share a
+    batch, and one that is awaited alone is stored at once. Called in the loop's thread.
+    """
+
+    __slots__ = ("_is_called", "_loop", "_store")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, store: Callable[[], object]) -> None:
+        self._loop: Final = loop
+        self._store: Final = store
+        self._is_called = False
+
+    def note_send(self) -> None:
+        """A coroutine sent, and awaits the outcome."""
+        if not self._is_called:
+            self._is_called = True
+            self._loop.call_soon(self._run)
+
+    def _run(self) -> None:
+        self._is_called = False
+        self._store()
