@@ -25,6 +25,14 @@ async def receive(consumer: Consumer[Any], count: int) -> list[bytes]:
     return [(await asyncio.wait_for(consumer.receive(), WITHIN_S)).data() for _ in range(count)]
 
 
+async def one_step() -> None:
+    """Let all tasks that are ready to run begin."""
+    loop = asyncio.get_running_loop()
+    stepped = loop.create_future()
+    loop.call_soon(stepped.set_result, None)
+    await stepped
+
+
 async def error_of(awaitable: Awaitable[Any]) -> Result:
     """The result of the error it fails with, whose text is that of `pulsar.asyncio`."""
     with pytest.raises(PulsarException) as caught:
@@ -72,9 +80,10 @@ def test_flush_ends_the_sends_that_wait(run):
     async def main(client: Client) -> None:
         producer = await client.create_producer("topic", batching_max_publish_delay_ms=600_000)
         tasks = [asyncio.create_task(producer.send(b"%d" % i)) for i in range(2)]
-        await asyncio.sleep(0)
+        await one_step()
         await producer.flush()
-        await asyncio.sleep(0)
+        done, _ = await asyncio.wait(tasks, timeout=0)
+        assert len(done) == 2
         assert [task.result().batch_index() for task in tasks] == [0, 1]
 
     run(main)
@@ -303,7 +312,7 @@ def test_a_cancelled_send_disturbs_no_other(run):
     async def main(client: Client) -> None:
         producer = await client.create_producer("topic", batching_max_publish_delay_ms=600_000)
         tasks = [asyncio.create_task(producer.send(b"%d" % i)) for i in range(3)]
-        await asyncio.sleep(0)
+        await one_step()
         tasks[1].cancel()
         await producer.flush()
         done = await asyncio.gather(*tasks, return_exceptions=True)

@@ -48,7 +48,7 @@ def test_columns_are_stored_behind_what_was_sent(run):
     async def main(client: Client) -> None:
         producer = await client.create_producer("topic", batching_max_publish_delay_ms=600_000)
         first = asyncio.create_task(producer.send(b"first"))
-        await asyncio.sleep(0)
+        await asyncio.wait([first], timeout=0)
         sent = await producer.send_many(VALUES, partition_keys=["k"] * 100, batching_max_messages=30)
         assert (await first).entry_id() == 0
         assert (len(sent), sent.entries()) == (100, 4)
