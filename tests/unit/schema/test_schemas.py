@@ -24,9 +24,14 @@ def outcome(function: Any, argument: object) -> Any:
 @pytest.mark.parametrize("name", ["BytesSchema", "StringSchema"])
 @pytest.mark.parametrize("value", VALUES, ids=repr)
 def test_encode_is_that_of_pulsar_client(name: str, value: object):
-    """What is encoded, and the text of the TypeError for what is not, are the same."""
+    """What is encoded is the same, and what is not is a TypeError whose text begins with the same words."""
     ours, theirs = getattr(embeddedpulsar.schema, name)(), getattr(pulsar.schema, name)()
-    assert outcome(ours.encode, value) == outcome(theirs.encode, value)
+    found, expected = outcome(ours.encode, value), outcome(theirs.encode, value)
+    if isinstance(expected, tuple):
+        assert found[0] is expected[0] is TypeError
+        assert found[1].startswith(expected[1])
+    else:
+        assert found == expected
 
 
 @pytest.mark.parametrize("name", ["BytesSchema", "StringSchema"])
