@@ -308,17 +308,17 @@ class UnsupportedFormatVersion(UnsupportedVersionError, StorageError):
     """The file was written by a newer version, or on a machine of the other byte order."""
 
 
-class _RefusedBySystem(StorageError, OSError):
-    """The operating system refused; ``errno`` says why."""
+class StorageOSError(StorageError, OSError):
+    """The operating system refused something on a file of the store. Also an ``OSError``."""
 
-    _usual: ClassVar[int]
+    _usual: ClassVar[int] = errno_codes.EIO
 
     def __init__(self, detail: str = "", *, errno: int = 0, **place: Any) -> None:
         super().__init__(detail, **place)
         self.errno = errno or self._usual
 
 
-class StorageFullError(_RefusedBySystem):
+class StorageFullError(StorageOSError):
     """No space or quota is left. Nothing was published, and the store stays usable. Also an ``OSError``.
 
     Example:
@@ -329,7 +329,7 @@ class StorageFullError(_RefusedBySystem):
     _usual = errno_codes.ENOSPC
 
 
-class AccessDeniedError(_RefusedBySystem, PermissionError):
+class AccessDeniedError(StorageOSError, PermissionError):
     """This process may not use a file of the store. The text says whose it is. Also a ``PermissionError``."""
 
     _usual = errno_codes.EACCES

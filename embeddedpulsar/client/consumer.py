@@ -112,8 +112,8 @@ class Consumer(Reconsuming[T]):
 
     def _receive_slowly(self, timeout_millis: int | None) -> Message[T]:
         core = self._core
-        core.check_can_receive(timeout_millis)
         with interrupts.translated:
+            core.check_can_receive(timeout_millis)
             return core.delivery.wait(core.take, timeout_millis)
 
     async def receive_async(self) -> Message[T]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from embeddedpulsar.client.consumer import Consumer
 from embeddedpulsar.client.consumer_core import ConsumerCore
 from embeddedpulsar.client.consumer_session import ConsumerSession
+from embeddedpulsar.client.deletions import despite_deletion
 from embeddedpulsar.client.retry_letter import letter_topics
 from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.policies import ConsumerDeadLetterPolicy
@@ -46,6 +47,10 @@ def open_consumer(client: ClientCore, config: ConsumerConfig, topic: Any) -> Con
     if config.enable_retry and topics:
         config = _with_letter_topics(client, config, topics)
         topics = list(dict.fromkeys([*topics, str(config.retry_letter_topic)]))
+    return despite_deletion(lambda: _open(client, config, topics))
+
+
+def _open(client: ClientCore, config: ConsumerConfig, topics: list[str]) -> Consumer[Any]:
     partitions = {name: client.store.resolve_partitions(name) for name in topics}
     if len(topics) == 1 and not partitions[topics[0]]:
         kind: type[Consumer[Any]] = Consumer

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from typing import TYPE_CHECKING, Any
 
 from embeddedpulsar.client.decryption import Decryption
+from embeddedpulsar.client.deletions import MOST_ATTEMPTS
 from embeddedpulsar.enums import InitialPosition, SubscriptionMode
 from embeddedpulsar.exceptions import LockTimeout, SubscriptionNotFound
 from embeddedpulsar.format.frame import FLAG_CHUNK
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from embeddedpulsar.topic.topic import Topic
 
 LARGEST_ID = 0x7FFFFFFFFFFFFFFF
-_ATTEMPTS = 10
 
 
 class MessageOrigin:
@@ -77,14 +76,18 @@ class ConsumerSession:
         self.attachment.chunks.assembler.opened = self.decryption.open
 
     def _attach(self, topic: Topic) -> tuple[Subscription, Attachment]:
-        """Attach. A subscription that is not durable may end, with its last consumer, before this one
-        comes."""
-        for _ in range(0 if self._durable else _ATTEMPTS):
-            with contextlib.suppress(SubscriptionNotFound):
-                return self._try_to_attach(topic)
-        return self._try_to_attach(topic)
+        """Attach. The subscription may be removed by its last consumer before this one comes: then it is made
+        anew, if that is allowed."""
+        for _ in range(MOST_ATTEMPTS):
+            found = self._try_to_attach(topic)
+            if found is not None:
+                return found
+        raise SubscriptionNotFound(
+            f"{topic.name}: the subscription {self.config.subscription_name!r} was removed again and again "
+            "while this consumer attached; try again"
+        )
 
-    def _try_to_attach(self, topic: Topic) -> tuple[Subscription, Attachment]:
+    def _try_to_attach(self, topic: Topic) -> tuple[Subscription, Attachment] | None:
         config = self.config
         name = config.subscription_name
         initial = last_or_start(self.ledger)
@@ -104,6 +107,9 @@ class ConsumerSession:
                 several_topics=config.several_topics,
                 chunks=config.chunks,
             )
+        except SubscriptionNotFound:
+            topic.end_use(subscription, name, durable=self._durable)
+            return None
         except BaseException:
             topic.end_use(subscription, name, durable=self._durable)
             raise

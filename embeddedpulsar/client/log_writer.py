@@ -10,6 +10,7 @@ from embeddedpulsar.client.sequence_keeper import DeduplicationSwitched, Sequenc
 from embeddedpulsar.exceptions import LockTimeout
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform import deadline, failpoints
+from embeddedpulsar.platform.access import named
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,7 +70,7 @@ class LogWriter:
             self.append_one(out, guard, timeout_s)  # it was switched on or off
             return
         except Exception as e:  # noqa: BLE001 - told to whoever sent the message
-            out.error = e
+            out.error = named(e)
             return
         if self._durability == "flush":
             out.end_word = end_word
@@ -116,7 +117,7 @@ class LogWriter:
         except Exception as e:  # noqa: BLE001 - no descriptors left, say: told to whoever sent the messages
             for out in entries:
                 if out.entry < 0 and out.error is None:
-                    out.error = e
+                    out.error = named(e)
         finally:
             lock.release()
             hold.ring_all()
@@ -150,7 +151,7 @@ class LogWriter:
         except LockTimeout:
             raise
         except Exception as e:  # noqa: BLE001 - told to whoever sent the message
-            out.error = e
+            out.error = named(e)
         else:
             if self._durability == "flush":
                 out.end_word = self._session.ledger.tail
@@ -184,7 +185,7 @@ class LogWriter:
         except DeduplicationSwitched:
             error = None  # nothing is begun: the entries are looked at as it is now
         except Exception as e:  # noqa: BLE001 - told to whoever sent the messages
-            error = e
+            error = named(e)
         for out in entries:
             if out.error is not None or out.is_stored or out.encoded is None:
                 continue
@@ -200,7 +201,7 @@ class LogWriter:
                 out.attempted = False
                 raise
             except Exception as e:  # noqa: BLE001 - told to whoever sent the messages
-                out.error = e
+                out.error = named(e)
             else:
                 if self._durability == "flush":
                     out.end_word = end_word

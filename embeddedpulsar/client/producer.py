@@ -16,6 +16,7 @@ from embeddedpulsar.exceptions import AlreadyClosed, PulsarException
 from embeddedpulsar.format.entry import encode_single
 from embeddedpulsar.message_id import MessageId, make
 from embeddedpulsar.platform import interrupts
+from embeddedpulsar.platform.access import named
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -134,6 +135,8 @@ class Producer(ProducerFacts[T], BulkProducer[T]):
                     publisher.meter.failed(1)
                     if isinstance(error, KeyboardInterrupt):
                         raise interrupted() from error
+                    if isinstance(error, OSError) and (told := named(error)) is not error:
+                        raise told from error
                     raise
                 else:
                     return make(ledger, entry, -1, self._partition, 0)

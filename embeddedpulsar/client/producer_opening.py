@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from embeddedpulsar.client.deletions import despite_deletion
 from embeddedpulsar.client.producer import Producer
 from embeddedpulsar.client.producer_session import ProducerSession
 from embeddedpulsar.client.publisher import Publisher
+from embeddedpulsar.enums import ProducerAccessMode
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.client_core import ClientCore
@@ -44,6 +46,12 @@ def open_producer(core: ClientCore, config: ProducerConfig) -> Producer[Any]:
         InvalidTopicName, TopicNotFound, ProducerBusy, ProducerFenced: see `Client.create_producer`.
     """
     core.begin_operation()
+    if config.access_mode == ProducerAccessMode.WaitForExclusive:
+        return _open(core, config)  # who waits for a topic that is deleted waits no longer
+    return despite_deletion(lambda: _open(core, config))
+
+
+def _open(core: ClientCore, config: ProducerConfig) -> Producer[Any]:
     partitions = core.store.resolve_partitions(config.topic)
     # Imported on first use: most topics are plain, and most producers have no interceptors.
     if partitions:

@@ -18,6 +18,7 @@ from embeddedpulsar.client.sequence_keeper import DeduplicationSwitched
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, ProducerQueueIsFull
 from embeddedpulsar.format.entry import ProducerPrefix, encode_single
 from embeddedpulsar.platform import deadline, fork, threads
+from embeddedpulsar.platform.access import named
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.producer_config import ProducerConfig
@@ -110,6 +111,8 @@ class Publisher(Pipeline):
             lock.release()
             if isinstance(error, KeyboardInterrupt):
                 raise interrupted() from error
+            if isinstance(error, OSError) and (told := named(error)) is not error:
+                raise told from error
             raise
         self.submit(value, callback, None)
 

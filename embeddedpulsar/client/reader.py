@@ -9,6 +9,7 @@ from embeddedpulsar.client.arguments import check_type, checked_seek_target
 from embeddedpulsar.client.async_receiver import AsyncReceiver
 from embeddedpulsar.client.consumer_session import MessageOrigin, last_or_start, resolve
 from embeddedpulsar.client.decryption import Decryption
+from embeddedpulsar.client.deletions import despite_deletion
 from embeddedpulsar.client.delivery import Delivery
 from embeddedpulsar.client.farewell import Farewell
 from embeddedpulsar.client.listener import ListenerTarget
@@ -353,6 +354,10 @@ def open_reader(core: ClientCore, config: ReaderConfig) -> Reader[Any]:
     """Make the reader that a topic needs: of the topic, or of its partitions."""
     core.begin_operation()
     full = TopicName.parse(config.topic).full
+    return despite_deletion(lambda: _open(core, config, full))
+
+
+def _open(core: ClientCore, config: ReaderConfig, full: str) -> Reader[Any]:
     partitions = core.store.resolve_partitions(full)
     # Imported on first use: most readers have one topic, and no interceptors.
     if not partitions:

@@ -1,4 +1,4 @@
-"""The error for a file that this process may not use: it says whose the file is."""
+"""Errors of the operating system as the caller of a public method gets them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import os
 import stat
 from typing import Final
 
-from embeddedpulsar.exceptions import AccessDeniedError
+from embeddedpulsar.exceptions import AccessDeniedError, PulsarException, StorageFullError, StorageOSError
 
+FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""The file system, or the quota, has no room."""
 _REMEDY: Final = (
     "run as the owner of the store, or share it with a group that this user is in: "
     "chgrp -R GROUP STORE, chmod -R g+rwX STORE, and chmod g+s on each of its directories"
@@ -21,6 +23,25 @@ def explained(error: PermissionError, what: str) -> AccessDeniedError:
         return error
     name = error.filename if isinstance(error.filename, str) else ""
     return access_denied(what, name, error.errno or errno.EACCES)
+
+
+def named(error: Exception) -> Exception:
+    """``error`` as the caller of a public method gets it.
+
+    An ``OSError`` that the system raised becomes the `StorageError` that says which file, why, and what to
+    do; everything else stays as it is.
+    """
+    if not isinstance(error, OSError) or isinstance(error, PulsarException) or error.errno is None:
+        return error
+    path = error.filename if isinstance(error.filename, str) else None
+    if isinstance(error, PermissionError) and path is not None:
+        return explained(error, f"cannot use {path}")
+    if isinstance(error, FileNotFoundError):
+        remedy = "if the topic or the store was removed, open it anew; otherwise run a check of the store"
+    else:
+        remedy = "check the disk and the directory of the store, then try again"
+    kind = StorageFullError if error.errno in FULL else StorageOSError
+    return kind(path=path, reason=os.strerror(error.errno), remedy=remedy, errno=error.errno)
 
 
 def access_denied(what: str, path: str, code: int) -> AccessDeniedError:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import itertools
 import os
 import sys
 import threading
@@ -25,6 +24,7 @@ from typing import Final
 
 from embeddedpulsar.exceptions import StorageFullError
 from embeddedpulsar.platform import descriptors, failpoints, ownership
+from embeddedpulsar.platform.access import FULL
 
 Buffer = bytes | bytearray | memoryview
 
@@ -38,12 +38,10 @@ FULL_FSYNC: int | None = (
 )  # fcntl F_FULLFSYNC: through the drive's cache
 
 _OPEN_FLAGS: Final = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _ZEROS: Final = bytes(64 * 1024)
 _PAGE: Final = 4096
 _BUFFERS_PER_CALL: Final = 512
 _seek_mutex = threading.Lock()
-_temporary_numbers = itertools.count()
 
 failpoints.declare("document:written", "document:synced", "document:replaced", "document:directory_synced")
 
@@ -54,7 +52,7 @@ def naming_full(what: str) -> Iterator[None]:
     try:
         yield
     except OSError as e:
-        if e.errno in _FULL and not isinstance(e, StorageFullError):
+        if e.errno in FULL and not isinstance(e, StorageFullError):
             raise _storage_full(e, what) from e
         raise
 
@@ -166,7 +164,7 @@ class Disk:
                     return total
             return _pwrite_each(fd, buffers, offset)
         except OSError as e:
-            if e.errno in _FULL:
+            if e.errno in FULL:
                 raise _storage_full(e, "cannot write") from e
             raise
 
@@ -243,7 +241,8 @@ class Disk:
 
         ``durable``: it survives a power loss when this returns. A crash may leave a ``*.tmp`` file beside it.
         """
-        temporary = f"{path}.{os.getpid():x}-{next(_temporary_numbers):x}.tmp"
+        # Random: a container that starts anew has the pid of the one that died here.
+        temporary = f"{path}.{os.urandom(6).hex()}.tmp"
         try:
             fd = self.create_exclusive(temporary)
             try:

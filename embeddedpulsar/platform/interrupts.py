@@ -2,7 +2,8 @@
 
 A worker thread blocks in short sleeps and file polls, and the main thread gets KeyboardInterrupt out of them.
 The public calls that block translate it, so that ``except pulsar.Interrupted`` works as with
-``pulsar-client`` and ``except KeyboardInterrupt`` as everywhere.
+``pulsar-client`` and ``except KeyboardInterrupt`` as everywhere. An error of the operating system that
+nothing below has named becomes a `StorageError` in the same way.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Final
 
-from embeddedpulsar.exceptions import Interrupted
+from embeddedpulsar.exceptions import Interrupted, PulsarException
+from embeddedpulsar.platform.access import named
 
 
 class _Translation:
@@ -27,6 +29,10 @@ class _Translation:
         if isinstance(error, KeyboardInterrupt) and not isinstance(error, Interrupted):
             # Where in here it struck says nothing to the caller; it stays the context of the error.
             raise Interrupted(str(error)) from None
+        if isinstance(error, OSError) and (told := named(error)) is not error:
+            raise told from error
+        if isinstance(error, PulsarException) and isinstance(error.__context__, (IndexError, ValueError)):
+            error.__suppress_context__ = True  # that a queue was empty, or a map closed, explains nothing
 
 
 translated: Final = _Translation()

@@ -224,7 +224,8 @@ class Journal:
         """
         self.check_in_place()
         generation = split_journal(self._words[self._word])[0] + 1
-        path = journal_path(self.directory, generation)
+        while os.path.lexists(path := journal_path(self.directory, generation)) and self.damage:
+            generation += 1  # what is left of a damaged state keeps its name
         # 1. Remove what a creator that died left; but what is left of a damaged state is kept.
         if not self.exists and not self.damage:
             sweep(self.directory, (), ())
