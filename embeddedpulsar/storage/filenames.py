@@ -27,6 +27,7 @@ _LEDGER_DIGITS: Final = 20
 _JOURNAL: Final = "journal."
 _SNAPSHOT: Final = "snapshot."
 _ACKS: Final = "acks."
+_GONE: Final = "gone-"
 
 
 def control_path(directory: str) -> str:
@@ -82,6 +83,21 @@ def journal_path(directory: str, generation: int) -> str:
         's/journal.3'
     """
     return os.path.join(directory, f"{_JOURNAL}{generation}")
+
+
+def gone_path(directory: str, token: str) -> str:
+    """What the directory of a subscription that ended is called before it is removed."""
+    return os.path.join(directory, _GONE + token)
+
+
+def is_gone(name: str) -> bool:
+    """Whether a name is one of `gone_path`.
+
+    Example:
+        >>> is_gone(os.path.basename(gone_path("subscriptions", "ab"))), is_gone("s-ab")
+        (True, False)
+    """
+    return name.startswith(_GONE)
 
 
 def acks_path(directory: str, consumer_id: int) -> str:

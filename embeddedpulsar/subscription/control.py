@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from typing import Final
 
@@ -21,7 +20,6 @@ from embeddedpulsar.format.control import (
 )
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform import disk
-from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.platform.mapped_file import MappedFile
 from embeddedpulsar.storage.filenames import control_path, under_construction
 from embeddedpulsar.subscription.entry_states import FIRST_OWNER
@@ -109,6 +107,18 @@ class SubscriptionControl:
         """The boot in which the words were written."""
         return b"" if self.header is None else self.header.boot_id
 
+    @property
+    def is_removed(self) -> bool:
+        """Whether this directory is not used again. Lock-free."""
+        try:
+            return bool(self.words[SubscriptionWord.REMOVED])
+        except ValueError:
+            return False  # closed
+
+    def mark_removed(self) -> None:
+        """Say so. Under the lock, when nothing exists here."""
+        self.words[SubscriptionWord.REMOVED] = 1
+
     def reload(self) -> None:
         """Read the header again: another process may have recovered the words meanwhile."""
         self.header = self._parse()
@@ -121,6 +131,7 @@ class SubscriptionControl:
                 words[first + number] = 0
         words[SubscriptionWord.DUE_WATCH] = 0
         words[SubscriptionWord.PUBLISHED] = 0
+        words[SubscriptionWord.REMOVED] = 0
         for word in range(CONSUMER_TABLE_OFFSET // 8, len(words)):
             words[word] = 0
 
@@ -248,20 +259,6 @@ class SubscriptionControl:
     def close(self) -> None:
         """Unmap. Idempotent."""
         self._file.close()
-
-
-def mapped_control(directory: str, lock: FileLock, timeout_s: float) -> SubscriptionControl:
-    """The ctl of a subscription, made if there is none. Errors as of `SubscriptionControl.open`."""
-    with contextlib.suppress(FileNotFoundError, CorruptionError):
-        return SubscriptionControl.open(directory)
-    try:
-        lock.acquire(timeout_s)
-        try:
-            return SubscriptionControl.open(directory)  # another process was faster
-        except (FileNotFoundError, CorruptionError):
-            return SubscriptionControl.create(directory)
-    finally:
-        lock.release()
 
 
 def handed_tag(consumer_id: int) -> int:

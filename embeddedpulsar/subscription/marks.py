@@ -44,10 +44,13 @@ def _mark_delete(directory: str, boot: bytes) -> Position | None:
 def _from_files(directory: str, word: int) -> Position | None:
     """What snapshot and journal say; also where the words say that there is nothing, as they do when all is
     damaged and nobody who knows the name has started the subscription anew yet."""
-    if not os.path.isdir(directory):
-        return None
     damage: list[StorageError] = []
-    journal = choose(directory, KIND_SUBSCRIPTION, damage).journal
+    try:
+        journal = choose(directory, KIND_SUBSCRIPTION, damage).journal
+    except (FileNotFoundError, NotADirectoryError):
+        if os.path.isdir(directory):
+            raise
+        return None  # it ended
     replica = SubscriptionReplica()
     if journal is None:
         note_if_lost(directory, *split_journal(word), damage)

@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
-from embeddedpulsar.exceptions import AlreadyClosed, CorruptionError, NotAllowedError, StorageError
+from embeddedpulsar.exceptions import AlreadyClosed, CorruptionError, NotAllowedError
 from embeddedpulsar.format import subscription_record as record
 from embeddedpulsar.format.control import KIND_SUBSCRIPTION, SubscriptionWord
-from embeddedpulsar.managed_ledger.options import FLUSH, INTERVAL
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
-from embeddedpulsar.platform import disk, failpoints, fork, package_log
+from embeddedpulsar.platform import failpoints, fork, package_log
 from embeddedpulsar.platform.file_lock import FileLock
-from embeddedpulsar.platform.scheduler import Timer
-from embeddedpulsar.storage.filenames import lock_path
 from embeddedpulsar.storage.home import Lookout
 from embeddedpulsar.storage.journal import Journal
-from embeddedpulsar.subscription.control import SubscriptionControl, mapped_control
+from embeddedpulsar.subscription import subscription_files as files
+from embeddedpulsar.subscription.control import SubscriptionControl
 from embeddedpulsar.subscription.options import StateOptions
 from embeddedpulsar.subscription.replica import SubscriptionReplica
 from embeddedpulsar.subscription.snapshot import checkpoint_of
 from embeddedpulsar.subscription.state import CLAIMABLE, MEMBERS, REWOUND, SubscriptionState
+from embeddedpulsar.subscription.state_flusher import StateFlusher
+from embeddedpulsar.subscription.subscription_files import SubscriptionGone
 from embeddedpulsar.subscription.unwritten_acks import sweep_rings
 from embeddedpulsar.subscription.wakeups import Wakeups
 
@@ -59,11 +58,9 @@ class SharedState:
         self.divergences = 0
         """How often this replica disagreed with another and was built anew. Only a bug raises it."""
         self._lock, self._options, self._clock = lock, options, options.clock
-        self._timeout_s, self._durability = options.lock_timeout_s, options.durability
+        self._timeout_s: Final = options.lock_timeout_s
         self._fork_generation: Final = fork.GENERATION
         self._replica: Final = SubscriptionReplica()
-        self._sync_timer: Timer | None = None
-        self._names_are_durable = False
         self.on_members: Callable[[], object] = int
         """Called without the lock when consumers came or went."""
         self.on_passed: Callable[[], object] = int
@@ -71,6 +68,7 @@ class SharedState:
         self._news = 0  # what to call
         self._notes: deque[str] = deque()  # what to log
         self._has_leavers = False
+        self._gone = ""  # a directory to be removed
         self._is_published = True
         self._journal: Final = Journal(
             directory,
@@ -80,6 +78,7 @@ class SharedState:
             replica=self._replica,
             compact_bytes=options.compact_bytes,
         )
+        self._flusher: Final = StateFlusher(directory, self._journal, options, lambda: self.is_removed)
         lock.on_rest, lock.check_reopened = self._journal.rest, options.check_in_place
         self._journal.check_in_place = options.check_in_place
         self._look: Final = Lookout(options.check_in_place, options.clock.monotonic).look
@@ -95,13 +94,13 @@ class SharedState:
             log_end: the last position of the topic; a recovery forgets acknowledgements beyond it.
 
         Raises:
+            FileNotFoundError: there is no such directory, or not any more.
             StorageError: the files are of a newer release, or cannot be written.
             LockTimeout: another process stayed in the lock.
         """
-        lock = FileLock(lock_path(directory))
+        lock, control = files.open_files(directory, options.lock_timeout_s)
         with contextlib.ExitStack() as stack:
             stack.callback(lock.close)
-            control = mapped_control(directory, lock, options.lock_timeout_s)
             stack.callback(control.close)
             shared = cls(directory, control, lock, options)
             if control.is_trusted(options.boot):
@@ -125,6 +124,11 @@ class SharedState:
             raise self._closed() from None
 
     @property
+    def is_removed(self) -> bool:
+        """Whether the subscription ended and took its directory along. Reads one word."""
+        return self.control.is_removed
+
+    @property
     def state(self) -> SubscriptionState:
         """The replica as it was when last caught up. Inside `transact` it is the truth."""
         return self._replica.state
@@ -143,6 +147,8 @@ class SharedState:
             StorageError: the journal cannot be read or written; nothing of the last `commit` was committed.
         """
         self._check_usable()
+        if self.is_removed:
+            return body(SubscriptionState())  # whatever comes: nothing is here, nor will be
         try:
             try:
                 self._lock.acquire(self._timeout_s)
@@ -157,8 +163,8 @@ class SharedState:
             raise
         finally:
             self._act()
-        if self._durability == FLUSH:
-            self.sync()
+        if self._flusher.is_immediate:
+            self._flusher.sync()
         return result
 
     def in_lock(self, body: Callable[[], R]) -> R:
@@ -205,19 +211,25 @@ class SharedState:
         effects = replica.effects
         self._publish(effects)
         replica.take_effects()
-        self._note_dirty()
+        self._flusher.note_dirty()
         if before // CHECKPOINT_EVERY != replica.state.commands // CHECKPOINT_EVERY:
             with contextlib.suppress(ValueError):  # a state too large for a snapshot has no checkpoints
                 self.commit([checkpoint_of(replica.state)])
         return effects
 
     def create(self, command: record.Create) -> None:
-        """Bring the subscription into being. Inside `transact`, on a state that does not exist."""
+        """Bring the subscription into being. Inside `transact`, on a state that does not exist.
+
+        Raises:
+            SubscriptionGone: not here: its directory was taken away.
+        """
+        if self.is_removed:
+            raise SubscriptionGone(f"{self.directory} was taken away")
         self._announce()
         self.control.draw_back(Position(command.ledger_id, command.entry_id))
         self._journal.create([record.encode(command)], self._clock.wall_ms())
         self._publish(self._replica.take_effects())
-        self._note_dirty()
+        self._flusher.note_dirty()
 
     def remove(self) -> None:
         """End the subscription; its files go. Inside `transact`."""
@@ -226,6 +238,22 @@ class SharedState:
         self.wakeups.everybody()
         self._news |= _PASSED
         self._publish(REWOUND | MEMBERS)
+        self._gone = files.take_away(self.directory, self.control)
+
+    def clear_away(self) -> bool:
+        """Remove the files of a subscription that does not exist.
+
+        Returns:
+            False if it exists, or something is left of it that a recovery may want.
+        """
+
+        def body(state: SubscriptionState) -> bool:
+            if state.exists or self.is_removed or not files.is_bare(self.directory):
+                return self.is_removed
+            self._gone = files.take_away(self.directory, self.control)
+            return True
+
+        return self.transact(body)
 
     def _apply(self, commands: Sequence[record.Command]) -> None:
         for command in commands:
@@ -331,6 +359,9 @@ class SharedState:
             with contextlib.suppress(IndexError):
                 while True:
                     package_log.info("%s: %s", self.directory, self._notes.popleft())
+        if self._gone:
+            gone, self._gone = self._gone, ""
+            files.remove_gone(gone)
         if self._has_leavers:
             self._has_leavers = False
             sweep_rings(self.directory, self._replica.state)
@@ -344,45 +375,16 @@ class SharedState:
         if news & _PASSED:
             self.on_passed()
 
-    def _note_dirty(self) -> None:
-        if self._durability == INTERVAL and self._sync_timer is None:
-            self._sync_timer = self._options.scheduler.call_later(
-                self._options.interval_s, self._sync_in_time
-            )
-
-    def _sync_in_time(self) -> None:
-        self._sync_timer = None  # first: what is committed from here on asks again
-        self.sync()
-
     def sync(self) -> None:
-        """Make everything committed so far survive a power loss; once per process, also the files' names.
-
-        Raises:
-            StorageError: the flush failed. What the disk has is unknown; the next change writes all anew.
-        """
-        try:
-            self._journal.sync()
-            if not self._names_are_durable:
-                subscriptions = os.path.dirname(self.directory)
-                for path in (self.directory, subscriptions, os.path.dirname(subscriptions)):
-                    disk.DISK.fsync_dir(path)
-                self._names_are_durable = True
-        except OSError as e:
-            raise StorageError(
-                path=self.directory,
-                reason=f"a flush failed ({e}); whether the last changes survive a power loss is unknown",
-                remedy="check the disk; the next change is written to new files",
-            ) from e
+        """Make everything committed so far survive a power loss; see `StateFlusher.sync`."""
+        self._flusher.sync()
 
     def close(self) -> None:
         """Flush what level "interval" still owes, and give files and map back. Idempotent."""
         if self.control.closed:
             return
-        timer, self._sync_timer = self._sync_timer, None
         try:
-            if timer is not None:
-                timer.cancel()
-                self.sync()
+            self._flusher.close()
         finally:
             self._journal.close()
             self.control.close()

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable
 from typing import Final
 
 from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.exceptions import (
     BrokerMetadataError,
-    CorruptionError,
     StorageError,
     SubscriptionNotFound,
 )
@@ -18,7 +16,6 @@ from embeddedpulsar.format import subscription_record as record
 from embeddedpulsar.format.control import SubscriptionWord
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.platform import deadline, disk, threads
 from embeddedpulsar.platform.clock import Clock
 from embeddedpulsar.platform.mailbox import Mailbox
 from embeddedpulsar.platform.peers import Peers
@@ -44,6 +41,8 @@ from embeddedpulsar.subscription.shared_state import SharedState
 from embeddedpulsar.subscription.silence import Silence
 from embeddedpulsar.subscription.state import SubscriptionState
 from embeddedpulsar.subscription.statistics import SubscriptionStatistics, statistics_of
+from embeddedpulsar.subscription.subscription_files import SubscriptionGone
+from embeddedpulsar.subscription.subscription_lives import SubscriptionLives
 from embeddedpulsar.subscription.vigil import Vigil
 
 DamageReporter = Callable[[StorageError], object]
@@ -67,13 +66,11 @@ class Subscription:
         options: StateOptions,
     ) -> None:
         self.directory: Final = directory
-        self.name = options.name
         self._log: Final = log
         self._mailbox: Final = mailbox
         self._settings: Final = settings
         self._options: Final = options
-        self._opening: Final = threads.RLock()  # guards the change of _shared from None
-        self._shared: SharedState | None = None
+        self._lives: Final = SubscriptionLives(directory, options, log.last_position, self._prepare)
         self._attached: set[int] = set()  # consumers attached through this object, and some that have left
         self._own_scheduler: SchedulerLike | None = None
         self._silence: Final = Silence(settings.keepAliveIntervalSeconds, options.clock)
@@ -129,33 +126,19 @@ class Subscription:
             subscription._own_scheduler = options.scheduler
         return subscription
 
-    def _open_state(self) -> SharedState:
-        try:
-            deadline.enter(self._opening, f"the opening of subscription {self.name!r}")
-            if self._shared is None:
-                shared = SharedState.open(self.directory, self._options, self._log.last_position)
-                census = Census(shared, self._mailbox.uuid, self._options.peers, self._silence)
-                self._vigil.census, shared.on_members = census, self._vigil.look
-                shared.on_passed = self._log.trimming.suggest
-                try:
-                    self._check_name(shared.transact(lambda state: state.name if state.exists else ""))
-                except BaseException:
-                    shared.close()
-                    raise
-                self._shared = shared
-            return self._shared
-        finally:
-            self._opening.release()
+    def _prepare(self, shared: SharedState) -> None:
+        census = Census(shared, self._mailbox.uuid, self._options.peers, self._silence)
+        self._vigil.census, shared.on_members = census, self._vigil.look
+        shared.on_passed = self._log.trimming.suggest
 
-    def _check_name(self, stored: str) -> None:
-        """Two names may fall on one directory."""
-        if stored and self.name not in ("", stored):
-            raise CorruptionError(
-                path=self.directory,
-                reason=f"this directory belongs to subscription {stored!r}, not {self.name!r}",
-                remedy="use another name for the new subscription",
-            )
-        self.name = self.name or stored
+    @property
+    def name(self) -> str:
+        """Of the subscription."""
+        return self._lives.name
+
+    @property
+    def _shared(self) -> SharedState | None:
+        return self._lives.current
 
     # -- existence ---------------------------------------------------------------------------------
 
@@ -165,9 +148,7 @@ class Subscription:
         Raises:
             CorruptionError, StorageError, LockTimeout: see `SharedState.open`; or it has another name.
         """
-        shared = self._shared
-        if shared is None and os.path.isdir(self.directory):
-            shared = self._open_state()
+        shared = self._lives.find()
         return shared is not None and shared.exists
 
     @property
@@ -186,8 +167,14 @@ class Subscription:
         Returns:
             Whether this call made it.
         """
-        shared = self._shared or self._make_directory()
+        is_made: bool | None = None
+        while is_made is None:
+            with contextlib.suppress(SubscriptionGone):  # meanwhile: it gets another directory
+                is_made = self._create(self._lives.make(), initial)
+        self._log.trimming.note_retreat()
+        return is_made
 
+    def _create(self, shared: SharedState, initial: Position) -> bool:
         def body(state: SubscriptionState) -> bool:
             if state.exists:
                 return False
@@ -195,16 +182,7 @@ class Subscription:
             shared.create(record.Create(self.name, epoch, *initial))
             return True
 
-        is_made = shared.transact(body)
-        self._log.trimming.note_retreat()
-        return is_made
-
-    def _make_directory(self) -> SharedState:
-        above = os.path.dirname(self.directory)
-        for path in (above, self.directory):
-            with contextlib.suppress(FileExistsError):
-                disk.DISK.mkdir(path)
-        return self._open_state()
+        return shared.transact(body)
 
     def delete(self, force: bool = False) -> None:
         """Remove the subscription; its acknowledgements are gone when this returns, at every durability
@@ -248,15 +226,13 @@ class Subscription:
 
         shared.transact(body)
 
+    def clear_away(self) -> bool:
+        """Remove the files of a subscription that does not exist; see `SharedState.clear_away`."""
+        shared = self._lives.find()
+        return shared is None or shared.clear_away()
+
     def _existing(self) -> SharedState:
-        shared = self._shared
-        if shared is None:
-            if not os.path.isdir(self.directory):
-                raise SubscriptionNotFound(
-                    f"there is no subscription {self.name!r}; create it by subscribing"
-                )
-            shared = self._open_state()
-        return shared
+        return self._lives.existing()
 
     # -- consumers ---------------------------------------------------------------------------------
 
@@ -382,7 +358,7 @@ class Subscription:
     def close(self) -> None:
         """Detach the consumers attached through this object, flush what level "interval" owes, and give files
         and maps back. Idempotent."""
-        shared, self._shared = self._shared, None
+        shared = self._lives.take()
         self._vigil.end()
         try:
             if shared is not None:

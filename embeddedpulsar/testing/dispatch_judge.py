@@ -81,7 +81,12 @@ class DispatchJudge:
         indexes = {one.position: state.acks.indexes(one.position) for one in model.log.entries}
         model.partial = {one: number for one, number in indexes.items() if number}
         self.seen = audit.see(state, model.log)
-        model.counts = dict(self.seen.counts)
+        resting = {
+            Position(ledger, one): count
+            for ledger, *kept in state.dispatch.counts.pack()
+            for one, count in kept
+        }
+        model.counts = resting | self.seen.counts
         model.joined = dict(state.dispatch.joined)
 
     def after(self, consumers: dict[int, VirtualConsumer], views: list[VirtualView]) -> Iterator[str]:
@@ -97,7 +102,6 @@ class DispatchJudge:
                     if consumer is not None and position in consumer.seen and position not in model.acked:
                         model.count(position)
             if before.members and not set(before.members) & set(after.members):
-                model.counts.clear()
                 model.joined.clear()
             yield from audit.wrong_places(state, after, model)
             yield from audit.wrong_keys(state, after, model, setup.is_ordered)

@@ -156,7 +156,7 @@ def _check_topic(root: str, directory: str, is_closed: bool, watch: Watch | None
         found.append(_look_at(directory, watch))
         return found[-1].problems
 
-    subscriptions = _directories(filenames.subscriptions_path(directory))
+    subscriptions = _subscriptions(directory)
     problems = _steady(root, is_closed, look)
     if is_closed or os.path.isdir(directory):
         yield TopicReport(
@@ -168,7 +168,7 @@ def _look_at(directory: str, watch: Watch | None) -> CheckReport:
     try:
         report = check_topic(directory, None if watch is None else watch.ledger)
         problems = [*report.problems, *_check_document(filenames.policies_path(directory))]
-        for name in _directories(filenames.subscriptions_path(directory)):
+        for name in _subscriptions(directory):
             own = os.path.join(filenames.subscriptions_path(directory), name)
             problems += check_journal(own, KIND_SUBSCRIPTION)
     except FileNotFoundError as e:
@@ -360,6 +360,12 @@ def _is_locked(path: str) -> bool:
     finally:
         lock.release()
         lock.close()
+
+
+def _subscriptions(directory: str) -> list[str]:
+    """Those of a topic that have not ended."""
+    names = _directories(filenames.subscriptions_path(directory))
+    return [name for name in names if not filenames.is_gone(name)]
 
 
 def _directories(path: str) -> list[str]:

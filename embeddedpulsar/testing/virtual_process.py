@@ -163,7 +163,7 @@ class VirtualProcess:
 
     def vanish(self) -> None:
         """Give back what the kernel would."""
-        self.subscription._shared = None
+        self.subscription._lives.take()
         for shared in self._opened:
             shared.close()
 

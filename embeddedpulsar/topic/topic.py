@@ -128,6 +128,8 @@ class Topic:
                 session.directories.make_durable(entry)
             undo.pop_all()
         topic._suggest_chores()
+        if topic._subscriptions.may_find_leftovers():
+            session.housekeeping.look_at(topic)
         return topic
 
     def __repr__(self) -> str:
@@ -336,10 +338,7 @@ class Topic:
             StorageError: it cannot be told how far a subscription has come. Nothing was removed.
         """
         self._check_open()
-        removed = 0
-        while count := self._trimming.trim():
-            removed += count
-        return removed
+        return sum(iter(self._trimming.trim, 0))
 
     def _suggest_chores(self) -> None:
         """There may be something to trim. Called under locks."""
@@ -347,12 +346,13 @@ class Topic:
             self._session.housekeeping.look_at(self)
 
     def do_chores(self, done: list[str]) -> bool:
-        """For housekeeping: trim a little, and note it in ``done``; whether there may be more."""
-        return self._trimming.trim(lock_timeout_s=PATIENCE_S, done=done) == SLICE
+        """For housekeeping: trim and clear away a little, noted in ``done``; whether there may be more."""
+        is_trimmed = self._trimming.trim(lock_timeout_s=PATIENCE_S, done=done) < SLICE
+        return self._subscriptions.clear_away(SLICE) or not is_trimmed
 
     def has_chores_later(self) -> bool:
-        """For housekeeping: whether time alone may bring something to trim."""
-        return self._trimming.may_find_any()
+        """For housekeeping: whether time alone may bring something to trim, or to clear away."""
+        return self._trimming.may_find_any() or self._subscriptions.may_find_leftovers()
 
     # -- the end -----------------------------------------------------------------------------------
 

@@ -69,6 +69,7 @@ class TopicSubscriptions:
         self._lock = threads.RLock()  # guards everything below
         self._opened: dict[str, Subscription] = {}
         self._usage = Usage(MOST_IDLE_SUBSCRIPTIONS)
+        self._to_look_at: list[str] = []  # of `clear_away` alone
 
     def __len__(self) -> int:
         return len(self._opened)
@@ -186,10 +187,50 @@ class TopicSubscriptions:
         return found
 
     def _directories(self) -> list[str]:
+        return [name for name in self._names() if not filenames.is_gone(name)]
+
+    def _names(self) -> list[str]:
         try:
             return descriptors.names_in(self._path)
         except FileNotFoundError:
             return []
+
+    # -- what ended ----------------------------------------------------------------------------------
+
+    def may_find_leftovers(self) -> bool:
+        """Whether some may have ended, or may end, with nobody to see it: they are looked at now and then."""
+        return any(filenames.is_gone(name) or name.startswith(NON_DURABLE_PREFIX) for name in self._names())
+
+    def clear_away(self, most: int) -> bool:
+        """Look at ``most`` subscriptions, and remove the files of those that ended while everybody was
+        killed.
+
+        Returns:
+            Whether there are more to look at.
+        """
+        names = self._to_look_at or self._names()
+        self._to_look_at = names[most:]
+        for name in names[:most]:
+            self._clear_one(name)
+        return len(names) > most
+
+    def _clear_one(self, name: str) -> None:
+        from embeddedpulsar.subscription.subscription_files import may_have_ended, remove_gone
+
+        path, durable = os.path.join(self._path, name), not name.startswith(NON_DURABLE_PREFIX)
+        if filenames.is_gone(name):
+            remove_gone(path)
+            return
+        known = self._opened.get(name)
+        if known is not None:
+            if not durable:
+                self._delete_if_left(known)
+        elif may_have_ended(path, durable=durable):
+            with contextlib.closing(self._open(path, "", durable=durable)) as opened:
+                if not durable:
+                    self._delete_if_left(opened)
+                if not opened.exists():
+                    opened.clear_away()
 
     # -- closing -----------------------------------------------------------------------------------
 

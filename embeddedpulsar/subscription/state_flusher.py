@@ -1,0 +1,78 @@
+"""When the journal of a subscription is flushed, as its durability level says."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Final
+
+from embeddedpulsar.exceptions import StorageError
+from embeddedpulsar.managed_ledger.options import FLUSH, INTERVAL
+from embeddedpulsar.platform import disk
+from embeddedpulsar.platform.scheduler import Timer
+from embeddedpulsar.storage.journal import Journal
+from embeddedpulsar.subscription.options import StateOptions
+
+
+class StateFlusher:
+    """Role: flushes the journal of one directory: at once, or by a timer. Who may call: any thread; without
+    the subscription's lock, but for `note_dirty`.
+
+    Args:
+        directory: of the subscription.
+        journal: in it.
+        options: the level, and timers.
+        is_removed: tells whether the directory was taken away: then nothing is left to flush.
+    """
+
+    def __init__(
+        self, directory: str, journal: Journal, options: StateOptions, is_removed: Callable[[], bool]
+    ) -> None:
+        self.is_immediate: Final = options.durability == FLUSH
+        self._is_timed: Final = options.durability == INTERVAL
+        self._directory: Final = directory
+        self._journal: Final = journal
+        self._options: Final = options
+        self._is_removed: Final = is_removed
+        self._timer: Timer | None = None
+        self._names_are_durable = False
+
+    def note_dirty(self) -> None:
+        """Something was committed. Under the lock."""
+        if self._is_timed and self._timer is None:
+            self._timer = self._options.scheduler.call_later(self._options.interval_s, self._sync_in_time)
+
+    def _sync_in_time(self) -> None:
+        self._timer = None  # first: what is committed from here on asks again
+        self.sync()
+
+    def sync(self) -> None:
+        """Make everything committed so far survive a power loss; once per process, also the files' names.
+
+        Raises:
+            StorageError: the flush failed. What the disk has is unknown; the next change writes all anew.
+        """
+        if self._is_removed():
+            return
+        try:
+            self._journal.sync()
+            if not self._names_are_durable:
+                subscriptions = os.path.dirname(self._directory)
+                for path in (self._directory, subscriptions, os.path.dirname(subscriptions)):
+                    disk.DISK.fsync_dir(path)
+                self._names_are_durable = True
+        except OSError as e:
+            if self._is_removed():
+                return  # in the middle of it
+            raise StorageError(
+                path=self._directory,
+                reason=f"a flush failed ({e}); whether the last changes survive a power loss is unknown",
+                remedy="check the disk; the next change is written to new files",
+            ) from e
+
+    def close(self) -> None:
+        """Flush what the timer still owes."""
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+            self.sync()

@@ -1,0 +1,118 @@
+"""The directory of one subscription: opened as a whole, and taken away when the subscription has ended.
+
+Order of the removal, under the subscription's lock: 1. the word REMOVED says that this directory is not used
+again; 2. the directory gets a name nobody looks for; and without the lock: 3. its files are removed. A
+process that waits for the lock meanwhile, or has it at rest, finds REMOVED in the control words it mapped
+before. One that opens the directory finds lock and control words of one and the same life, or opens them
+again. A process that dies after 1 leaves the rest to the next one that opens the directory, after 2 to
+housekeeping.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+from embeddedpulsar.exceptions import CorruptionError
+from embeddedpulsar.format.control import SubscriptionWord, split_journal
+from embeddedpulsar.platform import descriptors, disk, failpoints
+from embeddedpulsar.platform.file_lock import FileLock
+from embeddedpulsar.storage.filenames import gone_path, lock_path, parse_generation
+from embeddedpulsar.subscription.control import SubscriptionControl
+
+failpoints.declare("removal:marked", "removal:renamed", "removal:half_removed")
+
+
+class SubscriptionGone(Exception):
+    """The directory of a subscription was taken away: it has another one, or none. Internal."""
+
+
+def open_files(directory: str, timeout_s: float) -> tuple[FileLock, SubscriptionControl]:
+    """The lock and the control words of a subscription, which belong together.
+
+    Raises:
+        FileNotFoundError: there is no such directory, or not any more.
+        LockTimeout: another process stayed in the lock.
+        StorageError: the files are of a newer release, or cannot be written.
+    """
+    while True:
+        lock = FileLock(lock_path(directory))
+        gone = ""
+        try:
+            try:
+                lock.acquire(timeout_s)
+                if _is_current(lock):
+                    control = _mapped(directory)
+                    if not control.is_removed or not is_bare(directory):
+                        return lock, control
+                    control.close()
+                    gone = _rename(directory)
+            finally:
+                lock.release()
+        except BaseException:
+            lock.close()
+            raise
+        lock.close()
+        if gone:
+            remove_gone(gone)
+
+
+def _mapped(directory: str) -> SubscriptionControl:
+    try:
+        return SubscriptionControl.open(directory)
+    except (FileNotFoundError, CorruptionError):
+        return SubscriptionControl.create(directory)
+
+
+def _is_current(lock: FileLock) -> bool:
+    """Whether the file that is locked has the name. As long as it is locked the directory is not renamed."""
+    try:
+        named = os.stat(lock.path)
+    except FileNotFoundError:
+        return False
+    return os.path.samestat(named, os.fstat(lock.fd))
+
+
+def is_bare(directory: str) -> bool:
+    """Whether nothing is there that could tell of a subscription."""
+    names = descriptors.names_in(directory)
+    return all(
+        parse_generation(one) is None and parse_generation(one, journal=False) is None for one in names
+    )
+
+
+def may_have_ended(directory: str, *, durable: bool) -> bool:
+    """Whether it is worth opening. Takes no lock."""
+    try:
+        with contextlib.closing(SubscriptionControl.open(directory)) as control:
+            return not durable or not split_journal(control.words[SubscriptionWord.JOURNAL])[1]
+    except (FileNotFoundError, CorruptionError):
+        return True
+
+
+def take_away(directory: str, control: SubscriptionControl) -> str:
+    """Steps 1 and 2, under the lock; returns what `remove_gone` is to remove."""
+    control.mark_removed()
+    if failpoints.ACTIVE:
+        failpoints.hit("removal:marked")
+    return _rename(directory)
+
+
+def _rename(directory: str) -> str:
+    gone = gone_path(os.path.dirname(directory), os.urandom(8).hex())
+    with contextlib.suppress(FileNotFoundError):  # it went with its topic
+        disk.DISK.replace(directory, gone)
+    if failpoints.ACTIVE:
+        failpoints.hit("removal:renamed")
+    return gone
+
+
+def remove_gone(directory: str) -> None:
+    """Step 3. What cannot be removed stays for housekeeping."""
+    with contextlib.suppress(OSError):
+        for name in descriptors.names_in(directory):
+            with contextlib.suppress(FileNotFoundError):  # somebody else is at it
+                disk.DISK.unlink(os.path.join(directory, name))
+            if failpoints.ACTIVE:
+                failpoints.hit("removal:half_removed")
+        disk.DISK.rmdir(directory)
