@@ -31,7 +31,7 @@ def is_of_this_boot(header: ControlHeader, directory: str) -> bool:
         header: of its ``ctl``.
         directory: in a store, or a copy of a topic alone.
     """
-    return header.boot_id in (clock.boot_id(), _boot_of_neighbours(directory))
+    return header.boot_id == clock.boot_id() or header.boot_id == _boot_of_neighbours(directory)
 
 
 def _boot_of_neighbours(directory: str) -> bytes | None:
