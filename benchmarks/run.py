@@ -46,6 +46,7 @@ WORKLOADS = (
     "nack_storm",
     "delayed_million",
     "wakeup_latency",
+    "many_topics_consumer",
     "open_large_topic",
     "ack_random",
     "spark_scan",
