@@ -224,11 +224,11 @@ class Consumer(Reconsuming[T]):
                 flags[message._index] = 1
                 if not flags[-1] or 0 in flags:
                     return
-                position = (entry.ledger_id, entry.entry_id)
+                position = ledger, number = entry.ledger_id, entry.entry_id
                 if acks.open.pop(position, None) is None:
                     return
             elif entry.count == 1:
-                position = (entry.ledger_id, entry.entry_id)
+                position = ledger, number = entry.ledger_id, entry.entry_id
             else:
                 self._acknowledge_slowly(message)  # it came from a reader, which keeps no account
                 return
@@ -236,7 +236,7 @@ class Consumer(Reconsuming[T]):
             if not acks.ready or len(done) >= MOST_QUICK:
                 acks.complete(position)  # the first of a group, or the last
                 return
-            acks.words[next(acks.slots)] = (position[0] << 32) + position[1] + 1
+            acks.words[next(acks.slots)] = (ledger << 32) + number + 1
             done.append(position)
             if not acks.ready:
                 acks.after_ack(True)  # the timer did not see this one
