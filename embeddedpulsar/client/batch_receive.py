@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from embeddedpulsar.exceptions import Timeout
+from embeddedpulsar.exceptions import LockTimeout, Timeout
+from embeddedpulsar.platform.deadline import LONGEST_S, TURN_S, within
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.delivery import Source
@@ -56,9 +57,15 @@ class BatchReceiver:
         """Return the next batch, ``[]`` if nothing came in time."""
         deadline = self._monotonic() + self._timeout_ms / 1000 if self._timeout_ms > 0 else None
         while True:
-            voided = self._voided()
-            batch = self._collect(deadline)
-            if not batch or self._voided() == voided:
+            batch: list[Message[Any]] = []
+            try:
+                voided = within(self._timeout_ms / 1000 if deadline is not None else LONGEST_S, self._voided)
+                batch = self._collect(deadline)
+                if not batch or within(TURN_S, self._voided) == voided:
+                    return batch
+            except LockTimeout:  # whether it is void cannot be told now
+                while batch:
+                    self._put_back(batch.pop())
                 return batch
 
     def _collect(self, deadline: float | None) -> list[Message[Any]]:

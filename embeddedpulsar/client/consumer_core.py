@@ -109,9 +109,10 @@ class ConsumerCore:
     # -- receiving ---------------------------------------------------------------------------------------
 
     def take(self) -> Message[Any]:
-        """The next message that was fetched and is not void; raises IndexError when there is none."""
+        """The next message that was fetched and is not void. Raises IndexError when there is none, or a lock
+        is needed to tell: `Delivery.poll` looks."""
         if not self.session.attachment.is_fresh():
-            self.voided()
+            raise IndexError
         return self.take_fetched()
 
     def voided(self) -> int:
@@ -119,7 +120,7 @@ class ConsumerCore:
         attachment = self.session.attachment
         if not attachment.is_fresh():
             try:
-                self.queue.lock.acquire()
+                deadline.enter(self.queue.lock, "the queue of this consumer")
                 attachment.look()
             finally:
                 self.queue.lock.release()
