@@ -129,6 +129,7 @@ class Client(ClientQueries):
     ) -> None:
         config = client_config(_given(locals()))
         self._logger = logger
+        self._made = {}
         self._core = ClientCore(config, ClientLog(logger))
 
     def create_producer(
@@ -213,6 +214,7 @@ class Client(ClientQueries):
         config = producer_config(_given(locals()))
         with interrupts.translated:
             producer: Producer[T] = self._core.in_time(open_producer, self._core, config)
+        self._keep(producer)
         config.schema.attach_client(self)
         return producer
 
@@ -324,7 +326,7 @@ class Client(ClientQueries):
         with interrupts.translated:
             consumer: Consumer[T] = self._core.in_time(open_consumer, self._core, config, topic)
         config.schema.attach_client(self)
-        self._core.add_consumer(consumer)
+        self._keep_consumer(consumer)
         return consumer
 
     def create_reader(
@@ -375,7 +377,7 @@ class Client(ClientQueries):
         with interrupts.translated:
             reader: Reader[T] = self._core.in_time(open_reader, self._core, config)
         config.schema.attach_client(self)
-        self._core.add_consumer(reader)
+        self._keep_consumer(reader)
         return reader
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import weakref
 from collections import deque
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from embeddedpulsar.client.callbacks import CallbackThread
 from embeddedpulsar.client.exit_flush import EXIT_FLUSH
@@ -16,6 +18,7 @@ from embeddedpulsar.client.waiting_threads import WaitingThreads
 from embeddedpulsar.client.workers import Workers
 from embeddedpulsar.exceptions import AlreadyClosed, PulsarException, Timeout
 from embeddedpulsar.platform import deadline, fork, threads
+from embeddedpulsar.platform.background import BackgroundWork
 from embeddedpulsar.platform.clock import SYSTEM_CLOCK
 from embeddedpulsar.platform.scheduler import Scheduler
 from embeddedpulsar.topic.store import Store
@@ -41,6 +44,8 @@ class Closable(Protocol):
 class Receiver(Closable, Protocol):
     """A consumer or a reader."""
 
+    _client: Any
+
     def _start(self) -> None: ...
     def _save(self) -> None: ...
 
@@ -52,8 +57,7 @@ class ClientCore:
     threads, and closes everything in the order of need. Threads start when they are first needed.
 
     Attributes:
-        abandoned: publishers whose producer was dropped without being closed. Filled by finalizers, which may
-            run at any instruction and so do nothing else; emptied by the next call that opens a topic.
+        abandoned: what closes producers and consumers that were dropped without being closed.
         at_close: what is called when everything else is closed, by the ``id`` of whom it belongs to.
     """
 
@@ -61,10 +65,11 @@ class ClientCore:
         self.config = config
         self.log = log
         self.is_closed = False
-        self.abandoned: deque[Publisher] = deque()
+        self.abandoned: deque[Callable[[], object]] = deque()
         self._lock = threads.RLock()
         self._publishers: dict[int, Publisher] = {}
-        self._consumers: dict[int, Receiver] = {}
+        self._consumers: dict[int, weakref.ref[Receiver]] = {}  # their client keeps them
+        self.fork_generation = fork.GENERATION
         self.at_close: dict[int, Callable[[], object]] = {}
         self.store = Store.open(
             config.url.root or "memory://",
@@ -81,6 +86,7 @@ class ClientCore:
         self.listeners = ListenerThreads(config.listener_threads, lambda: self.store.mailbox, log)
         self.partition_watch = PartitionWatch(self)
         self.waiting = WaitingThreads()
+        self._tidying = BackgroundWork(self.scheduler.call_later, self._close_abandoned)
 
         fork.register(self)
         EXIT_FLUSH.add(self)
@@ -88,12 +94,26 @@ class ClientCore:
     def use_topic(self, name: str, create: bool = True) -> TopicUse:
         """A hold on the topic of that name, which is made if need be, allowed, and wanted."""
         self.check_open()
-        while self.abandoned:
-            publisher = self.abandoned.popleft()
-            self.forget_publisher(publisher)
-            if not publisher.is_closed:
-                publisher.close()
+        self._close_abandoned()
         return self.store.use_topic(name, create)
+
+    def abandon(self, close: Callable[[], object]) -> None:
+        """Have something closed that was dropped. Called by finalizers, at any instruction of any thread."""
+        self.abandoned.append(close)
+        if not self.is_closed and self.fork_generation == fork.GENERATION:
+            with contextlib.suppress(RuntimeError):  # no thread; then by the next call that opens a topic
+                self._tidying.after(0.0)
+
+    def _close_abandoned(self) -> None:
+        while not self.is_closed and self.abandoned:
+            close = self.abandoned.popleft()
+            try:
+                close()
+            except AlreadyClosed:
+                continue
+            except BaseException:
+                self.abandoned.appendleft(close)
+                raise
 
     def check_open(self) -> None:
         """Refuse a closed client."""
@@ -129,7 +149,7 @@ class ClientCore:
 
     def add_consumer(self, consumer: Receiver) -> None:
         """A consumer or reader is complete: it is closed with the client, and its listener may be called."""
-        self._consumers[id(consumer)] = consumer
+        self.know(consumer)
         try:
             consumer._start()
         except BaseException:
@@ -138,8 +158,17 @@ class ClientCore:
         what = "Subscribed: %s" if hasattr(consumer, "subscription_name") else "Created %s"
         self.log.info(what, _label(consumer))
 
-    def forget_consumer(self, consumer: Closable) -> None:
+    def know(self, consumer: Receiver) -> None:
+        """Close it with the client."""
+        self._consumers[id(consumer)] = weakref.ref(consumer)
+
+    def _known(self) -> list[Receiver]:
+        return [one for reference in list(self._consumers.values()) if (one := reference()) is not None]
+
+    def forget_consumer(self, consumer: Receiver) -> None:
         """A consumer or reader is closed."""
+        if consumer._client is not None:
+            consumer._client._made.pop(id(consumer), None)
         if self._consumers.pop(id(consumer), None) is not None:
             self.log.info("Closed %s", _label(consumer))
 
@@ -175,7 +204,7 @@ class ClientCore:
     def _save(self) -> None:
         for publisher in list(self._publishers.values()):
             self._try_to_save(publisher, publisher.save)
-        for consumer in list(self._consumers.values()):
+        for consumer in self._known():
             self._try_to_save(consumer, consumer._save)
 
     def _try_to_save(self, what: object, save: Callable[[], object]) -> None:
@@ -213,7 +242,7 @@ class ClientCore:
         self.listeners.close()
         self.partition_watch.close()
         unwritten: list[AcknowledgementsUnwritten] = []
-        made: list[Closable] = [*self._consumers.values(), *self._publishers.values()]
+        made: list[Closable] = [*self._known(), *self._publishers.values()]
         for one in made:
             try:
                 deadline.within_half(one.close)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
+from embeddedpulsar.client.discarded import DISCARDED
 from embeddedpulsar.platform import interrupts
 
 if TYPE_CHECKING:
@@ -16,6 +17,25 @@ class ClientLifetime:
     _core: ClientCore
     _logger: Any
     _was_shut_down = False
+    _made: dict[int, Any]
+
+    def _keep(self, made: Any) -> None:
+        """Live as long as a producer, consumer or reader of this client does.
+
+        A consumer or reader that is dropped lives on with its client, as in Pulsar. Nothing else refers to
+        them, or to the client, but a listener: so all of them together can become garbage.
+        """
+        made._client = self
+
+    def _keep_consumer(self, consumer: Any) -> None:
+        self._keep(consumer)
+        self._made[id(consumer)] = consumer
+        self._core.add_consumer(consumer)
+
+    def __del__(self) -> None:
+        core = getattr(self, "_core", None)
+        if core is not None and not core.is_closed:
+            DISCARDED.client(core, tuple(self._made.values()), core.config.url.text)
 
     def shutdown(self) -> None:
         """Close the client if it is open. Unlike `close` it may be repeated, and `close` may follow once."""
@@ -33,7 +53,10 @@ class ClientLifetime:
             self._was_shut_down = False
             return
         with interrupts.translated:
-            self._core.close()
+            try:
+                self._core.close()
+            finally:
+                self._made.clear()
 
     def __enter__(self) -> Self:
         return self

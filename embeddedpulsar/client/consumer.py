@@ -45,6 +45,8 @@ class Consumer(Reconsuming[T]):
         (b'order 1', True)
     """
 
+    _client: Any = None  # which lives as long as this
+
     def __init__(self, core: ConsumerCore) -> None:
         self._core = core
         self._acks = core.acks

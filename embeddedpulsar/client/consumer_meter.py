@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING
 
 from embeddedpulsar.client.receiver_queue import size_of
@@ -21,7 +22,7 @@ class ConsumerMeter:
     Role: nothing is counted for it when a message is received: what the application has is what was fetched
     less what lies in the queue. An interval without anything is passed over."""
 
-    __slots__ = ("_acks", "_before", "_begun", "_interval_s", "_queue", "_session", "_timer")
+    __slots__ = ("__weakref__", "_acks", "_before", "_begun", "_interval_s", "_queue", "_session", "_timer")
 
     def __init__(self, session: ConsumerSession, queue: ReceiverQueue, acks: AckGroupingTracker) -> None:
         self._session = session
@@ -32,7 +33,7 @@ class ConsumerMeter:
         self._interval_s = session.client.config.stats_interval_s
         self._timer: Timer | None = None
         if self._interval_s:
-            self._timer = session.call_later(self._interval_s, self._on_timer)
+            self._arm()
 
     def totals(self) -> tuple[int, int, int]:
         """Messages received, their bytes of payload, and acknowledgements written, so far."""
@@ -61,10 +62,20 @@ class ConsumerMeter:
             self._timer.cancel()
             self._timer = None
 
+    def _arm(self) -> None:
+        mine = weakref.ref(self)  # the timer must not keep a consumer that is dropped
+
+        def on_timer() -> None:
+            meter = mine()
+            if meter is not None:
+                meter._on_timer()
+
+        self._timer = self._session.call_later(self._interval_s, on_timer)
+
     def _on_timer(self) -> None:
         if self._timer is None:
             return
-        self._timer = self._session.call_later(self._interval_s, self._on_timer)
+        self._arm()
         totals = self.totals()
         messages, size, acks = (now - before for now, before in zip(totals, self._before, strict=True))
         self._before, self._begun = totals, self._session.monotonic()

@@ -114,6 +114,19 @@ class ConsumerSession:
             topic.end_use(subscription, name, durable=self._durable)
             raise
 
+    def __del__(self) -> None:
+        # Of a consumer that was dropped, or whose making was interrupted. It is closed elsewhere: any
+        # instruction of any thread may be under way.
+        uses = getattr(self, "_uses", None)
+        if uses and getattr(self, "attachment", None) is not None:
+            self.client.abandon(self._abandoned)
+
+    def _abandoned(self) -> None:
+        try:
+            self.leave()
+        finally:
+            self.release()
+
     @property
     def is_released(self) -> bool:
         """Whether `release` was called."""

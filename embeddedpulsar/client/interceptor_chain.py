@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -28,20 +29,22 @@ class InterceptorChain:
 
     Args:
         interceptors: at least one.
-
-    Attributes:
-        owner: the producer, consumer or reader.
     """
 
     def __init__(self, interceptors: Sequence[Any]) -> None:
         self._interceptors = tuple(interceptors)
         self._core: ClientCore | None = None
-        self.owner: Any = None
+        self._owner: Callable[[], Any] = _nobody
 
     def bind(self, core: ClientCore, owner: Any) -> None:
         """Call the interceptors for ``owner`` from now on. The owner may still be incomplete."""
-        self.owner = owner
+        self._owner = weakref.ref(owner)  # timers refer to the chain, and must not keep the owner
         self._core = core
+
+    @property
+    def owner(self) -> Any:
+        """The producer, consumer or reader; None before it is bound, and when it is garbage."""
+        return self._owner()
 
     def begin(self) -> None:
         """The owner is complete: the interceptors are closed with it."""
@@ -115,6 +118,10 @@ class InterceptorChain:
         core = self._core
         if core is not None and core.at_close.pop(id(self), None) is not None:
             self.tell("close")
+
+
+def _nobody() -> None:
+    return None
 
 
 def _checked(found: object, kind: type[Any]) -> Any:

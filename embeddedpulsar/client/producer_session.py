@@ -173,4 +173,12 @@ class ProducerSession:
 
     def abandon(self, publisher: Publisher) -> None:
         """The producer was dropped without being closed. Runs in a finalizer: only notes it."""
-        self.client.abandoned.append(publisher)
+        core = self.client
+
+        def close() -> None:
+            if not publisher.is_closed:
+                publisher.save()  # what was sent is stored, as the timer would have done
+                publisher.close()
+            core.forget_publisher(publisher)
+
+        core.abandon(close)

@@ -58,6 +58,7 @@ class Reader(Generic[T]):
         [b'line 1', b'line 2']
     """
 
+    _client: Any = None  # which lives as long as this
     _waits_for_ever = False  # whether time limits are refused
 
     def __init__(self, core: ClientCore, config: ReaderConfig) -> None:

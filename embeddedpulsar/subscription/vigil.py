@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Final
 
@@ -40,7 +41,7 @@ class Vigil:
         self.census: Census | None = None
         """Whom to look after; set when the subscription is open."""
         self._lock: Final = threads.RLock()  # guards everything below
-        self._ours: list[Attachment] = []
+        self._ours: dict[int, weakref.ref[Attachment]] = {}  # a consumer that is dropped is closed elsewhere
         self._watched: set[bytes] = set()
         self._timer: Timer | None = None
         self._looking: Final = BackgroundWork(scheduler.call_later, self._look)
@@ -51,7 +52,7 @@ class Vigil:
         """A consumer of this process attached."""
         try:
             self._lock.acquire()
-            self._ours.append(attachment)
+            self._ours[id(attachment)] = weakref.ref(attachment)
             attachment.on_left = self._forget
             if self._timer is None and self._interval_s > 0:
                 self._timer = self._scheduler.call_later(self._interval_s, self._on_timer)
@@ -62,8 +63,7 @@ class Vigil:
     def _forget(self, attachment: Attachment) -> None:
         try:
             self._lock.acquire()
-            if attachment in self._ours:
-                self._ours.remove(attachment)
+            self._ours.pop(id(attachment), None)
         finally:
             self._lock.release()
 
@@ -71,11 +71,12 @@ class Vigil:
         try:
             self._lock.acquire()
             self._timer = None
-            self._ours = [one for one in self._ours if one.is_attached]
-            if not self._ours:
+            attached = self._attached()
+            self._ours = {id(one): weakref.ref(one) for one in attached}
+            if not attached:
                 return
             self._timer = self._scheduler.call_later(self._interval_s, self._on_timer)
-            for attachment in self._ours:
+            for attachment in attached:
                 attachment.show_alive()
         finally:
             self._lock.release()
@@ -102,9 +103,12 @@ class Vigil:
 
     def show_alive(self) -> None:
         """Our consumers live, however long this process was stopped: nobody here is to take them for dead."""
-        for attachment in list(self._ours):
-            if attachment.is_attached:
-                attachment.show_alive()
+        for attachment in self._attached():
+            attachment.show_alive()
+
+    def _attached(self) -> list[Attachment]:
+        found = [reference() for reference in list(self._ours.values())]
+        return [one for one in found if one is not None and one.is_attached]
 
     def look(self) -> None:
         """Consumers came or went: watch the processes there are now, or as soon as the lock is free."""
@@ -134,7 +138,7 @@ class Vigil:
         """Nothing is to be watched any more. Idempotent."""
         try:
             self._lock.acquire()
-            self._ours = []
+            self._ours = {}
             timer, self._timer = self._timer, None
         finally:
             self._lock.release()

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import gc
+import os
+import threading
+import time
 import tracemalloc
+import warnings
 import weakref
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from embeddedpulsar import Client, ConsumerType, InitialPosition, MessageId
+from embeddedpulsar import Client, ConsumerBusy, ConsumerType, InitialPosition, MessageId
+from embeddedpulsar.topic.store_registry import open_store_count
 
 TYPES = [ConsumerType.Exclusive, ConsumerType.Failover, ConsumerType.Shared, ConsumerType.KeyShared]
 
@@ -74,3 +81,87 @@ def test_subscribing_and_closing_does_not_add_up(topic, kind: ConsumerType):
     finally:
         tracemalloc.stop()
     assert grown < 100 * 1000
+
+
+def descriptors() -> set[str]:
+    return set(os.listdir("/proc/self/fd"))
+
+
+def threads_of_ours() -> list[str]:
+    return [one.name for one in threading.enumerate() if one.name.startswith("embeddedpulsar")]
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 10
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.01)
+    assert condition()
+
+
+def drop_a_client(root: Path, *, with_consumer: bool) -> None:
+    """Make a client, send and acknowledge without flushing, and drop everything."""
+    client = Client(root)
+    producer = client.create_producer("topic", batching_enabled=True, batching_max_publish_delay_ms=60_000)
+    producer.send(b"0")
+    if with_consumer:
+        consumer = client.subscribe(
+            "topic", "sub", initial_position=InitialPosition.Earliest, ack_group_time_ms=60_000
+        )
+        consumer.acknowledge(consumer.receive(1000))
+        client.create_reader("topic", MessageId.earliest).read_next(1000)
+    producer.send_async(b"1", None)
+
+
+@pytest.mark.parametrize("with_consumer", [False, True])
+def test_a_dropped_client_closes_itself(tmp_path: Path, with_consumer: bool):
+    """As a file does: with a ResourceWarning, what it had is stored; descriptors and threads go."""
+    Client(tmp_path).close()
+    gc.collect()
+    before = descriptors()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        drop_a_client(tmp_path, with_consumer=with_consumer)
+        gc.collect()
+        wait_until(lambda: open_store_count() == 0 and not threads_of_ours())
+    assert [str(one.message) for one in caught if one.category is ResourceWarning] == [
+        f"unclosed client {tmp_path}"
+    ]
+    assert descriptors() <= before
+    with Client(tmp_path) as client:
+        reader = client.create_reader("topic", MessageId.earliest)
+        assert [one.data() for one in reader] == [b"0", b"1"]
+        if with_consumer:
+            assert client.subscribe("topic", "sub").receive(1000).data() == b"1"
+
+
+def test_what_a_client_made_keeps_it(tmp_path: Path):
+    """Whoever has a producer, consumer or reader has its client, as with pulsar-client."""
+    client = Client(tmp_path)
+    producer = client.create_producer("topic")
+    del client
+    gc.collect()
+    producer.send(b"0")
+    reader = producer._client.create_reader("topic", MessageId.earliest)
+    del producer
+    gc.collect()
+    assert reader.read_next(1000).data() == b"0"
+    reader._client.close()
+
+
+def test_a_dropped_consumer_lives_with_its_client(topic):
+    """As with pulsar-client: it stays attached until the client is closed."""
+    topic.consumer()
+    gc.collect()
+    with pytest.raises(ConsumerBusy):
+        topic.consumer()
+
+
+def test_a_dropped_producer_is_closed_and_what_it_had_is_stored(topic):
+    """Its name is free a moment later."""
+    producer = topic.producer(producer_name="p", batching_enabled=True, batching_max_publish_delay_ms=60_000)
+    producer.send_async(b"x", None)
+    del producer
+    gc.collect()
+    reader = topic.client.create_reader("topic", MessageId.earliest)
+    assert reader.read_next(1000).data() == b"x"
+    topic.producer(producer_name="p").close()
