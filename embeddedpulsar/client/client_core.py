@@ -65,6 +65,7 @@ class ClientCore:
         self.config = config
         self.log = log
         self.is_closed = False
+        self._was_interrupted = False
         self.abandoned: deque[Callable[[], object]] = deque()
         self._lock = threads.RLock()
         self._publishers: dict[int, Publisher] = {}
@@ -228,13 +229,28 @@ class ClientCore:
         """
         self.in_time(self._close)
 
+    @property
+    def is_left_open(self) -> bool:
+        """Whether nobody has closed it, or who did was interrupted."""
+        return not self.is_closed or self._was_interrupted
+
     def _close(self) -> None:
         try:
             self._lock.acquire()
-            self.check_open()
-            self.is_closed = True
+            if not self.is_left_open:
+                self.check_open()
+            self._was_interrupted, self.is_closed = False, True
         finally:
             self._lock.release()
+        try:
+            self._close_all()
+        except Exception:
+            raise
+        except BaseException:
+            self._was_interrupted = True  # whoever calls again goes on
+            raise
+
+    def _close_all(self) -> None:
         self.log.info("Closing the client of %s", self.config.url.text)
         if self.waiting.others():
             self.wake()

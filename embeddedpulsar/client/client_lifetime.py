@@ -29,17 +29,21 @@ class ClientLifetime:
 
     def _keep_consumer(self, consumer: Any) -> None:
         self._keep(consumer)
-        self._made[id(consumer)] = consumer
-        self._core.add_consumer(consumer)
+        try:
+            self._made[id(consumer)] = consumer
+            self._core.add_consumer(consumer)
+        except BaseException:
+            self._made.pop(id(consumer), None)  # who asked will never learn of it: it is closed as garbage
+            raise
 
     def __del__(self) -> None:
         core = getattr(self, "_core", None)
-        if core is not None and not core.is_closed:
+        if core is not None and core.is_left_open:
             DISCARDED.client(core, tuple(self._made.values()), core.config.url.text)
 
     def shutdown(self) -> None:
         """Close the client if it is open. Unlike `close` it may be repeated, and `close` may follow once."""
-        if not self._core.is_closed:
+        if self._core.is_left_open:
             self.close()
             self._was_shut_down = True
 
@@ -62,7 +66,7 @@ class ClientLifetime:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if self._core.is_closed:
+        if not self._core.is_left_open:
             return
         try:
             if kind is None:

@@ -45,6 +45,16 @@ class ConsumerDeparture:
             self._let_go()
             return
         try:
+            self._leave()
+        except Exception:
+            raise
+        except BaseException:
+            core.session.client.abandon(core.session.abandoned)  # interrupted; it is closed all the same
+            raise
+
+    def _leave(self) -> None:
+        core = self._core
+        try:
             core.acks.flush()
             core.acks.end()
         except LockTimeout as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -119,11 +120,13 @@ class ConsumerSession:
         # instruction of any thread may be under way.
         uses = getattr(self, "_uses", None)
         if uses and getattr(self, "attachment", None) is not None:
-            self.client.abandon(self._abandoned)
+            self.client.abandon(self.abandoned)
 
-    def _abandoned(self) -> None:
+    def abandoned(self) -> None:
+        """Leave, in the name of a consumer that is not there any more, or whose end was interrupted."""
         try:
-            self.leave()
+            with contextlib.suppress(LockTimeout):  # then a timer of the attachment goes on trying
+                self.attachment.detach()
         finally:
             self.release()
 

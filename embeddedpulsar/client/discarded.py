@@ -30,7 +30,7 @@ class Discarded:
 
     def client(self, core: ClientCore, consumers: tuple[Any, ...], name: str) -> None:
         """A client is garbage, with the consumers and readers that were made with it."""
-        if self.is_over or core.is_closed or core.fork_generation != fork.GENERATION:
+        if self.is_over or not core.is_left_open or core.fork_generation != fork.GENERATION:
             return
         self._start(core, consumers)
         warnings.warn(f"unclosed client {name}", ResourceWarning, stacklevel=3)

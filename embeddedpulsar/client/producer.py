@@ -299,8 +299,12 @@ class Producer(ProducerFacts[T], BulkProducer[T]):
 
     def __del__(self) -> None:
         session = getattr(self, "_session", None)
-        if session is not None and not self._publisher.is_closed:
+        if session is None:
+            return
+        if not self._publisher.is_closed or self._publisher.is_half_closed:
             session.abandon(self._publisher)
+        else:
+            session.forget(self._publisher)
 
     # -- slow paths --------------------------------------------------------------------------------------
 

@@ -73,17 +73,18 @@ class ProducerSession:
         """
         try:
             if self.config.access_mode == ProducerAccessMode.WaitForExclusive:
-                self._registration = self.client.waiting.run(lambda: self._attach(name))
+                self.client.waiting.run(lambda: self._register(name))
             else:
-                self._registration = self._attach(name)
+                self._register(name)
         except BaseException:
-            self._use.release()
+            self.detach()  # if it was interrupted behind the registration
             raise
         self.meter.start()
+        assert self._registration is not None
         return self._registration
 
-    def _attach(self, name: str | None) -> ProducerRegistration:
-        return self._topic.attach_producer(
+    def _register(self, name: str | None) -> None:
+        self._registration = self._topic.attach_producer(
             name,
             access_mode=self.config.access_mode,
             durability=self.durability,
@@ -107,13 +108,23 @@ class ProducerSession:
         Args:
             highest: the sequence id stored last, for the next producer of the name; None if unknown.
         """
-        registration, self._registration = self._registration, None
+        registration = self._registration
         self.meter.close()
         try:
             if registration is not None:
                 self._topic.detach_producer(registration, self._secured(highest))
+            self._registration = None
+        except Exception:
+            self._registration = None
+            raise
         finally:
-            self.callbacks.run_after_all(self._use.release)
+            if self._registration is None:  # else it was interrupted, and is to be repeated
+                self.callbacks.run_after_all(self._use.release)
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether `detach` has something to do."""
+        return self._registration is not None
 
     def _secured(self, highest: int | None) -> int | None:
         """The same, once the entries are as durable as this producer wants them: not remembered before."""
@@ -176,8 +187,8 @@ class ProducerSession:
         core = self.client
 
         def close() -> None:
-            if not publisher.is_closed:
-                publisher.save()  # what was sent is stored, as the timer would have done
+            publisher.save()  # what was sent is stored, as the timer would have done
+            if not publisher.is_closed or publisher.is_half_closed:
                 publisher.close()
             core.forget_publisher(publisher)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Set
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
 
+from embeddedpulsar.exceptions import NotAllowedError
 from embeddedpulsar.message import Message, Origin
 from embeddedpulsar.platform import threads
 
@@ -44,6 +45,7 @@ class ReceiverQueue:
     __slots__ = (
         "_capacity",
         "_fetch",
+        "_is_filling",
         "_origin",
         "_prepare",
         "_start",
@@ -65,6 +67,7 @@ class ReceiverQueue:
         self.fetched_bytes = 0
         self.voided = 0
         self._fetch = fetch
+        self._is_filling = False
         self._capacity = max(1, capacity)
         self._origin = origin
         self._prepare = prepare
@@ -83,7 +86,23 @@ class ReceiverQueue:
         return start[2] if start is not None and start[:2] == (ledger, entry) else 0
 
     def fill(self) -> bool:
-        """Fetch the next messages, and return whether there are any. Call under the lock."""
+        """Fetch the next messages, and return whether there are any. Call under the lock.
+
+        Raises:
+            NotAllowedError: called by a signal handler in the midst of itself.
+        """
+        if self._is_filling:
+            raise NotAllowedError(
+                "a signal handler (or finalizer) received while its own thread was fetching messages for the "
+                "same consumer or reader; let the handler set a flag instead"
+            )
+        try:
+            self._is_filling = True
+            return self._fill()
+        finally:
+            self._is_filling = False
+
+    def _fill(self) -> bool:
         messages = self.messages
         room = self._capacity - len(messages)
         if room > 0:
@@ -143,6 +162,7 @@ class ReceiverQueue:
     def after_fork_in_child(self) -> None:
         """What was fetched is the parent's."""
         self.lock = threads.RLock()
+        self._is_filling = False
         self.messages.clear()
 
     def _some(self, view: EntryView) -> list[Message[Any]]:

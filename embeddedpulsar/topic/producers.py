@@ -126,16 +126,16 @@ class Producers:
                 highest = deadline.unbounded(self.memory.account_for, name)
             else:
                 highest = self.memory.account_for(name)
+            last = -1 if highest is None else highest
+            return ProducerRegistration(
+                own.name, own.epoch, last, own.producer_id, fork.GENERATION, highest is not None
+            )
         except BaseException:
             # Whoever asked will never learn of his place (Ctrl-C, a time-out): it is given back, or his own
             # next attempt would find the name taken.
             if given:
                 self._leave(given[-1].producer_id, None)
             raise
-        last = -1 if highest is None else highest
-        return ProducerRegistration(
-            own.name, own.epoch, last, own.producer_id, fork.GENERATION, highest is not None
-        )
 
     def _admit(self, request: ProducerRequest, deduplicate: bool, given: list[Applicant]) -> bool:
         """Let the producer in or into the queue; False if deduplication has to be switched before."""

@@ -181,7 +181,12 @@ class Topic:
             self._close_all_idle,
             f"cannot attach the producer {full_name!r} to {self.name}",
         )
-        self._report_damage()
+        try:
+            for damage in self._journal.take_damage():
+                self._log_damage(damage)
+        except BaseException:  # whoever asked will never learn of it
+            self.detach_producer(registration)
+            raise
         return registration
 
     def detach_producer(self, registration: ProducerRegistration, highest: int | None = None) -> None:
@@ -233,10 +238,6 @@ class Topic:
         """Names of the living producers, in order of arrival."""
         self._check_open()
         return self._producers.names()
-
-    def _report_damage(self) -> None:
-        for damage in self._journal.take_damage():
-            self._log_damage(damage)
 
     def _note_progress(self, entries: int) -> None:
         import logging

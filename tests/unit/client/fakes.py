@@ -187,6 +187,8 @@ class FakeSession:
         if self.fenced:
             raise ProducerFenced("another has the topic")
 
+    is_attached = False
+
     def detach(self, highest: int | None = None) -> None:
         self.detached += 1
 
