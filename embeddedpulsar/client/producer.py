@@ -299,12 +299,8 @@ class Producer(ProducerFacts[T], BulkProducer[T]):
 
     def __del__(self) -> None:
         session = getattr(self, "_session", None)
-        if session is None:
-            return
-        if not self._publisher.is_closed or self._publisher.is_half_closed:
+        if session is not None:
             session.abandon(self._publisher)
-        else:
-            session.forget(self._publisher)
 
     # -- slow paths --------------------------------------------------------------------------------------
 

@@ -183,13 +183,16 @@ class ProducerSession:
         self.client.log.info("Closed producer %s on %s", publisher.name, self.topic_name)
 
     def abandon(self, publisher: Publisher) -> None:
-        """The producer was dropped without being closed. Runs in a finalizer: only notes it."""
+        """The producer is garbage, and perhaps not closed. Runs in a finalizer: only notes it."""
         core = self.client
 
         def close() -> None:
             publisher.save()  # what was sent is stored, as the timer would have done
-            if not publisher.is_closed or publisher.is_half_closed:
+            if not publisher.is_closed or self.is_attached:
                 publisher.close()
             core.forget_publisher(publisher)
 
-        core.abandon(close)
+        if publisher.is_closed and not self.is_attached:
+            core.forget_publisher(publisher)
+        else:
+            core.abandon(close)

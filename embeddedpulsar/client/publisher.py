@@ -367,16 +367,11 @@ class Publisher(Pipeline):
             self._attach(None, None)
             self._stale = False
 
-    @property
-    def is_half_closed(self) -> bool:
-        """Whether `close` was interrupted before the producer had left its topic."""
-        return self.is_closed and not self._stale and self._session.is_attached
-
     def close(self) -> None:
         """Fail what waits with AlreadyClosed and leave the topic. What was published stays."""
         try:
             deadline.enter(self.lock, f"the producer {self.name}")
-            if self.is_closed and not self.is_half_closed:
+            if self.is_closed and (self._stale or not self._session.is_attached):  # else it was interrupted
                 raise AlreadyClosed(f"the producer {self.name} was closed before")
             self.is_closed = True
             self.single_max = self._single_most = self.checked = self._verified = -1
