@@ -6,17 +6,16 @@ import contextlib
 import gc
 import os
 import threading
-import time
 import tracemalloc
 import warnings
 import weakref
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from embeddedpulsar import Client, ConsumerBusy, ConsumerType, InitialPosition, MessageId
+from embeddedpulsar.client.discarded import DISCARDED
 from embeddedpulsar.topic.store_registry import open_store_count
 
 TYPES = [ConsumerType.Exclusive, ConsumerType.Failover, ConsumerType.Shared, ConsumerType.KeyShared]
@@ -97,13 +96,6 @@ def threads_of_ours() -> list[str]:
     return [one.name for one in threading.enumerate() if one.name.startswith("embeddedpulsar")]
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 10
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.01)
-    assert condition()
-
-
 def drop_a_client(root: Path, *, with_consumer: bool) -> None:
     """Make a client, send and acknowledge without flushing, and drop everything."""
     client = Client(root)
@@ -128,11 +120,14 @@ def test_a_dropped_client_closes_itself(tmp_path: Path, with_consumer: bool):
         warnings.simplefilter("always")
         drop_a_client(tmp_path, with_consumer=with_consumer)
         gc.collect()
-        wait_until(lambda: open_store_count() == 0 and not threads_of_ours())
+        for thread in list(DISCARDED._running.values()):
+            thread.join(10)
     assert [str(one.message) for one in caught if one.category is ResourceWarning] == [
         f"unclosed client {tmp_path}"
     ]
     gc.collect()
+    assert open_store_count() == 0
+    assert threads_of_ours() == []
     assert descriptors() == before
     with Client(tmp_path) as client:
         reader = client.create_reader("topic", MessageId.earliest)
