@@ -47,6 +47,7 @@ WORKLOADS = (
     "delayed_million",
     "wakeup_latency",
     "many_topics_consumer",
+    "idle_herd",
     "open_large_topic",
     "ack_random",
     "spark_scan",

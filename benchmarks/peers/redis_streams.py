@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 from benchmarks.actors import Crowd, CrowdReceiver, Pair, Receiver, Sender
 from benchmarks.contest import SECOND, Contestant
+from benchmarks.herd import Herd, Member
 from benchmarks.peers import servers
 
 PIPELINE = 1000
@@ -185,6 +187,70 @@ class GroupMember(CrowdReceiver):
             pipeline.xack(STREAM, GROUP, message_id)
         pipeline.execute()
         return len(found[0][1])
+
+    def close(self) -> None:
+        self._redis.close()
+
+
+class WaitingGroupMember(Member):
+    """One consumer of a group, blocked in XREADGROUP."""
+
+    def __init__(self, port: int) -> None:
+        self._redis = connect(port)
+        self._name = f"consumer-{os.getpid()}"
+
+    def receive(self) -> bytes:
+        found = None
+        while not found:
+            found = self._redis.xreadgroup(GROUP, self._name, {STREAM: ">"}, count=1, block=60_000)
+        message_id, fields = found[0][1][0]
+        self._redis.xack(STREAM, GROUP, message_id)
+        payload: bytes = fields[FIELD]
+        return payload
+
+
+class GroupHerd(Herd):
+    """Processes of one consumer group; the CPU time of the server is counted too."""
+
+    survives = SECOND
+    _server: servers.Server | None = None
+
+    def __init__(self, members: int) -> None:
+        super().__init__(members)
+        self.key = f"redis-{members}"
+        self.name = f"Redis Streams, consumer group, {members} processes"
+
+    def open(self, place: Path) -> None:
+        self._server = servers.redis(place)
+        redis = connect(self._server.port)
+        redis.xgroup_create(STREAM, GROUP, id="0", mkstream=True)
+        redis.close()
+
+    def member(self) -> Member:
+        assert self._server is not None
+        return WaitingGroupMember(self._server.port)
+
+    def sender(self) -> HerdSender:
+        assert self._server is not None
+        return HerdSender(self._server.port)
+
+    def cpu_elsewhere(self) -> list[int]:
+        return [] if self._server is None else [self._server.pid]
+
+    def stop(self) -> None:
+        super().stop()
+        if self._server is not None:
+            self._server.stop()
+
+
+class HerdSender:
+    """XADD of one message."""
+
+    def __init__(self, port: int) -> None:
+        self._redis = connect(port)
+
+    def send(self, payload: bytes, number: int) -> None:
+        self._redis.xadd(STREAM, {FIELD: payload})
 
     def close(self) -> None:
         self._redis.close()

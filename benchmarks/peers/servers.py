@@ -38,6 +38,11 @@ class Server:
             time.sleep(0.02)
         raise Unavailable(f"{self._name} did not listen within {START_SECONDS:.0f} s")
 
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self._process.pid
+
     def stop(self) -> None:
         """Kill it: its files are thrown away with the directory."""
         self._process.kill()

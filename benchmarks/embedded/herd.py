@@ -1,0 +1,57 @@
+"""Many processes that wait for the messages of one subscription, of which few come."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks.herd import Herd, Member
+
+
+class WaitingConsumer(Member):
+    """One process with a consumer."""
+
+    def __init__(self, place: str, kind: str) -> None:
+        import embeddedpulsar as pulsar
+
+        self._client = pulsar.Client(place)
+        self._consumer = self._client.subscribe("t", "s", pulsar.ConsumerType[kind])
+
+    def receive(self) -> bytes:
+        message = self._consumer.receive()
+        self._consumer.acknowledge(message)
+        return message.data()
+
+
+class Sender:
+    """The producer."""
+
+    def __init__(self, place: str) -> None:
+        import embeddedpulsar as pulsar
+
+        self._client = pulsar.Client(place)
+        self._producer = self._client.create_producer("t")
+
+    def send(self, payload: bytes, number: int) -> None:
+        self._producer.send(payload, partition_key=f"key-{number}")
+
+    def close(self) -> None:
+        self._client.close()
+
+
+class EmbeddedHerd(Herd):
+    """Processes of one Shared or Key_Shared subscription."""
+
+    def __init__(self, members: int, kind: str = "Shared") -> None:
+        super().__init__(members)
+        self.key = f"embeddedpulsar-{kind}-{members}"
+        self.name = f"embeddedpulsar {kind}, {members} processes"
+        self._kind = kind
+
+    def open(self, place: Path) -> None:
+        self.store = str(place / "store")
+
+    def member(self) -> Member:
+        return WaitingConsumer(self.store, self._kind)
+
+    def sender(self) -> Sender:
+        return Sender(self.store)
