@@ -29,6 +29,8 @@ _READ_FLAGS: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
 _WRITE_FLAGS: Final = os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
 _PIPE_CAPACITY: Final = 65536
 _CREATE_ATTEMPTS: Final = 100
+_CLOSING_S: Final = 3e-3
+"""A process that dies gives its descriptors up one after the other: the FIFO may go before its lease."""
 
 
 def _open(path: str, flags: int) -> int:
@@ -158,6 +160,8 @@ class FifoDoorbell:
                 # Someone sweeps it this very moment, or the number was closed and reused while we slept.
                 time.sleep(0.001)
                 return False
+            if self._is_alive(uuid):
+                time.sleep(_CLOSING_S)
             if self._is_alive(uuid):
                 self._drop(uuid)
                 self._begin_to_watch(uuid)
