@@ -32,7 +32,7 @@ def unwritten(session: ConsumerSession, count: int, error: LockTimeout) -> Ackno
     line = (
         f"{count} acknowledgements of subscription {session.config.subscription_name!r} on "
         f"{session.topic_name} could not be written; the consumer {session.consumer_name} is closed, and "
-        "their messages come again"
+        "their messages may come again"
     )
     return AcknowledgementsUnwritten((line,), str(error))
 

@@ -321,7 +321,11 @@ def test_closing_is_bounded_by_one_timeout_and_says_what_is_not_written(tmp_path
         go_on(child)
     with Client(tmp_path) as again:
         everything = subscribe(again, "stuck")
-        assert {everything.receive(5000).data() for _ in range(40)} == {b"%d" % n for n in range(40)}
+        sent = {message.data() for messages in unwritten for message in messages}
+        # Those that were acknowledged may come again, or be known from the memory their consumers shared.
+        rest = {b"%d" % n for n in range(40)} - sent
+        while rest:
+            rest.discard(everything.receive(5000).data())
     assert_clean(tmp_path)
 
 
