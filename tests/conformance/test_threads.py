@@ -38,7 +38,8 @@ def test_threads_share_a_producer(topic, batching, callbacks):
     count = 3000 if batching else 300
     results: list[Result] = []
     answer = (lambda result, message_id: results.append(result)) if callbacks else None
-    with topic.producer(batching_enabled=batching, batching_max_messages=100) as producer:
+    options = {"batching_enabled": batching, "batching_max_messages": 100, "block_if_queue_full": True}
+    with topic.producer(**options) as producer:
 
         def send(thread: int) -> None:
             for number in range(count):
