@@ -107,6 +107,18 @@ class SharedAttachment:
         self.ready = sorted(self.ready + self.held)
         self.held = []
 
+    key = 0
+    awaits_appends = True
+
+    def leave(self, is_served: bool) -> None:
+        """Nobody else waits."""
+
+    def has_news(self, has_tail_moved: bool, seen_version: int) -> bool:
+        return has_tail_moved or self.version != seen_version
+
+    def back_stop(self, seconds: float) -> float:
+        return seconds
+
     def arm(self, seen_version: int) -> bool:
         return True
 
@@ -167,9 +179,12 @@ class ConsumerSite:
             ledger=SimpleNamespace(
                 check_in_place=int,
                 tail=0,
-                arm=lambda tail: True,
-                wait=lambda tail, timeout_s: False,
                 words=[0] * 512,
+                waits=SimpleNamespace(
+                    must_poll=False,
+                    wait=lambda tail, timeout_s, key, waiter: False,
+                    leave=lambda key, waiter, tail, is_served: None,
+                ),
             ),
             mailbox=SimpleNamespace(
                 generation=0,
