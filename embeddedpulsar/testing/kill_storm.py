@@ -15,13 +15,13 @@ import random
 import shutil
 import signal
 import tempfile
-import traceback
 from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
 from embeddedpulsar.platform.clock import perf_counter, sleep
 from embeddedpulsar.testing.lock_holders import LockFiles
+from embeddedpulsar.testing.storm_children import StormChildren
 from embeddedpulsar.testing.storm_pages import Page, read_receipts
 from embeddedpulsar.testing.storm_report import StormReport
 from embeddedpulsar.testing.storm_verdict import ConsumerVerdict, LogVerdict
@@ -40,7 +40,6 @@ _PREPARING: Final = "preparing the store"
 _ARCHIVIST: Final = "archivist"
 _MOST_UNREAD: Final = 20_000
 _STUCK_AFTER_S: Final = 60.0
-_DRAIN_TIMEOUT_S: Final = 300.0
 
 
 class KillStorm:
@@ -63,15 +62,16 @@ class KillStorm:
         self._stops = 0
         self._moved = (0, perf_counter())
         self.report = StormReport("kill storm")
+        self._children = StormChildren(folder, self.report.problems)
 
     def run(self, cycles: int) -> StormReport:
         """Kill ``cycles`` times, let the survivors finish, and judge."""
         start = perf_counter()
         try:
-            self._wait_for(self._fork(self._workload.prepare, _PREPARING), _PREPARING)
+            self._children.wait_for(self._children.fork(self._workload.prepare, _PREPARING), _PREPARING)
             if not self.report.is_clean:
                 return self.report
-            self._archivist = self._fork(lambda: self._workload.archive(self._page), _ARCHIVIST)
+            self._archivist = self._children.fork(lambda: self._workload.archive(self._page), _ARCHIVIST)
             for member in (*self._producers, *self._consumers):
                 self._start(member)
             for cycle in range(cycles):
@@ -88,8 +88,7 @@ class KillStorm:
         finally:
             for pid in (*self._pids.values(), self._archivist):
                 if pid:
-                    os.kill(pid, signal.SIGKILL)
-                    os.waitpid(pid, 0)
+                    self._children.kill(pid)
         took = perf_counter() - start
         self.report.figures["kills"] = f"{self._kills.total()}, and {self._stops} stops, in {took:.1f} s"
         self._judge()
@@ -102,21 +101,7 @@ class KillStorm:
         self._born_at[member] = self._page.progress(member)
         role = Role(member, life, self._page, self._diary(member), self._may_go_on)
         work = self._workload.produce if member in self._producers else self._workload.consume
-        self._pids[member] = self._fork(lambda: work(role), self._name(member))
-
-    def _fork(self, work: Callable[[], object], name: str) -> int:
-        pid = os.fork()
-        if pid:
-            return pid
-        status = 1
-        try:
-            work()
-            status = 0
-        except BaseException:  # noqa: BLE001 - whatever it was, the supervisor reports it
-            with open(self._errors(name), "a", encoding="utf-8") as file:
-                traceback.print_exc(file=file)
-        finally:
-            os._exit(status)
+        self._pids[member] = self._children.fork(lambda: work(role), self._name(member))
 
     def _next_victim(self) -> int:
         """Mostly one that has got to its work; starting up is only a part of life."""
@@ -141,9 +126,8 @@ class KillStorm:
         pid = self._pids[member]
         is_aimed = self._rng.random() < _AIM_SHARE
         for _ in range(_AIM_TRIES if is_aimed else 1):
-            os.kill(pid, signal.SIGSTOP)
-            _, status = os.waitpid(pid, os.WUNTRACED)
-            if not os.WIFSTOPPED(status):
+            status = self._children.stop(pid)
+            if status is not None:
                 self._note_end(member, status)
                 return
             held = self._locks.held_by(pid)
@@ -152,8 +136,7 @@ class KillStorm:
             os.kill(pid, signal.SIGCONT)
             sleep(self._rng.uniform(0, 0.0003))
         self._note_kill(member)
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
+        self._children.kill(pid)
         self._kills[self._name(member)] += 1
         self._inside.update(set(held))
         self._inside["any"] += bool(held)
@@ -165,7 +148,9 @@ class KillStorm:
     def _note_end(self, member: int, status: int) -> None:
         """A process ended by itself."""
         del self._pids[member]
-        self.report.problems.append(f"{self._name(member)} ended by itself: {self._error(member)}")
+        self.report.problems.append(
+            f"{self._name(member)} ended by itself: {self._children.error(self._name(member))}"
+        )
 
     def _look_after(self) -> None:
         """Between two kills."""
@@ -194,26 +179,9 @@ class KillStorm:
             for member in members:
                 pid = self._pids.pop(member, None)
                 if pid is not None:
-                    self._wait_for(pid, self._name(member))
+                    self._children.wait_for(pid, self._name(member))
         archivist, self._archivist = self._archivist, 0
-        self._wait_for(archivist, _ARCHIVIST)
-
-    def _wait_for(self, pid: int, name: str) -> None:
-        deadline = perf_counter() + _DRAIN_TIMEOUT_S
-        while True:
-            done, status = os.waitpid(pid, os.WNOHANG)
-            if done:
-                break
-            if perf_counter() > deadline:
-                self.report.problems.append(f"{name} did not end within {_DRAIN_TIMEOUT_S:.0f} s")
-                os.kill(pid, signal.SIGKILL)
-                os.waitpid(pid, 0)
-                return
-            sleep(0.005)
-        if status:
-            self.report.problems.append(
-                f"{name} failed with status {status}: {self._text(self._errors(name))}"
-            )
+        self._children.wait_for(archivist, _ARCHIVIST)
 
     # -- the verdict --------------------------------------------------------------------------------------
 
@@ -248,20 +216,6 @@ class KillStorm:
 
     def _diary(self, member: int) -> str:
         return f"{self._folder}/diary-{member}"
-
-    def _errors(self, name: str) -> str:
-        return f"{self._folder}/errors-{name}"
-
-    def _error(self, member: int) -> str:
-        return self._text(self._errors(self._name(member)))
-
-    @staticmethod
-    def _text(path: str) -> str:
-        try:
-            with open(path, encoding="utf-8") as file:
-                return file.read()
-        except FileNotFoundError:
-            return "no message"
 
 
 def _client_workload(root: str) -> Workload:

@@ -41,7 +41,7 @@ class ProducerStorm(KillStorm):
         workload = ProducerWorkload(f"{folder}/store", mode, deduplicates=deduplicates)
         super().__init__(workload, folder, producers=producers, consumers=0, seed=seed)
         what = "deduplication" if deduplicates else "no deduplication"
-        self.report = StormReport(f"storm over producers, {mode.name}, {what}")
+        self.report.title = f"storm over producers, {mode.name}, {what}"
         self._source: Final = workload
         self._mode = mode
         self._deduplicates = deduplicates

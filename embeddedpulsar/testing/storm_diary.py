@@ -34,6 +34,8 @@ STOPPED: Final = 9
 """By the supervisor: stopped for longer than the others put up with."""
 RESUMED: Final = 10
 """By the supervisor, before it lets the process go on."""
+INTERRUPTED: Final = 11
+"""An interrupt struck; it is about to give back what it has not acknowledged."""
 
 _LINE: Final = struct.Struct("<HHIQQiI")
 

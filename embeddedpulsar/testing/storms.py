@@ -3,6 +3,7 @@
     python -m embeddedpulsar.testing.storms kill --cycles 1000
     python -m embeddedpulsar.testing.storms types --kills 300
     python -m embeddedpulsar.testing.storms producers --kills 300
+    python -m embeddedpulsar.testing.storms hostile --minutes 30
     python -m embeddedpulsar.testing.storms dispatch --seeds 10000
     python -m embeddedpulsar.testing.storms power-loss --images 10000
     python -m embeddedpulsar.testing.storms corruption --cases 2000
@@ -24,6 +25,7 @@ from embeddedpulsar.testing import (
     corruption,
     dispatch_setup,
     dispatch_storm,
+    hostile_storm,
     kill_storm,
     power_loss,
     producer_storm,
@@ -32,7 +34,7 @@ from embeddedpulsar.testing import (
 )
 
 _SHOWN: Final = 50
-_KILLING: Final = ("kill", "types", "producers")
+_KILLING: Final = ("kill", "types", "producers", "hostile")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -60,6 +62,7 @@ def _parser() -> argparse.ArgumentParser:
         ("kill", "processes killed at any moment", kill_storm.add_options),
         ("types", "consumers of one subscription killed at any moment", type_storm.add_options),
         ("producers", "producers of one topic killed at any moment", producer_storm.add_options),
+        ("hostile", "kills, stops, freezes, interrupts, removed files", hostile_storm.add_options),
         ("dispatch", "consumers of one subscription in every order, simulated", _dispatch_options),
         ("power-loss", "disks that a power loss may leave", _power_loss_options),
         ("corruption", "files damaged in every way", _corruption_options),
@@ -105,6 +108,8 @@ def _kills(options: argparse.Namespace) -> int:
         reports = [kill_storm.run(options)]
     elif options.storm == "types":
         reports = type_storm.run(options, progress)
+    elif options.storm == "hostile":
+        reports = [hostile_storm.run(options, progress)]
     else:
         reports = producer_storm.run(options, progress)
     print(*reports, sep="\n")

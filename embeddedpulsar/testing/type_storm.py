@@ -52,7 +52,7 @@ class TypeStorm(KillStorm):
     ) -> None:
         workload = TypeWorkload(f"{folder}/store", consumer_type)
         super().__init__(workload, folder, producers=producers, consumers=consumers, seed=seed)
-        self.report = StormReport(f"storm over a subscription of type {consumer_type.name}")
+        self.report.title = f"storm over a subscription of type {consumer_type.name}"
         self._type = consumer_type
         self._progress = progress
         self._cycle = 0
@@ -105,10 +105,8 @@ class TypeStorm(KillStorm):
         return self._rng.choice(list(self._consumers))
 
     def _stop_for_long(self, member: int) -> None:
-        pid = self._pids[member]
-        os.kill(pid, signal.SIGSTOP)
-        _, status = os.waitpid(pid, os.WUNTRACED)
-        if not os.WIFSTOPPED(status):
+        status = self._children.stop(self._pids[member])
+        if status is not None:
             self._note_end(member, status)
             return
         self._write(member, storm_diary.STOPPED)

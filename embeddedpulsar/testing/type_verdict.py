@@ -60,6 +60,8 @@ class TypeVerdict:
         self._unwritten: dict[Life, list[int]] = {}
         self._given_back_at: dict[tuple[int, int], int] = {}
         self._grace: dict[Life, int] = {}
+        self._doubtful: dict[Life, set[int]] = {}
+        self._in_hand: dict[Life, int] = {}
         self._number = 0
         self._active: Life | None = None
         self._is_over = True
@@ -90,7 +92,10 @@ class TypeVerdict:
         elif kind == storm_diary.RESUMED:
             self._grace[life] = self._forgiven
             self._last.pop(life, None)
+            self._doubtful[life] = {self._in_hand[life]} if life in self._in_hand else set()
             self._unwritten.pop(life, None)  # of who was taken for dead they never count
+        elif kind == storm_diary.INTERRUPTED:
+            self._last.pop(life, None)
         elif kind == storm_diary.CLOSED:
             for index in self._unwritten.pop(life, ()):
                 self._acknowledged_at[index] = self._acknowledged_at[index] or self._number
@@ -105,7 +110,9 @@ class TypeVerdict:
             self._receive(life, index)
         elif line.kind == storm_diary.GIVEN_BACK:
             self._given_back_at[self._places[index][:2]] = self._number
-        elif not self._grace.get(life):  # who was taken for dead acknowledges in vain
+        elif index not in self._doubtful.get(
+            life, ()
+        ):  # what it had when it was taken for dead does not count
             if line.kind == storm_diary.ACKNOWLEDGED:
                 self._acknowledged_at[index] = self._acknowledged_at[index] or self._number
             else:
@@ -120,10 +127,13 @@ class TypeVerdict:
         is_first = not self._received[index]
         self._received[index] = 1
         self.redelivered += not is_first
+        self._in_hand[life] = index
         if self._grace.get(life):
             self._grace[life] -= 1
+            self._doubtful[life].add(index)
             self._note_order(index)
             return
+        self._doubtful.get(life, set()).discard(index)
         if self._is_acknowledged(index):
             self._complain(
                 f"line {self._number}: {self._places[index]} came to {life} again after its acknowledgement "
