@@ -171,6 +171,8 @@ class HostileCrew:
 
     def _note_end(self, member: int, status: int) -> None:
         del self._pids[member]
+        if not status and member not in self.consumers and self._board.page.is_stopped:
+            return
         if status or member not in self.consumers:
             name = self.name(member)
             self.problems.append(f"{name} ended by itself ({status}): {self._children.error(name)}")

@@ -17,6 +17,7 @@ import json
 import os
 import shutil
 import tempfile
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
@@ -242,6 +243,9 @@ def _run_round(folder: str, options: argparse.Namespace, seed: int) -> dict[str,
             with open(path, "w", encoding="utf-8") as file:
                 json.dump({"problems": one.problems, "figures": one.figures, "notes": one.notes}, file)
             status = 0
+        except BaseException:  # noqa: BLE001 - the report of the storm shows it
+            with open(f"{folder}/broke-off", "w", encoding="utf-8") as file:
+                traceback.print_exc(file=file)
         finally:
             os._exit(status)
     os.waitpid(pid, 0)
@@ -250,4 +254,5 @@ def _run_round(folder: str, options: argparse.Namespace, seed: int) -> dict[str,
             found: dict[str, Any] = json.load(file)
             return found
     except FileNotFoundError:
-        return {"problems": [f"the round in {folder} (seed {seed}) broke off"], "figures": {}, "notes": {}}
+        problem = f"the round with seed {seed} broke off: see {folder}/broke-off"
+        return {"problems": [problem], "figures": {}, "notes": {}}

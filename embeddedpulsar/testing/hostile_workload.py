@@ -14,7 +14,7 @@ from embeddedpulsar.client.client import Client
 from embeddedpulsar.client.consumer import Consumer
 from embeddedpulsar.client.producer import Producer
 from embeddedpulsar.enums import BatchingType, ConsumerType, InitialPosition, Result
-from embeddedpulsar.exceptions import ConsumerBusy, Timeout
+from embeddedpulsar.exceptions import ConsumerBusy, NotConnected, Timeout
 from embeddedpulsar.message import Message
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.platform.clock import perf_counter, sleep
@@ -226,7 +226,10 @@ class HostileConsumer:
             consumer.negative_acknowledge(message)
             return True
         diary.write(storm_diary.ACKNOWLEDGING, *place)
-        consumer.acknowledge(message)
+        try:
+            consumer.acknowledge(message)
+        except NotConnected:
+            return True  # this process was taken for dead meanwhile: the message comes again, to another too
         diary.write(storm_diary.ACKNOWLEDGED, *place)
         return True
 

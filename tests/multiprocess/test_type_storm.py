@@ -42,6 +42,7 @@ KINDS = {
     "K": storm_diary.KILLED,
     "S": storm_diary.STOPPED,
     "R": storm_diary.RESUMED,
+    "I": storm_diary.INTERRUPTED,
 }
 PLACES = [(7, 0, -1), (7, 1, 0), (7, 1, 1), (7, 2, -1)]
 
@@ -69,6 +70,8 @@ ALL = "1r0 1k0 1w0 1r1 1k1 1w1 1r2 1k2 1w2 1r3 1k3 1w3"
         "1A 1r0 1k0 1r1 1k1 1c 1C 2A 2r2 2k2 2r3 2k3",  # in a group, written when it closed
         "1A 1r0 1k0 1r1 1k1 1K 2A 2r0 2r1 2k0 2k1 2r2 2k2 2r3 2k3",  # in a group that was not written
         "1A 1r0 1S 2A 2r0 2k0 2w0 2r1 2k1 2w1 1R 1r1 1k1 1w1 2r2 2k2 2r3 2k3",  # forgiven
+        "1A 1r0 1S 1R 1k0 1w0 2A 2r0 2k0 2r1 2k1 2r2 2k2 2r3 2k3",  # in vain: it was taken for dead
+        f"1A 1r0 1I {ALL}",  # interrupted, and given back
     ],
 )
 def test_good_diaries(consumer_type: ConsumerType, text: str):
@@ -88,6 +91,8 @@ def test_good_diaries(consumer_type: ConsumerType, text: str):
             "after its acknowledgement was written",
         ),
         ("Shared", f"1A {ALL} 1S 2A 1R 1r0 1r1 1r2", "after its acknowledgement was written"),  # one too many
+        ("Shared", f"1A {ALL} 1I 1r0", "after its acknowledgement was written"),
+        ("Exclusive", "1A 1r0 1k0 1r1 1r0 1k1 1r2 1k2 1r3 1k3", "(1, 1) received (7, 0, -1) after"),
         ("Exclusive", "1A 1r0 1k0 2A 2r1 2k1 2r2 2k2 2r3 2k3", "while (1, 1) is active"),
         ("Failover", "1A 1r0 1k0 1K 2r1 2k1 2r2 2k2 3r3 3k3", "while (2, 1) is active"),
         ("Failover", "1A 1r0 1k0 1r2 1k2 1r1 1k1 1r3 1k3", "which nobody received yet"),
