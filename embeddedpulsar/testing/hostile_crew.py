@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from embeddedpulsar.platform.clock import perf_counter, sleep
@@ -35,11 +35,14 @@ class HostileCrew:
     processes around the store that is removed, are only stopped together with all others.
     """
 
-    def __init__(self, folder: str, board: HostilePage, seed: int, consumers: int) -> None:
+    def __init__(
+        self, folder: str, board: HostilePage, seed: int, consumers: int, without: Sequence[str]
+    ) -> None:
         self.problems: list[str] = []
         self.rng: Final = random.Random(seed)
         self.leaves = 0
         self._folder: Final = folder
+        self._closed_share: Final = 0.0 if "closed-streams" in without else _CLOSED_SHARE
         self._board: Final = board
         self._began: Final = perf_counter()
         self._children: Final = StormChildren(folder, self.problems)
@@ -50,13 +53,14 @@ class HostileCrew:
         self.producers: Final = range(FIRST_PROCESS, first)
         self.consumers: Final = range(first, first + consumers)
         self.bystander: Final = first + consumers
-        self.tenants: Final = range(self.bystander + 1, self.bystander + 1 + _TENANTS)
-        self._remover: Final = self.bystander + 1 + _TENANTS
+        tenants = 0 if "removed-stores" in without else _TENANTS
+        self.tenants: Final = range(self.bystander + 1, self.bystander + 1 + tenants)
+        self._removers: Final = range(self.tenants.stop, self.tenants.stop + (tenants > 0))
 
     @property
     def members(self) -> range:
         """Everyone."""
-        return range(FIRST_PROCESS, self._remover + 1)
+        return range(FIRST_PROCESS, self._removers.stop)
 
     def topic_of(self, member: int) -> str | None:
         """What a consumer consumes."""
@@ -75,7 +79,7 @@ class HostileCrew:
     def start(self, member: int) -> None:
         """Begin the next life of a process."""
         page = self._board.page
-        closed = tuple(fd for fd in range(3) if self.rng.random() < _CLOSED_SHARE)
+        closed = tuple(fd for fd in range(3) if self.rng.random() < self._closed_share)
         role = HostileRole(member, page.next_life(member), self._folder, self._board, self._began, closed)
         self._born_at[member] = page.progress(member)
         self._pids[member] = self._children.fork(lambda: self._work(role), self.name(member))
@@ -195,7 +199,7 @@ class HostileCrew:
         page.stop()
         sleep(0.2)  # consumers that were leaving have left, and are started once more
         self.look_after(resume_all=True)
-        for members in ((*self.producers, *self.tenants, self._remover), (*self.consumers, self.bystander)):
+        for members in ((*self.producers, *self.tenants, *self._removers), (*self.consumers, self.bystander)):
             for member in members:
                 pid = self._pids.pop(member, None)
                 if pid is not None:

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from embeddedpulsar.platform.clock import perf_counter, sleep
@@ -14,6 +15,7 @@ from embeddedpulsar.testing.hostile_crew import HostileCrew
 from embeddedpulsar.testing.hostile_roles import KEEP_ALIVE_S, HostilePage, store_of
 from embeddedpulsar.testing.lock_holders import LockFiles
 
+FAULTS: Final = ("kill", "interrupt", "signal", "pause", "remove-fifos", "stop", "stop-in-lock", "freeze")
 IN_LOCK_S: Final = 5.0
 """How long a process stays stopped inside a lock."""
 _AIM_TRIES: Final = 150
@@ -29,23 +31,25 @@ class HostileFaults:
         counts: how many of each kind there were.
     """
 
-    def __init__(self, crew: HostileCrew, board: HostilePage, folder: str) -> None:
+    def __init__(self, crew: HostileCrew, board: HostilePage, folder: str, without: Sequence[str]) -> None:
         self.counts: Counter[str] = Counter()
         self._crew: Final = crew
         self._board: Final = board
         self._clients: Final = f"{store_of(folder)}/clients"
         self._locks: Final = LockFiles(folder)
         self._ticks = 0
-        self._kinds: Final = {
-            self._kill: 10,
-            self._interrupt: 8,
-            self._signal: 8,
-            self._pause: 6,
-            self._remove_fifos: 2,
-            self._stop_for_long: 1,
-            self._stop_in_lock: 1,
-            self._freeze: 0.7,
+        self._kinds: Final[dict[str, tuple[Callable[[], bool], float]]] = {
+            "kill": (self._kill, 10),
+            "interrupt": (self._interrupt, 8),
+            "signal": (self._signal, 8),
+            "pause": (self._pause, 6),
+            "remove-fifos": (self._remove_fifos, 2),
+            "stop": (self._stop_for_long, 1),
+            "stop-in-lock": (self._stop_in_lock, 1),
+            "freeze": (self._freeze, 0.7),
         }
+        for name in without:
+            self._kinds.pop(name, None)
 
     def strike(self) -> None:
         """Do one of them."""
@@ -53,9 +57,10 @@ class HostileFaults:
             self._locks.refresh()
         self._ticks += 1
         rng = self._crew.rng
-        (fault,) = rng.choices(list(self._kinds), list(self._kinds.values()))
-        if fault():
-            self.counts[fault.__name__.lstrip("_").replace("_", " ")] += 1
+        names = list(self._kinds)
+        (name,) = rng.choices(names, [self._kinds[one][1] for one in names])
+        if self._kinds[name][0]():
+            self.counts[name] += 1
 
     def _kill(self) -> bool:
         member = self._crew.victim()

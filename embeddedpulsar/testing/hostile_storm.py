@@ -19,7 +19,7 @@ import shutil
 import tempfile
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from embeddedpulsar.client.client import Client
@@ -28,7 +28,7 @@ from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.platform.clock import perf_counter, sleep
 from embeddedpulsar.testing import hostile_stores
 from embeddedpulsar.testing.hostile_crew import HostileCrew
-from embeddedpulsar.testing.hostile_faults import IN_LOCK_S, HostileFaults
+from embeddedpulsar.testing.hostile_faults import FAULTS, IN_LOCK_S, HostileFaults
 from embeddedpulsar.testing.hostile_roles import (
     KEEP_ALIVE_S,
     PRODUCERS,
@@ -66,12 +66,12 @@ Progress = Callable[[str, int, int], None]
 class HostileRound:
     """One round, in a folder of its own. Forks, so it must run in a process without other threads."""
 
-    def __init__(self, folder: str, *, seed: int, consumers: int) -> None:
+    def __init__(self, folder: str, *, seed: int, consumers: int, without: Sequence[str] = ()) -> None:
         self._folder = folder
         self._root = store_of(folder)
         self._board = HostilePage(f"{folder}/page")
-        self._crew = HostileCrew(folder, self._board, seed, consumers)
-        self._faults = HostileFaults(self._crew, self._board, folder)
+        self._crew = HostileCrew(folder, self._board, seed, consumers, without)
+        self._faults = HostileFaults(self._crew, self._board, folder, without)
         self._moved = (0, perf_counter())
         self.figures: Counter[str] = Counter()
         self.notes: dict[str, str] = {}
@@ -198,6 +198,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--consumers", type=int, default=12, help="in all, a fourth for each type (default 12)"
     )
+    parser.add_argument(
+        "--without",
+        choices=(*FAULTS, "closed-streams", "removed-stores"),
+        action="append",
+        default=[],
+        help="leave a fault out, to find what another one does; default is none",
+    )
     parser.add_argument("--folder", help="where to work; it stays. Default is a folder in the workspace")
 
 
@@ -238,7 +245,7 @@ def _run_round(folder: str, options: argparse.Namespace, seed: int) -> dict[str,
     if pid == 0:
         status = 1
         try:
-            one = HostileRound(folder, seed=seed, consumers=options.consumers)
+            one = HostileRound(folder, seed=seed, consumers=options.consumers, without=options.without)
             one.run(options.round)
             with open(path, "w", encoding="utf-8") as file:
                 json.dump({"problems": one.problems, "figures": one.figures, "notes": one.notes}, file)

@@ -21,7 +21,7 @@ sys.exit(storms.main(["hostile", *sys.argv[1:]]))
     [(0, 8), pytest.param(10, 60, marks=[pytest.mark.slow, pytest.mark.timeout(1500)])],
 )
 def test_a_hostile_day_loses_and_repeats_nothing(minutes: int, seconds: int, tmp_path):
-    """Kills, stops, freezes, interrupts, signal handlers that send, removed FIFOs and stores, closed streams."""
+    """Kills, stops, freezes, interrupts, handlers that send, removed FIFOs and stores, closed streams."""
     options = ("--minutes", str(minutes), "--round", str(seconds), "--folder", str(tmp_path))
     output = run_python(STORM, *options, timeout_s=1400)
     assert "  clean" in output
@@ -30,7 +30,7 @@ def test_a_hostile_day_loses_and_repeats_nothing(minutes: int, seconds: int, tmp
 def judge(
     folder, sent: list[tuple[int, int, int]], removals: list[tuple[int, int, int, list[int]]]
 ) -> list[str]:
-    """The verdict on what process 5 sent, and on removals: read at, removing at, removed at, what was there."""
+    """The verdict on what process 5 sent, and on removals: three times, and what had been there."""
     with open(hostile_stores.sent_path(str(folder), 5), "wb") as file:
         file.write(b"".join(struct.pack("<QQQ", *one) for one in sent))
     with open(f"{folder}/removals", "wb") as file:
