@@ -1,5 +1,7 @@
 """Signals in the processes of the hostile storm: Ctrl-C, and a handler that sends a message.
 
+An interrupt strikes where the process is ready for one: between `arm` and `disarm`, once each time.
+
 >>> patient(lambda: 7)
 7
 """
@@ -16,12 +18,35 @@ from embeddedpulsar.testing.storm_payload import Mark, make_payload
 
 T = TypeVar("T")
 
+_is_armed = False
+
+
+def arm() -> None:
+    """From here on an interrupt strikes. Inside the ``try`` that catches KeyboardInterrupt."""
+    global _is_armed
+    _is_armed = True
+
+
+def disarm() -> None:
+    """No interrupt strikes from here on."""
+    global _is_armed
+    _is_armed = False
+
+
+def _interrupt(number: int, frame: Any) -> None:
+    if _is_armed:
+        disarm()
+        raise KeyboardInterrupt
+
 
 def patient(call: Callable[[], T]) -> T:
     """Repeat ``call`` until no interrupt strikes it."""
     while True:
         try:
-            return call()
+            arm()
+            result = call()
+            disarm()
+            return result
         except KeyboardInterrupt:
             continue
 
@@ -60,11 +85,5 @@ class SendingHandler:
 
 
 def accept_signals() -> None:
-    """Ctrl-C raises KeyboardInterrupt, wherever the process is."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def refuse_signals() -> None:
-    """The process is about to end: no interrupt strikes any more."""
-    for number in (signal.SIGINT, signal.SIGUSR1):
-        signal.signal(number, signal.SIG_IGN)
+    """Ctrl-C raises KeyboardInterrupt, where the process is ready for it."""
+    signal.signal(signal.SIGINT, _interrupt)

@@ -29,7 +29,7 @@ from embeddedpulsar.testing.hostile_roles import (
     mark_of,
     stream_of,
 )
-from embeddedpulsar.testing.hostile_signals import SendingHandler, accept_signals, patient, refuse_signals
+from embeddedpulsar.testing.hostile_signals import SendingHandler, accept_signals, arm, disarm, patient
 from embeddedpulsar.testing.storm_diary import Diary
 from embeddedpulsar.testing.storm_payload import make_payload, read_payload
 
@@ -63,7 +63,9 @@ class HostileProducer:
         self._role.page.move(self._role.member)
         while True:
             try:
+                arm()
                 self._send_all(producers)
+                disarm()
                 break
             except KeyboardInterrupt:
                 patient(lambda: self._settle(producers))
@@ -189,13 +191,16 @@ class HostileConsumer:
         idle_since = perf_counter()
         while True:
             try:
+                arm()
                 is_draining = self._role.page.is_draining
                 if perf_counter() > leave_at and not self._role.page.is_stopped:
-                    return
+                    disarm()
+                    break
                 if self.step(consumer, _POLL_MS):
                     idle_since = perf_counter()
                 elif is_draining and perf_counter() - idle_since > _DRAINED_AFTER_S:
-                    return
+                    disarm()
+                    break
             except KeyboardInterrupt:
                 patient(lambda: self._give_back(consumer))
 
@@ -246,7 +251,6 @@ def close_in_time(role: HostileRole, client: Client, handler: SendingHandler | N
     frozen = role.board.frozen_ms
     if handler is not None:
         handler.close()
-    refuse_signals()
     client.close()
     took = perf_counter() - begun - (role.board.frozen_ms - frozen) / 1000
     if took > CLOSE_WITHIN_S:
