@@ -6,7 +6,7 @@ import os
 import random
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 from embeddedpulsar.platform.clock import perf_counter, sleep
 from embeddedpulsar.testing import storm_diary
@@ -26,6 +26,13 @@ from embeddedpulsar.testing.storm_diary import Diary
 
 _CLOSED_SHARE: Final = 0.3
 _TENANTS: Final = 2
+
+
+class HostileProcess(Protocol):
+    """What a forked process does."""
+
+    def run(self) -> None:
+        """All of it."""
 
 
 class HostileCrew:
@@ -79,25 +86,27 @@ class HostileCrew:
     def start(self, member: int) -> None:
         """Begin the next life of a process."""
         page = self._board.page
-        closed = tuple(fd for fd in range(3) if self.rng.random() < self._closed_share)
+        share = self._closed_share if member <= self.bystander else 0.0
+        closed = tuple(fd for fd in range(3) if self.rng.random() < share)
         role = HostileRole(member, page.next_life(member), self._folder, self._board, self._began, closed)
         self._born_at[member] = page.progress(member)
         self._pids[member] = self._children.fork(lambda: self._work(role), self.name(member))
 
     def _work(self, role: HostileRole) -> None:
-        for descriptor in role.closed:
+        process = self._process(role)
+        for descriptor in role.closed:  # once the files of the storm are open, which must not be hit
             os.close(descriptor)
+        process.run()
+
+    def _process(self, role: HostileRole) -> HostileProcess:
         topic = self.topic_of(role.member)
         if role.member in self.producers:
-            HostileProducer(role).run()
-        elif role.member == self.bystander:
-            Bystander(role, diary_of(role.folder, SHARED_TOPIC)).run()
-        elif topic is not None:
-            HostileConsumer(role, topic).run()
-        elif role.member in self.tenants:
-            Tenant(role).run()
-        else:
-            Remover(role).run()
+            return HostileProducer(role)
+        if role.member == self.bystander:
+            return Bystander(role, diary_of(role.folder, SHARED_TOPIC))
+        if topic is not None:
+            return HostileConsumer(role, topic)
+        return Tenant(role) if role.member in self.tenants else Remover(role)
 
     def name(self, member: int) -> str:
         """Of a process, for reports."""
