@@ -34,6 +34,8 @@ class StormChildren:
             work()
             status = 0
         except BaseException:  # noqa: BLE001 - whatever it was, the supervisor reports it
+            for number in (signal.SIGINT, signal.SIGUSR1):
+                signal.signal(number, signal.SIG_IGN)  # one that strikes now would cut the text short
             with open(self._errors(name), "a", encoding="utf-8") as file:
                 traceback.print_exc(file=file)
         finally:
