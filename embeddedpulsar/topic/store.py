@@ -8,7 +8,7 @@ import os
 from embeddedpulsar.exceptions import AlreadyClosed
 from embeddedpulsar.format.catalog_record import TopicEntry
 from embeddedpulsar.managed_ledger.options import DURABILITIES, PROCESS, LedgerOptions
-from embeddedpulsar.platform import descriptors, fork
+from embeddedpulsar.platform import descriptors, interrupts, fork
 from embeddedpulsar.platform.clock import Clock, SystemClock
 from embeddedpulsar.platform.directory_lease import DirectoryLease
 from embeddedpulsar.platform.mailbox import Mailbox
@@ -113,22 +113,23 @@ class Store(StoreTopics):
             raise ValueError(f"durability is one of {', '.join(DURABILITIES)}, not {durability!r}")
         path = os.fspath(root)
         is_memory = memory_root.is_memory(path)
-        try:
-            REGISTRY.lock.acquire()
-            what = f"cannot open the store {path}"
-            path, lease = descriptors.named(what, lease_root, path, is_memory, allow_network_fs)
-            store = REGISTRY.stores.get(lease.key)
-            if store is not None and store._is_in_place():
-                lease.close()
-                store._references += 1
+        with interrupts.translated:  # it may be removed while it is opened
+            try:
+                REGISTRY.lock.acquire()
+                what = f"cannot open the store {path}"
+                path, lease = descriptors.named(what, lease_root, path, is_memory, allow_network_fs)
+                store = REGISTRY.stores.get(lease.key)
+                if store is not None and store._is_in_place():
+                    lease.close()
+                    store._references += 1
+                    return store
+                store = cls(path, durability, clock or SystemClock(), options, is_memory=is_memory)
+                store._interval_ms = interval_ms
+                store._begin(lease)
+                store._references = 1
                 return store
-            store = cls(path, durability, clock or SystemClock(), options, is_memory=is_memory)
-            store._interval_ms = interval_ms
-            store._begin(lease)
-            store._references = 1
-            return store
-        finally:
-            REGISTRY.lock.release()
+            finally:
+                REGISTRY.lock.release()
 
     def _begin(self, lease: DirectoryLease, inherited: StoreSession | None = None) -> None:
         if inherited is not None and not inherited.control.is_in_place():
