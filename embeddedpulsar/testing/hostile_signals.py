@@ -8,11 +8,13 @@ An interrupt strikes where the process is ready for one: between `arm` and `disa
 
 from __future__ import annotations
 
+import contextlib
 import signal
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from embeddedpulsar.client.client import Client
+from embeddedpulsar.exceptions import AlreadyClosed
 from embeddedpulsar.testing.hostile_roles import SIGNALS, HostileRole, signal_stream_of
 from embeddedpulsar.testing.storm_payload import Mark, make_payload
 
@@ -81,7 +83,8 @@ class SendingHandler:
     def close(self) -> None:
         """Ignore the signal from here on, and close the producer."""
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-        patient(self._producer.close)
+        with contextlib.suppress(AlreadyClosed):  # an interrupt struck when it was nearly closed
+            patient(self._producer.close)
 
 
 def accept_signals() -> None:
