@@ -8,7 +8,7 @@ import os
 from embeddedpulsar.exceptions import AlreadyClosed
 from embeddedpulsar.format.catalog_record import TopicEntry
 from embeddedpulsar.managed_ledger.options import DURABILITIES, PROCESS, LedgerOptions
-from embeddedpulsar.platform import descriptors, interrupts, fork
+from embeddedpulsar.platform import descriptors, fork, interrupts
 from embeddedpulsar.platform.clock import Clock, SystemClock
 from embeddedpulsar.platform.directory_lease import DirectoryLease
 from embeddedpulsar.platform.mailbox import Mailbox
