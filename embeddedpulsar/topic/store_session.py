@@ -29,6 +29,7 @@ from embeddedpulsar.topic.topic_directories import TopicDirectories
 from embeddedpulsar.topic.topic_list import TopicList
 
 _ROOM_FOR_UNSEEN_IDS: Final = 1 << 16
+_MAILBOX_ATTEMPTS: Final = 100
 
 failpoints.declare(
     "store:locked", "store:directories_made", "store:catalog_made", "store:meta_written", "store:healed"
@@ -105,8 +106,7 @@ class StoreSession:
                 settings.retentionCheckIntervalInSeconds,
             )
             clients = root_layout.in_root(root, root_layout.CLIENTS)
-            filesystem.make_directories(clients, None)  # a cleaner may have removed it
-            session.mailbox = Mailbox.create(clients, control.path)
+            session.mailbox = _create_mailbox(clients, control.path)
             undo.callback(session.mailbox.close)
             session.peers = Peers(clients, session.mailbox)
             session._take_number()
@@ -296,3 +296,19 @@ def _log_warnings(where: str, warnings: list[str]) -> None:
 
     for warning in warnings:
         logging.getLogger("embeddedpulsar").warning("%s: %s", where, warning)
+
+
+def _create_mailbox(clients: str, roll: str) -> Mailbox:
+    """Make this process's FIFO, and its directory as often as a cleaner removes it meanwhile.
+
+    The directory alone is made, never those above it: of a store that was removed nothing is made again.
+
+    Raises:
+        FileNotFoundError: the store was removed.
+    """
+    for _ in range(_MAILBOX_ATTEMPTS):
+        with contextlib.suppress(FileExistsError):
+            disk.DISK.mkdir(clients, None)
+        with contextlib.suppress(FileNotFoundError):
+            return Mailbox.create(clients, roll)
+    return Mailbox.create(clients, roll)

@@ -6,6 +6,7 @@ import errno
 import gc
 import logging
 import os
+import shutil
 import stat
 import threading
 from pathlib import Path
@@ -20,14 +21,16 @@ from embeddedpulsar.exceptions import (
     InvalidTopicName,
     NetworkFilesystemError,
     StorageError,
+    StorageOSError,
     TopicNotFound,
     UnsupportedFormatVersion,
 )
 from embeddedpulsar.format.document import KIND_STORE_META, encode_document
 from embeddedpulsar.format.entry import ProducerPrefix, encode_single
 from embeddedpulsar.managed_ledger.options import LedgerOptions
-from embeddedpulsar.platform import clock, disk, filesystem
+from embeddedpulsar.platform import clock, disk, filesystem, ownership
 from embeddedpulsar.platform.faulty_disk import FaultyDisk
+from embeddedpulsar.platform.lease import lease_path
 from embeddedpulsar.topic.store import Store
 from embeddedpulsar.topic.store_registry import REGISTRY, open_store_count
 
@@ -494,3 +497,33 @@ def test_a_damaged_description_is_reported(root: Path, caplog, how: str, state: 
     caplog.clear()
     assert store.create_topic("orders") is topic and not caplog.text
     store.release()
+
+
+def test_a_cleaner_may_remove_the_directory_of_fifos_while_a_store_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """It is made again as often as it goes; of a store that is gone nothing is made again."""
+    root = tmp_path / "store"
+    clients = root / "clients"
+    Store.open(root).release()
+    find_rights, removals = ownership.rights_in, iter(range(3))
+
+    def remove_first(directory: str) -> object:
+        if directory == str(clients) and next(removals, None) is not None:
+            os.rmdir(directory)
+        return find_rights(directory)
+
+    monkeypatch.setattr(ownership, "rights_in", remove_first)
+    store = Store.open(root)
+    assert os.path.exists(lease_path(str(clients), store.mailbox.uuid))
+    store.release()
+
+    def remove_all(directory: str) -> object:
+        if directory == str(clients):
+            shutil.rmtree(root)
+        return find_rights(directory)
+
+    monkeypatch.setattr(ownership, "rights_in", remove_all)
+    with pytest.raises(StorageOSError, match="removed"):
+        Store.open(root)
+    assert not root.exists()
