@@ -18,7 +18,7 @@ from embeddedpulsar.exceptions import (
 )
 from embeddedpulsar.platform import deadline, failpoints, threads
 from embeddedpulsar.platform.background import Backoff
-from embeddedpulsar.subscription.ack_ring import MOST_ENTRIES
+from embeddedpulsar.subscription.ack_ring import MOST_ENTRIES, NOWHERE
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.client_log import ClientLog
@@ -385,5 +385,6 @@ class AckGroupingTracker:
         """Everything is written, and nothing more comes: the ring is not needed any more."""
         self.close()
         ring, self._ring = self._ring, None
+        self.words = NOWHERE  # the map has a descriptor, which a closed consumer gives back
         if ring is not None and not (self.done or self._partial or self._cumulative):
             ring.remove()

@@ -21,6 +21,8 @@ MOST_ENTRIES: Final = RingWord.PARTS - RingWord.ENTRIES
 _HALF: Final = (RING_SIZE // 8 - RingWord.PARTS) // 2
 _NEITHER: Final = 2
 _CLEARED: Final = bytes(RING_SIZE - 8 * RingWord.CUMULATIVE)
+NOWHERE: Final = memoryview(bytearray(RING_SIZE)).cast("Q")
+"""Words that are never read, for a thread that acknowledges while its consumer is being closed."""
 
 failpoints.declare("acks:cleared", "acks:pair_data")
 
