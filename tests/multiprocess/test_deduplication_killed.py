@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from embeddedpulsar import Client, MessageId
+from embeddedpulsar import Client, MessageId, Producer
 from embeddedpulsar.platform import failpoints
 from embeddedpulsar.topic.store import Store
 
@@ -19,6 +19,7 @@ LEDGERS = (
     "defaultRetentionTimeInMinutes=-1\ndefaultRetentionSizeInMB=-1\n"  # only the test trims
 )
 HIGHEST = 5
+KEPT: list[object] = []  # a client that is dropped closes itself
 TESTED = {"dedup:scanned", "dedup:remembered", "dedup:switched", "dedup:saved_before_trim"}
 
 
@@ -29,7 +30,7 @@ def killed(action: Callable[[], object], step: str = "", nth: int = 1) -> None:
         try:
             if step:
                 failpoints.set(step, "kill", nth=nth)
-            action()
+            KEPT.append(action())
             if not step:
                 os.kill(os.getpid(), signal.SIGKILL)
         finally:
@@ -45,11 +46,12 @@ def root_with(tmp_path: Path, settings: str) -> Path:
     return root
 
 
-def publish(root: Path) -> None:
+def publish(root: Path) -> Producer[bytes]:
     """The messages up to `HIGHEST`; neither producer nor client is closed, so the caller is to be killed."""
     producer = Client(root).create_producer("topic", "p")
     for number in range(1, HIGHEST + 1):
         producer.send(b"%d" % number, sequence_id=number)
+    return producer
 
 
 def check(root: Path) -> None:
