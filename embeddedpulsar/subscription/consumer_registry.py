@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -41,12 +42,20 @@ class ConsumerRegistry:
     >>> registry.raise_epochs(5)
     >>> registry.is_current(1, 4), registry.is_current(1, 5)
     (False, True)
+
+    Attributes:
+        limits: most unacknowledged messages of each consumer that has a limit, by id.
+        least_limit: the lowest of them; 0 if there is none.
+        levels: priority levels, the best first.
     """
 
-    __slots__ = ("_by_id",)
+    __slots__ = ("_by_id", "least_limit", "levels", "limits")
 
     def __init__(self) -> None:
         self._by_id: dict[int, Consumer] = {}
+        self.limits: dict[int, int] = {}
+        self.least_limit = 0
+        self.levels: list[int] = []
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -83,10 +92,22 @@ class ConsumerRegistry:
     def add(self, consumer: Consumer) -> None:
         """A consumer attached."""
         self._by_id[consumer.consumer_id] = consumer
+        if consumer.priority_level not in self.levels:
+            insort(self.levels, consumer.priority_level)
+        limit = consumer.rules.max_unacked
+        if limit:
+            self.limits[consumer.consumer_id] = limit
+            self.least_limit = min(self.least_limit or limit, limit)
 
     def remove(self, consumer_id: int) -> bool:
         """A consumer left; False if it was not attached."""
-        return self._by_id.pop(consumer_id, None) is not None
+        consumer = self._by_id.pop(consumer_id, None)
+        if consumer is None:
+            return False
+        self.levels = sorted({one.priority_level for one in self._by_id.values()})
+        if self.limits.pop(consumer_id, 0):
+            self.least_limit = min(self.limits.values(), default=0)
+        return True
 
     def raise_epochs(self, epoch: int) -> None:
         """Void what all consumers were handed before: their commands count again from ``epoch`` on."""

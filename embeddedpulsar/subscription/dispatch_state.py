@@ -47,12 +47,14 @@ class DispatchState:
             acknowledged (the classic rule of Key_Shared).
         most_unacked: messages that all consumers together may hold; 0 for any number.
         is_blocked: the consumers together hold too many unacknowledged messages.
+        has_blocked: that is so, or a consumer is blocked; follows from them, not stored.
     """
 
     __slots__ = (
         "counts",
         "delayed",
         "handouts",
+        "has_blocked",
         "is_blocked",
         "joined",
         "membership",
@@ -74,7 +76,7 @@ class DispatchState:
         self.most_unacked = 0
         self.membership = 0
         self.read = BEFORE_FIRST
-        self.is_blocked = False
+        self.is_blocked = self.has_blocked = False
 
     def seek(self, mark_delete: Position) -> None:
         """The subscription was moved: all begins anew."""
@@ -93,7 +95,7 @@ class DispatchState:
         self.pending.clear()
         self.delayed.clear()
         self.read = mark_delete.next()
-        self.is_blocked = False
+        self.is_blocked = self.has_blocked = False
         for handout in self.handouts.values():
             handout.clear()
             handout.is_blocked = False
@@ -220,6 +222,16 @@ class DispatchState:
             position = acks.next_unacked(position.next())
         return position
 
+    def may_block(self, least: int) -> bool:
+        """Whether `check_limits` could change anything after entries were assigned. There are hundreds of
+        consumers, and nearly always they hold less together than one of them may.
+
+        Args:
+            least: the lowest limit of a consumer; 0 if there is none.
+        """
+        least = min(least or UNLIMITED, self.most_unacked or UNLIMITED)
+        return self.has_blocked or sum(self.pending.totals[FIRST_OWNER:]) >= least
+
     def check_limits(self, limits: Mapping[int, int]) -> bool:
         """Block who holds too much, unblock who holds half of that; whether somebody was unblocked.
 
@@ -227,7 +239,7 @@ class DispatchState:
             limits: most messages for each consumer that has a limit.
         """
         totals = self.pending.totals
-        is_free, held = False, 0
+        is_free, has_blocked, held = False, False, 0
         for consumer_id, handout in self.handouts.items():
             holds = totals[handout.code]
             held += holds
@@ -236,11 +248,13 @@ class DispatchState:
                 handout.is_blocked, is_free = False, True
             elif most and holds >= most:
                 handout.is_blocked = True
+            has_blocked |= handout.is_blocked
         most = self.most_unacked
         if most and self.is_blocked and held <= most // 2:
             self.is_blocked, is_free = False, True
         elif most and held >= most:
             self.is_blocked = True
+        self.has_blocked = has_blocked or self.is_blocked
         return is_free
 
     # -- looking -----------------------------------------------------------------------------------
@@ -308,6 +322,7 @@ class DispatchState:
         self.pending.unpack(pending)
         self.delayed = DelayedDeliveryTracker.unpack(delayed)
         self.handouts = {consumer_id: Handout.unpack(rest) for consumer_id, *rest in handouts}
+        self.has_blocked = self.is_blocked or any(one.is_blocked for one in self.handouts.values())
         self.joined = {consumer_id: Position(*position) for consumer_id, *position in joined}
         self.most_unacked, self.selector_kind = most, kind
         self.selector = None if selector is None else selector_of(kind, selector)

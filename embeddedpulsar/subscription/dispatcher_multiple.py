@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from embeddedpulsar.format.dispatch_record import Assign
 from embeddedpulsar.subscription.assignment import Assignment, Claim, others_are_ready, permits_of
@@ -28,15 +28,14 @@ class SharedDispatcher:
             return None
         assignment = Assignment(claim.fresh, dispatch.room, keys_matter=False)
         supply = _Supply(dispatch, assignment, claim.cutoff_ms)
-        for level in _better_levels(consumers.all(), claimer.priority_level):
+        for level in _better_levels(consumers, claimer.priority_level):
             permits = {one.consumer_id: permits_of(dispatch, claim.granted, one) for one in level}
             _deal(supply, permits)
         room = min(claim.room, permits_of(dispatch, claim.granted, claimer))
         if room > 0:
-            peers = [one for one in consumers.all() if one.priority_level == claimer.priority_level]
-            ready = sum(permits_of(dispatch, claim.granted, one) > 0 for one in peers)
             left = dispatch.waiting + claim.backlog - sum(assignment.given.values())
-            supply.give(claim.consumer_id, min(room, -(-left // max(ready, 1))))
+            ready = _ready_peers(consumers, dispatch, claim, claimer.priority_level, left)
+            supply.give(claim.consumer_id, min(room, -(-left // ready)))
         return assignment.command(claim)
 
     def leaves_more(
@@ -46,9 +45,23 @@ class SharedDispatcher:
         return (has_beyond or dispatch.waiting > 0) and others_are_ready(consumers, dispatch, claim)
 
 
-def _better_levels(consumers: Sequence[Consumer], level: int) -> Iterator[list[Consumer]]:
-    for better in sorted({one.priority_level for one in consumers if one.priority_level < level}):
-        yield [one for one in consumers if one.priority_level == better]
+def _ready_peers(
+    consumers: ConsumerRegistry, dispatch: DispatchState, claim: Claim, level: int, most: int
+) -> int:
+    """How many are ready, of that level; 1 at least. Not counted beyond ``most``, where each gets one."""
+    ready = 0
+    for one in consumers.each():
+        if ready >= most:
+            break
+        ready += one.priority_level == level and permits_of(dispatch, claim.granted, one) > 0
+    return max(ready, 1)
+
+
+def _better_levels(consumers: ConsumerRegistry, level: int) -> Iterator[list[Consumer]]:
+    for better in consumers.levels:
+        if better >= level:
+            return
+        yield [one for one in consumers.each() if one.priority_level == better]
 
 
 def _deal(supply: _Supply, permits: dict[int, int]) -> None:

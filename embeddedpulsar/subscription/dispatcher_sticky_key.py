@@ -97,9 +97,11 @@ class _Round:
         self._assignment = assignment
         self._is_ordered = is_ordered
         self._select = dispatch.selector.select
-        self._codes = {one: handout.code for one, handout in dispatch.handouts.items()}
-        self._permits = {one.consumer_id: permits_of(dispatch, claim.granted, one) for one in consumers.all()}
-        self._open = sum(permits > 0 for permits in self._permits.values())
+        self._granted = claim.granted
+        self._consumers = consumers
+        self._permits: dict[int, int] = {}  # of those that were asked for: there may be hundreds
+        self._others: Final = iter(consumers.all())
+        self._ready: Consumer | None = next(self._others, None)  # those before it are not ready for more
         self._held: set[int] = set()
         self._waiting: Final = dispatch.pending.waiting_keys
         self._served: dict[int, int] = {}
@@ -109,12 +111,23 @@ class _Round:
     @property
     def is_over(self) -> bool:
         """Whether nobody is ready for more, or may have more."""
-        return not self._open or self._assignment.room <= 0
+        while self._ready is not None and self._permits_of(self._ready.consumer_id) <= 0:
+            self._ready = next(self._others, None)
+        return self._ready is None or self._assignment.room <= 0
+
+    def _permits_of(self, consumer_id: int) -> int:
+        """Messages the consumer is ready for. In a round that only goes down."""
+        permits = self._permits.get(consumer_id)
+        if permits is None:
+            consumer = self._consumers.get(consumer_id)
+            permits = 0 if consumer is None else permits_of(self._dispatch, self._granted, consumer)
+            self._permits[consumer_id] = permits
+        return permits
 
     def give_waiting(self, consumer_id: int) -> None:
         """Give a consumer what waits for it, in order, as far as it is ready to take it."""
         waiting, assignment = self._waiting, self._assignment
-        if not waiting or self._permits.get(consumer_id, 0) <= 0:
+        if not waiting or self._permits_of(consumer_id) <= 0:
             return
         following: list[tuple[tuple[int, int], int]] = []  # entries behind one that is given, of its key
         with closing(waiting.in_order(consumer_id, self._select, self._dispatch.membership)) as firsts:
@@ -147,9 +160,7 @@ class _Round:
 
     def _give(self, consumer_id: int, ledger_id: int, entry_id: int, messages: int) -> None:
         self._assignment.give(consumer_id, ledger_id, entry_id, messages)
-        left = self._permits[consumer_id] - messages
-        self._permits[consumer_id] = left
-        self._open -= left <= 0
+        self._permits[consumer_id] = self._permits_of(consumer_id) - messages
 
     def _waits(self, key_hash: int) -> bool:
         """Whether entries of this key still wait, so that later ones have to."""
@@ -168,14 +179,14 @@ class _Round:
         self._give(consumer_id, entry.ledger_id, entry.entry_id, entry.messages)
 
     def _may_have(self, consumer_id: int, slot: int, entry: tuple[int, int]) -> bool:
-        if self._permits[consumer_id] <= 0:
+        if self._permits_of(consumer_id) <= 0:
             return False
         if not self._is_ordered:
             return True
         if slot in self._held:
             return False
         holder = self._dispatch.pending.keys.holder(slot)
-        if holder and holder != self._codes[consumer_id]:
+        if holder and holder != self._dispatch.handouts[consumer_id].code:
             return False
         return self._is_before_joining(consumer_id, entry)
 

@@ -140,7 +140,7 @@ class SubscriptionState:
         if not self.dispatch.handouts:
             return REWOUND | MEMBERS
         self.dispatch.leave(command.consumer_id, command.reason, command.handed, self.mark_delete)
-        self._check_limits()
+        self._unblock()
         return REWOUND | MEMBERS | CLAIMABLE
 
     def _ledgers(self, command: record.Ledgers) -> int:
@@ -178,17 +178,18 @@ class SubscriptionState:
         is_free |= dispatch.admit(acks.mark_delete, acks)
         # More can be read where entries that were held back are none any more.
         is_free |= len(dispatch.pending.waiting_keys) < held_back
-        if self._check_limits():
+        if self._unblock():
             return CLAIMABLE | UNBLOCKED
         return CLAIMABLE if is_free else NONE
 
-    def _check_limits(self) -> bool:
-        limits = {one.consumer_id: one.rules.max_unacked for one in self.consumers.all()}
-        return self.dispatch.check_limits(limits)
+    def _unblock(self) -> bool:
+        """Consumers hold less than before; whether some may have entries again."""
+        return self.dispatch.has_blocked and self.dispatch.check_limits(self.consumers.limits)
 
     def _assign(self, command: record.Assign) -> int:
         self.dispatch.assign(command, self.acks)
-        self._check_limits()
+        if self.dispatch.may_block(self.consumers.least_limit):
+            self.dispatch.check_limits(self.consumers.limits)
         return NONE
 
     def _redeliver(self, command: record.Redeliver) -> int:
@@ -196,7 +197,7 @@ class SubscriptionState:
             self.stale += 1
             return STALE
         self.dispatch.redeliver(command)
-        self._check_limits()
+        self._unblock()
         return CLAIMABLE
 
     def _ack_cumulative(self, command: record.AckCumulative) -> int:

@@ -330,3 +330,27 @@ def test_checkpoints_tell_what_differs():
         found.add(checkpoint_of(site.state))
     assert len(found) == 6
     assert checkpoint_of(decode_snapshot(encode_snapshot(site.state))) == checkpoint_of(site.state)
+
+
+def test_whether_somebody_is_blocked_is_known_without_a_look_at_everybody():
+    """It follows from what is stored, also from a snapshot; nobody is looked at while all hold little."""
+    site = StateSite()
+    one = site.join(max_unacked=2, max_unacked_in_all=5)
+    other = site.join(max_unacked=9, max_unacked_in_all=5)
+    dispatch, registry = site.dispatch, site.state.consumers
+    assert (registry.limits, registry.least_limit) == ({one: 2, other: 9}, 2)
+    site.read(0, 9)
+    site.assign((other, 0, 0))
+    assert not dispatch.may_block(registry.least_limit)
+    site.assign((one, 1, 2))
+    assert dispatch.has_blocked and dispatch.handouts[one].is_blocked
+    assert decode_snapshot(encode_snapshot(site.state)).dispatch.has_blocked
+    site.ack(one, 1)
+    assert not dispatch.has_blocked
+    assert not decode_snapshot(encode_snapshot(site.state)).dispatch.has_blocked
+    site.assign((other, 3, 6))
+    assert dispatch.is_blocked and dispatch.has_blocked
+    site.leave(one)
+    assert registry.least_limit == 9
+    site.ack(other, 0, 3, 4)
+    assert not dispatch.has_blocked

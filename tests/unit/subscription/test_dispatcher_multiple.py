@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.subscription.assignment import Claim, FreshEntry
 from embeddedpulsar.subscription.dispatcher import CLAIM_DISPATCHERS
+from embeddedpulsar.subscription.sticky_key_selector import HASH_RANGE
 from tests.unit.subscription.dispatch_states import LEDGER, StateSite, entries
 
 
@@ -134,3 +137,21 @@ def test_others_are_woken_if_they_could_have_what_is_left():
     site.assign((one, 0, 1))
     assert leaves_more(1, has_beyond=True)
     assert not leaves_more(1, has_beyond=False)
+
+
+@pytest.mark.parametrize("kind", [ConsumerType.Shared, ConsumerType.KeyShared])
+def test_a_claim_asks_few_of_many(kind: ConsumerType):
+    """One entry, and a hundred consumers that are ready: what a claim costs does not grow with them."""
+    site = StateSite(kind)
+    rules = {"selector": HASH_RANGE} if kind == ConsumerType.KeyShared else {}
+    ids = [site.join(**rules) for _ in range(100)]
+    asked: list[int] = []
+
+    class Asked(dict[int, int]):
+        def get(self, consumer_id, default=0):
+            asked.append(consumer_id)
+            return super().get(consumer_id, default)
+
+    granted = Asked(dict.fromkeys(ids, 1))
+    assert sum(sizes(site.claim(ids[50], entries(0, 0, (5,)), granted=granted)).values()) == 1
+    assert len(asked) <= 4
