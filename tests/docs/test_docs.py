@@ -123,6 +123,21 @@ def test_links_lead_somewhere(page: Path):
     assert not missing
 
 
+def test_every_guarantee_names_its_test():
+    """A row of the page of guarantees ends with the files that show it, and they exist."""
+    text = (ROOT / "docs" / "guarantees.md").read_text("utf-8")
+    rows = [
+        line
+        for line in text.splitlines()
+        if line.startswith("|") and not line.startswith(("| promise", "|--"))
+    ]
+    assert len(rows) > 50
+    for row in rows:
+        files = re.findall(r"`((?:tests|benchmarks)/[^`]+)`", row.rstrip(" |").rpartition("|")[2])
+        assert files, row
+        assert not [one for one in files if not (ROOT / one).exists()], row
+
+
 def test_the_readme_defines_its_links_in_one_place():
     """An index that shows the README elsewhere needs absolute links: only the block at its end has targets.
 
