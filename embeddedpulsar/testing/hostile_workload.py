@@ -53,6 +53,7 @@ class HostileProducer:
         self._is_batching = bool(role.member % 2)
         self._run = role.new_run()
         self._failures: list[Result] = []
+        self._answered: set[tuple[int, int]] = set()
 
     def run(self) -> None:
         """Send until the page says stop."""
@@ -86,6 +87,7 @@ class HostileProducer:
         """After an interrupt: everything sent is answered, and what follows is another run."""
         for producer in producers.values():
             producer.flush()
+        self._answered.clear()
         self._run = self._role.new_run()
 
     def _send_all(self, producers: dict[str, Producer[bytes]]) -> None:
@@ -126,13 +128,17 @@ class HostileProducer:
             sleep(0.001)
 
     def _answer_of(self, stream: int, number: int) -> Callable[[Result, MessageId], None]:
-        page, failures = self._role.page, self._failures
+        page, failures, above = self._role.page, self._failures, self._answered
 
         def answered(result: Result, _: MessageId) -> None:
-            if result is Result.Ok:
-                page.set_stored(stream, max(number + 1, page.stored(stream)))
-            else:
+            if result is not Result.Ok:
                 failures.append(result)
+                return
+            # Batches are by key: a later message may be stored, and answered, before an earlier one.
+            above.add((stream, number))
+            while (stream, page.stored(stream)) in above:
+                above.discard((stream, page.stored(stream)))
+                page.set_stored(stream, page.stored(stream) + 1)
 
         return answered
 
