@@ -83,10 +83,16 @@ class Peers:
 
     def ring_all(self) -> None:
         """Wake every process of the store; for what seldom happens and may concern any of them."""
-        for name in descriptors.names_in(self._clients_dir):
+        for name in self._names():
             if len(name) == lease.HEX_LENGTH:
                 with contextlib.suppress(ValueError):  # not one of ours
                     self.ring(bytes.fromhex(name))
+
+    def _names(self) -> list[str]:
+        """What is in the directory; nothing while it is missing, which a cleaner may have removed."""
+        with contextlib.suppress(FileNotFoundError):
+            return descriptors.names_in(self._clients_dir)
+        return []
 
     def is_alive(self, uuid: bytes) -> bool:
         """Whether the process that holds lease ``uuid`` lives: the kernel's word, about 4 us.
@@ -101,7 +107,7 @@ class Peers:
     def sweep(self) -> int:
         """Remove the doorbells of dead processes; returns how many. Any process may do it at any time."""
         removed = 0
-        for name in descriptors.names_in(self._clients_dir):
+        for name in self._names():
             if len(name.removesuffix(lease.BUILDING)) != lease.HEX_LENGTH or name == self._mailbox.uuid.hex():
                 continue
             path = f"{self._clients_dir}/{name}"

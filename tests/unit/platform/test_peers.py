@@ -208,3 +208,17 @@ def test_running_out_of_descriptors_declares_nobody_dead(
     box.wait(box.generation, 0)
     assert told == []
     other.close()
+
+
+def test_a_directory_that_is_missing_has_nobody_to_ring_or_sweep(tmp_path: Path):
+    """A cleaner removed it, and no process has made it again yet."""
+    clients = tmp_path / "clients"
+    clients.mkdir()
+    mailbox = Mailbox.create(clients)
+    peers = Peers(clients, mailbox)
+    os.unlink(lease.lease_path(str(clients), mailbox.uuid))
+    clients.rmdir()
+    peers.ring_all()
+    assert peers.sweep() == 0
+    peers.close()
+    mailbox.close()
