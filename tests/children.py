@@ -55,10 +55,12 @@ class ForkedChild:
         return self._reader.readline().rstrip("\n")
 
     def end(self) -> None:
-        """SIGKILL it and reap it."""
-        os.kill(self.pid, signal.SIGKILL)
-        os.waitpid(self.pid, 0)
-        self._reader.close()
+        """SIGKILL it and reap it. Idempotent."""
+        pid, self.pid = self.pid, 0
+        if pid:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            self._reader.close()
 
 
 def start_python(code: str, *args: str, env: dict[str, str] | None = None) -> subprocess.Popen[str]:

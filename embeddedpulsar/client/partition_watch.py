@@ -63,6 +63,7 @@ class PartitionWatch:
         self._version = -1
         self._timer: Timer | None = None
         self._mailbox: Mailbox | None = None
+        self._turn = threads.RLock()  # held by the thread that looks; taken before the other
         self._is_looking = False
         self._has_failed = False  # somebody could not be told; the timer tries again, a ring does not
 
@@ -140,11 +141,19 @@ class PartitionWatch:
 
     def _look_apart(self) -> None:
         """In the timer thread: if there is anything to follow, another thread does it."""
-        if self._watched and self._version != self._core.store.catalog_version:
+        if self._watched and not self._is_looking and self._version != self._core.store.catalog_version:
             self._core.workers.start(self.look)
 
     def look(self) -> None:
-        """Look now, and tell whoever is concerned."""
+        """Look now, and tell whoever is concerned, after another thread that does. When this returns, all of
+        them know what changed before the call (unless one of them makes it)."""
+        try:
+            self._turn.acquire()
+            self._look()
+        finally:
+            self._turn.release()
+
+    def _look(self) -> None:
         store = self._core.store
         try:
             self._lock.acquire()

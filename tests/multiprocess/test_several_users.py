@@ -144,12 +144,15 @@ def test_a_group_shares_a_store(place: Path, umask: int):
 def test_users_of_a_group_wake_each_other_and_see_each_other_die(place: Path, mode: int):
     """At the same time: doorbells and locks of one user can be used by the other."""
     root = store_for(place, ALICE, STAFF, mode)
+    kept: list[object] = []  # what is dropped is closed
 
     def consume() -> str:
         become(ALICE, STAFF)
         client = Client(root)
         consumer = client.subscribe("t", "s", initial_position=InitialPosition.Earliest)
-        client.create_producer("t", "the name").send(b"ready")
+        producer = client.create_producer("t", "the name")
+        producer.send(b"ready")
+        kept.extend((client, producer))
         return consumer.receive(5000).data().decode()
 
     child = ForkedChild(consume)
@@ -175,14 +178,14 @@ def test_users_of_a_group_wake_each_other_and_see_each_other_die(place: Path, mo
 
         wait_end, signal_end = os.pipe()
         second = ForkedChild(follow)
-        os.read(wait_end, 1)
+        os.close(signal_end)
+        assert os.read(wait_end, 1) == b"x"
         child.end()
         assert second.ready() == "from bob"
         second.end()
         os.close(wait_end)
-        os.close(signal_end)
     finally:
-        del child
+        child.end()
     with Client(root):  # clears away what the killed left
         pass
     assert wrong_rights(root, -1, STAFF, mode, 0o660) == []
