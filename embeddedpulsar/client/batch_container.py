@@ -39,7 +39,8 @@ class BatchContainer:
         trigger: number of items at which the sender must flush.
         armed: the publish-delay timer runs.
         mixed: some item may be a tuple; only a hint, encoding notices by itself.
-        has_loners: some item may be a message with a delivery time, which is a batch by itself.
+        has_loners: some item may be a message with a delivery time, which is a batch by itself; never reset,
+            because senders set it without the lock.
         on_left: called, under the producer's lock, when a batch was taken from the front.
     """
 
@@ -88,6 +89,13 @@ class BatchContainer:
             self._count_up()
         return self._bytes >= self.max_bytes or len(self.items) >= self.trigger
 
+    def add_unlocked(self, item: bytes | Item, size: int) -> None:
+        """Append a message while another thread has the producer's lock."""
+        self.mixed = True
+        self.items.append(item)
+        if size > self._share:
+            self.share = _CLOSED  # after the append: `settle` opens first and looks at the items then
+
     def add_loner(self, item: Item) -> None:
         """Append a message that is not to share an entry, and not to go before those that wait here."""
         self.has_loners = self.mixed = True
@@ -115,8 +123,6 @@ class BatchContainer:
     def settle(self) -> None:
         """Note that messages were taken from the front. Call under the producer's lock."""
         self._counted = self._bytes = 0
-        if self.has_loners:
-            self.has_loners = any(map(is_loner, self.items))
         if self.share != self._share:
             self.share = self._share
             if any(len(payload_of(item)) > self._share for item in self.items):
@@ -130,6 +136,11 @@ class BatchContainer:
     def hold_up(self) -> None:
         """Send messages to the slow path until the next `settle`: what waits cannot be stored now."""
         self.share = _CLOSED
+
+    def count_bytes(self) -> bool:
+        """Switch the accounting on. Returns whether it was off."""
+        was_off, self.share = self.share != _CLOSED, _CLOSED
+        return was_off
 
     def slow_only(self) -> None:
         """Let no message skip the slow path, where there is more to check."""

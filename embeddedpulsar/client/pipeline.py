@@ -184,17 +184,22 @@ class Pipeline:
         """
         if self._is_publishing:
             return False  # a signal handler sends, and its thread is in the middle of a group
-        left = len(self.queue)
+        queue = self.queue
+        # Counted by part: singles of other threads, stored first, must not pass for messages of the box.
+        singles, batched = queue.sizes()
         try:
             self._is_publishing = True
-            while left > 0:
-                group = self.queue.group() or self._encode_group(least)
+            while singles > 0 or batched > 0:
+                group = queue.group() or self._encode_group(least)
                 if group is None:
                     break
-                left -= sum(out.count for out in group)
+                count = sum(out.count for out in group)
                 if not self._publish_group(group, timeout_s):
                     return False
-                self.queue.drop_group()
+                if queue.drop_group() is queue.singles:
+                    singles -= count
+                else:
+                    batched -= count
         except BaseException:
             self._hold_up()  # interrupted
             raise

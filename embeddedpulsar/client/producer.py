@@ -114,7 +114,8 @@ class Producer(ProducerFacts[T], BulkProducer[T]):
             and content.__class__ is bytes
         ):
             publisher = self._publisher
-            if len(content) <= publisher.single_max:
+            # The queue, too: a thread that emptied it sets `single_max` before it looks once more.
+            if len(content) <= publisher.single_max and not publisher.queue.singles:
                 lock = publisher.lock
                 try:
                     lock.acquire()

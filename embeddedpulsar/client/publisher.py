@@ -227,8 +227,8 @@ class Publisher(Pipeline):
                 if is_full and self._is_held_up:
                     box.left()  # the next goes elsewhere, if there are several partitions
             else:
-                box.mixed = is_in = True
-                box.items.append(item)
+                is_in = True
+                box.add_unlocked(item, size)
         finally:
             self.lock.release()
             if not is_in:

@@ -42,9 +42,11 @@ class SendQueue:
         return f"<SendQueue {len(self)} messages waiting>"
 
     def __len__(self) -> int:
-        waiting = len(self.singles) + len(self.box.items)
-        group = self.group()
-        return waiting if group is None else waiting - 1 + sum(out.count for out in tuple(group))
+        return sum(self.sizes())
+
+    def sizes(self) -> tuple[int, int]:
+        """How many messages wait to become entries of their own, and how many in the box."""
+        return _messages(self.singles), _messages(self.box.items)
 
     @property
     def is_empty(self) -> bool:
@@ -59,12 +61,13 @@ class SendQueue:
                     return first
         return None
 
-    def drop_group(self) -> None:
-        """The fate of every entry of the group is known."""
+    def drop_group(self) -> list[Any] | None:
+        """The fate of every entry of the group is known. Returns the list it was in front of."""
         for part in (self.singles, self.box.items):
             if part and part[0].__class__ is list:
                 del part[0]
-                return
+                return part
+        return None
 
     def encode(
         self, encoder: EntryEncoder, first: int, least: int
@@ -111,10 +114,13 @@ class SendQueue:
             batch = items[taken : taken + count]
             mixed, box.mixed = box.mixed, taken + count < len(items)
             if box.has_loners and is_loner(batch[0]):
-                out, first = encoder.encode_single_item(batch[0], first)
+                out, following = encoder.encode_single_item(batch[0], first)
                 encoded = [out]
             else:
-                encoded, first = encoder.encode(batch, mixed, first)
+                encoded, following = encoder.encode(batch, mixed, first)
+                if any(out.error is not None for out in encoded) and box.count_bytes():
+                    continue  # a large message came in without the lock: cut again, by size
+            first = following
             if self._counts_bytes:
                 encoded[-1].reserved = sum(len(payload_of(item)) for item in batch)
             entries += encoded
@@ -129,6 +135,14 @@ class SendQueue:
         del singles[: len(taken[0])], items[: len(taken[1])]
         group_first = taken[1] and taken[1][0].__class__ is list
         return [taken[1][0], *taken[0], *taken[1][1:]] if group_first else taken[0] + taken[1]
+
+
+def _messages(part: list[Any]) -> int:
+    count = len(part)
+    for first in part[:1]:  # in one step: others may be taking from the list
+        if first.__class__ is list:
+            count += sum(out.count for out in tuple(first)) - 1
+    return count
 
 
 def fate_of(item: Any, error: BaseException) -> Outgoing:

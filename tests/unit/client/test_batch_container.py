@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from embeddedpulsar.client.batch_container import BatchContainer
+from embeddedpulsar.client.message_options import DELIVER_AT, NO_OPTIONS
 
 
 def test_small_messages_need_no_accounting():
@@ -70,3 +71,19 @@ def test_a_batch_is_cut_where_the_next_message_would_not_fit():
         cuts.append(box.cut(start))
         start += cuts[-1]
     assert cuts == [2, 1, 1, 3, 1]
+
+
+def test_a_loner_is_noticed_whatever_another_thread_does_before_its_append():
+    """A sender sets the flag and appends, without the lock; a batch may leave between the two."""
+    box = BatchContainer(10, 1000)
+    loner = (b"x", None, *(NO_OPTIONS[:DELIVER_AT]), 1, *NO_OPTIONS[DELIVER_AT + 1 :])
+
+    class Items(list):
+        def append(self, item):
+            box.settle()
+            super().append(item)
+
+    box.items = Items([b"small"])
+    box.add_loner(loner)
+    assert box.cut(0) == 1
+    assert box.cut(1) == 1
