@@ -162,10 +162,11 @@ class AckGroupingTracker:
             self._partial[position] = flags
             self.after_ack(self._note_part(position, index, len(flags)))
 
-    def complete(self, position: Position) -> None:
-        """Acknowledge a whole entry."""
+    def complete(self, position: Position, *, is_whole: bool = False) -> None:
+        """Acknowledge a whole entry; ``is_whole`` if it was received, and is not a chunked message."""
         is_known = False
-        if len(self.done) < MOST_ENTRIES and (ring := self._ring_for(position)) is not None:
+        ring = (self._ring if is_whole else None) or self._ring_for(position)
+        if ring is not None and len(self.done) < MOST_ENTRIES:
             ring.note(*position)
             is_known = True
             if failpoints.ACTIVE:

@@ -236,7 +236,7 @@ class Consumer(Reconsuming[T]):
                 return
             done = acks.done
             if not acks.ready or len(done) >= MOST_QUICK:
-                acks.complete(position)  # the first of a group, or the last
+                acks.complete(position, is_whole=True)  # the first of a group, or the last
                 return
             acks.words[next(acks.slots)] = (ledger << 32) + number + 1
             done.append(position)

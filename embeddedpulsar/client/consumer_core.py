@@ -51,7 +51,7 @@ class ConsumerCore:
             session.attachment,
             config.ack_group_time_ms,
             config.batch_index_ack and session.client.store.settings.acknowledgmentAtBatchIndexLevelEnabled,
-            session.call_later,
+            session.call_to_write,
             session.client.log,
             config.ack_receipt,
         )

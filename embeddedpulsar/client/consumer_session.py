@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from embeddedpulsar.client.decryption import Decryption
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 LARGEST_ID = 0x7FFFFFFFFFFFFFFF
 
+CallLater = Callable[[float, Callable[[], object]], object]
+
 
 class MessageOrigin:
     """What the messages of one consumer have in common; see `message.Origin`."""
@@ -43,9 +46,16 @@ class ConsumerSession:
     """One attachment of a consumer to its subscription.
 
     Role: the only place where the consumer's side of the client touches `Topic` and `Subscription`.
+
+    Args:
+        core: the client.
+        config: of the consumer.
+        call_to_write: as ``call_later`` of the scheduler, for acknowledgements; None for that itself.
     """
 
-    def __init__(self, core: ClientCore, config: ConsumerConfig) -> None:
+    def __init__(
+        self, core: ClientCore, config: ConsumerConfig, call_to_write: CallLater | None = None
+    ) -> None:
         use = core.use_topic(config.topic)
         topic = use.topic
         self._uses: list[TopicUse] = [use]
@@ -59,6 +69,7 @@ class ConsumerSession:
         self.clock = store.clock
         self.monotonic = store.clock.monotonic
         self.call_later = core.scheduler.call_later
+        self.call_to_write: CallLater = call_to_write or self.call_later
         self.origin = MessageOrigin(topic.name, config.schema)
         self._durable = config.subscription_mode == SubscriptionMode.Durable
         try:

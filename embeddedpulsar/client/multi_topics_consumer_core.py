@@ -15,6 +15,7 @@ from embeddedpulsar.client.farewell import Farewell
 from embeddedpulsar.client.listener import ListenerTarget
 from embeddedpulsar.client.multi_topics_consumer_delivery import MultiTopicsDelivery
 from embeddedpulsar.client.statistics import ConsumerStats, sum_of
+from embeddedpulsar.client.turn_timer import TurnTimer
 from embeddedpulsar.client.unwritten import AcknowledgementsUnwritten, together
 from embeddedpulsar.enums import InitialPosition
 from embeddedpulsar.exceptions import AlreadyClosed, InvalidConfiguration, OperationNotSupported
@@ -78,6 +79,9 @@ class MultiTopicsCore:
         self.children: dict[str, ConsumerCore] = {}
         self._faces: dict[str, Consumer[Any]] = {}
         self._topic_of: dict[int, str] = {}  # by ledger
+        self._writing = TurnTimer(
+            client.scheduler.call_later, client.store.clock.monotonic, config.ack_group_time_ms / 1000
+        )
         self._joining = threads.RLock()  # guards children that come and go
         self._watched: list[WatchedTopic] = []
         names = [
@@ -120,7 +124,7 @@ class MultiTopicsCore:
             ),
             initial_position=initial_position,
         )
-        child = ConsumerCore(ConsumerSession(self.session.client, own))
+        child = ConsumerCore(ConsumerSession(self.session.client, own, self._writing.call_later))
         self.children = {**self.children, topic: child}
         self._faces = {**self._faces, topic: Consumer(child)}
 
@@ -183,7 +187,10 @@ class MultiTopicsCore:
         """
         self.delivery.check_open()
         if isinstance(target, Message):
-            topic = target.topic_name() if target.topic_name() in self.children else None
+            face = self._faces.get(target._origin.topic_name)
+            if face is not None:
+                return face
+            topic = None
         elif isinstance(target, MessageId):
             if is_end(target):
                 return None

@@ -15,6 +15,7 @@ from embeddedpulsar import (
     Timeout,
 )
 from embeddedpulsar.client.delivery import Delivery
+from embeddedpulsar.platform.scheduler import Scheduler
 from tests.conformance.conftest import receive_all
 
 TOPICS = 120
@@ -114,3 +115,27 @@ def test_what_does_not_fit_into_a_batch_is_not_forgotten(client: Client):
     policy = ConsumerBatchReceivePolicy(-1, 150, 1000)
     consumer = subscribe(client, batch_receive_policy=policy)
     assert [len(consumer.batch_receive()) for _ in range(4)] == [1] * 4
+
+
+def test_acknowledgements_of_all_topics_share_a_timer(client: Client, monkeypatch: pytest.MonkeyPatch):
+    """A timer for each topic would wake the thread of the timers for each."""
+    for i in range(TOPICS):
+        with client.create_producer(f"t{i}") as producer:
+            producer.send(b"t%d" % i)
+    consumer = subscribe(client)
+    messages = receive_all(consumer)
+    assert len(messages) == TOPICS
+    delays: list[float] = []
+    call_later = Scheduler.call_later
+
+    def counted(self: Scheduler, delay_s: float, function: Any) -> Any:
+        delays.append(delay_s)
+        return call_later(self, delay_s, function)
+
+    monkeypatch.setattr(Scheduler, "call_later", counted)
+    for message in messages:
+        consumer.acknowledge(message)
+    monkeypatch.undo()
+    assert len(delays) < TOPICS / 4
+    consumer.close()
+    assert receive_all(subscribe(client)) == []

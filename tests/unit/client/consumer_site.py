@@ -195,6 +195,7 @@ class ConsumerSite:
             clock=self.clock,
             monotonic=self.clock.monotonic,
             call_later=self.scheduler.call_later,
+            call_to_write=self.scheduler.call_later,
             release=lambda: None,
             leave=lambda: self.attachment.detach(),
         )
