@@ -40,6 +40,7 @@ class Site:
 
 
 def test_many_share_a_timer():
+    """Nothing that waits has a timer of its own, and nothing waits without one."""
     site = Site()
     site.ask(*range(50))
     site.pass_time(0.099)
@@ -67,6 +68,7 @@ def test_a_slice_is_followed_by_a_pause():
 
 
 def test_one_that_fails_stops_no_other():
+    """The rest is called by the next timer."""
     site = Site()
     site.timer.call_later(0.1, lambda: 1 // 0)
     site.ask(1)
@@ -77,6 +79,7 @@ def test_one_that_fails_stops_no_other():
 
 
 def test_what_one_of_them_asks_for_waits_its_own_delay():
+    """It is not called in the same turn."""
     site = Site()
     site.timer.call_later(0.1, lambda: site.ask(7))
     site.pass_time(0.1)
