@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.platform import failpoints
 from tests.subscription_site import SubscriptionSite, positions, read_all
@@ -34,14 +35,16 @@ def consume(root: Path, report: Report) -> None:
         report("try create")
         subscription = site.subscription(compact_bytes=500)
         report("create")
-        consumer = subscription.attach("c")
+        consumer = subscription.attach("c", ConsumerType.Failover)
         sent = positions(read_all(consumer))
         order = random.Random(5).sample(range(ENTRIES), ENTRIES)
         for number in range(0, ENTRIES, 3):
             if number % 15 == 0:
-                assert consumer.arm(consumer.version)  # somebody waits, and is woken
+                assert consumer.arm(consumer.version)  # the active one waits, and is woken by a newcomer
+                standby = subscription.attach("d", ConsumerType.Failover)
                 consumer.detach()
-                consumer = subscription.attach("c")
+                standby.detach()
+                consumer = subscription.attach("c", ConsumerType.Failover)
             group = order[number : number + 3]
             report(f"try {' '.join(map(str, group))}")
             assert consumer.acknowledge([sent[n] for n in group])
