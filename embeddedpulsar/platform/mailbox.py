@@ -25,7 +25,8 @@ from embeddedpulsar.platform.section_lock import SectionLock
 # A wait without a timeout looks up once a second all the same: should an interrupt ever strike in the few
 # instructions that hand leadership on, the process heals by itself.
 _LONGEST_NAP_S: Final = 1.0
-
+# The thread on the doorbell looks up seldom, to mend its FIFO: each time wakes a processor that slept.
+_LONGEST_LOOK_S: Final = 4.0
 _TEND_S: Final = 0.9
 
 DeathCallback = Callable[[bytes], None]
@@ -150,7 +151,7 @@ class Mailbox:
             # inside.
             before, self._leader = self._leader, gate
             while self.generation == seen and not self._closed:
-                self._look(_nap(deadline))
+                self._look(_nap(deadline, _LONGEST_LOOK_S))
                 self.tend()
                 if _is_past(deadline):
                     break
@@ -371,10 +372,10 @@ class Mailbox:
         return "the store was closed in this process"
 
 
-def _nap(deadline: float | None) -> float:
+def _nap(deadline: float | None, most_s: float = _LONGEST_NAP_S) -> float:
     if deadline is None:
-        return _LONGEST_NAP_S
-    return min(max(deadline - time.monotonic(), 0.0), _LONGEST_NAP_S)
+        return most_s
+    return min(max(deadline - time.monotonic(), 0.0), most_s)
 
 
 def _is_past(deadline: float | None) -> bool:

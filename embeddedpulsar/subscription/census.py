@@ -44,12 +44,16 @@ class Census:
         return set((ring[at + 1 :] + ring[:at])[:WATCHED])
 
     def has_lost(self) -> bool:
-        """Whether a consumer seems to be dead or silent: then all are looked at under the lock. Waits for no
-        other process, and replays nothing."""
+        """Whether a consumer seems to be dead or silent: then all are looked at under the lock. Takes no
+        lock, and replays nothing: it looks at the consumers there were at the last transaction."""
         shared = self._shared
-        everybody = shared.in_lock(lambda: shared.state.consumers.all())
-        silent = shared.in_lock(lambda: self._silence.look(shared.state, shared.control))
-        return bool(silent) or self._is_any_dead(processes_of(everybody))
+        if shared.control.closed or shared.is_foreign:
+            return False
+        try:
+            silent = self._silence.look(shared.state, shared.control)
+        except ValueError:
+            return False  # closed meanwhile
+        return bool(silent) or self._is_any_dead(processes_of(shared.state.consumers.all()))
 
     def _is_any_dead(self, ring: list[bytes]) -> bool:
         first, self._next = self._next, self._next + PROBED

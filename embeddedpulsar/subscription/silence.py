@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from typing import Final, NamedTuple, TypeVar
 
@@ -45,25 +44,14 @@ class Silence:
         self._keep_alive_s: Final = keep_alive_s
         self._clock: Final = clock
         self._lock: Final = threads.RLock()  # guards everything below
-        self._subject: tuple[SubscriptionState, SubscriptionControl] | None = None
         self._looked_at = -1.0
         self._seen: dict[int, _Seen] = {}  # by consumer id
 
     def look(self, state: SubscriptionState, control: SubscriptionControl) -> set[int]:
-        """Ids of the consumers that were silent for a whole interval. Inside a transaction."""
+        """Ids of the consumers that were silent for a whole interval. Without the lock of the subscription
+        they are those of the last transaction."""
         if self._keep_alive_s <= 0:
             return set()
-        self._subject = state, control
-        return self._measure(state, control)
-
-    def glance(self) -> None:
-        """Look without a transaction, at the consumers there were at the last one: the lock may be held
-        elsewhere for long."""
-        if self._subject is not None:
-            with contextlib.suppress(ValueError):  # closed meanwhile
-                self._measure(*self._subject)
-
-    def _measure(self, state: SubscriptionState, control: SubscriptionControl) -> set[int]:
         try:
             self._lock.acquire()
             now = self._clock.monotonic()

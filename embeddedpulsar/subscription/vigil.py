@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable
 from typing import Final
 
-from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, PulsarException
+from embeddedpulsar.exceptions import LockTimeout, PulsarException
 from embeddedpulsar.platform import threads
 from embeddedpulsar.platform.background import BackgroundWork
 from embeddedpulsar.platform.mailbox import Mailbox
@@ -35,7 +35,6 @@ class Vigil:
     ) -> None:
         self._mailbox: Final = mailbox
         self._scheduler: Final = scheduler
-        self._silence: Final = silence
         self._interval_s: Final = silence.beat_s
         self._detach_lost: Final = detach_lost
         self.census: Census | None = None
@@ -81,15 +80,10 @@ class Vigil:
         finally:
             self._lock.release()
         self._mailbox.tend()
-        self._silence.glance()  # on time, though the lock may not be free
         self._checking.run()
 
     def _check(self) -> None:
-        try:
-            has_lost = self.census is not None and self.census.has_lost()
-        except AlreadyClosed:
-            return
-        if has_lost:
+        if self.census is not None and self.census.has_lost():
             self._tidying.run()
 
     def _tidy(self) -> None:
