@@ -34,14 +34,14 @@ def at_every_instruction(
     faulthandler.dump_traceback_later(_LONGEST_S, exit=True)
     try:
         for strike in itertools.count(0, every):
-            if strike >= most or not _strike(action, handler, strike):
+            if strike >= most or not strike(action, handler, strike):
                 return strike // every
     finally:
         faulthandler.cancel_dump_traceback_later()
     raise AssertionError
 
 
-def _strike(action: Callable[[], object], handler: Callable[[], object], index: int) -> bool:
+def strike(action: Callable[[], object], handler: Callable[[], object], index: int) -> bool:
     """Call ``action``, and ``handler`` at the instruction of that index; whether there is such a one."""
     left = index
 

@@ -171,8 +171,10 @@ class AckGroupingTracker:
             is_known = True
             if failpoints.ACTIVE:
                 failpoints.hit("ack:noted")
-        self._partial.pop(position, None)
+        # In this order: an interrupt between the two leaves both, which is one too many, but between them in
+        # the other order it would forget what the earlier messages of the batch were acknowledged by.
         self.done.append(position)
+        self._partial.pop(position, None)
         if self.on_done is not None:
             self.on_done(position)
         self.after_ack(is_known)
