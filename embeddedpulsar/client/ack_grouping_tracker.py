@@ -57,7 +57,7 @@ class AckGroupingTracker:
     Attributes:
         quick: whether `Consumer.acknowledge` may take its fast path.
         ready: the ring is there, and the flush timer runs.
-        words, slots: of the ring.
+        words, slots, firsts: of the ring.
         armed: the flush timer runs.
         sent: acknowledgements that were written: entries, partly acknowledged batches, and cumulative ones.
     """
@@ -77,6 +77,7 @@ class AckGroupingTracker:
         "_ring",
         "armed",
         "done",
+        "firsts",
         "lock",
         "on_done",
         "open",
@@ -113,6 +114,7 @@ class AckGroupingTracker:
         self.ready = False
         self.words: Any = None
         self.slots: Iterator[int] = iter(())
+        self.firsts: dict[int, int] = {}
         self._partial: dict[Position, bytearray] = {}
         self._cumulative: tuple[int, int, int, int] | None = None
         self._arm = call_later
@@ -194,7 +196,7 @@ class AckGroupingTracker:
             if self._ring is None:
                 ring = self._ring = self._attachment.make_ring(self._epoch)
                 if ring is not None:
-                    self.words, self.slots = ring.words, ring.slots
+                    self.words, self.slots, self.firsts = ring.words, ring.slots, ring.firsts
             return self._ring
         finally:
             self.lock.release()

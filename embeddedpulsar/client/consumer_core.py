@@ -71,8 +71,8 @@ class ConsumerCore:
             config.nack_backoff,
         )
         self.unacked: UnackedMessageTracker | None = None
-        self._pop = self.take_fetched = self.queue.take
-        """As `take` for who has compared the epochs."""
+        self.fetched: Any = self.queue.messages
+        """Has `popleft`, which is `take` for who has compared the epochs."""
         if config.ack_timeout_ms:
             self.unacked = UnackedMessageTracker(
                 config.ack_timeout_ms,
@@ -82,12 +82,12 @@ class ConsumerCore:
                 session.monotonic,
                 config.ack_timeout_backoff,
             )
-            self.take_fetched = self._take_tracked
+            self.fetched = self
             session.attachment.chunks.on_left = self.unacked.watch
         self._delivers_singly = session.attachment.delivers_singly
         self._last_handed: object = None
         if self._delivers_singly:
-            self.take_fetched = self._take_singly
+            self.fetched = self
         self.acks.quick &= self.unacked is None and self.dead_letters is None
         self._can_be_quick = self.acks.quick
         self.acks.on_done = self._note_done
@@ -113,7 +113,8 @@ class ConsumerCore:
         is needed to tell: `Delivery.poll` looks."""
         if not self.session.attachment.is_fresh():
             raise IndexError
-        return self.take_fetched()
+        message: Message[Any] = self.fetched.popleft()
+        return message
 
     def voided(self) -> int:
         """How often all that was fetched became void, as of now."""
@@ -126,13 +127,6 @@ class ConsumerCore:
                 self.queue.lock.release()
         return self.queue.voided
 
-    def _take_tracked(self) -> Message[Any]:
-        message = self.queue.messages.popleft()
-        entry = message._entry
-        if self.unacked is not None:
-            self.unacked.watch((entry.ledger_id, entry.entry_id), entry.redelivery_count)
-        return message
-
     def _watch_undelivered(self, view: EntryView) -> None:
         """An entry cannot be decrypted. It is not shown, and comes again as if it had been."""
         if self.unacked is not None:
@@ -143,13 +137,18 @@ class ConsumerCore:
         with contextlib.suppress(LockTimeout):  # it stays collected, and the timer writes it
             self.acks.complete((view.ledger_id, view.entry_id))
 
-    def _take_singly(self) -> Message[Any]:
-        """Take a message; of a new entry, see to what has to be done first."""
-        pop = self._pop
-        message = pop()
-        if message._entry is self._last_handed:
+    def popleft(self) -> Message[Any]:
+        """Take a message; of a new entry, see to what has to be done first. Named as that of a deque: a
+        method that the interpreter finds in the class costs 10 ns less than one kept in an attribute."""
+        message = self.queue.messages.popleft()
+        entry = message._entry
+        if entry is self._last_handed:
             return message
-        return self._begin_entry(message)
+        if self._delivers_singly:
+            return self._begin_entry(message)
+        if self.unacked is not None:
+            self.unacked.watch((entry.ledger_id, entry.entry_id), entry.redelivery_count)
+        return message
 
     def _begin_entry(self, message: Message[Any]) -> Message[Any]:
         """Tell that the application gets an entry, and return the message, or the next one if that is void.

@@ -19,10 +19,10 @@ from embeddedpulsar.client.turn_timer import TurnTimer
 from embeddedpulsar.client.unwritten import AcknowledgementsUnwritten, together
 from embeddedpulsar.enums import InitialPosition
 from embeddedpulsar.exceptions import AlreadyClosed, InvalidConfiguration, OperationNotSupported
-from embeddedpulsar.format.control import SubscriptionWord
 from embeddedpulsar.message import Message
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.platform import deadline, fork, threads
+from embeddedpulsar.subscription.freshness import Freshness
 from embeddedpulsar.topic.topic_list import partition_names
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class MultiTopicsSession:
         self.topic_name = topic_name
         self.consumer_name = consumer_name
         # Whether a message is void is looked at by the consumer of its topic.
-        self.attachment = SimpleNamespace(words={SubscriptionWord.EPOCH: 0}, seen_epoch=0)
+        self.attachment = SimpleNamespace(fresh=Freshness.for_ever())
 
 
 class MultiTopicsCore:
@@ -97,7 +97,8 @@ class MultiTopicsCore:
         self.delivery = MultiTopicsDelivery(
             tuple(self.children.values()), store.mailbox, store.clock, self._on_lost
         )
-        self.take = self.take_fetched = self.delivery.take
+        self.take = self.delivery.take
+        self.fetched = SimpleNamespace(popleft=self.take)
         self.batches = BatchReceiver(
             self.delivery,
             self.take,

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Set
-from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar.exceptions import NotAllowedError
-from embeddedpulsar.message import Message, Origin
+from embeddedpulsar.message import Message, Origin, messages_of
 from embeddedpulsar.platform import threads
 
 if TYPE_CHECKING:
@@ -106,20 +105,25 @@ class ReceiverQueue:
         messages = self.messages
         room = self._capacity - len(messages)
         if room > 0:
+            new: Any = object.__new__
             prepare = self._prepare
             origin = self._origin
             views = self._fetch(room, _FETCH_BYTES)
             fetched, size = len(views), 0
             for view in views:
                 if view.count == 1 and view.skip is None:
-                    messages.append(Message(view, 0, origin))
+                    message = new(Message)  # as `messages_of`
+                    message._entry = view
+                    message._index = 0
+                    message._origin = origin
+                    messages.append(message)
                     start, end = view.offsets
                     size += end - start
                     continue
                 if prepare is not None:
                     prepare(view)
                 if view.skip is None and not self.first_within(view.ledger_id, view.entry_id):
-                    messages.extend(map(Message, repeat(view), range(view.count), repeat(origin)))
+                    messages.extend(messages_of(view, view.count, origin))
                     size += view.offsets[-1] - view.offsets[0]
                     fetched += view.count - 1
                 else:

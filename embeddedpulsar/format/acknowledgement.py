@@ -99,8 +99,15 @@ def group_entries(entries: Iterable[tuple[int, int]]) -> tuple[AckGroup, ...]:
         >>> [(group.first, group.last, group.form) for group in group_entries([(5, 3), (5, 1), (5, 2)])]
         [(1, 3, 0)]
     """
+    pairs = list(entries)
+    if not pairs:
+        return ()
+    common = pairs[0][0]
+    of_common = [entry_id for ledger_id, entry_id in pairs if ledger_id == common]
+    if len(of_common) == len(pairs):  # almost always; half the time of what follows
+        return (_group(common, of_common),)
     by_ledger: dict[int, list[int]] = {}
-    for ledger_id, entry_id in entries:
+    for ledger_id, entry_id in pairs:
         if ledger_id in by_ledger:
             by_ledger[ledger_id].append(entry_id)
         else:

@@ -20,6 +20,7 @@ MOST_ENTRIES: Final = RingWord.PARTS - RingWord.ENTRIES
 """Whole entries there is room for: as many that are not written yet, none is ever overwritten."""
 _HALF: Final = (RING_SIZE // 8 - RingWord.PARTS) // 2
 _NEITHER: Final = 2
+_MOST_LEDGERS: Final = 64
 _CLEARED: Final = bytes(RING_SIZE - 8 * RingWord.CUMULATIVE)
 NOWHERE: Final = memoryview(bytearray(RING_SIZE)).cast("Q")
 """Words that are never read, for a thread that acknowledges while its consumer is being closed."""
@@ -42,6 +43,7 @@ class AckRing:
         consumer_id: of the consumer.
         words, slots: to acknowledge an entry, store `place_word` at the next of the slots. The caller sees to
             it that not more than `MOST_ENTRIES` are unwritten.
+        firsts: `place_word` of entry 0 of ledgers that `note` met: adding to it takes half the time.
     """
 
     __slots__ = (
@@ -53,6 +55,7 @@ class AckRing:
         "_turn",
         "_view",
         "consumer_id",
+        "firsts",
         "slots",
         "words",
     )
@@ -62,6 +65,7 @@ class AckRing:
         self.words = view.cast("Q")
         self._view = view
         self.slots: Iterator[int] = itertools.cycle(range(RingWord.ENTRIES, RingWord.PARTS))
+        self.firsts: dict[int, int] = {}
         self._file = file
         self._lock = threads.RLock()  # guards everything below, and the pairs
         self._turn = 0
@@ -106,6 +110,10 @@ class AckRing:
     def note(self, ledger_id: int, entry_id: int) -> None:
         """An entry is acknowledged."""
         self.words[next(self.slots)] = place_word(ledger_id, entry_id)
+        if ledger_id not in self.firsts:
+            if len(self.firsts) >= _MOST_LEDGERS:
+                self.firsts.clear()
+            self.firsts[ledger_id] = place_word(ledger_id, 0)
 
     def note_part(self, ledger_id: int, entry_id: int, index: int, size: int) -> bool:
         """A message of a batch is acknowledged.

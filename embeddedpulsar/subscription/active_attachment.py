@@ -7,7 +7,6 @@ from typing import Final
 
 from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.exceptions import AlreadyClosed, ConsumerBusy
-from embeddedpulsar.format.control import SubscriptionWord
 from embeddedpulsar.format.entry import EntryView
 from embeddedpulsar.managed_ledger.chunk_assembler import has_chunks
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
@@ -21,8 +20,6 @@ from embeddedpulsar.subscription.pending_chunks import ChunkOptions
 from embeddedpulsar.subscription.shared_state import SharedState
 from embeddedpulsar.subscription.state import SubscriptionState
 from embeddedpulsar.subscription.unacked_reader import UnackedReader
-
-_EPOCH: Final = SubscriptionWord.EPOCH
 
 
 class ActiveAttachment(Attachment):
@@ -54,7 +51,7 @@ class ActiveAttachment(Attachment):
         Lock-free while nothing ahead is acknowledged: 0.4 us on top of `EntryCursor.read`.
         """
         try:
-            is_void = self.words[_EPOCH] != self.seen_epoch
+            is_void = self.fresh.epoch[()] != self.fresh.seen
         except ValueError:
             raise AlreadyClosed(f"the subscription of consumer {self.name!r} is closed") from None
         if is_void or self._fork_generation != fork.GENERATION:

@@ -25,6 +25,7 @@ from embeddedpulsar.subscription.chunk_expiry import ChunkExpiry
 from embeddedpulsar.subscription.chunk_keeper import ChunkKeeper
 from embeddedpulsar.subscription.consumer_registry import Consumer
 from embeddedpulsar.subscription.departures import detach
+from embeddedpulsar.subscription.freshness import Freshness
 from embeddedpulsar.subscription.log_facts import seek_commands
 from embeddedpulsar.subscription.membership import Membership
 from embeddedpulsar.subscription.pending_chunks import ChunkOptions
@@ -57,8 +58,9 @@ class Attachment(Acknowledging):
             fetched and not given to the application is void. Acknowledgements are not.
         on_left: called once, when the consumer has ended.
         chunks: what this consumer knows of chunked messages.
-        words, seen_epoch: while ``words[EPOCH]`` is `seen_epoch`, nothing that was read is void. A consumer
-            compares the two for each message it gives to the application, and calls `look` if they differ.
+        words: of the subscription.
+        fresh: tells whether what was read may be void. A consumer asks it for each message it gives to the
+            application, and calls `look` then.
     """
 
     delivers_singly: bool = False
@@ -79,7 +81,8 @@ class Attachment(Acknowledging):
         self.on_left: Callable[[Attachment], object] | None = None
         self._membership: Final = membership
         self.words: Final = shared.control.words
-        self.seen_epoch = self._followed = self.words[_EPOCH]
+        self.fresh: Final = Freshness(shared.control.epoch)
+        self._followed = self.fresh.seen
         self._has_left = False
         self._fork_generation: Final = fork.GENERATION
         self._chunk_expiry: Final = ChunkExpiry(
@@ -115,7 +118,7 @@ class Attachment(Acknowledging):
     def is_fresh(self) -> bool:
         """Whether nothing happened that may make void what was read. Lock-free."""
         try:
-            return bool(self.words[_EPOCH] == self.seen_epoch)
+            return bool(self.fresh.epoch[()] == self.fresh.seen)
         except ValueError:
             return True  # closed: nothing is left of it
 
@@ -142,7 +145,7 @@ class Attachment(Acknowledging):
     def _tell_if_moved(self, was_moved: bool) -> None:
         """Say what `_follow` answered; whoever follows has to, for it answers so once."""
         self._tell_moved(was_moved)
-        self.seen_epoch = self._followed  # last: until then, no thread may hand out what was read
+        self.fresh.seen = self._followed  # last: until then, no thread may hand out what was read
 
     def _tell_moved(self, was_moved: bool) -> None:
         if was_moved and self.on_rewound is not None:
@@ -226,7 +229,7 @@ class Attachment(Acknowledging):
             self._follow(state)
 
         self._shared.transact(body)
-        self.seen_epoch = self._followed  # the caller drops what it has
+        self.fresh.seen = self._followed  # the caller drops what it has
         self._log.trimming.note_retreat()
 
     def seek_time(self, publish_ms: int) -> None:

@@ -44,13 +44,15 @@ class SubscriptionControl:
     Who may call: any thread reads; writing needs the subscription's lock.
     """
 
-    __slots__ = ("_file", "header", "path", "view", "words")
+    __slots__ = ("_file", "epoch", "header", "path", "view", "words")
 
     def __init__(self, file: MappedFile) -> None:
         self._file: Final = file
         self.path: Final = file.path
         self.view: Final = file.view
         self.words: Final = file.words
+        word = self.words[SubscriptionWord.EPOCH : SubscriptionWord.EPOCH + 1]
+        self.epoch: Final = word.cast("B").cast("Q", shape=[])  # see `Freshness`
         self.header = self._parse()
 
     @classmethod
@@ -258,6 +260,7 @@ class SubscriptionControl:
 
     def close(self) -> None:
         """Unmap. Idempotent."""
+        self.epoch.release()
         self._file.close()
 
 

@@ -9,7 +9,7 @@ from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.exceptions import AlreadyClosed, ConsumerAssignError, ConsumerBusy, LockTimeout
 from embeddedpulsar.format import subscription_record as record
 from embeddedpulsar.format.acknowledgement import Ack, AckGroup, group_entries
-from embeddedpulsar.format.control import ConsumerSlotWord, SubscriptionWord
+from embeddedpulsar.format.control import ConsumerSlotWord
 from embeddedpulsar.format.dispatch_record import STAY, Assign
 from embeddedpulsar.format.entry import EntryView
 from embeddedpulsar.managed_ledger.chunk_assembler import has_chunks
@@ -33,7 +33,6 @@ from embeddedpulsar.subscription.state import SubscriptionState
 from embeddedpulsar.subscription.unacked_reader import unacked
 from embeddedpulsar.subscription.wakeups import is_apart
 
-_EPOCH: Final = SubscriptionWord.EPOCH
 _HANDED: Final = ConsumerSlotWord.HANDED
 _GRANTED: Final = ConsumerSlotWord.GRANTED
 
@@ -109,7 +108,7 @@ class SharedAttachment(Attachment):
             self._sleep.begin_look(room)
             or self._has_rest
             or self._must_look
-            or self.words[_EPOCH] != self.seen_epoch
+            or not self.is_fresh()
             or bool(self._ahead.chunks)
         )
 
@@ -258,11 +257,11 @@ class SharedAttachment(Attachment):
             False if something happened to the subscription since this consumer last read: it may have been
             moved, and the entry be void. `look` tells, and then this is to be asked again.
         """
-        words = self.words
+        fresh = self.fresh
         try:
-            if words[_EPOCH] != self.seen_epoch:
+            if fresh.epoch[()] != fresh.seen:
                 return False
-            words[self._base + _HANDED] = self._tag | view.number
+            self.words[self._base + _HANDED] = self._tag | view.number
         except ValueError:
             return True  # closed meanwhile
         return True

@@ -18,6 +18,7 @@ from embeddedpulsar.platform.scheduler import ManualScheduler
 from embeddedpulsar.policies import BatchReceivePolicy
 from embeddedpulsar.schema import BytesSchema
 from embeddedpulsar.settings import BrokerSettings
+from embeddedpulsar.subscription.freshness import Freshness
 from tests.unit.client.fakes import MemoryRing, view_of
 
 PREFIX = ProducerPrefix("p")
@@ -35,7 +36,7 @@ class SharedAttachment:
         self.chunks = SimpleNamespace(on_left=None, delivered={})
         self.epoch = 1
         self.words = [0] * 512
-        self.seen_epoch = 0
+        self.fresh = Freshness.for_ever()
         self.consumer_id = 1
         self.on_rewound: Any = None
         self.ready: list[Position] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
 from types import SimpleNamespace
 from typing import Any
 
@@ -233,6 +234,7 @@ class MemoryRing:
     def __init__(self) -> None:
         self.words: dict[int, int] = {}
         self.slots = itertools.count()
+        self.firsts: dict[int, int] = defaultdict(int)
 
     def note(self, *position: int) -> None:
         """An entry is acknowledged."""

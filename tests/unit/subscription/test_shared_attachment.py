@@ -299,7 +299,7 @@ def test_who_lost_its_slot_does_not_speak_for_the_next(site: VirtualSite):
         site.process.subscription.detach_dead()
     other = site.attach()
     assert other.code == stopped.code
-    stopped.seen_epoch = stopped.words[SubscriptionWord.EPOCH]
+    stopped.fresh.seen = stopped.words[SubscriptionWord.EPOCH]
     assert stopped.handed(views[-1])
     assert site.process.shared.control.handed(other.code, other.consumer_id) == 0
     assert read(other) == [0, 1, 2, 3, 4, 5, 6, 7]
