@@ -26,6 +26,8 @@ class _Translation:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if error is None:
+            return
         if isinstance(error, KeyboardInterrupt) and not isinstance(error, Interrupted):
             # Where in here it struck says nothing to the caller; it stays the context of the error.
             raise Interrupted(str(error)) from None

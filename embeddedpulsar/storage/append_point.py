@@ -107,6 +107,7 @@ class AppendPoint:
         self._policy: Final = RollPolicy(options.max_entries, options.max_age_ms)
         self._wall_ns: Final = wall_ns
         self._looked_ns = self._placed_ns = 0  # when it was looked whether the topic is in its place
+        self._look_by_ns = 0  # and when to look next
         self._ring = ring
         self._allocate_ledger_id: Final = allocate_ledger_id
         self._report: Final = report
@@ -162,6 +163,7 @@ class AppendPoint:
             self._control.check_in_place()
             self._placed_ns = now_ns
         self._looked_ns = now_ns
+        self._look_by_ns = now_ns + LOOK_NS
 
     def _refuse_reentry(self) -> NoReturn:
         raise StorageError(

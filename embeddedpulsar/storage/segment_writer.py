@@ -17,7 +17,7 @@ from embeddedpulsar.format.frame import COVERED, FRONT, HEADER_SIZE, KIND_ENTRY,
 from embeddedpulsar.format.index_slot import MAX_COUNT, SLOT, SLOT_SIZE, SLOTS_OFFSET
 from embeddedpulsar.platform import deadline, disk, failpoints
 from embeddedpulsar.storage.append_hold import AppendHold
-from embeddedpulsar.storage.append_point import BY_MAP, LOOK_NS, AppendPoint, State
+from embeddedpulsar.storage.append_point import BY_MAP, AppendPoint, State
 from embeddedpulsar.storage.waiter_slots import WaiterSlots
 
 failpoints.declare(
@@ -118,7 +118,7 @@ class SegmentWriter(AppendPoint):
             if words[_OWNER] or words[_TAIL] != tail:
                 tail, start, entry_id, crc, messages, now = state = self._refresh()
             now_ns = self._wall_ns()
-            if not 0 <= now_ns - self._looked_ns < LOOK_NS:
+            if not self._looked_ns <= now_ns < self._look_by_ns:  # or the clock was set back
                 self._look(now_ns)
             # 1. Say that we are inside. A crash up to step 4 leaves a nonzero owner and nothing visible.
             words[_OWNER] = self._owner
