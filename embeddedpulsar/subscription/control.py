@@ -51,7 +51,8 @@ class SubscriptionControl:
         self.path: Final = file.path
         self.view: Final = file.view
         self.words: Final = file.words
-        word = self.words[SubscriptionWord.EPOCH : SubscriptionWord.EPOCH + 1]
+        epoch = SubscriptionWord.EPOCH
+        word = self.words[epoch : epoch + 1]
         self.epoch: Final = word.cast("B").cast("Q", shape=[])  # see `Freshness`
         self.header = self._parse()
 
