@@ -238,7 +238,7 @@ class Consumer(Reconsuming[T]):
             try:
                 acks.words[next(acks.slots)] = acks.firsts[ledger] + number  # `place_word`, in half the time
             except KeyError:
-                acks.complete(position)  # the first of its ledger
+                acks.complete(position, is_whole=True)  # the first of its ledger
                 return
             done.append(position)
             if not acks.ready:
