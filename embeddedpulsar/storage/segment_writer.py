@@ -136,7 +136,9 @@ class SegmentWriter(AppendPoint):
                 # A new segment needs an id, perhaps the store's lock: a caller that tries, tries that too.
                 room_s = self._timeout_s if timeout_s is None else timeout_s
                 state = deadline.within(room_s, self._make_room, length, now)
-                tail, start, entry_id, crc, messages, _ = state
+                tail, start, entry_id, crc, messages, last = state
+                if last > now:  # a signal handler of this thread has appended since the clock was read
+                    now = last
                 entry_id += 1
                 end = start + length
             # All that has to be called is called before step 2: from the check there to the commit no signal
@@ -153,9 +155,11 @@ class SegmentWriter(AppendPoint):
             else:
                 self._write_large(state, start, [front, covered, *parts, pack_trailer(0, length)])
             messages += count
+            # Below 0 only if a signal handler has rolled since the clock was read: then step 2 starts again.
+            since = now - self._base_ms
             slot = _pack_slot(
                 start >> 3,
-                now - self._base_ms,
+                since if since > 0 else 0,
                 messages,
                 key_hash,
                 flags >> 16,

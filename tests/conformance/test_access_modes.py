@@ -120,7 +120,8 @@ def test_the_table_of_access_modes(topic, other, there, asked, expected):
         thread.join(10)
         outcome[0].send(b"granted")
     elif expected == "fences":
-        ask().send(b"mine")
+        fencing = ask()  # kept: one that is dropped is closed, and those it fenced out work again
+        fencing.send(b"mine")
         for one in present:
             with pytest.raises((ProducerFenced, AlreadyClosed)):
                 one.send(b"too late")
