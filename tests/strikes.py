@@ -33,9 +33,9 @@ def at_every_instruction(
     """
     faulthandler.dump_traceback_later(_LONGEST_S, exit=True)
     try:
-        for strike in itertools.count(0, every):
-            if strike >= most or not strike(action, handler, strike):
-                return strike // every
+        for index in itertools.count(0, every):
+            if index >= most or not strike(action, handler, index):
+                return index // every
     finally:
         faulthandler.cancel_dump_traceback_later()
     raise AssertionError
