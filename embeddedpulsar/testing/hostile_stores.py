@@ -11,7 +11,7 @@ import contextlib
 import os
 import shutil
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from embeddedpulsar.client.client import Client
@@ -61,8 +61,7 @@ class Tenant:
                         client.close()
                 sleep(_PAUSE_S)
 
-    def _send(self, client: Client, write: object) -> None:
-        assert callable(write)
+    def _send(self, client: Client, write: Callable[[bytes], object]) -> None:
         producer = client.create_producer(_TOPIC)
         while not self._role.page.is_stopped:
             mark = Mark(self._role.member, 0, self._number)
