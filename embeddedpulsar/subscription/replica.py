@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from embeddedpulsar.format import subscription_record as record
 from embeddedpulsar.subscription.snapshot import checkpoint_of, decode_snapshot, encode_snapshot
-from embeddedpulsar.subscription.state import NONE, SubscriptionState
+from embeddedpulsar.subscription.state import CLAIMABLE, MEMBERS, NONE, UNBLOCKED, SubscriptionState
 
 
 class SubscriptionReplica:
@@ -14,7 +14,8 @@ class SubscriptionReplica:
 
     Attributes:
         state: the state; replaced by another object whenever the journal builds it anew.
-        effects: flags of everything applied since they were last taken.
+        effects: flags of everything applied since they were last taken. A snapshot does not say what led to
+            it: then they are those of any command that a process has to act on.
         has_diverged: a checkpoint did not agree with this replica.
     """
 
@@ -28,6 +29,7 @@ class SubscriptionReplica:
     def reset(self, snapshot: bytes | None) -> None:
         """Become what a snapshot says, or nothing (see `storage.replica.Replica`)."""
         self.state = SubscriptionState() if snapshot is None else decode_snapshot(snapshot)
+        self.effects |= MEMBERS | CLAIMABLE | UNBLOCKED
         self.has_diverged = False
 
     def replay(self, kind: int, payload: bytes, time_ms: int) -> None:
