@@ -13,7 +13,7 @@ from embeddedpulsar.testing.dispatch_model import DispatchModel, Seen
 from embeddedpulsar.testing.dispatch_setup import DispatchSetup
 from embeddedpulsar.testing.virtual_consumer import VirtualConsumer
 from embeddedpulsar.testing.virtual_log import VirtualEntry, VirtualLog, VirtualView
-from embeddedpulsar.testing.virtual_process import VirtualProcess, VirtualWorld
+from embeddedpulsar.testing.virtual_process import Interruption, VirtualProcess, VirtualWorld
 
 _MOST_PROCESSES: Final = 5
 _ROUNDS: Final = 2000
@@ -224,10 +224,18 @@ class DispatchSteps:
         """A consumer is closed."""
         consumer = self.any_consumer()
         if consumer is not None:
-            self.judge.closed.add(consumer.attachment.consumer_id)
             self.consumers.remove(consumer)
-            consumer.attachment.detach()
+            self._depart(consumer)
             consumer.stop_waiting()
+
+    def _depart(self, consumer: VirtualConsumer) -> None:
+        """Detach a consumer; if that is interrupted, again by a timer, as `ConsumerDeparture` does."""
+        self.judge.closed.add(consumer.attachment.consumer_id)
+        try:
+            consumer.attachment.detach()
+        except Interruption:
+            consumer.process.scheduler.call_later(0.0, lambda: self._depart(consumer))
+            raise
 
     def any_consumer(self) -> VirtualConsumer | None:
         """A consumer whose process runs."""

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 import pytest
 
 from embeddedpulsar import ConsumerBatchReceivePolicy, Interrupted, MessageId
+from embeddedpulsar.platform import failpoints
 from tests.conformance.conftest import numbers
 
 DELAY_S = 0.1
@@ -146,3 +147,22 @@ def test_interrupted_sends_lose_nothing_that_was_taken(topic, monkeypatch):
     assert stored == sorted(set(stored))
     assert set(returned) <= set(stored)
     assert interrupted
+
+
+def test_an_interrupted_close_ends_the_consumer(topic):
+    """Ctrl-C while close() detaches the consumer: it is detached all the same, and what it held comes to the
+    next."""
+    topic.publish(2)
+    consumer, shared = topic.consumer(), topic.client._core.store.topic("topic").subscription("sub")
+    assert numbers([consumer.receive(1000)]) == [0]
+    failpoints.set("journal:body_done", "raise:KeyboardInterrupt")
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            consumer.close()
+    finally:
+        failpoints.clear()
+    deadline = time.monotonic() + 10
+    while shared.consumers() and time.monotonic() < deadline:
+        threading.Event().wait(0.01)
+    assert shared.consumers() == []
+    assert numbers([topic.consumer().receive(1000)]) == [0]
