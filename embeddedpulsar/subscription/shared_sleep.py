@@ -14,6 +14,7 @@ from embeddedpulsar.subscription.handout import Handout
 from embeddedpulsar.subscription.membership import Membership
 from embeddedpulsar.subscription.shared_state import SharedState
 from embeddedpulsar.subscription.state import SubscriptionState
+from embeddedpulsar.subscription.waiting import STRANGER
 
 _GRANTED: Final = ConsumerSlotWord.GRANTED
 _LEAVE_S: Final = 2e-3
@@ -49,19 +50,24 @@ class SharedSleep:
         self._glance: Final = Glance(log, shared.control, self._waiting, membership.cutoff_ms)
         self._has_announced = False
         self._was_armed = False  # when it last looked: a wake-up since was not for what it got then
-        self._code = self._consumer_id = 0
+        self._own_code = self._consumer_id = 0
         self.room = 1
 
     def is_of(self, code: int, consumer_id: int) -> None:
         """Whose sleep this is; the consumer gets another id when it joins again."""
-        self._code, self._consumer_id = code, consumer_id
+        self._own_code, self._consumer_id = code, consumer_id
+
+    @property
+    def _code(self) -> int:
+        """`STRANGER` once the consumer was taken for dead: then its own code may be another's."""
+        return self._waiting.code_of(self._own_code, self._consumer_id)
 
     def begin_look(self, room: int) -> bool:
         """The consumer looks whether there is something for it; False if it need not take the lock for
         that."""
         self.room = room
         self._was_armed = self._waiting.is_armed(self._code)
-        return self._glance.has_any(self._code, self._consumer_id)
+        return self._glance.has_any(self._own_code, self._consumer_id)
 
     def handout(self) -> Handout | None:
         """What the consumer was assigned, as far as this process knows."""
@@ -71,8 +77,9 @@ class SharedSleep:
 
     def is_announced(self) -> bool:
         """Whether others know that it sleeps, and somebody waits for the next delayed entry."""
-        is_watched = self.is_apart or self._waiting.is_watched(self._code)
-        return is_watched and self._waiting.is_armed(self._code)
+        code = self._code
+        is_watched = self.is_apart or code == STRANGER or self._waiting.is_watched(code)
+        return is_watched and self._waiting.is_armed(code)
 
     def can_announce(self) -> bool:
         """Under the lock: whether nobody assigned it anything since it looked."""
@@ -80,38 +87,42 @@ class SharedSleep:
 
     def announced(self) -> None:
         """Under the lock: it sleeps until it is rung for what it can have."""
-        self._has_announced = self._was_armed = True
-        handout = self.handout()
-        if handout is not None:
-            self._words[slot_of(self._code) + _GRANTED] = handout.messages + self.room
-        if not self.is_apart and not self._waiting.is_watched(self._code):
-            self._waiting.watch(self._code)
+        code, self._has_announced, self._was_armed = self._code, True, True
+        if code != STRANGER:
+            handout = self.handout()
+            if handout is not None:
+                self._words[slot_of(code) + _GRANTED] = handout.messages + self.room
+            if not self.is_apart and not self._waiting.is_watched(code):
+                self._waiting.watch(code)
         self._glance.note_futile()
 
     def leave(self, is_served: bool) -> None:
         """See `Attachment.leave`."""
         has_announced, self._has_announced = self._has_announced, False
-        waiting, code, shared = self._waiting, self._code, self._shared
+        waiting, shared = self._waiting, self._shared
         try:
-            if not has_announced:
+            code = self._code
+            if not has_announced or code == STRANGER:
                 return
             is_watcher, is_armed = waiting.watcher == code, waiting.is_armed(code)
             if not is_watcher:
                 if not is_armed and is_served and not self._was_armed:
                     return
-                if is_armed and deadline.within(_LEAVE_S, shared.in_lock, lambda: waiting.disarm(code)):
+                if is_armed and deadline.within(_LEAVE_S, shared.in_lock, lambda: waiting.disarm(self._code)):
                     return
             deadline.within(_LEAVE_S, shared.transact, lambda state: self._withdraw(state, is_served))
         except (PulsarException, ValueError):
             return  # closed, or its lock is held for long: the back-stop of the others finds what is left
 
     def _withdraw(self, state: SubscriptionState, is_served: bool) -> None:
-        wakeups = self._shared.wakeups
-        if self._waiting.watcher == self._code:
+        wakeups, code = self._shared.wakeups, self._code
+        if code == STRANGER:
+            return
+        if self._waiting.watcher == code:
             self._waiting.watch(0)
             if not self._waiting.is_watched(0):
                 wakeups.hand_watch_on(state, self._consumer_id)
-        was_taken = not self._waiting.disarm(self._code)
+        was_taken = not self._waiting.disarm(code)
         if was_taken and (self._was_armed or not is_served):
             wakeups.one(state, self._consumer_id)
 
@@ -120,7 +131,7 @@ class SharedSleep:
     def has_news(self) -> bool:
         """Whether a wake-up was lost; that something happens is no news, as others see to it. Lock-free."""
         try:
-            return self._glance.has_lain(self._code, self._consumer_id)
+            return self._glance.has_lain(self._own_code, self._consumer_id)
         except ValueError:
             return True  # closed
 
