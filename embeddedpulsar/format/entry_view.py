@@ -40,7 +40,7 @@ METADATA: Final = struct.Struct(
     "H"  # 26 reserved, 0
     "I"  # 28 reserved, 0
 )
-_TWO: Final = struct.Struct("<ii")
+TWO: Final = struct.Struct("<ii")
 _AREA: Final = struct.Struct("<II")
 _COPY_BYTES: Final = 8 << 10
 """Bodies in a memoryview are copied whole below this size, and only their payload above."""
@@ -61,7 +61,8 @@ SEEN: Final = _Seen()
 class EntryView:
     """One entry, decoded. Owns its bytes, so it outlives maps and trims; not safe to mutate from two threads.
 
-    Made by `decode` alone. Message i is `payload[offsets[i]:offsets[i + 1]]`. Other columns are decoded when
+    Made by `decode` and `decode_singles`. Message i is `payload[offsets[i]:offsets[i + 1]]`; what else may
+    stand in `payload` is nobody's business. Other columns are decoded when
     asked for; a column of a hostile writer may then raise `CorruptionError`.
 
     `encryption` is set in entries that were decrypted, and in no others. The last four slots belong to the
@@ -104,7 +105,13 @@ class EntryView:
     skip: int | bytearray | None
     encryption: Any
     _metadata: bytes
-    _lazy: _Columns | None
+    _lazy: _Columns | int | None  # an int is where the columns begin in `_metadata`
+
+    def _columns(self) -> _Columns | None:
+        lazy = self._lazy
+        if lazy.__class__ is int:
+            lazy = self._lazy = _Columns(self._metadata, lazy, self.flags, self.count)
+        return lazy  # type: ignore[return-value]  # the class of an int was looked at
 
     def __repr__(self) -> str:
         return f"EntryView({self.ledger_id}:{self.entry_id}, {self.count} messages)"
@@ -150,7 +157,7 @@ class EntryView:
 
     def keys(self) -> list[str | None] | None:
         """Partition keys, None for a message without; None if no message has one."""
-        lazy = self._lazy
+        lazy = self._columns()
         if lazy is None:
             return None
         at = lazy.located()
@@ -158,7 +165,7 @@ class EntryView:
 
     def ordering_keys(self) -> list[str | None] | None:
         """Ordering keys, None for a message without; None if no message has one."""
-        lazy = self._lazy
+        lazy = self._columns()
         if lazy is None:
             return None
         at = lazy.located()
@@ -166,7 +173,7 @@ class EntryView:
 
     def properties(self, i: int) -> dict[str, str]:
         """Properties of message `i`; empty if it has none."""
-        lazy = self._lazy
+        lazy = self._columns()
         if lazy is None:
             return {}
         at = lazy.located()
@@ -175,7 +182,7 @@ class EntryView:
 
     def chunk(self, i: int) -> dict[str, Any]:
         """Chunk fields of message `i`; empty if it is no chunk."""
-        lazy = self._lazy
+        lazy = self._columns()
         if lazy is None:
             return {}
         at = lazy.located()
@@ -184,24 +191,24 @@ class EntryView:
 
     def event_times(self) -> list[int] | None:
         """Event times in ms, 0 for none; None if no message has one."""
-        lazy = self._lazy
+        lazy = self._columns()
         return None if lazy is None else lazy.fixed(lazy.located().event_times)
 
     def deliver_at(self) -> list[int] | None:
         """Delivery times in ms, 0 for at once; None if no message has one."""
-        lazy = self._lazy
+        lazy = self._columns()
         return None if lazy is None else lazy.fixed(lazy.located().deliver_at)
 
     def sequence_ids(self) -> Sequence[int]:
         """Sequence ids of all messages."""
-        lazy = self._lazy
+        lazy = self._columns()
         ids = None if lazy is None else lazy.fixed(lazy.located().sequence_ids)
         first = self.first_sequence_id
         return range(first, first + self.count) if ids is None else ids
 
     def null(self, i: int) -> bool:
         """Whether the value of message `i` is null."""
-        lazy = self._lazy
+        lazy = self._columns()
         if lazy is None:
             return False
         at = lazy.located().null_values
@@ -209,7 +216,7 @@ class EntryView:
 
     def transaction(self) -> tuple[int, int] | None:
         """Transaction id of the entry as (most, least significant half), or None."""
-        lazy = self._lazy
+        lazy = self._columns()
         at = None if lazy is None else lazy.located().transaction
         return None if lazy is None or at is None else struct.unpack_from("<QQ", lazy.buf, at[0])
 
@@ -265,7 +272,7 @@ class _Columns:
             return b""
         if not 0 <= i < self.count:
             raise IndexError(f"message {i} of {self.count}")
-        start, end = _TWO.unpack_from(self.buf, offsets[0] + 4 * i)
+        start, end = TWO.unpack_from(self.buf, offsets[0] + 4 * i)
         if not 0 <= start <= end <= data[1]:
             raise CorruptionError(reason=f"item {i} of a column runs from {start} to {end} of {data[1]}")
         return self.buf[data[0] + start : data[0] + end]
@@ -304,7 +311,7 @@ def decode(
         data = start + 8
         if data > size:
             raise CorruptionError(reason=f"entry {entry_id}: no room for a value")
-        zero, total = _TWO.unpack_from(columns, start)
+        zero, total = TWO.unpack_from(columns, start)
         offsets = [0, total]
     else:
         width = 4 * count + 4

@@ -12,7 +12,7 @@ from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.entry import EntryView
 from embeddedpulsar.storage.segment import Segment
 from embeddedpulsar.storage.segment_reader import WINDOW, SegmentReader
-from tests.ledger_site import LedgerSite, send
+from tests.ledger_site import LedgerSite, send, send_batch
 
 
 @pytest.fixture
@@ -71,3 +71,45 @@ def test_damage_stops_with_what_came_before(site: LedgerSite):
     reader.check((ledger.tail & 0xFFFFFFFF) << 3)  # repaired: it was the reader's copy that was stale
     reader.read_into(found, (ledger.tail & 0xFFFFFFFF) << 3, 1000, 1000, 1 << 40)
     assert len(found) == 5
+
+
+def test_runs_of_single_messages_between_batches(site: LedgerSite):
+    """Small entries of one message are read in runs, from window to window, whatever stands between."""
+    rng = random.Random(8)
+    ledger = site.open()
+    sent: list[list[bytes]] = []
+    for number in range(400):
+        count = rng.choice([1, 1, 1, 1, 1, 1, 2])
+        sent.append([bytes([number % 251]) * rng.choice([5, 700, 4000, 4100]) for _ in range(count)])
+        last = send_batch(ledger, sent[-1]) if count > 1 else send(ledger, sent[-1][0])
+    segment = Segment.open(site.directory, last.ledger_id)
+    end = (ledger.tail & 0xFFFFFFFF) << 3
+    for most_entries, most_messages, most_bytes in [(1, 9, 1 << 40), (7, 9, 9000), (1000, 5, 1 << 40)]:
+        reader = SegmentReader(segment)
+        found: list[EntryView] = []
+        while reader.pos < end:
+            part: list[EntryView] = []
+            reader.read_into(part, end, most_entries, most_messages, most_bytes)
+            assert 0 < len(part) <= most_entries
+            assert sum(one.count for one in part[:-1]) < most_messages
+            assert sum(len(one.value(0)) for one in part[:-1]) < most_bytes
+            found += part
+        assert [entry.values() for entry in found] == sent
+
+
+def test_a_run_over_damage(site: LedgerSite):
+    """It ends where an entry does not verify, wherever in the window that is."""
+    ledger = site.open()
+    sent = [send(ledger, b"%d" % n * 100) for n in range(60)]
+    segment = Segment.open(site.directory, sent[0].ledger_id, writable=True)
+    for damaged in (0, 1, 30, 59):
+        at = segment.index.slot(damaged).offset
+        for byte in (4, 24, 60):
+            segment.data[at + byte] ^= 1
+            reader = SegmentReader(segment)
+            found: list[EntryView] = []
+            with pytest.raises(CorruptionError) as caught:
+                reader.read_into(found, (ledger.tail & 0xFFFFFFFF) << 3, 1000, 1000, 1 << 40)
+            assert (caught.value.offset, reader.pos, reader.entry_id) == (at, at, damaged)
+            assert [entry.entry_id for entry in found] == list(range(damaged))
+            segment.data[at + byte] ^= 1
