@@ -88,8 +88,9 @@ class MultiTopicsCore:
             one for topic, number in partitions.items() for one in partition_names(topic, number) or [topic]
         ]
         try:
-            for topic in names:
-                self._join(topic, len(names), config.initial_position)
+            for topic in names:  # nobody walks them yet
+                self.children[topic] = child = self._attach(topic, len(names), config.initial_position)
+                self._faces[topic] = Consumer(child)
         except BaseException:
             self._close_children()
             raise
@@ -113,8 +114,8 @@ class MultiTopicsCore:
 
     # -- partitions --------------------------------------------------------------------------------------
 
-    def _join(self, topic: str, count: int, initial_position: InitialPosition) -> None:
-        """Attach to one more topic, one of ``count``."""
+    def _attach(self, topic: str, count: int, initial_position: InitialPosition) -> ConsumerCore:
+        """The consumer of one more topic, one of ``count``."""
         own = self.config._replace(
             topic=topic,
             name=self.session.consumer_name,
@@ -125,9 +126,7 @@ class MultiTopicsCore:
             ),
             initial_position=initial_position,
         )
-        child = ConsumerCore(ConsumerSession(self.session.client, own, self._writing.call_later))
-        self.children = {**self.children, topic: child}
-        self._faces = {**self._faces, topic: Consumer(child)}
+        return ConsumerCore(ConsumerSession(self.session.client, own, self._writing.call_later))
 
     def _on_partitions(self, topic: str, partitions: int) -> None:
         """A topic has grown, or is gone. Runs in the timer thread."""
@@ -139,7 +138,9 @@ class MultiTopicsCore:
             for name in partition_names(topic, partitions):
                 if name not in self.children and not self.delivery.closed_text:
                     # From its first message on: producers may have found it before.
-                    self._join(name, len(self.children) + 1, InitialPosition.Earliest)
+                    child = self._attach(name, len(self.children) + 1, InitialPosition.Earliest)
+                    self.children = {**self.children, name: child}
+                    self._faces = {**self._faces, name: Consumer(child)}
                     self.delivery.replace(tuple(self.children.values()))
         finally:
             self._joining.release()

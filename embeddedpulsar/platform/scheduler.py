@@ -10,9 +10,11 @@ from __future__ import annotations
 import contextlib
 import heapq
 import itertools
+import math
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
@@ -23,6 +25,7 @@ from embeddedpulsar.platform.clock import Clock
 
 _COMPACT_FROM = 64  # cancelled timers are swept from a heap of this size on, when they are the larger half
 _AFTER_FAILURE_S = 0.1
+_MOST_LATER = 1000  # timers that wait for the thread to wake: some of them were cancelled long ago
 
 
 class Timer:
@@ -97,8 +100,9 @@ class _Timers:
 class Scheduler:
     """Runs functions later, on one thread of its own.
 
-    Thread-safe, and safe in signal handlers and finalizers: a caller takes no lock. It puts the timer into a
-    queue, which is one call into C that also wakes the thread; an interrupt comes before it or after it. The
+    Thread-safe, and safe in signal handlers and finalizers: a caller takes no lock. A timer that is due
+    before the thread wakes by itself goes into a queue, which is one call into C that also wakes the thread;
+    an interrupt comes before it or after it. One that is due later waits in a list, and wakes nobody. The
     heap belongs to the thread alone.
 
     Functions run one after the other, holding no lock; they should be short, and wait for no lock: with
@@ -116,6 +120,8 @@ class Scheduler:
 
     def _reset(self) -> None:
         self._incoming: SimpleQueue[Timer | None] = SimpleQueue()
+        self._later: deque[Timer] = deque()
+        self._wakes_at = math.inf  # when the thread wakes by itself; it looks into `_later` after storing it
         self._timers = _Timers()
         self._thread = threads.LoneThread(self._run, "timers")
         self._closed = False
@@ -133,7 +139,12 @@ class Scheduler:
         timer = Timer(self._timers, self._clock.monotonic() + max(0.0, delay_s), function)
         if not self._thread.is_started:
             self._thread.start()
-        self._incoming.put(timer)
+        if timer.due < self._wakes_at or len(self._later) >= _MOST_LATER:
+            self._incoming.put(timer)
+        else:
+            self._later.append(timer)
+            if timer.due < self._wakes_at:  # meanwhile it went to sleep for longer
+                self._incoming.put(None)
         return timer
 
     def close(self) -> None:
@@ -141,12 +152,12 @@ class Scheduler:
         self._closed = True
         self._incoming.put(None)
         self._thread.wait_over()
-        self._timers, self._incoming = _Timers(), SimpleQueue()
+        self._timers, self._incoming, self._later = _Timers(), SimpleQueue(), deque()
 
     @property
     def pending(self) -> int:
         """About how many timers are neither run nor cancelled."""
-        return 0 if self._closed else len(self._timers) + self._incoming.qsize()
+        return 0 if self._closed else len(self._timers) + self._incoming.qsize() + len(self._later)
 
     def after_fork_in_child(self) -> None:
         closed = self._closed
@@ -162,14 +173,17 @@ class Scheduler:
 
     def _turn(self) -> None:
         """Sleep until a timer is due or comes in; take in what came, and run what is due."""
-        timers, incoming = self._timers, self._incoming
+        timers, incoming, later = self._timers, self._incoming, self._later
         first = timers.next_due()
+        self._wakes_at = math.inf if first is None else first
         left = None if first is None else min(first - self._clock.monotonic(), threading.TIMEOUT_MAX)
-        if left is None or left > 0:
+        if (left is None or left > 0) and not later:
             with contextlib.suppress(Empty):
                 self._take_in(incoming.get(timeout=left))
         while incoming.qsize():  # nobody else takes from it
             self._take_in(incoming.get())
+        while later:
+            timers.push(later.popleft())
         for function in timers.take_due(self._clock.monotonic()):
             if not self._closed:
                 deadline.within(self._patience_s, call_logged, function)
