@@ -11,6 +11,7 @@ import contextlib
 import heapq
 import itertools
 import math
+import operator
 import sys
 import threading
 import time
@@ -21,6 +22,7 @@ from typing import Any, Protocol
 
 from embeddedpulsar.exceptions import DescriptorLimitError
 from embeddedpulsar.platform import deadline, descriptors, fork, threads
+from embeddedpulsar.platform.beat import Beat
 from embeddedpulsar.platform.clock import Clock
 
 _COMPACT_FROM = 64  # cancelled timers are swept from a heap of this size on, when they are the larger half
@@ -54,6 +56,7 @@ class SchedulerLike(Protocol):
     """What the code above needs of either scheduler."""
 
     def call_later(self, delay_s: float, function: Callable[[], object]) -> Timer: ...
+    def beat(self, interval_s: float) -> Beat: ...
     def close(self) -> None: ...
 
 
@@ -123,6 +126,7 @@ class Scheduler:
         self._later: deque[Timer] = deque()
         self._wakes_at = math.inf  # when the thread wakes by itself; it looks into `_later` after storing it
         self._timers = _Timers()
+        self._beats: dict[float, Beat] = {}
         self._thread = threads.LoneThread(self._run, "timers")
         self._closed = False
 
@@ -146,6 +150,10 @@ class Scheduler:
             if timer.due < self._wakes_at:  # meanwhile it went to sleep for longer
                 self._incoming.put(None)
         return timer
+
+    def beat(self, interval_s: float) -> Beat:
+        """What calls functions every ``interval_s`` seconds with one timer."""
+        return self._beats.setdefault(interval_s, Beat(self.call_later, interval_s, call_logged))
 
     def close(self) -> None:
         """Drop what is pending and end the thread; waits for a function that runs. Idempotent."""
@@ -210,7 +218,12 @@ class ManualScheduler:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._timers = _Timers()
+        self._beats: dict[float, Beat] = {}
         self._closed = False
+
+    def beat(self, interval_s: float) -> Beat:
+        """As `Scheduler.beat`; what a function raises comes out."""
+        return self._beats.setdefault(interval_s, Beat(self.call_later, interval_s, operator.call))
 
     def call_later(self, delay_s: float, function: Callable[[], object]) -> Timer:
         """As `Scheduler.call_later`."""

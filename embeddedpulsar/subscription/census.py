@@ -43,6 +43,10 @@ class Census:
         at = ring.index(self._uuid)
         return set((ring[at + 1 :] + ring[:at])[:WATCHED])
 
+    def has_others(self) -> bool:
+        """Whether other processes had consumers at the last transaction. Lock-free."""
+        return any(one.client_uuid != self._uuid for one in self._shared.state.consumers.each())
+
     def has_lost(self) -> bool:
         """Whether a consumer seems to be dead or silent: then all are looked at under the lock. Takes no
         lock, and replays nothing: it looks at the consumers there were at the last transaction."""

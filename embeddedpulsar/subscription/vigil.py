@@ -10,7 +10,7 @@ from embeddedpulsar.exceptions import LockTimeout, PulsarException
 from embeddedpulsar.platform import threads
 from embeddedpulsar.platform.background import BackgroundWork
 from embeddedpulsar.platform.mailbox import Mailbox
-from embeddedpulsar.platform.scheduler import SchedulerLike, Timer
+from embeddedpulsar.platform.scheduler import SchedulerLike
 from embeddedpulsar.subscription.attachment import Attachment
 from embeddedpulsar.subscription.census import Census
 from embeddedpulsar.subscription.silence import Silence
@@ -34,15 +34,13 @@ class Vigil:
         detach_lost: Callable[[], object],
     ) -> None:
         self._mailbox: Final = mailbox
-        self._scheduler: Final = scheduler
-        self._interval_s: Final = silence.beat_s
+        self._beat: Final = scheduler.beat(silence.beat_s) if silence.beat_s > 0 else None
         self._detach_lost: Final = detach_lost
         self.census: Census | None = None
         """Whom to look after; set when the subscription is open."""
         self._lock: Final = threads.RLock()  # guards everything below
         self._ours: dict[int, weakref.ref[Attachment]] = {}  # a consumer that is dropped is closed elsewhere
         self._watched: set[bytes] = set()
-        self._timer: Timer | None = None
         self._looking: Final = BackgroundWork(scheduler.call_later, self._look)
         self._tidying: Final = BackgroundWork(scheduler.call_later, self._tidy)
         self._checking: Final = BackgroundWork(scheduler.call_later, self._check)
@@ -53,8 +51,8 @@ class Vigil:
             self._lock.acquire()
             self._ours[id(attachment)] = weakref.ref(attachment)
             attachment.on_left = self._forget
-            if self._timer is None and self._interval_s > 0:
-                self._timer = self._scheduler.call_later(self._interval_s, self._on_timer)
+            if self._beat is not None:
+                self._beat.join(self._on_beat)
         finally:
             self._lock.release()
         self.look()
@@ -66,21 +64,26 @@ class Vigil:
         finally:
             self._lock.release()
 
-    def _on_timer(self) -> None:
+    def _on_beat(self) -> None:
         try:
             self._lock.acquire()
-            self._timer = None
             attached = self._attached()
-            self._ours = {id(one): weakref.ref(one) for one in attached}
+            if len(attached) < len(self._ours):
+                self._ours = {id(one): weakref.ref(one) for one in attached}
             if not attached:
+                self._rest()
                 return
-            self._timer = self._scheduler.call_later(self._interval_s, self._on_timer)
             for attachment in attached:
                 attachment.show_alive()
         finally:
             self._lock.release()
         self._mailbox.tend()
-        self._checking.run()
+        if self.census is not None and self.census.has_others():
+            self._checking.run()
+
+    def _rest(self) -> None:
+        if self._beat is not None:
+            self._beat.leave(self._on_beat)
 
     def _check(self) -> None:
         if self.census is not None and self.census.has_lost():
@@ -133,11 +136,9 @@ class Vigil:
         try:
             self._lock.acquire()
             self._ours = {}
-            timer, self._timer = self._timer, None
+            self._rest()
         finally:
             self._lock.release()
-        if timer is not None:
-            timer.cancel()
         self._look()
         self._looking.cancel()
         self._tidying.cancel()

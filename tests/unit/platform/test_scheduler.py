@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
+import math
 import sys
 import threading
+import time
+from collections import deque
 
 import pytest
 
 from embeddedpulsar.platform.clock import SYSTEM_CLOCK, ManualClock
-from embeddedpulsar.platform.scheduler import ManualScheduler, Scheduler
+from embeddedpulsar.platform.scheduler import _MOST_LATER, ManualScheduler, Scheduler, Timer
 from tests.children import in_child
 from tests.strikes import at_every_instruction
 
@@ -22,6 +25,14 @@ def scheduler():
     made = Scheduler(SYSTEM_CLOCK)
     yield made
     made.close()
+
+
+def asleep_until(scheduler: Scheduler, due: float) -> None:
+    """Return when the thread is about to sleep until ``due``."""
+    end = time.monotonic() + WAIT_S
+    while abs(scheduler._wakes_at - due) > 60 or scheduler._incoming.qsize():
+        assert time.monotonic() < end
+        threading.Event().wait(0.001)
 
 
 def test_no_thread_without_a_timer(scheduler: Scheduler):
@@ -53,6 +64,46 @@ def test_an_earlier_timer_wakes_the_sleeper(scheduler: Scheduler):
     scheduler.call_later(0.01, soon.set)
     assert soon.wait(WAIT_S)
     assert scheduler.pending == 1
+
+
+def test_a_timer_that_is_due_later_wakes_nobody(scheduler: Scheduler):
+    """The thread takes it in when it wakes: thousands of slow timers cost it nothing."""
+    asleep_until(scheduler, scheduler.call_later(3600, lambda: None).due)
+    slow = [scheduler.call_later(7200, lambda: None) for _ in range(100)]
+    assert len(scheduler._later) == 100
+    assert scheduler.pending == 101
+    soon = threading.Event()
+    scheduler.call_later(0.01, soon.set)
+    assert soon.wait(WAIT_S)
+    asleep_until(scheduler, slow[0].due - 3600)
+    assert not scheduler._later
+    assert scheduler.pending == 101
+
+
+def test_slow_timers_that_were_cancelled_do_not_pile_up(scheduler: Scheduler):
+    """After so many of them the thread looks, though none is due."""
+    asleep_until(scheduler, scheduler.call_later(3600, lambda: None).due)
+    for _ in range(5 * _MOST_LATER):
+        scheduler.call_later(7200, lambda: None).cancel()
+        assert len(scheduler._later) <= _MOST_LATER
+
+
+def test_a_thread_that_goes_to_sleep_for_longer_meanwhile_is_woken():
+    """It looked for new timers, and found none, just before one was put where it would have looked."""
+    scheduler = Scheduler(SYSTEM_CLOCK)
+    scheduler._thread.is_started = True  # no thread: the test plays it
+    scheduler._wakes_at = 0.0
+
+    class Late(deque[Timer]):
+        """The thread goes to sleep for ever, then the timer comes."""
+
+        def append(self, timer: Timer) -> None:
+            scheduler._wakes_at = math.inf
+            super().append(timer)
+
+    scheduler._later = Late()
+    scheduler.call_later(1, lambda: None)
+    assert scheduler._incoming.qsize() == 1
 
 
 def test_cancelled_timers_do_not_run(scheduler: Scheduler):
