@@ -78,6 +78,18 @@ class LogWriter:
             session.ledger.note_dirty()
         self._note(out, ledger, entry)
 
+    def let_threads_pass(self, timeout_s: float) -> bool:
+        """Wait until no other thread of this process is in the log's lock; False if one stays there. The
+        interpreter may have put it aside, and it has no turn before the caller waits."""
+        lock = self._session.ledger.lock
+        try:
+            lock.keep_threads_out(timeout_s)
+        except LockTimeout:
+            return False
+        finally:
+            lock.release()
+        return True
+
     def append(self, entries: list[Outgoing], timeout_s: float, check: Callable[[], object]) -> bool:
         """Append entries in one hold of the log's lock, and note in each where it is, or what went wrong.
 

@@ -323,6 +323,8 @@ class Publisher(Pipeline):
 
     def _wait_for_room(self, count: int) -> None:
         self.advance(1, _LAST_TURN_S)  # what waits in a batch goes first
+        if not self.queue.is_empty and self._log.let_threads_pass(_LAST_TURN_S):
+            self.advance(1, _LAST_TURN_S)
         while not self._has_room(count):
             self._refuse_if_full(count)
             if not self.completions.can_wait:

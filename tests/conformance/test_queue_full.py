@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from embeddedpulsar import AlreadyClosed, Interrupted, ProducerQueueIsFull, Result
+from embeddedpulsar.platform.file_lock import FileLock
 from tests.conformance.held import Answers, entries, held, payloads
 
 
@@ -139,3 +140,24 @@ def test_callbacks_may_send_however_full_it_is(topic):
     producer.flush()
     producer.flush()
     assert answers.results == [(number, Result.Ok) for number in range(3)]
+
+
+@pytest.mark.parametrize("batching", [False, True])
+def test_another_thread_in_the_topic_for_a_moment_is_no_reason(topic, monkeypatch, batching):
+    """A thread of this process that the interpreter has put aside in the topic's lock has its turn before a
+    message is refused; what waits in a batch is stored then, long before its delay is over."""
+    options = {"batching_enabled": batching, "batching_max_publish_delay_ms": 60_000}
+    producer = topic.producer(max_pending_messages=3, **options)
+    producer.send(b"first")
+    is_waited_for, wait = threading.Event(), FileLock.keep_threads_out
+
+    def note(lock: FileLock, timeout_s: float = 30.0) -> None:
+        is_waited_for.set()
+        wait(lock, timeout_s)
+
+    monkeypatch.setattr(FileLock, "keep_threads_out", note)
+    with held(topic.client, leave=is_waited_for):
+        for number in range(5):
+            producer.send_async(b"%d" % number, None)
+    producer.flush()
+    assert payloads(topic.client) == [b"first", *(b"%d" % number for number in range(5))]
