@@ -10,6 +10,7 @@ from embeddedpulsar.client.chunker import Chunker
 from embeddedpulsar.client.message_options import (
     KEY,
     NO_OPTIONS,
+    PROPERTIES,
     SEQUENCE_ID,
     Options,
     make_content,
@@ -17,9 +18,10 @@ from embeddedpulsar.client.message_options import (
 )
 from embeddedpulsar.client.outgoing import Outgoing, SendCallback
 from embeddedpulsar.exceptions import MessageTooBig
-from embeddedpulsar.format.entry import EntryContent, ProducerPrefix, encode, encode_plain, encode_single
+from embeddedpulsar.format.entry import EncodedEntry, EntryContent, ProducerPrefix, encode, encode_plain
 from embeddedpulsar.format.frame import METADATA_SIZE
 from embeddedpulsar.format.keyed_entry import encode_keyed
+from embeddedpulsar.format.message_extras import NO_EXTRAS, Extras, fields_with_extras, pack_extras
 
 _KEYS: Final = slice(FIRST_OPTION + KEY, FIRST_OPTION + KEY + 2)
 _BESIDES_KEYS: Final = [FIRST_OPTION + i for i in range(len(NO_OPTIONS)) if i != KEY]
@@ -148,13 +150,15 @@ class EntryEncoder:
         if len(value) > self._max_size and not self._codec:
             out.error = too_big("message", len(value) + METADATA_SIZE, self._max_size)
             return out
-        if self._codec or (options is not None and _has_more_than_key(options)):
+        extras: Extras | None = NO_EXTRAS
+        if options is not None:
+            has_more = _has_more_than_extras(options)
+            extras = None if has_more else pack_extras(options[PROPERTIES], options[KEY], self._max_size)
+        if extras is None or self._codec:
             content = make_content([value], transposed([options or NO_OPTIONS]), [sequence_id], False)
             out.encoded = encode(content, self._prefix, self._codec)
-        elif options is None or not options[KEY]:
-            out.encoded = encode_single(value, sequence_id, self._prefix)
         else:
-            out.encoded = encode_keyed([value], options[KEY], [sequence_id], self._prefix, False)
+            out.encoded = EncodedEntry(*fields_with_extras(value, extras, sequence_id, self._prefix))
         if chunker is not None and out.encoded.size > self._max_size:
             return chunker.outgoing(value, options, sequence_id)  # by its key or properties alone
         return self._checked(out)
@@ -171,10 +175,10 @@ class EntryEncoder:
         return outgoing
 
 
-def _has_more_than_key(options: Options) -> bool:
-    """Whether a message has more than a payload, a sequence id and a partition key."""
-    properties, _, ordering_key, _, event_time, deliver_at, is_null = options
-    return properties is not None or ordering_key is not None or bool(event_time or deliver_at or is_null)
+def _has_more_than_extras(options: Options) -> bool:
+    """Whether a message has more than a payload, a sequence id, a partition key and properties."""
+    _, _, ordering_key, _, event_time, deliver_at, is_null = options
+    return ordering_key is not None or bool(event_time or deliver_at or is_null)
 
 
 def too_big(what: str, size: int, limit: int) -> MessageTooBig:

@@ -27,6 +27,7 @@ As in ``pulsar-client``, an empty or zero option counts as not set. A plain tupl
 every keyed message: a named one costs three times as much.
 """
 
+PROPERTIES: Final = 0
 PARTITION_KEY: Final = 1
 KEY: Final = 1
 SEQUENCE_ID: Final = 3

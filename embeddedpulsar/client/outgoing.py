@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from embeddedpulsar.enums import Result
 from embeddedpulsar.exceptions import AlreadyClosed, Interrupted, PulsarException, result_of
 from embeddedpulsar.message_id import MessageId, make
+from embeddedpulsar.platform.access import named
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.client_log import ClientLog
@@ -155,6 +156,13 @@ def tell_failure(callback: SendCallback, error: BaseException, message_id: Messa
 def interrupted() -> Interrupted:
     """What a sender gets when Ctrl-C hit the append."""
     return Interrupted("the send was interrupted; whether the message was stored is not known")
+
+
+def error_of(error: BaseException) -> BaseException:
+    """What a sender gets for an error of an append, which may be itself."""
+    if isinstance(error, KeyboardInterrupt):
+        return interrupted()
+    return named(error) if isinstance(error, OSError) else error
 
 
 def unanswered(is_closed: bool) -> PulsarException:

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 from embeddedpulsar.client.arguments import check_type
 from embeddedpulsar.client.bulk_producer import BulkProducer
 from embeddedpulsar.client.message_options import DELIVER_AT, NULL_VALUE, Options, check_options
-from embeddedpulsar.client.outgoing import interrupted, unanswered
+from embeddedpulsar.client.outgoing import error_of, unanswered
 from embeddedpulsar.client.producer_facts import ProducerFacts
 from embeddedpulsar.client.producer_meter import ONE
 from embeddedpulsar.client.sequence_keeper import DeduplicationSwitched
 from embeddedpulsar.client.value_type import T
 from embeddedpulsar.exceptions import AlreadyClosed, PulsarException
-from embeddedpulsar.format.entry import encode_single
+from embeddedpulsar.format.entry import single_fields
+from embeddedpulsar.format.message_extras import NO_EXTRAS, fields_with_extras, pack_extras
 from embeddedpulsar.message_id import MessageId, make
 from embeddedpulsar.platform import interrupts
-from embeddedpulsar.platform.access import named
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.outgoing import SendCallback
     from embeddedpulsar.client.producer_session import ProducerSession
     from embeddedpulsar.client.publisher import Publisher
+    from embeddedpulsar.format.message_extras import Extras
 
 
 class Producer(ProducerFacts[T], BulkProducer[T]):
@@ -101,9 +102,10 @@ class Producer(ProducerFacts[T], BulkProducer[T]):
             ...     producer.send(b"one", partition_key="customer-7", properties={"kind": "new"}).entry_id()
             0
         """
+        publisher = self._publisher
         if (
-            properties is None
-            and partition_key is None
+            content.__class__ is bytes
+            and len(content) <= publisher.single_max
             and ordering_key is None
             and sequence_id is None
             and replication_clusters is None
@@ -111,20 +113,22 @@ class Producer(ProducerFacts[T], BulkProducer[T]):
             and deliver_at is None
             and deliver_after is None
             and disable_replication is False
-            and content.__class__ is bytes
         ):
-            publisher = self._publisher
-            # The queue, too: a thread that emptied it sets `single_max` before it looks once more.
-            if len(content) <= publisher.single_max and not publisher.queue.singles:
+            extras: Extras | None = NO_EXTRAS
+            if properties is not None or partition_key is not None:
+                extras = pack_extras(properties, partition_key, publisher.single_max - len(content))
+            if extras is not None and not publisher.queue.singles:  # which `single_max` may not show yet
                 lock = publisher.lock
                 try:
                     lock.acquire()
                     # The id is taken first: after an interrupt it must not serve a second, different message.
                     following = publisher.next_sequence_id
                     publisher.next_sequence_id = following + 1
-                    ledger, entry, _, _ = publisher.append_nowait(
-                        encode_single(content, following, publisher.prefix), publisher
-                    )
+                    if extras is NO_EXTRAS:
+                        encoded = single_fields(content, following, publisher.prefix)
+                    else:
+                        encoded = fields_with_extras(content, extras, following, publisher.prefix)
+                    ledger, entry, _, _ = publisher.append_nowait(encoded, publisher)
                     publisher.last_sequence_id = following
                     publisher.tally += ONE + len(content)
                     publisher.unlock()
@@ -134,9 +138,7 @@ class Producer(ProducerFacts[T], BulkProducer[T]):
                 except BaseException as error:
                     lock.release()
                     publisher.meter.failed(1)
-                    if isinstance(error, KeyboardInterrupt):
-                        raise interrupted() from error
-                    if isinstance(error, OSError) and (told := named(error)) is not error:
+                    if (told := error_of(error)) is not error:
                         raise told from error
                     raise
                 else:
@@ -293,10 +295,6 @@ class Producer(ProducerFacts[T], BulkProducer[T]):
                 self.flush()
         finally:
             self.close()
-
-    def __repr__(self) -> str:
-        state = "closed" if self._is_closed else "open"
-        return f"<Producer {self.producer_name()} on {self.topic()} {state}>"
 
     def __del__(self) -> None:
         session = getattr(self, "_session", None)

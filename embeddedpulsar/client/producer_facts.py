@@ -20,6 +20,10 @@ class ProducerFacts(Generic[T]):
     _publisher: Publisher
     _session: ProducerSession
 
+    def __repr__(self) -> str:
+        state = "closed" if self._is_closed else "open"
+        return f"<Producer {self.producer_name()} on {self.topic()} {state}>"
+
     def topic(self) -> str:
         """Return the full name of the topic."""
         return self._session.topic_name

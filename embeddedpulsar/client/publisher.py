@@ -8,7 +8,7 @@ from embeddedpulsar.client.batch_container import Item
 from embeddedpulsar.client.chunker import part_limit
 from embeddedpulsar.client.log_writer import LogWriter
 from embeddedpulsar.client.message_options import SEQUENCE_ID, Options
-from embeddedpulsar.client.outgoing import Outgoing, PlainWaiter, SendCallback, interrupted
+from embeddedpulsar.client.outgoing import Outgoing, PlainWaiter, SendCallback, error_of
 from embeddedpulsar.client.pipeline import TURN_S, Pipeline
 from embeddedpulsar.client.producer_config import DEFAULT_SEND_TIMEOUT_MS
 from embeddedpulsar.client.producer_meter import ONE
@@ -16,9 +16,8 @@ from embeddedpulsar.client.sealing_encoder import make_encoder
 from embeddedpulsar.client.send_queue import NO_BATCHES
 from embeddedpulsar.client.sequence_keeper import DeduplicationSwitched
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, ProducerQueueIsFull
-from embeddedpulsar.format.entry import ProducerPrefix, encode_single
+from embeddedpulsar.format.entry import ProducerPrefix, single_fields
 from embeddedpulsar.platform import deadline, fork, threads
-from embeddedpulsar.platform.access import named
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.producer_config import ProducerConfig
@@ -94,7 +93,7 @@ class Publisher(Pipeline):
                     # The id is taken first: after an interrupt it must not serve a second message.
                     following = self.next_sequence_id
                     self.next_sequence_id = following + 1
-                    encoded = encode_single(value, following, self.prefix)
+                    encoded = single_fields(value, following, self.prefix)
                     try:
                         ledger, entry, _, _ = self.append_nowait(encoded, self, 0.0)
                     except (LockTimeout, DeduplicationSwitched):
@@ -109,9 +108,7 @@ class Publisher(Pipeline):
                 self.unlock()
         except BaseException as error:
             lock.release()
-            if isinstance(error, KeyboardInterrupt):
-                raise interrupted() from error
-            if isinstance(error, OSError) and (told := named(error)) is not error:
+            if (told := error_of(error)) is not error:
                 raise told from error
             raise
         self.submit(value, callback, None)

@@ -51,6 +51,7 @@ from embeddedpulsar.format.packed_map import pack_map
 __all__ = [
     "ColumnSlices",
     "EncodedEntry",
+    "EncodedFields",
     "EntryContent",
     "EntryView",
     "ProducerPrefix",
@@ -61,9 +62,10 @@ __all__ = [
     "encode_plain",
     "encode_single",
     "encode_values",
+    "single_fields",
 ]
 
-_INLINE_BYTES: Final = 32 << 10
+INLINE_BYTES: Final = 32 << 10
 """Below this average size values are copied into one buffer; above, each stays a part of its own."""
 _I32: Final = struct.Struct("<i")
 MAX_NAME_BYTES: Final = 1024
@@ -82,7 +84,10 @@ class ProducerPrefix:
         40
     """
 
-    __slots__ = ("epoch", "metadata_length", "name", "pack_metadata", "pack_single", "schema_version", "tail")
+    __slots__ = (
+        "epoch", "metadata_length", "name", "pack_keyed", "pack_metadata", "pack_single", "rest",
+        "schema_version", "tail",
+    )  # fmt: skip
 
     def __init__(self, name: str, epoch: int = 0, schema_version: int = -1) -> None:
         encoded = name.encode()
@@ -99,6 +104,9 @@ class ProducerPrefix:
         self.tail = METADATA.pack(0, 0, 0, schema_version, epoch, len(encoded), 0, 0)[12:] + padded
         # sequence id, columns size, tail, and for a single message its two offsets.
         self.pack_single = struct.Struct(f"<qI{len(self.tail)}sii").pack
+        # The same with a key hash, before what follows that.
+        self.rest = self.tail[4:]
+        self.pack_keyed = struct.Struct(f"<qII{len(self.rest)}sii").pack
         self.pack_metadata = struct.Struct(f"<qI{len(self.tail)}s").pack
 
     def metadata(self, sequence_id: int, columns_size: int, key_hash: int, schema_version: int) -> bytes:
@@ -176,6 +184,10 @@ class EntryContent:
         self.transaction = transaction
 
 
+EncodedFields = tuple[list[bytes], int, int, int, int, int, int, int]
+"""An `EncodedEntry` that an append alone gets to see: a plain tuple is made in a third of the time."""
+
+
 class EncodedEntry(NamedTuple):
     """Metadata and columns, ready to be framed. `parts` together are `size` bytes, a multiple of 8.
 
@@ -198,32 +210,34 @@ def encode_values(values: list[bytes]) -> list[bytes]:
     offsets = offsets_of(values)
     total: int = _I32.unpack_from(offsets, len(offsets) - 4)[0]
     head = offsets + PADDING[-len(offsets) & 7]
-    if total > _INLINE_BYTES * len(values):
+    if total > INLINE_BYTES * len(values):
         return [head, *values, PADDING[-total & 7]]
     return [b"".join((head, *values, PADDING[-total & 7]))]
 
 
-def encode_single(
-    value: bytes, sequence_id: int, prefix: ProducerPrefix, _entry: Any = tuple.__new__
-) -> EncodedEntry:
-    """One unbatched message that has a payload and nothing else. Below 1 us for 100 bytes.
+def encode_single(value: bytes, sequence_id: int, prefix: ProducerPrefix) -> EncodedEntry:
+    """One unbatched message that has a payload and nothing else.
 
     Example:
         >>> encode_single(b"hi", 0, ProducerPrefix("p")).size
         56
     """
+    return EncodedEntry(*single_fields(value, sequence_id, prefix))
+
+
+def single_fields(value: bytes, sequence_id: int, prefix: ProducerPrefix) -> EncodedFields:
+    """`encode_single` for an append. About 0.5 us for 100 bytes."""
     length = len(value)
     pad = PADDING[-length & 7]
     columns_size = length + len(pad) + 8
     head = prefix.pack_single(sequence_id, columns_size, prefix.tail, 0, length)
     metadata_length = prefix.metadata_length
     size = metadata_length + columns_size
-    if length <= _INLINE_BYTES:
+    if length <= INLINE_BYTES:
         part = head + value + pad
-        encoded: EncodedEntry = _entry(EncodedEntry, ([part], size, crc32(part), 1, metadata_length, 0, 0, 0))
-        return encoded
+        return [part], size, crc32(part), 1, metadata_length, 0, 0, 0
     body_crc = crc32(pad, crc32(value, crc32(head)))
-    return EncodedEntry([head, value, pad], size, body_crc, 1, metadata_length, 0, 0, 0)
+    return [head, value, pad], size, body_crc, 1, metadata_length, 0, 0, 0
 
 
 def encode_plain(
@@ -241,7 +255,7 @@ def encode_plain(
     pad = PADDING[-total & 7]
     columns_size = len(offsets) + len(gap) + total + len(pad)
     head = prefix.pack_metadata(first_sequence_id, columns_size, prefix.tail)
-    if total <= _INLINE_BYTES * len(values):
+    if total <= INLINE_BYTES * len(values):
         # One join copies every payload once, straight into the buffer that is checksummed and written.
         part = b"".join((head, offsets, gap, *values, pad))
         parts, crc = [part], crc32(part)
@@ -312,7 +326,7 @@ def encode_columns(
         else:
             codec = 0
     parts = [producer.metadata(first_sequence_id, columns_size, key_hash, schema_version), *columns]
-    if sum(map(len, parts)) <= _INLINE_BYTES:
+    if sum(map(len, parts)) <= INLINE_BYTES:
         parts = [b"".join(parts)]
     crc = 0
     for part in parts:
@@ -348,7 +362,7 @@ def _optional_columns(content: EntryContent, count: int) -> tuple[int, list[byte
         if missing:
             flags |= absent_flag
             absent.append(encode_bitmap([key is None for key in keys]))
-        columns.append(encode_var([(key or "").encode() for key in keys] if missing else _encoded(keys)))
+        columns.append(encode_var(list(map(str.encode, [key or "" for key in keys]))))
     if content.properties is not None and any(content.properties):
         _same_length(content.properties, count)
         flags |= FLAG_PROPERTIES
@@ -379,10 +393,6 @@ def _optional_columns(content: EntryContent, count: int) -> tuple[int, list[byte
         flags |= FLAG_TRANSACTION | FLAG_TXN
         columns.append(struct.pack("<QQ", *content.transaction))
     return flags, columns + absent
-
-
-def _encoded(keys: list[str | None]) -> list[bytes]:
-    return list(map(str.encode, keys))  # type: ignore[arg-type]  # no None among them: counted by the caller
 
 
 def _same_length(values: list[Any], count: int) -> None:

@@ -6,6 +6,7 @@ data are compared with the bytes there are before anything is allocated.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from embeddedpulsar.exceptions import CorruptionError
@@ -27,13 +28,28 @@ def pack_map(fields: dict[str, Any]) -> bytes:
         >>> unpack_map(pack_map({"a": "b"}))
         {'a': 'b'}
     """
-    import msgpack  # type: ignore[import-untyped,unused-ignore]
-
     try:
-        packed: bytes = msgpack.packb(fields, use_bin_type=True)
+        pack = _PACKERS.pop()
+    except IndexError:
+        pack = _new_packer()
+    try:
+        packed = pack(fields)
     except OverflowError as e:
         raise ValueError(str(e)) from e
+    _PACKERS.append(pack)
     return packed
+
+
+_PACKERS: Final[list[Callable[[Any], bytes]]] = []
+"""Packers that nobody uses now: making one takes as long as packing. Not reentrant, so each is taken out for
+its use by a thread, signal handler or finalizer; one that failed is not put back."""
+
+
+def _new_packer() -> Callable[[Any], bytes]:
+    import msgpack  # type: ignore[import-untyped,unused-ignore]
+
+    pack: Callable[[Any], bytes] = msgpack.Packer(use_bin_type=True).pack
+    return pack
 
 
 def unpack_map(data: Buffer, max_bytes: int = MAX_MAP_BYTES) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from zlib import crc32
 
 from embeddedpulsar.exceptions import AlreadyClosed, DescriptorLimitError, StorageFullError
 from embeddedpulsar.format.control import TopicWord
-from embeddedpulsar.format.entry import EncodedEntry
+from embeddedpulsar.format.entry import EncodedFields
 from embeddedpulsar.format.frame import COVERED, FRONT, HEADER_SIZE, KIND_ENTRY, MAGIC, TRAILER, TRAILER_SIZE
 from embeddedpulsar.format.index_slot import MAX_COUNT, SLOT, SLOT_SIZE, SLOTS_OFFSET
 from embeddedpulsar.platform import deadline, disk, failpoints
@@ -61,7 +61,7 @@ class AppendNowait(Protocol):
 
     def __call__(
         self,
-        entry: EncodedEntry,
+        entry: EncodedFields,
         guard: AppendGuard | None = None,
         timeout_s: float | None = None,
         hold: AppendHold | None = None,
@@ -81,7 +81,7 @@ class SegmentWriter(AppendPoint):
 
     def append(
         self,
-        entry: EncodedEntry,
+        entry: EncodedFields,
         guard: AppendGuard | None = None,
         timeout_s: float | None = None,
         hold: AppendHold | None = None,

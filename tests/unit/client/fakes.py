@@ -15,7 +15,7 @@ from embeddedpulsar.client.producer_meter import ProducerMeter
 from embeddedpulsar.client.publisher import Publisher
 from embeddedpulsar.exceptions import LockTimeout, ProducerFenced
 from embeddedpulsar.format.control import TopicWord
-from embeddedpulsar.format.entry import EncodedEntry, EntryView, decode
+from embeddedpulsar.format.entry import EncodedEntry, EncodedFields, EntryView, decode
 from embeddedpulsar.format.frame import METADATA_SIZE, FrameHeader
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform.clock import ManualClock
@@ -24,8 +24,9 @@ from embeddedpulsar.schema import BytesSchema
 from embeddedpulsar.storage.append_hold import AppendHold
 
 
-def view_of(encoded: EncodedEntry, ledger: int, entry: int, publish_ms: int = 1) -> EntryView:
+def view_of(fields: EncodedFields, ledger: int, entry: int, publish_ms: int = 1) -> EntryView:
     """What a consumer would see of an encoded entry."""
+    encoded = EncodedEntry(*fields)
     body = b"".join(encoded.parts)
     header = FrameHeader(
         len(body) + 56, 0, 0, encoded.body_crc, 0, 1, encoded.codec, encoded.flags, entry, publish_ms,

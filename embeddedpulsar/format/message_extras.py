@@ -1,0 +1,94 @@
+"""Key and properties of a message that is sent alone, packed before anything is locked. Hot."""
+
+from __future__ import annotations
+
+import struct
+from functools import lru_cache
+from typing import Final
+from zlib import crc32
+
+from embeddedpulsar.format.columns import PADDING
+from embeddedpulsar.format.entry import INLINE_BYTES, EncodedFields, ProducerPrefix
+from embeddedpulsar.format.frame import FLAG_KEYS, FLAG_PROPERTIES
+from embeddedpulsar.format.key_hash import sticky_key_hash
+from embeddedpulsar.format.packed_map import pack_map
+
+Extras = tuple[bytes, int, int]
+"""The columns behind the value column, their flags, and the hash of the key."""
+
+NO_EXTRAS: Final[Extras] = (b"", 0, 0)
+_ONE: Final = struct.Struct("<ii").pack
+_REMEMBERED: Final = 8192
+_LONGEST: Final = 64
+"""Keys up to so many characters are remembered: some 3 MB, if there are that many."""
+
+
+def pack_extras(properties: dict[str, str] | None, key: str | None, room: int) -> Extras | None:
+    """Pack a key, properties, or both. About 0.2 us for a key that was used lately, 0.8 us for properties.
+
+    Returns:
+        None if they take more than ``room`` bytes, or are not a str or a dict of them, exactly, with UTF-8.
+
+    Example:
+        >>> pack_extras(None, "k", 99)[0].hex(" ", 8)
+        '0000000001000000 6b00000000000000'
+        >>> pack_extras({"n": 1}, None, 99)
+    """
+    columns, flags, key_hash = b"", 0, 0
+    try:
+        if key is not None:
+            if key.__class__ is not str:
+                return None
+            if key:
+                flags = FLAG_KEYS
+                columns, key_hash = (_remembered if len(key) <= _LONGEST else key_column)(key)
+        if properties is not None:
+            if properties.__class__ is not dict:
+                return None
+            for name, value in properties.items():
+                if name.__class__ is not str or value.__class__ is not str:
+                    return None
+            if properties:
+                flags |= FLAG_PROPERTIES
+                packed = pack_map(properties)
+                size = len(packed)
+                columns = b"".join((columns, _ONE(0, size), packed, PADDING[-size & 7]))
+    except UnicodeEncodeError:
+        return None
+    return (columns, flags, key_hash) if len(columns) <= room else None
+
+
+def key_column(key: str) -> tuple[bytes, int]:
+    """The column of one key, and its hash."""
+    data = key.encode()
+    size = len(data)
+    return b"".join((_ONE(0, size), data, PADDING[-size & 7])), sticky_key_hash(data)
+
+
+_remembered: Final = lru_cache(_REMEMBERED)(key_column)
+
+
+def fields_with_extras(
+    value: bytes, extras: Extras, sequence_id: int, prefix: ProducerPrefix
+) -> EncodedFields:
+    """One unbatched message with a key or properties, and nothing else: the same bytes as `entry.encode`.
+
+    Example:
+        >>> from embeddedpulsar.format.entry import encode_single
+        >>> prefix = ProducerPrefix("p")
+        >>> fields_with_extras(b"hi", NO_EXTRAS, 0, prefix) == encode_single(b"hi", 0, prefix)
+        True
+    """
+    columns, flags, key_hash = extras
+    length = len(value)
+    pad = PADDING[-length & 7]
+    columns_size = length + len(pad) + 8 + len(columns)
+    head = prefix.pack_keyed(sequence_id, columns_size, key_hash, prefix.rest, 0, length)
+    metadata_length = prefix.metadata_length
+    size = metadata_length + columns_size
+    if length <= INLINE_BYTES:
+        part = b"".join((head, value, pad, columns))
+        return [part], size, crc32(part), 1, metadata_length, 0, flags, key_hash
+    columns = pad + columns
+    body_crc = crc32(columns, crc32(value, crc32(head)))
+    return [head, value, columns], size, body_crc, 1, metadata_length, 0, flags, key_hash

@@ -1,0 +1,106 @@
+"""Key and properties of a message sent alone: the same bytes as the encoder for everything makes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from embeddedpulsar.format import message_extras, packed_map
+from embeddedpulsar.format.entry import EncodedEntry, EntryContent, ProducerPrefix, encode
+from embeddedpulsar.format.message_extras import fields_with_extras, pack_extras
+from tests.frames import texts
+
+PREFIX = ProducerPrefix("p", 3, 7)
+PLENTY = 1 << 30
+
+
+def _joined(entry: tuple[Any, ...]) -> tuple[object, ...]:
+    """Everything of an entry, however its bytes are cut."""
+    return (b"".join(entry[0]), *entry[1:])
+
+
+@given(
+    st.binary(max_size=70) | st.just(bytes(40_000)),
+    st.none() | texts | st.text("ab", min_size=60, max_size=70),
+    st.none() | st.dictionaries(texts, texts, max_size=4),
+    st.integers(0, 1 << 40),
+)
+def test_the_bytes_are_those_of_the_encoder_for_everything(
+    value: bytes, key: str | None, properties: dict[str, str] | None, sequence_id: int
+):
+    """Any key and properties, empty ones included, which are none."""
+    extras = pack_extras(properties, key, PLENTY)
+    assert extras is not None
+    keys, fields = [key or None], [properties]
+    content = EntryContent([value], sequence_id, False, keys=keys, properties=fields)
+    made = EncodedEntry(*fields_with_extras(value, extras, sequence_id, PREFIX))
+    assert _joined(made) == _joined(encode(content, PREFIX))
+
+
+class _Text(str):  # noqa: SLOT000
+    """A str that is more than one."""
+
+
+@pytest.mark.parametrize(
+    ("properties", "key"),
+    [
+        (None, b"k"),
+        (None, 0),
+        (None, _Text("k")),
+        (None, "\ud800"),
+        ({"n": 1}, None),
+        ({b"n": "v"}, None),
+        ({"n": _Text("v")}, "k"),
+        ({"n": "\ud800"}, None),
+        ({"\ud800": "v"}, None),
+        ([], None),
+        ([("n", "v")], None),
+    ],
+)
+def test_what_has_to_be_looked_at_is_refused(properties: Any, key: Any):
+    """The caller checks it, says what is wrong, or makes it what it must be; later ones are not harmed."""
+    assert pack_extras(properties, key, PLENTY) is None
+    fine = pack_extras({"n": "v"}, None, PLENTY)
+    assert fine is not None
+    assert fine[0].hex() == "000000000500000081a16ea176000000"
+
+
+def test_room():
+    """To the byte."""
+    extras = pack_extras({"n": "v"}, "k", PLENTY)
+    assert extras is not None
+    assert pack_extras({"n": "v"}, "k", len(extras[0])) == extras
+    assert pack_extras({"n": "v"}, "k", len(extras[0]) - 1) is None
+    assert pack_extras(None, None, -1) is None
+
+
+def test_few_keys_are_remembered_and_no_long_ones():
+    """What a process remembers has a limit, however many keys there are, and however long they are."""
+    message_extras._remembered.cache_clear()
+    for number in range(9000):
+        pack_extras(None, f"key {number}", PLENTY)
+    assert message_extras._remembered.cache_info().currsize == 8192
+    message_extras._remembered.cache_clear()
+    assert pack_extras(None, "x" * 65, PLENTY) == pack_extras(None, "x" * 65, PLENTY)
+    assert message_extras._remembered.cache_info().currsize == 0
+
+
+def test_packing_while_packing():
+    """A finalizer or signal handler that packs while its thread packs has a packer of its own."""
+    outer = packed_map._PACKERS[:]
+    packed_map._PACKERS.clear()
+    try:
+        pack = packed_map._new_packer()
+        packed_map._PACKERS.append(pack)
+        taken = packed_map._PACKERS.pop()  # as if `pack_map` were at it
+        assert packed_map.pack_map({"a": "b"}) == b"\x81\xa1a\xa1b"
+        assert taken({"c": "d"}) == b"\x81\xa1c\xa1d"
+        with pytest.raises(TypeError):
+            packed_map.pack_map({"a": object()})
+        assert not packed_map._PACKERS  # the one that failed is not used again
+        assert packed_map.pack_map({"a": "b"}) == b"\x81\xa1a\xa1b"
+    finally:
+        packed_map._PACKERS[:] = outer
