@@ -41,13 +41,19 @@ def at_every_instruction(
     raise AssertionError
 
 
-def strike(action: Callable[[], object], handler: Callable[[], object], index: int) -> bool:
-    """Call ``action``, and ``handler`` at the instruction of that index; whether there is such a one."""
-    left = index
+def strike(action: Callable[[], object], handler: Callable[[], object], index: int, within: str = "") -> bool:
+    """Call ``action``, and ``handler`` at the instruction of that index; whether there is such a one.
+
+    Args:
+        action, handler: as in `at_every_instruction`.
+        index: counts the instructions of ``within``.
+        within: a file of the package, or a folder; by default all of it.
+    """
+    left, counted = index, f"{_PACKAGE}/{within}"
 
     def trace(frame: FrameType, event: str, argument: Any) -> Any:
         nonlocal left
-        if not frame.f_code.co_filename.startswith(_PACKAGE):
+        if not frame.f_code.co_filename.startswith(counted):
             return None
         frame.f_trace_opcodes = True
         frame.f_trace_lines = False

@@ -238,7 +238,7 @@ class AppendPoint:
     def _use(self, segment: Segment) -> None:
         index = segment.index
         SEGMENTS.put(self._control.home, segment, holder=self)
-        self._segment = segment
+        self._segment = None  # an interrupt must not leave this segment with the base time of another
         self._log = segment.data
         self._index = index.data
         header = segment.header
@@ -246,6 +246,7 @@ class AppendPoint:
         self._base_ms = header.base_publish_ms
         self._entry_limit = self._policy.entry_limit(header.index_capacity)
         self._time_stop = self._policy.time_limit(header.base_publish_ms, header.created_ms)
+        self._segment = segment
 
     def _set_stops(self, next_entry: int) -> None:
         """Where the fast path ends: untouched pages, the next block of slots, the limits of the ledger."""

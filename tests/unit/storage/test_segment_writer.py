@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,10 +15,13 @@ from embeddedpulsar.format.frame import seal
 from embeddedpulsar.format.index_slot import IndexSlot, pack_slot
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.platform.clock import ManualClock
+from embeddedpulsar.storage.append_point import AppendPoint
+from embeddedpulsar.storage.check import check_topic
 from embeddedpulsar.storage.filenames import log_path
 from embeddedpulsar.storage.segment import Segment
 from embeddedpulsar.storage.topic_control import TOUCHED, TopicControl
 from tests.ledger_site import PREFIX, LedgerSite, send, send_batch, values
+from tests.strikes import strike
 
 
 @pytest.fixture
@@ -169,3 +173,34 @@ def test_a_guard_is_asked_under_the_lock_when_producers_came_or_went(site: Ledge
     assert ledger.last_position().entry_id == 2 and not ledger.words[TopicWord.OWNER]
     ledger.append_nowait(entry)
     assert ledger.last_position().entry_id == 3
+
+
+def test_an_interrupt_between_two_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Ctrl-C at every instruction while the writer takes up the segment of a new ledger: what comes next
+    has the place and the time of that ledger, in the log and in the index."""
+    use = AppendPoint._use
+    index, is_struck = 0, True
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    def use_under_fire(self: AppendPoint, segment: Segment) -> None:
+        nonlocal is_struck
+        is_struck = True
+        is_struck = strike(lambda: use(self, segment), interrupt, index, "storage/append_point.py")
+
+    clock = ManualClock()
+    with LedgerSite(tmp_path, clock=clock) as site:
+        ledger = site.open(segment_size=64 << 10)
+        send(ledger, b"first")
+        while is_struck:
+            clock.advance(1.0)
+            with monkeypatch.context() as patch, contextlib.suppress(KeyboardInterrupt):
+                patch.setattr(AppendPoint, "_use", use_under_fire)
+                ledger.roll()
+            clock.advance(1.0)
+            send(ledger, b"%d" % index)
+            index += 1
+        assert index > 50
+        assert values(ledger) == [b"first", *(b"%d" % number for number in range(index))]
+        assert check_topic(ledger.directory).is_clean
