@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +24,9 @@ CHECK_MS = 121_000
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def store_path(tmp_path: Path) -> Path:
+    """Of the store that ``time`` opens."""
     return store_with(tmp_path / "store")
-
-
-@pytest.fixture
-def time(path: Path) -> Iterator[ManualTime]:
-    made = ManualTime(path)
-    yield made
-    made.close()
 
 
 def bury(time: ManualTime, first: int = 0, count: int = COUNT, topic: str = "", **options: Any) -> None:
@@ -106,7 +99,7 @@ def test_a_subscription_that_goes_leaves_what_comes_later(time: ManualTime):
     assert letters(time)[-COUNT:] == list(range(COUNT, 2 * COUNT))
 
 
-def test_retry_letters_stay(time: ManualTime, path: Path):
+def test_retry_letters_stay(time: ManualTime):
     """The consumer of a retry topic is subscribed to it; after it unsubscribed, the letters stay too."""
     retries = "jobs-work-RETRY"
     with time.client.create_producer("jobs") as producer:
@@ -160,9 +153,9 @@ def test_what_is_said_otherwise(tmp_path: Path, said: str, stay: bool):
         time.close()
 
 
-def test_any_topic_may_keep_everything(time: ManualTime, path: Path):
+def test_any_topic_may_keep_everything(time: ManualTime, store_path: Path):
     """An administrator says so for a topic or namespace, sees it, and takes it back."""
-    with Admin(path) as admin:
+    with Admin(store_path) as admin:
         topics, namespaces = admin.topics(), admin.namespaces()
         topics.create_non_partitioned_topic("plain")
         assert not topics.get_keep_until_subscribed("plain")
