@@ -196,9 +196,11 @@ class Consumer(Reconsuming[T]):
         """Acknowledge one message, so that it is not delivered again.
 
         When the call returns the message does not come again, even if the process is killed at once. After a
-        reboot it may: acknowledgements are collected and written to the store every 100 ms, at 1,000 entries,
-        and when the consumer is closed; with ``ack_receipt_enabled``, before the call returns. A batch is one
-        entry: without ``batch_index_ack_enabled`` it is acknowledged when all its messages are.
+        reboot it may: acknowledgements are collected and written to the store after 100 ms, at 1,000 entries,
+        and when the consumer is closed; with ``ack_receipt_enabled``, before the call returns. Where more
+        than 64 topics of a consumer have some to write, the later ones wait: about 1 s with 1,000 such
+        topics. A batch is one entry: without ``batch_index_ack_enabled`` it is acknowledged when all its
+        messages are.
 
         Args:
             message: a message, or the id of one. Ids of nothing and repeated acknowledgements are ignored.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, Timeout
 from embeddedpulsar.format.control import TopicWord
@@ -29,6 +29,8 @@ _LOOKS: Final = 4
 """The same in naps, where consumers take turns with the back-stop and naps are longer."""
 NEVER_S: Final = 1e9
 
+Taken = TypeVar("Taken")
+
 
 def back_stop(idle_s: float) -> float:
     """How long to sleep at most, after so long without a message."""
@@ -51,6 +53,7 @@ class Hold(Protocol):
     def has_news(self, has_tail_moved: bool, seen_version: int) -> bool: ...
     def back_stop(self, seconds: float) -> float: ...
     def look(self) -> None: ...
+    def has_read_all(self, tail: int) -> bool: ...
     def due_ms(self) -> int: ...
 
 
@@ -284,7 +287,18 @@ class Delivery:
         if not self._queue.messages:
             self._mailbox.glance()
 
-    def poll(self, take: Callable[[], Message[Any]]) -> Message[Any] | None:
+    @property
+    def fetched(self) -> int:
+        """Messages that were fetched and not taken."""
+        return len(self._queue.messages)
+
+    def is_exhausted(self, tail: int, most: int) -> bool:
+        """Whether there was nothing but at most ``most`` messages, which were fetched, when the tail of the
+        log was ``tail``; False if that would take a look."""
+        hold = self._hold
+        return hold is not None and len(self._queue.messages) <= most and hold.has_read_all(tail)
+
+    def poll(self, take: Callable[[], Taken]) -> Taken | None:
         """Take a message if there is one, fetching as needed; None if there is none."""
         queue = self._queue
         try:

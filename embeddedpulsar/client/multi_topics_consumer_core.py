@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar.client.batch_receive import BatchReceiver
 from embeddedpulsar.client.consumer import Consumer
@@ -21,7 +21,7 @@ from embeddedpulsar.enums import InitialPosition
 from embeddedpulsar.exceptions import AlreadyClosed, InvalidConfiguration, OperationNotSupported
 from embeddedpulsar.message import Message
 from embeddedpulsar.message_id import MessageId
-from embeddedpulsar.platform import deadline, fork, threads
+from embeddedpulsar.platform import deadline, fork, garbage, threads
 from embeddedpulsar.subscription.freshness import Freshness
 from embeddedpulsar.topic.topic_list import partition_names
 
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.client_core import ClientCore
     from embeddedpulsar.client.consumer_config import ConsumerConfig
     from embeddedpulsar.client.partition_watch import WatchedTopic
+
+
+_MANY: Final = 64
+"""So many topics are made without the garbage collector."""
 
 
 class MultiTopicsSession:
@@ -88,9 +92,8 @@ class MultiTopicsCore:
             one for topic, number in partitions.items() for one in partition_names(topic, number) or [topic]
         ]
         try:
-            for topic in names:  # nobody walks them yet
-                self.children[topic] = child = self._attach(topic, len(names), config.initial_position)
-                self._faces[topic] = Consumer(child)
+            join = functools.partial(self._attach_all, names)
+            garbage.uncollected(join) if len(names) > _MANY else join()
         except BaseException:
             self._close_children()
             raise
@@ -113,6 +116,11 @@ class MultiTopicsCore:
         self._partitions = partitions
 
     # -- partitions --------------------------------------------------------------------------------------
+
+    def _attach_all(self, names: list[str]) -> None:
+        for topic in names:  # nobody walks these dicts yet
+            self.children[topic] = child = self._attach(topic, len(names), self.config.initial_position)
+            self._faces[topic] = Consumer(child)
 
     def _attach(self, topic: str, count: int, initial_position: InitialPosition) -> ConsumerCore:
         """The consumer of one more topic, one of ``count``."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from embeddedpulsar.client.delivery import NEVER_S, back_stop, poll_in_passing, wait_for
-from embeddedpulsar.client.ready_topics import ReadyTopics
+from embeddedpulsar.client.ready_topics import ReadyTopics, Seen
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout
 from embeddedpulsar.platform import deadline
 
@@ -23,6 +24,8 @@ R = TypeVar("R")
 
 _IN_A_ROW: Final = 16
 """Messages of one topic before the others have their turn."""
+_AT_ONCE: Final = 16
+"""Topics whose messages are fetched at once, if each of them has few."""
 
 
 class Part(Protocol):
@@ -34,16 +37,31 @@ class Part(Protocol):
     def take(self) -> Callable[[], Message[Any]]: ...
 
 
+def _poll(part: Part) -> Message[Any] | None:
+    return part.delivery.poll(part.take)
+
+
+def _fetch(part: Part) -> bool | None:
+    """Whether a topic has messages, which are in its queue then."""
+    return part.delivery.poll(_yes)
+
+
+def _yes() -> bool:
+    return True
+
+
 class MultiTopicsDelivery:
     """As `Delivery`, over the consumers, or readers, of several topics.
 
     Role: takes turns: `poll` asks the topics that may have messages (`ReadyTopics`) one after the other, and
-    `take` goes on with the one that had some for a few messages. Waiting follows the order of `Delivery`: the
-    doorbell's generation is read first, a topic's state second, then it is polled, then asked to ring, and
-    only when all of them will ring it sleeps.
+    lines up those that have some; `take` takes a few messages of each. Where a topic had no more than that,
+    it goes on to the next, and the topic is not asked again before something changes there. Waiting follows
+    the order of `Delivery`: the doorbell's generation is read first, a topic's state second, then it is
+    polled, then asked to ring, and only when all of them will ring it sleeps.
 
-    Invariants: a topic's messages keep their order; topics have none among each other. Locks are tried: a
-    topic, or subscription, that another process holds is passed over, and looked at again after 1 to 50 ms.
+    Invariants: a topic's messages keep their order; topics have none among each other. A topic with messages
+    that were fetched is in the line, or ready. Locks are tried: a topic, or subscription, that another
+    process holds is passed over, and looked at again after 1 to 50 ms.
 
     Who may call: any thread.
 
@@ -69,8 +87,8 @@ class MultiTopicsDelivery:
         self._on_lost = on_lost
         self._topics = ReadyTopics(clock.monotonic, clock.wall_ms)
         self.replace(children)
-        self._current: Part | None = None
-        self._left = 0
+        self._line: deque[Part] = deque()  # topics with messages that were fetched
+        self._left = _IN_A_ROW  # for the first in the line
 
     def replace(self, children: Sequence[Part]) -> None:
         """There are more topics now, behind those known. Whoever waits is to be woken."""
@@ -84,13 +102,32 @@ class MultiTopicsDelivery:
             raise AlreadyClosed(self.closed_text)
 
     def take(self) -> Message[Any]:
-        """A message that was fetched with the last one; raises IndexError when the others have their turn."""
-        left = self._left
-        child = self._current
-        if left <= 0 or child is None:
-            raise IndexError
-        self._left = left - 1  # two threads may count it as one: nothing depends on that
-        return child.take()
+        """A message that was fetched with the last one; raises IndexError when there is none."""
+        line = self._line
+        while True:
+            part = line[0]
+            left = self._left
+            if left <= 0:
+                self._end_turn(part)
+                continue
+            try:
+                message = part.take()
+            except IndexError:
+                self._end_turn(part)
+            else:
+                self._left = left - 1  # two threads may count it as one: nothing depends on that
+                return message
+
+    def _end_turn(self, part: Part) -> None:
+        """The first in the line had its turn. What it has left is found again."""
+        delivery = part.delivery
+        if delivery.fetched:
+            delivery.on_change()
+        with contextlib.suppress(ValueError):  # another thread was faster
+            self._line.remove(part)
+        if delivery.fetched:  # another thread had just lined it up
+            delivery.on_change()
+        self._left = _IN_A_ROW
 
     def wait(self, take: Callable[[], Message[Any]], timeout_ms: int | None) -> Message[Any]:
         """Take a message of any topic, waiting for it.
@@ -109,7 +146,7 @@ class MultiTopicsDelivery:
 
     def _listen(self) -> None:
         """Who always finds messages, or never waits, would not hear of the death of a peer."""
-        if self._left <= 0:
+        if not self._line:
             self._mailbox.glance()
 
     def poll(self, take: Callable[[], Message[Any]]) -> Message[Any] | None:
@@ -121,19 +158,48 @@ class MultiTopicsDelivery:
         self.check_open()
         with contextlib.suppress(IndexError):
             return self.take()
-        return self.find(lambda child: child.delivery.poll(child.take))
+        if not deadline.try_now(self._line_up):
+            return None
+        with contextlib.suppress(IndexError):
+            return self.take()
+        return self.find(_poll)  # what was fetched may be void
+
+    def _line_up(self) -> bool:
+        """Fetch messages of a few topics; whether any had some."""
+        topics = self._topics
+        found = self._ask_next(_fetch)
+        has_found = found is not None
+        for _ in range(_AT_ONCE):
+            if found is None:
+                break
+            number, seen, _ = found
+            part = self._children[number]
+            self._line.append(part)
+            if not part.delivery.is_exhausted(seen[0], _IN_A_ROW):
+                topics.end_turn(number)
+                break
+            topics.note_dry(number, seen)
+            found = self._ask_next(_fetch) if topics.has_ready else None
+        return has_found
 
     def find(self, ask: Callable[[Any], R | None]) -> R | None:
         """The first answer of a topic that is not None, and that topic's turn ends; None if none has one."""
         return deadline.try_now(self._find, ask)
 
     def _find(self, ask: Callable[[Any], R | None]) -> R | None:
+        found = self._ask_next(ask)
+        if found is None:
+            return None
+        self._topics.end_turn(found[0])
+        return found[2]
+
+    def _ask_next(self, ask: Callable[[Any], R | None]) -> tuple[int, Seen, R] | None:
+        """The first topic with an answer that is not None, what it showed before, and the answer."""
         topics = self._topics
         while (number := topics.first(self._mailbox.generation)) >= 0:
-            child = self._children[number]
             try:
                 seen = topics.look(number)
-                answer = ask(child)
+                answer = ask(self._children[number])
             except AlreadyClosed as error:
                 self._on_lost(error)
                 raise
@@ -141,10 +207,7 @@ class MultiTopicsDelivery:
                 topics.put_off(number, seen)
                 continue
             if answer is not None:
-                topics.end_turn(number)
-                self._current = child
-                self._left = _IN_A_ROW - 1
-                return answer
+                return number, seen, answer
             topics.note_dry(number, seen)
         return None
 
@@ -155,14 +218,14 @@ class MultiTopicsDelivery:
 
     def arm(self, seen: Any, waiter: object = None) -> bool:
         """Ask every topic to ring when something comes; False if something came since `tail` was ``seen``."""
-        return deadline.try_now(self._topics.arm)
+        return deadline.try_now(self._topics.arm) and not self._line
 
     def leave(self, seen: Any, waiter: object, is_served: bool) -> None:
         """Nothing: its topics ring it besides those of whom one is rung, so others do not wait for it."""
 
     def has_news(self, seen: Any) -> bool:
         """Whether something came since `tail` was ``seen``."""
-        return bool(self.tail != seen)
+        return bool(self._line) or bool(self.tail != seen)
 
     def back_stop(self, idle_s: float) -> float:
         """How long to sleep at most, after so long without a message."""
@@ -177,9 +240,9 @@ class MultiTopicsDelivery:
     def close(self, text: str) -> None:
         """Let every later call fail with ``text``."""
         self.closed_text = text
-        self._left = 0
+        self._line.clear()
 
     def after_fork_in_child(self) -> None:
         """The topics stay the parent's."""
-        self._left = 0
+        self._line.clear()
         self._topics.after_fork_in_child()

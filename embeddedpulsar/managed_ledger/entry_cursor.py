@@ -44,6 +44,11 @@ class EntryCursor:
             return self._pending
         return Position(reader.ledger_id, reader.entry_id)
 
+    def is_at(self, tail: int) -> bool:
+        """Whether it stands where the log ends by that tail word."""
+        reader = self._reader
+        return reader is not None and tail == reader.ledger_id << 32 | reader.pos >> 3
+
     def seek(self, position: Position) -> None:
         """Let `position` be the entry that is read next."""
         self._reader = None

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from embeddedpulsar.exceptions import StoreGoneError
-from embeddedpulsar.storage.filenames import control_path
+from embeddedpulsar.storage.filenames import CONTROL
 
 _REMEDY: Final = "nothing is stored there by what is open here; close the client, and open a new one"
 
@@ -28,7 +28,7 @@ class Home(NamedTuple):
     def is_current(self) -> bool:
         """Whether the path still leads to it. About 1.5 us."""
         try:
-            status = os.stat(control_path(self.directory), follow_symlinks=False)
+            status = os.lstat(f"{self.directory}{os.sep}{CONTROL}")
         except (FileNotFoundError, NotADirectoryError):
             return False
         return (status.st_dev, status.st_ino) == (self.device, self.inode)

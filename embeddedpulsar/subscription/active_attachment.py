@@ -101,6 +101,10 @@ class ActiveAttachment(Attachment):
         """See `Attachment.has_news`."""
         return (has_tail_moved and self._is_active) or self.version != seen_version
 
+    def has_read_all(self, tail: int) -> bool:
+        """See `Attachment.has_read_all`."""
+        return self._reader.has_read_all(tail)
+
     def _follow(self, state: SubscriptionState) -> bool:
         was_moved = super()._follow(state)
         is_active = self._active_of(state.consumers) == self.consumer_id

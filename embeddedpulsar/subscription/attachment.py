@@ -302,6 +302,11 @@ class Attachment(Acknowledging):
         """Whether to look though nobody rang: something may have been lost with its sender. Lock-free."""
         return has_tail_moved or self.version != seen_version
 
+    def has_read_all(self, tail: int) -> bool:
+        """Whether there was nothing more for it when the tail of the log was ``tail``; False if that would
+        take a look."""
+        return False
+
     def back_stop(self, seconds: float) -> float:
         """How long to sleep at most, if a consumer alone would sleep so long: those that wait take turns."""
         return seconds

@@ -71,6 +71,10 @@ class UnackedReader:
             self._advance(views)
         return views
 
+    def has_read_all(self, tail: int) -> bool:
+        """Whether it stands where the log ended when its tail word was ``tail``."""
+        return self._acked_through is None and self._cursor.is_at(tail)
+
     def _advance(self, views: list[EntryView]) -> None:
         first, last = views[0], views[-1]
         is_contiguous = last.entry_id - first.entry_id + 1 == len(views)
