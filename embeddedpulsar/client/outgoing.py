@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from embeddedpulsar.enums import Result
 from embeddedpulsar.exceptions import AlreadyClosed, Interrupted, PulsarException, result_of
@@ -158,11 +158,13 @@ def interrupted() -> Interrupted:
     return Interrupted("the send was interrupted; whether the message was stored is not known")
 
 
-def error_of(error: BaseException) -> BaseException:
-    """What a sender gets for an error of an append, which may be itself."""
+def tell_sender(error: BaseException) -> NoReturn:
+    """Raise what the sender gets for an error of its append."""
     if isinstance(error, KeyboardInterrupt):
-        return interrupted()
-    return named(error) if isinstance(error, OSError) else error
+        raise interrupted() from error
+    if isinstance(error, OSError) and (told := named(error)) is not error:
+        raise told from error
+    raise error
 
 
 def unanswered(is_closed: bool) -> PulsarException:

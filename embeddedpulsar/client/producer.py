@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from embeddedpulsar.client.arguments import check_type
 from embeddedpulsar.client.bulk_producer import BulkProducer
 from embeddedpulsar.client.message_options import DELIVER_AT, NULL_VALUE, Options, check_options
-from embeddedpulsar.client.outgoing import error_of, unanswered
+from embeddedpulsar.client.outgoing import tell_sender, unanswered
 from embeddedpulsar.client.producer_facts import ProducerFacts
 from embeddedpulsar.client.producer_meter import ONE
 from embeddedpulsar.client.sequence_keeper import DeduplicationSwitched
@@ -118,9 +118,10 @@ class Producer(ProducerFacts[T], BulkProducer[T]):
             if properties is not None or partition_key is not None:
                 extras = pack_extras(properties, partition_key, publisher.single_max - len(content))
             if extras is not None and not publisher.queue.singles:  # which `single_max` may not show yet
-                lock = publisher.lock
+                lock, enter = publisher.lock, publisher.lock.acquire
                 try:
-                    lock.acquire()
+                    enter()
+                    append, leave = publisher.append_nowait, publisher.unlock
                     # The id is taken first: after an interrupt it must not serve a second, different message.
                     following = publisher.next_sequence_id
                     publisher.next_sequence_id = following + 1
@@ -128,19 +129,17 @@ class Producer(ProducerFacts[T], BulkProducer[T]):
                         encoded = single_fields(content, following, publisher.prefix)
                     else:
                         encoded = fields_with_extras(content, extras, following, publisher.prefix)
-                    ledger, entry, _, _ = publisher.append_nowait(encoded, publisher)
+                    ledger, entry, _, _ = append(encoded, publisher)
                     publisher.last_sequence_id = following
                     publisher.tally += ONE + len(content)
-                    publisher.unlock()
+                    leave()
                 except DeduplicationSwitched:
                     publisher.next_sequence_id = following
                     lock.release()
-                except BaseException as error:
+                except BaseException as error:  # noqa: BLE001 - raised again
                     lock.release()
                     publisher.meter.failed(1)
-                    if (told := error_of(error)) is not error:
-                        raise told from error
-                    raise
+                    tell_sender(error)
                 else:
                     return make(ledger, entry, -1, self._partition, 0)
         value: Any = content if content.__class__ is self._raw else self._encoded(content)

@@ -8,7 +8,7 @@ from embeddedpulsar.client.batch_container import Item
 from embeddedpulsar.client.chunker import part_limit
 from embeddedpulsar.client.log_writer import LogWriter
 from embeddedpulsar.client.message_options import SEQUENCE_ID, Options
-from embeddedpulsar.client.outgoing import Outgoing, PlainWaiter, SendCallback, error_of
+from embeddedpulsar.client.outgoing import Outgoing, PlainWaiter, SendCallback, tell_sender
 from embeddedpulsar.client.pipeline import TURN_S, Pipeline
 from embeddedpulsar.client.producer_config import DEFAULT_SEND_TIMEOUT_MS
 from embeddedpulsar.client.producer_meter import ONE
@@ -106,11 +106,9 @@ class Publisher(Pipeline):
                         self.unlock()
                         return
                 self.unlock()
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - raised again
             lock.release()
-            if (told := error_of(error)) is not error:
-                raise told from error
-            raise
+            tell_sender(error)
         self.submit(value, callback, None)
 
     def publish_one(self, value: bytes, options: Options | None) -> Outgoing:

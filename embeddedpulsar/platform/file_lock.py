@@ -147,7 +147,8 @@ class FileLock:
             AlreadyClosed: what the lock is for was deleted while the lock was at rest.
             OSError: the lock file cannot be opened or locked; `DescriptorLimitError` if that is why.
         """
-        if not self._enter(False):
+        enter = self._enter
+        if not enter(False):
             timeout_s = self._wait_for_thread(timeout_s)
         try:
             flock(self.fd, LOCK_EX_NB)

@@ -110,14 +110,14 @@ class SegmentWriter(AppendPoint):
         rung = None
         try:
             lock.acquire(self._timeout_s if timeout_s is None else timeout_s)
-            words = self._words
+            words, wall_ns = self._words, self._wall_ns  # a local is called in half the time of an attribute
             if guard is not None and words[_JOURNAL] != guard.checked:
                 guard.check_connected()
             state = self._state
             tail, start, entry_id, crc, messages, now = state
             if words[_OWNER] or words[_TAIL] != tail:
                 tail, start, entry_id, crc, messages, now = state = self._refresh()
-            now_ns = self._wall_ns()
+            now_ns = wall_ns()
             if not self._looked_ns <= now_ns < self._look_by_ns:  # or the clock was set back
                 self._look(now_ns)
             # 1. Say that we are inside. A crash up to step 4 leaves a nonzero owner and nothing visible.
@@ -198,7 +198,8 @@ class SegmentWriter(AppendPoint):
                 raise AlreadyClosed("the topic is closed") from None
             raise
         finally:
-            lock.release()
+            release = lock.release
+            release()
         if active:
             failpoints.hit("append:unlocked")
         # 7. A crash before this costs the sleepers their back-stop, 100 ms.
