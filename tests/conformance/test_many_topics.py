@@ -1,165 +1,141 @@
-"""What a consumer of many topics costs, in calls rather than in time: the benchmark
-``many_topics_consumer`` has the times."""
+"""Hundreds of topics in one consumer: what has no messages costs nothing, and nothing is overlooked."""
 
 from __future__ import annotations
 
-import gc
-import sys
-from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
-from embeddedpulsar import Client, InitialPosition
-from embeddedpulsar.managed_ledger.position import BEFORE_FIRST
-from embeddedpulsar.subscription.vigil import Vigil
+import pytest
+
+from embeddedpulsar import (
+    Client,
+    ConsumerBatchReceivePolicy,
+    ConsumerType,
+    InitialPosition,
+    MessageId,
+    Timeout,
+)
+from embeddedpulsar.client.delivery import Delivery
+from embeddedpulsar.platform.scheduler import Scheduler
 from tests.conformance.conftest import receive_all
 
-FEW, MANY = 20, 80
+TOPICS = 120
 
 
-def counted(action: Callable[[], object]) -> Counter[str]:
-    """How often each function was called; those that are written in C by their names alone."""
-    calls: Counter[str] = Counter()
+@pytest.fixture
+def polls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Grows with every look for messages of one topic."""
+    found: list[Any] = []
+    poll = Delivery.poll
 
-    def note(frame: Any, event: str, function: Any) -> None:
-        if event == "call":
-            calls[frame.f_code.co_qualname] += 1
-        elif event == "c_call":
-            calls[function.__name__] += 1
+    def counted(self: Delivery, take: Any) -> Any:
+        found.append(self)
+        return poll(self, take)
 
-    sys.setprofile(note)
-    try:
-        action()
-    finally:
-        sys.setprofile(None)
-    return calls
+    monkeypatch.setattr(Delivery, "poll", counted)
+    return found
 
 
-class Topics:
-    """Some topics with a producer each, and one consumer of all."""
-
-    def __init__(self, client: Client, prefix: str, count: int) -> None:
-        self.names = [f"{prefix}-{number}" for number in range(count)]
-        self.consumer: Any = client.subscribe(self.names, "sub", initial_position=InitialPosition.Earliest)
-        self.producers = [client.create_producer(name) for name in self.names]
-        self.send(self.producers)
-        receive_all(self.consumer)
-
-    def send(self, producers: list[Any], text: bytes = b"x") -> None:
-        """One message for each."""
-        for producer in producers:
-            producer.send(text)
-
-    def receive(self, count: int) -> Counter[str]:
-        """What it calls to receive so many messages."""
-        return counted(lambda: [self.consumer.receive(1000) for _ in range(count)])
+def subscribe(client: Client, kind: ConsumerType = ConsumerType.Exclusive, **options: Any) -> Any:
+    return client.subscribe(
+        [f"t{i}" for i in range(TOPICS)], "s", kind, initial_position=InitialPosition.Earliest, **options
+    )
 
 
-def test_a_message_costs_the_same_among_more_topics(client):
-    """One message in each of ten topics: each of these is read once, the others not at all, and the words of
-    all topics are compared once."""
-    costs = []
-    for prefix, count in (("few", FEW), ("many", MANY)):
-        topics = Topics(client, prefix, count)
-        topics.send(topics.producers[:10])
-        costs.append(topics.receive(10))
-    for cost in costs:
-        assert cost["EntryCursor.read"] == 10
-        assert cost["lstat"] == 10
-    few, many = (sum(cost.values()) for cost in costs)
-    per_comparison = MANY - FEW  # those that sleep are compared one by one while they are few
-    assert many <= few + 2 * per_comparison
+@pytest.mark.parametrize("kind", [ConsumerType.Exclusive, ConsumerType.Shared])
+def test_a_message_costs_no_look_at_all_topics(client: Client, polls: list[Any], kind: ConsumerType):
+    """Messages come one at a time, on a few of the topics."""
+    consumer = subscribe(client, kind)
+    with pytest.raises(Timeout):
+        consumer.receive(1)
+    producers = [client.create_producer(f"t{i}") for i in (3, 50, 99)]
+    polls.clear()
+    for turn in range(60):
+        producers[turn % 3].send(b"%d" % turn)
+        message = consumer.receive(5000)
+        assert message.data() == b"%d" % turn
+        consumer.acknowledge(message)
+    assert len(polls) < 60 * 10
 
 
-def test_a_topic_without_more_is_not_asked_again(client):
-    """Its end was seen when its messages were fetched."""
-    topics = Topics(client, "topic", FEW)
-    for _ in range(3):
-        topics.send(topics.producers)
-    assert topics.receive(3 * FEW)["EntryCursor.read"] == FEW
+def test_a_reader_of_many_partitions(client: Client, polls: list[Any]):
+    """`has_message_available` and `read_next` look at those that have messages."""
+    client._core.store.create_partitioned_topic("parts", TOPICS)
+    reader = client.create_reader("parts", MessageId.earliest)
+    assert not reader.has_message_available()
+    producer = client.create_producer("parts-partition-77")
+    polls.clear()
+    for turn in range(30):
+        producer.send(b"%d" % turn)
+        assert reader.has_message_available()
+        assert reader.read_next(5000).data() == b"%d" % turn
+    assert not reader.has_message_available()
+    assert len(polls) < 30 * 10
+    reader.seek(MessageId.earliest)
+    assert len(list(reader)) == 30
 
 
-def test_topics_take_turns(client):
-    """One with many messages does not keep the others waiting for longer than sixteen of them."""
-    topics = Topics(client, "topic", 3)
-    for _ in range(100):
-        topics.producers[0].send(b"many")
-    topics.send(topics.producers[1:], b"few")
-    received = [message.data() for message in receive_all(topics.consumer)]
-    assert received.count(b"many") == 100
-    assert received.count(b"few") == 2
-    assert received.index(b"few") <= 16
+def test_every_topic_has_its_turn(client: Client):
+    """One that always has messages holds up no other."""
+    with client.create_producer("t0") as producer:
+        for i in range(500):
+            producer.send(b"much %d" % i)
+    for i in range(1, TOPICS):
+        with client.create_producer(f"t{i}") as producer:
+            producer.send(b"little")
+    consumer = subscribe(client)
+    first = [consumer.receive(5000).data() for _ in range(TOPICS + 40)]
+    assert first.count(b"little") == TOPICS - 1
 
 
-def test_what_comes_while_messages_are_fetched_is_found(client):
-    """To a topic whose messages wait in the line, and that is not asked again by itself."""
-    topics = Topics(client, "topic", 4)
-    topics.send(topics.producers, b"1")
-    received = [topics.consumer.receive(1000).data()]
-    topics.send(topics.producers, b"2")
-    received += [topics.consumer.receive(1000).data() for _ in range(7)]
-    assert sorted(received) == [b"1"] * 4 + [b"2"] * 4
+@pytest.mark.parametrize("kind", [ConsumerType.Exclusive, ConsumerType.Shared])
+def test_what_comes_again_is_found(client: Client, kind: ConsumerType):
+    """Given back, asked for again, moved: though nothing is appended to the log."""
+    ids = []
+    for i in (5, 80):
+        with client.create_producer(f"t{i}") as producer:
+            ids.append(producer.send(b"t%d" % i))
+    consumer = subscribe(client, kind, negative_ack_redelivery_delay_ms=100)
+    messages = receive_all(consumer)
+    assert sorted(message.data() for message in messages) == [b"t5", b"t80"]
+    consumer.negative_acknowledge(messages[0])
+    assert consumer.receive(5000).data() == messages[0].data()
+    consumer.redeliver_unacknowledged_messages()
+    assert sorted(message.data() for message in receive_all(consumer)) == [b"t5", b"t80"]
+    for target in (MessageId.earliest, 0):
+        consumer.seek(target)
+        assert sorted(message.data() for message in receive_all(consumer)) == [b"t5", b"t80"]
 
 
-def test_a_subscription_that_is_moved_while_its_messages_are_fetched(client):
-    """By another process, say: what was fetched is void, and comes once, from the new position on."""
-    topics = Topics(client, "topic", 4)
-    topics.send(topics.producers, b"1")
-    received = [topics.consumer.receive(1000).data()]
-    for name in topics.names:
-        use = client._core.store.use_topic(name)
-        subscription = use.topic.use_subscription("sub")
-        subscription.seek(BEFORE_FIRST, inclusive=False)
-        use.topic.end_use(subscription, "sub")
-        use.release()
-    received += [message.data() for message in receive_all(topics.consumer)]
-    assert sorted(received) == [b"1"] * 5 + [b"x"] * 4
+def test_what_does_not_fit_into_a_batch_is_not_forgotten(client: Client):
+    """It is the first of the next batch."""
+    for i in (5, 80):
+        with client.create_producer(f"t{i}") as producer:
+            for _ in range(2):
+                producer.send(bytes(100))
+    policy = ConsumerBatchReceivePolicy(-1, 150, 1000)
+    consumer = subscribe(client, batch_receive_policy=policy)
+    assert [len(consumer.batch_receive()) for _ in range(4)] == [1] * 4
 
 
-def test_subscribing_costs_the_same_for_each_topic(client):
-    """However many there are; and no timer for each."""
-    costs = []
-    for prefix, count in (("few", FEW), ("many", MANY)):
-        names = [f"{prefix}-{number}" for number in range(count)]
-        client.subscribe(names, "sub").close()
-        client._core.store._topics.close_idle()
-        timers = client._core.store._present().scheduler.pending
-        found: list[Any] = []
-        cost = counted(lambda names=names, found=found: found.append(client.subscribe(names, "sub")))
-        assert client._core.store._present().scheduler.pending <= timers + 1
-        costs.append(sum(cost.values()) / count)
-        found[0].close()
-    assert costs[1] <= 1.05 * costs[0]
+def test_acknowledgements_of_all_topics_share_a_timer(client: Client, monkeypatch: pytest.MonkeyPatch):
+    """A timer for each topic would wake the thread of the timers for each."""
+    for i in range(TOPICS):
+        with client.create_producer(f"t{i}") as producer:
+            producer.send(b"t%d" % i)
+    consumer = subscribe(client)
+    messages = receive_all(consumer)
+    assert len(messages) == TOPICS
+    delays: list[float] = []
+    call_later = Scheduler.call_later
 
+    def counted(self: Scheduler, delay_s: float, function: Any) -> Any:
+        delays.append(delay_s)
+        return call_later(self, delay_s, function)
 
-def test_the_collector_rests_while_many_topics_are_attached(client):
-    """Nothing of what is made can go, and there are hundreds of objects for each topic."""
-    runs: list[str] = []
-
-    def note(phase: str, _: dict[str, int]) -> None:
-        runs.append(phase)
-
-    names = [f"topic-{number}" for number in range(MANY)]
-    client.subscribe(names, "sub").close()
-    gc.collect()
-    gc.callbacks.append(note)
-    try:
-        consumer = client.subscribe(names, "sub")
-        assert not [phase for phase in runs if phase == "start"][1:]
-    finally:
-        gc.callbacks.remove(note)
-    assert gc.isenabled()
+    monkeypatch.setattr(Scheduler, "call_later", counted)
+    for message in messages:
+        consumer.acknowledge(message)
+    monkeypatch.undo()
+    assert len(delays) < TOPICS / 4
     consumer.close()
-
-
-def test_an_idle_consumer_costs_next_to_nothing_for_each_topic(client):
-    """A sign of life: no lock of a file, no lease is tried while there is nobody else."""
-    topics = Topics(client, "topic", MANY)
-    scheduler = client._core.store._present().scheduler
-    vigils = [one for beat in scheduler._beats.values() for one in beat._functions]
-    assert len(vigils) == MANY
-    cost = counted(lambda: [vigil() for vigil in vigils])
-    assert cost[Vigil._on_beat.__qualname__] == MANY
-    assert sum(cost.values()) <= 40 * MANY
-    assert not cost["flock"] + cost["FileLock.acquire"] + cost["Peers.is_alive"]
-    topics.consumer.close()
+    assert receive_all(subscribe(client)) == []
