@@ -146,7 +146,7 @@ def test_forked_workers_and_their_parent_share_a_topic(tmp_path: Path):
     cursor = ledger.cursor(ledger.first_position(), inclusive=True)
     payloads: list[bytes] = []
     while views := cursor.read(1000, 1000, 1 << 30):
-        payloads += [view.payload for view in views]
+        payloads += [view.value(0) for view in views]
     assert len(payloads) == len(set(payloads)) == 1 + 4 * 200
     for worker in (b"0", b"1", b"2", b"parent"):
         numbers = [int(p.split(b"-")[1]) for p in payloads if p.startswith(worker + b"-")]

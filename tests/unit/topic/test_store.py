@@ -62,7 +62,7 @@ def payloads(store: Store, name: str) -> list[bytes]:
     """Everything in a topic."""
     ledger = store.topic(name).ledger
     views = ledger.cursor(ledger.first_position(), inclusive=True).read(1000, 1000, 1 << 30)
-    return [view.payload for view in views]
+    return [view.value(0) for view in views]
 
 
 def descriptors() -> list[str]:

@@ -50,7 +50,7 @@ def check(root: Path) -> None:
     for name in names:
         ledger = store.topic(name).ledger
         views = ledger.cursor(ledger.first_position(), inclusive=True).read(100, 100, 1 << 20)
-        assert {view.payload for view in views} == {name.rpartition("/")[2].encode()}
+        assert {view.value(0) for view in views} == {name.rpartition("/")[2].encode()}
         ledgers += [segment.ledger_id for segment in ledger.segments()]
     assert len(ledgers) == len(set(ledgers))
     store.release()
@@ -223,7 +223,7 @@ def test_a_topic_without_record_and_description_keeps_its_segments(tmp_path: Pat
     again = store.topic("orders")
     assert again.incarnation == topic.incarnation
     ledger = again.ledger
-    assert ledger.cursor(ledger.first_position(), inclusive=True).read(1, 1, 1 << 20)[0].payload == b"x"
+    assert ledger.cursor(ledger.first_position(), inclusive=True).read(1, 1, 1 << 20)[0].value(0) == b"x"
     store.release()
 
 
