@@ -109,8 +109,9 @@ def checked_properties(properties: dict[Any, Any]) -> dict[str, str]:
     for name, value in properties.items():
         if name.__class__ is not str or value.__class__ is not str:
             return _decoded_properties(properties)
-        check_text(name, "properties")
-        check_text(value, "properties")
+        if not (name.isascii() and value.isascii()):  # two calls less for almost all
+            check_text(name, "properties")
+            check_text(value, "properties")
     return properties.copy()
 
 

@@ -61,12 +61,14 @@ def check_options(
         NotImplementedError: replication between stores.
     """
     if properties is not None:
-        check_type_or_none(dict, properties, "properties")
+        if properties.__class__ is not dict:
+            check_type_or_none(dict, properties, "properties")
         properties = checked_properties(properties)
     if partition_key is not None:
         if partition_key.__class__ is not str:
             check_type_or_none(str, partition_key, "partition_key")
-        check_text(partition_key, "partition_key")
+        if not partition_key.isascii():
+            check_text(partition_key, "partition_key")
     if ordering_key is not None:
         check_type_or_none(str, ordering_key, "ordering_key")
         check_text(ordering_key, "ordering_key")
