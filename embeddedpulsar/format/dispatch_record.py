@@ -138,41 +138,51 @@ def decode_assign(payload: Buffer) -> Assign:
         CorruptionError: its fields do not fit the payload, or each other.
     """
     end = len(payload)
-    _require(end >= ASSIGN_HEADER.size, f"assignment of {end} bytes")
+    if end < ASSIGN_HEADER.size:
+        raise CorruptionError(reason=f"assignment of {end} bytes")
     ledger_id, entry_id, due_ms, runs, delayed, ranges, handed = ASSIGN_HEADER.unpack_from(payload, 0)
     at = ASSIGN_HEADER.size
-    _require(runs * FRESH_RUN.size <= end - at, f"{runs} runs in {end} bytes")
+    if runs * FRESH_RUN.size > end - at:
+        raise CorruptionError(reason=f"{runs} runs in {end} bytes")
     fresh = []
     for _ in range(runs):
         run, at = _read_run(payload, at, end)
         fresh.append(run)
-    sizes = (delayed * DELAYED_ENTRY.size, ranges * ASSIGNED_RANGE.size, handed * HANDED_COUNT.size)
-    _require(at + sum(sizes) == end, f"an assignment of {at + sum(sizes)} bytes in {end}")
-    waiting = tuple(one[:3] for one in DELAYED_ENTRY.iter_unpack(payload[at : at + sizes[0]]))
-    at += sizes[0]
-    assigned = tuple(ASSIGNED_RANGE.iter_unpack(payload[at : at + sizes[1]]))
-    counts = tuple(HANDED_COUNT.iter_unpack(payload[at + sizes[1] :]))
-    _require(all(first <= last <= MAX_ENTRY_ID for *_, first, last in assigned), "a range runs backwards")
-    _require(all(entry <= MAX_ENTRY_ID for *_, entry in waiting), "a delayed entry no ledger has")
+    ranges_at = at + delayed * DELAYED_ENTRY.size
+    counts_at = ranges_at + ranges * ASSIGNED_RANGE.size
+    if counts_at + handed * HANDED_COUNT.size != end:
+        raise CorruptionError(reason=f"an assignment of {runs} runs and {ranges} ranges in {end} bytes")
+    waiting: tuple[tuple[int, int, int], ...] = ()
+    if delayed:
+        waiting = tuple([one[:3] for one in DELAYED_ENTRY.iter_unpack(payload[at:ranges_at])])
+        if any(entry > MAX_ENTRY_ID for *_, entry in waiting):
+            raise CorruptionError(reason="a delayed entry no ledger has")
+    assigned = tuple(ASSIGNED_RANGE.iter_unpack(payload[ranges_at:counts_at]))
+    for _, _, first, last in assigned:
+        if not first <= last <= MAX_ENTRY_ID:
+            raise CorruptionError(reason="a range runs backwards")
+    counts = tuple(HANDED_COUNT.iter_unpack(payload[counts_at:]))
     return Assign((ledger_id, entry_id), due_ms, tuple(fresh), waiting, assigned, counts)
 
 
 def _read_run(payload: Buffer, at: int, end: int) -> tuple[FreshRun, int]:
     start = at + FRESH_RUN.size
-    _require(start <= end, "assignment cut short")
+    if start > end:
+        raise CorruptionError(reason="assignment cut short")
     ledger_id, first, last, columns, _ = FRESH_RUN.unpack_from(payload, at)
-    _require(first <= last <= MAX_ENTRY_ID and columns <= 3, f"a run from {first} to {last}")
+    if not first <= last <= MAX_ENTRY_ID or columns > COLUMN_MESSAGES | COLUMN_HASHES:
+        raise CorruptionError(reason=f"a run from {first} to {last}")
     size = 4 * (last - first + 1)
-    numbers: list[array[int] | None] = []
-    for column in (COLUMN_MESSAGES, COLUMN_HASHES):
-        if columns & column:
-            _require(start + size <= end, "assignment cut short")
-            numbers.append(column_of(payload[start : start + size]))
-            start += size
-        else:
-            numbers.append(None)
-    at += FRESH_RUN.size
-    return FreshRun(ledger_id, first, last, *numbers), start + (at - start & 7)
+    if start + size * columns.bit_count() > end:
+        raise CorruptionError(reason="assignment cut short")
+    messages = hashes = None
+    if columns & COLUMN_MESSAGES:
+        messages = column_of(payload[start : start + size])
+        start += size
+    if columns & COLUMN_HASHES:
+        hashes = column_of(payload[start : start + size])
+        start += size
+    return FreshRun(ledger_id, first, last, messages, hashes), start + (at - start & 7)
 
 
 def encode_redeliver(command: Redeliver) -> tuple[int, bytes]:
@@ -189,10 +199,12 @@ def decode_redeliver(payload: Buffer) -> Redeliver:
         CorruptionError: its fields do not fit the payload, or each other.
     """
     end = len(payload)
-    _require(end >= REDELIVER_HEADER.size, f"redelivery of {end} bytes")
+    if end < REDELIVER_HEADER.size:
+        raise CorruptionError(reason=f"redelivery of {end} bytes")
     consumer_id, epoch, handed, count, _ = REDELIVER_HEADER.unpack_from(payload, 0)
     groups, at = read_groups(payload, REDELIVER_HEADER.size, end, count)
-    _require(at == end, f"{end - at} bytes behind the redelivery")
+    if at != end:
+        raise CorruptionError(reason=f"{end - at} bytes behind the redelivery")
     return Redeliver(consumer_id, epoch, handed, groups)
 
 
@@ -216,7 +228,3 @@ def column_of(data: Buffer) -> array[int]:
         column.byteswap()
     return column
 
-
-def _require(fits: bool, otherwise: str) -> None:
-    if not fits:
-        raise CorruptionError(reason=otherwise)

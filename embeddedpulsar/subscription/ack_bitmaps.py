@@ -63,6 +63,11 @@ class AckBitmaps:
         return [(ledger_id, self._ledgers[ledger_id]) for ledger_id in self._chain]
 
     @property
+    def newest(self) -> LedgerAcks:
+        """Acknowledgements of the last known ledger."""
+        return self._ledgers[self._chain[-1]]
+
+    @property
     def newest_ledger(self) -> int:
         """Id of the last known ledger."""
         return self._chain[-1]

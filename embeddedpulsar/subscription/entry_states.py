@@ -150,6 +150,36 @@ class EntryStates:
         totals[NONE] = 0
         return changed
 
+    def give(self, first: int, last: int, code: int) -> int:
+        """Known entries that wait go to the consumer ``code``; returns how many messages.
+
+        Returns:
+            -1, and nothing is changed, if not all of them wait.
+        """
+        start, stop = first - self.base, last + 1 - self.base
+        number = stop - start
+        if self.states.count(WAITING, start, stop) != number:
+            return -1
+        self.states[start:stop] = bytes((code,)) * number
+        if self.messages is not None:
+            number = sum(self.messages[start:stop])
+        self.totals[WAITING] -= number
+        self.totals[code] += number
+        return number
+
+    def settle(self, entry: int) -> int:
+        """One entry was acknowledged; returns the state it had."""
+        at = entry - self.base
+        if not 0 <= at < len(self.states):
+            return NONE
+        code = self.states[at]
+        if code != NONE:
+            self.states[at] = NONE
+            self.totals[code] -= 1 if self.messages is None else self.messages[at]
+            if self.counts is not None:
+                self.counts[at] = 0
+        return code
+
     def count_redelivery(self, entries: Sequence[int]) -> None:
         """Each of these known entries came back once more."""
         counts = self.counts

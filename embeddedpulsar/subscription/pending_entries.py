@@ -89,6 +89,35 @@ class PendingEntries:
             entries = [entry for entry in entries if states.state(entry) == WAITING]
         self.waiting_keys.add(run.ledger_id, states, entries)
 
+    def deal(self, run: FreshRun, shares: Sequence[tuple[int, int, int]]) -> list[int]:
+        """Entries were read, and some of them are given to consumers at once.
+
+        Args:
+            run: the entries. None of them is acknowledged.
+            shares: (first, last, code): entries of the run, and the consumer that gets them.
+
+        Returns:
+            For each share how many messages it is; -1 if it could not be given, because not all of it waits.
+        """
+        states = self._ledgers.get(run.ledger_id)
+        if states is None:
+            states = self._ledgers[run.ledger_id] = EntryStates(run.first, self.totals)
+        if run.first < states.end:
+            return [-1] * len(shares)  # no writer does that: the read position only rises
+        states.add(run.first, run.last, run.messages, run.hashes)
+        self.has_parts |= run.messages is not None and 0 in run.messages
+        given = []
+        for first, last, code in shares:
+            given.append(states.give(first, last, code))
+            if given[-1] >= 0 and states.hashes is not None:
+                self.keys.hold(states, range(first, last + 1), code)
+        codes = bytes(states.states[run.first - states.base :])
+        self._moves = crc32(codes, self._moves + run.first & _U32)
+        if states.hashes is not None and WAITING in codes:
+            waiting = [run.first + at for at, code in enumerate(codes) if code == WAITING]
+            self.waiting_keys.add(run.ledger_id, states, waiting)
+        return given
+
     def _moved(
         self, ledger_id: int, states: EntryStates, changed: Sequence[tuple[int, int]], after: int
     ) -> bool:
@@ -120,12 +149,26 @@ class PendingEntries:
         if states is None:
             return False
         if group.form == FORM_RANGE:
+            if group.first == group.last:
+                return self._settle_one(group.ledger_id, states, group.first)
             return self.settle_range(group.ledger_id, group.first, group.last)
         changed = self._move_some(states, group.expanded(), SETTLE)
         if states.counts is not None:
             for entry, _ in changed:
                 states.counts[entry - states.base] = 0
         return self._moved(group.ledger_id, states, changed, NONE)
+
+    def _settle_one(self, ledger_id: int, states: EntryStates, entry: int) -> bool:
+        code = states.settle(entry)
+        if code == NONE:
+            return False
+        self._moves = crc32(bytes((code,)), self._moves + entry & _U32)
+        if states.hashes is None:
+            return False
+        if code == WAITING:
+            self.waiting_keys.remove(ledger_id, states, (entry,))
+        free = self.keys.release(states, ((entry, code),))
+        return bool(free) and self.waiting_keys.waits_in(free[0])
 
     def settle_range(self, ledger_id: int, first: int, last: int) -> bool:
         """The same for all entries ``first..last`` of a ledger."""

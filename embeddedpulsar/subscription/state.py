@@ -20,6 +20,7 @@ from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.subscription.ack_bitmaps import AckBitmaps
 from embeddedpulsar.subscription.consumer_registry import Consumer, ConsumerRegistry
 from embeddedpulsar.subscription.dispatch_state import DispatchState
+from embeddedpulsar.subscription.entry_states import DELAYED, WAITING
 
 # Effects of a command: what whoever applied it has to make known outside. Flags, to be combined.
 NONE: Final = 0
@@ -95,26 +96,24 @@ class SubscriptionState:
         return effects
 
     def _mix(self) -> None:
-        acks = self.acks
-        newest = acks.ledger(acks.newest_ledger)
-        floor, top = (newest.floor, max(newest.floor, newest.top)) if newest is not None else (0, 0)
-        ledger_id, entry_id = acks.mark_delete
-        members = len(self.consumers)
-        dispatch = self.dispatch
+        acks, dispatch = self.acks, self.dispatch
+        newest = acks.newest
+        floor, top = newest.floor, newest.top
+        pending = dispatch.pending
+        delayed = len(dispatch.delayed)
         summary = _SUMMARY.pack(
-            ledger_id,
-            entry_id,
+            *acks.mark_delete,
             self.epoch,
             self.stale,
             floor,
-            top,
-            members & 0xFF,
+            top if top > floor else floor,
+            len(self.consumers) & 0xFF,
             *(dispatch.read if dispatch.handouts else BEFORE_FIRST),
-            dispatch.waiting,
-            dispatch.delayed_messages,
-            len(dispatch.delayed),
-            max(dispatch.delayed.next_due() or 0, 0),
-            dispatch.pending.take_moves(),
+            pending.totals[WAITING],
+            pending.totals[DELAYED],
+            delayed,
+            max(dispatch.delayed.next_due() or 0, 0) if delayed else 0,
+            pending.take_moves(),
         )
         self.digest = crc32(summary, self.digest)
 
