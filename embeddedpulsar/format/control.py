@@ -94,6 +94,7 @@ class SubscriptionWord:
     WAITING: Final = 81  # messages that were read and wait for a consumer
     CLAIMS: Final = 82  # raised with every assignment
     PUBLISHED: Final = 88  # the JOURNAL word these words speak of
+    SUMMARY: Final = 90  # generation << 32 | offset >> 3 of the last SUMMARY in the journal; 0: none
     REMOVED: Final = 96  # 1: the subscription ended, and this directory is not used again
 
 

@@ -227,4 +227,3 @@ def column_of(data: Buffer) -> array[int]:
     if sys.byteorder == "big":
         column.byteswap()
     return column
-

@@ -141,6 +141,17 @@ def read_record(buf: Buffer, pos: int, end: int, prev_crc: int) -> JournalRecord
     return JournalRecord(length, crc, prev, kind, time_ms, payload)
 
 
+def record_at(buf: Buffer) -> JournalRecord:
+    """The record a buffer begins with, whatever it continues.
+
+    Raises:
+        CorruptionError: no record there, or a wrong checksum.
+    """
+    if len(buf) < RECORD_SIZE:
+        raise CorruptionError(reason=f"no record in {len(buf)} bytes")
+    return read_record(buf, 0, len(buf), RECORD.unpack_from(buf, 0)[2])
+
+
 def records(buf: Buffer, pos: int, end: int, prev_crc: int) -> Iterator[tuple[int, JournalRecord]]:
     """Every record from `pos` to `end` as (offset, record).
 

@@ -49,6 +49,7 @@ ACK_CUMULATIVE: Final = 6
 SEEK: Final = 7
 CLAMP: Final = 8
 CHECKPOINT: Final = 9
+SUMMARY: Final = 12
 
 CREATE_HEADER: Final = struct.Struct(
     "<"
@@ -140,8 +141,28 @@ class Checkpoint(NamedTuple):
     checksum: int
 
 
+class Summary(NamedTuple):
+    """The state of the writer's replica before this command, but for its consumers (`subscription.summary`).
+
+    To apply it changes nothing: it is for replicas that have not applied what stands before it.
+    """
+
+    content: bytes
+
+
 Command = (
-    Create | Attach | Detach | Ledgers | Ack | AckCumulative | Seek | Clamp | Checkpoint | Assign | Redeliver
+    Create
+    | Attach
+    | Detach
+    | Ledgers
+    | Ack
+    | AckCumulative
+    | Seek
+    | Clamp
+    | Checkpoint
+    | Assign
+    | Redeliver
+    | Summary
 )
 
 
@@ -219,6 +240,7 @@ _ENCODERS: Final[dict[type, Callable[[Any], tuple[int, bytes]]]] = {
     Checkpoint: _fixed(CHECKPOINT, CHECKPOINT_BODY),
     Assign: encode_assign,
     Redeliver: encode_redeliver,
+    Summary: lambda command: (SUMMARY, command.content),
 }
 _DECODERS: Final[dict[int, Callable[[Buffer], Command]]] = {
     CREATE: _decode_create,
@@ -232,4 +254,5 @@ _DECODERS: Final[dict[int, Callable[[Buffer], Command]]] = {
     CHECKPOINT: lambda payload: Checkpoint(*_unpack(CHECKPOINT_BODY, payload)),
     ASSIGN: decode_assign,
     REDELIVER: decode_redeliver,
+    SUMMARY: lambda payload: Summary(bytes(payload)),
 }

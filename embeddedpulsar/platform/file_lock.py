@@ -39,6 +39,8 @@ _FLAGS: Final = os.O_RDWR | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLO
 _EAGER_TRIES: Final = 3
 _FIRST_PAUSE_S: Final = 20e-6
 _LONGEST_PAUSE_S: Final = 1e-3
+_PATIENT_PAUSE_S: Final = 10e-3
+_PATIENCE: Final = 8
 _NESTING_LIMIT: Final = 100
 _CLOSE_TIMEOUT_S: Final = 10.0
 _yield_cpu: Callable[[], object] = getattr(os, "sched_yield", lambda: time.sleep(0))
@@ -290,7 +292,8 @@ class FileLock:
         if not isinstance(error, BlockingIOError):
             self._reopen(error)
         timeout_s = deadline.left(timeout_s)
-        end = time.monotonic() + timeout_s
+        began = time.monotonic()
+        end = began + timeout_s
         tries, pause = 1, _FIRST_PAUSE_S
         while True:
             try:
@@ -302,12 +305,14 @@ class FileLock:
             if tries < _EAGER_TRIES:
                 _yield_cpu()
                 continue
-            left = end - time.monotonic()
-            if left <= 0:
+            now = time.monotonic()
+            if now >= end:
                 self._thread.release()
                 self._give_up(timeout_s)
-            time.sleep(min(pause, left))
-            pause = min(2 * pause, _LONGEST_PAUSE_S)
+            time.sleep(min(pause, end - now))
+            # In proportion to the wait so far: hundreds that try every millisecond leave the holder no CPU.
+            patient = min((now - began) / _PATIENCE, _PATIENT_PAUSE_S)
+            pause = min(2 * pause, max(patient, _LONGEST_PAUSE_S))
 
     def _give_up(self, timeout_s: float) -> NoReturn:
         holder = self.describe() if self.describe is not None else ""

@@ -16,7 +16,13 @@ from typing import Final, TypeVar
 from embeddedpulsar.exceptions import CorruptionError, StorageError
 from embeddedpulsar.format.control import journal_word, split_journal
 from embeddedpulsar.format.journal_base import END, JournalBase
-from embeddedpulsar.format.journal_record import JournalHeader, pack_journal_header, records
+from embeddedpulsar.format.journal_record import (
+    FIRST_RECORD_OFFSET,
+    JournalHeader,
+    pack_journal_header,
+    record_at,
+    records,
+)
 from embeddedpulsar.platform import disk, failpoints
 from embeddedpulsar.storage.filenames import journal_path
 from embeddedpulsar.storage.journal_compaction import Record, sweep, write_generation, write_records
@@ -29,6 +35,8 @@ COMPACT_BYTES: Final = 1 << 20
 """A generation this long, or as long as its snapshot if that is more, is followed by a new one."""
 COMPACT_COMMANDS: Final = 3000
 """The same by number of commands, some 10 us each to replay; or one per KiB of a larger snapshot."""
+WORTH_A_LEAP: Final = 4096
+"""Bytes of commands that are rather applied than leapt over."""
 
 T = TypeVar("T")
 
@@ -56,6 +64,7 @@ class Journal:
         owner_kind: kind of ctl file (format/control.py), written into the headers.
         replica: the state.
         compact_bytes: see `COMPACT_BYTES`.
+        leap_word: index of the word that says where a command is that a replica may leap to; -1 for none.
     """
 
     def __init__(
@@ -67,6 +76,7 @@ class Journal:
         owner_kind: int,
         replica: Replica,
         compact_bytes: int = COMPACT_BYTES,
+        leap_word: int = -1,
     ) -> None:
         self.directory: Final = directory
         self.damage: list[StorageError] = []
@@ -75,6 +85,7 @@ class Journal:
         """Set by the owner: raises if the directory is not the one that was opened."""
         self._words = words
         self._word = word
+        self._leap_word = leap_word
         self._owner_kind = owner_kind
         self._replica = replica
         self._compact_bytes = compact_bytes
@@ -98,6 +109,11 @@ class Journal:
         """The generation the replica follows."""
         return self._generation
 
+    @property
+    def seen(self) -> int:
+        """The commit word up to which the replica has followed."""
+        return self._seen
+
     # -- following ---------------------------------------------------------------------------------
 
     def catch_up(self) -> bool:
@@ -110,6 +126,7 @@ class Journal:
         if word == self._seen and self._settled:
             return False
         generation, end = split_journal(word)
+        self._leap(generation, end)
         if generation == self._generation and self._end <= end and self._settled and self._file.is_set:
             self._follow(end)
         else:
@@ -127,6 +144,28 @@ class Journal:
     def discard(self) -> None:
         """Throw the replica away: the next `catch_up` builds it from the files."""
         self._settled = False
+
+    def _leap(self, generation: int, end: int) -> None:
+        """Go on at the last command that tells the state before it, if that is far ahead."""
+        if self._leap_word < 0 or not self._settled or not self._generation:
+            return
+        named, at = split_journal(self._words[self._leap_word])
+        if named != generation or not FIRST_RECORD_OFFSET <= at < end:
+            return
+        if generation == self._generation and at - self._end < WORTH_A_LEAP:
+            return
+        self._settled = False
+        with contextlib.suppress(CorruptionError, OSError):
+            if generation != self._generation:
+                path = journal_path(self.directory, generation)
+                self._file.use(disk.DISK.open_file(path, os.O_RDWR), path)
+                self.check_in_place()
+                self._must_leave, self._commands, self._compact_at = False, 0, self._compact_bytes
+            record = record_at(disk.DISK.pread(self._file.get(), end - at, at))
+            if self._replica.leap(record.type, record.payload):
+                self._moved(generation, at, record.prev_crc)
+            elif generation == self._generation:
+                self._settled = True
 
     def _follow(self, end: int) -> None:
         crc = self._crc

@@ -25,5 +25,16 @@ class Replica(Protocol):
             CorruptionError: this is no command.
         """
 
+    def leap(self, kind: int, payload: bytes) -> bool:
+        """Become what a committed command says of the state before it, from an earlier state.
+
+        Returns:
+            False, and nothing is changed, if that cannot be done: the command says nothing of the kind, or
+            something happened in between that it does not tell.
+
+        Raises:
+            CorruptionError: this is no command. The state may be distorted then.
+        """
+
     def snapshot(self) -> bytes:
         """The state as a document (format/document.py); equal states give equal bytes."""

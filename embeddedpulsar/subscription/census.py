@@ -33,11 +33,11 @@ class Census:
         self._next = 0
 
     def neighbours(self) -> set[bytes]:
-        """Leases of the processes to watch."""
+        """Leases of the processes to watch, of those there were at the last transaction. Takes no lock."""
         shared = self._shared
         if shared.control.closed or shared.is_foreign:
             return set()
-        ring = processes_of(shared.in_lock(lambda: shared.state.consumers.all()))
+        ring = processes_of(shared.state.consumers.all())
         if self._uuid not in ring:
             return set()
         at = ring.index(self._uuid)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -343,6 +344,45 @@ class DispatchState:
             None if self.selector is None else self.selector.pack(),
             self.is_blocked,
         ]
+
+    def pack_progress(self, acks: AckBitmaps) -> list[Any]:
+        """What changes while consumers neither come nor leave: a fifth of `pack` where there are hundreds."""
+        floors = {ledger_id: ledger.floor for ledger_id, ledger in acks.ledgers()}
+        handouts = self.handouts.values()
+        return [
+            list(self.read),
+            self.pending.pack(floors),
+            self.delayed.pack(),
+            [[consumer_id, *position] for consumer_id, position in self.joined.items()],
+            self.is_blocked,
+            bytes([one.code for one in handouts]),
+            [one.start for one in handouts],
+            [one.end for one in handouts],
+            [one.messages for one in handouts],
+            [one.code for one in handouts if one.is_blocked],
+            [[one.code, [list(each) for each in one.ranges]] for one in handouts if one.ranges],
+        ]
+
+    def unpack_progress(self, packed: Sequence[Any]) -> None:
+        """Become what `pack_progress` gave of a state with the same consumers.
+
+        Raises:
+            ValueError, TypeError: it is no such thing.
+        """
+        read, pending, delayed, joined, self.is_blocked, codes, *columns, blocked, ranges = packed
+        handouts = list(self.handouts.values())
+        if codes != bytes([one.code for one in handouts]):
+            raise ValueError("other consumers")
+        self.read = Position(*read)
+        self.pending.unpack(pending)
+        self.delayed = DelayedDeliveryTracker.unpack(delayed)
+        self.joined = {consumer_id: Position(*position) for consumer_id, *position in joined}
+        behind = dict(ranges)
+        for handout, start, end, messages in zip(handouts, *columns, strict=True):
+            handout.start, handout.end, handout.messages = start, end, messages
+            handout.is_blocked = handout.code in blocked
+            handout.ranges = deque([tuple(each) for each in behind.get(handout.code, ())])
+        self.has_blocked = self.is_blocked or bool(blocked)
 
     def unpack(self, packed: Sequence[Any]) -> None:
         """Become what was packed.

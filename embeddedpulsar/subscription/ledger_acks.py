@@ -180,9 +180,10 @@ class LedgerAcks:
         return bytes(window.rstrip(b"\0"))
 
     def restore(self, floor: int, window: bytes) -> None:
-        """Take over what `window` returned for a ledger whose floor was ``floor``."""
+        """Take over what `window` returned for this ledger when its floor was ``floor``, now or later on."""
         self.floor = floor
-        self.bits = bytearray(floor >> 3) + window
+        self.bits.extend(bytes(max((floor >> 3) - len(self.bits), 0)))
+        self.bits[floor >> 3 :] = window
         self.top = (floor & ~7) + int.from_bytes(window, "little").bit_length()
 
     def _merge(self, first: int, last: int, window: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from embeddedpulsar.format import subscription_record as record
 from embeddedpulsar.subscription.snapshot import checkpoint_of, decode_snapshot, encode_snapshot
 from embeddedpulsar.subscription.state import CLAIMABLE, MEMBERS, NONE, UNBLOCKED, SubscriptionState
+from embeddedpulsar.subscription.summary import adopt_summary
 
 
 class SubscriptionReplica:
@@ -35,6 +36,10 @@ class SubscriptionReplica:
     def replay(self, kind: int, payload: bytes, time_ms: int) -> None:
         """Apply a command others committed."""
         self.apply(record.decode(kind, payload))
+
+    def leap(self, kind: int, payload: bytes) -> bool:
+        """Take over a summary (see `storage.replica.Replica`)."""
+        return kind == record.SUMMARY and adopt_summary(self.state, payload)
 
     def apply(self, command: record.Command) -> None:
         """Apply a command."""

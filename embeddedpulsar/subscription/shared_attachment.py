@@ -210,8 +210,8 @@ class SharedAttachment(Attachment):
             shared.wakeups.one(state, self.consumer_id)
         ahead.drop_before(dispatch.read)
         ready = self._ready(state, room)
-        has_more = is_more_due or command.read != STAY
-        return _Outcome(ready, is_stale=not is_known or has_more)
+        has_more = command.read != STAY and ahead.has_beyond(dispatch.read)
+        return _Outcome(ready, is_stale=not is_known or is_more_due or has_more)
 
     def _tell(self, state: SubscriptionState, facts: record.Ledgers | None) -> None:
         """The state learns which ledgers there are, and which entries on the way cannot be read."""

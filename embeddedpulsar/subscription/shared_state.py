@@ -9,13 +9,14 @@ from typing import Final, TypeVar
 
 from embeddedpulsar.exceptions import AlreadyClosed, CorruptionError, NotAllowedError
 from embeddedpulsar.format import subscription_record as record
-from embeddedpulsar.format.control import KIND_SUBSCRIPTION, SubscriptionWord
+from embeddedpulsar.format.control import KIND_SUBSCRIPTION, SubscriptionWord, split_journal
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.platform import failpoints, fork, package_log
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.storage.home import Lookout
 from embeddedpulsar.storage.journal import Journal
 from embeddedpulsar.subscription import subscription_files as files
+from embeddedpulsar.subscription import summary
 from embeddedpulsar.subscription.control import SubscriptionControl
 from embeddedpulsar.subscription.options import StateOptions
 from embeddedpulsar.subscription.replica import SubscriptionReplica
@@ -68,6 +69,7 @@ class SharedState:
         self._news = 0  # what to call
         self._notes: deque[str] = deque()  # what to log
         self._has_leavers = False
+        self._summary_bytes = 0  # of the last one this process wrote
         self._gone = ""  # a directory to be removed
         self._is_published = True
         self._journal: Final = Journal(
@@ -77,6 +79,7 @@ class SharedState:
             owner_kind=KIND_SUBSCRIPTION,
             replica=self._replica,
             compact_bytes=options.compact_bytes,
+            leap_word=SubscriptionWord.SUMMARY,
         )
         self._flusher: Final = StateFlusher(directory, self._journal, options, lambda: self.is_removed)
         lock.on_rest, lock.check_reopened = self._journal.rest, options.check_in_place
@@ -215,7 +218,28 @@ class SharedState:
         if before // CHECKPOINT_EVERY != replica.state.commands // CHECKPOINT_EVERY:
             with contextlib.suppress(ValueError):  # a state too large for a snapshot has no checkpoints
                 self.commit([checkpoint_of(replica.state)])
+        elif summary.is_worth_it(replica.state):
+            self._summarize()
         return effects
+
+    def _summarize(self) -> None:
+        """Tell replicas that are far behind where all stands, if the last time was long ago."""
+        words, here = self.control.words, self._journal.seen
+        generation, end = split_journal(here)
+        named, last = split_journal(words[SubscriptionWord.SUMMARY])
+        if named == generation and end - last < self._summary_bytes + summary.EVERY_BYTES:
+            return
+        command = record.Summary(summary.pack_summary(self._replica.state))
+        # Published is all there is, before and after: it changes nothing.
+        self._is_published = False
+        self._journal.append(
+            [record.encode(command)], self._clock.wall_ms(), apply=lambda: self._apply([command])
+        )
+        self.control.note_published()
+        self._is_published = True
+        if self._journal.generation == generation:
+            words[SubscriptionWord.SUMMARY] = here
+            self._summary_bytes = len(command.content)
 
     def create(self, command: record.Create) -> None:
         """Bring the subscription into being. Inside `transact`, on a state that does not exist.

@@ -4,7 +4,8 @@ replicas."""
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any, Final, TypeVar
 from zlib import crc32
 
 from embeddedpulsar.enums import ConsumerType
@@ -20,6 +21,8 @@ from embeddedpulsar.subscription.resting_counts import RestingCounts
 from embeddedpulsar.subscription.state import SubscriptionState
 
 T = TypeVar("T")
+DISTORTIONS: Final = (KeyError, TypeError, ValueError, IndexError, OverflowError)
+"""What comes of reading a state from a document that holds something else."""
 
 
 def encode_snapshot(state: SubscriptionState) -> bytes:
@@ -46,7 +49,7 @@ def _document(state: SubscriptionState, dispatch: list[Any] | None, counts: Any)
             "stale": state.stale,
             "consumers": [_pack_consumer(consumer) for consumer in state.consumers.all()],
             "dispatch": dispatch,
-            "ledgers": [_pack_ledger(ledger_id, acks) for ledger_id, acks in state.acks.ledgers()],
+            "ledgers": pack_ledgers(state.acks),
             **optional,
         },
     )
@@ -69,11 +72,11 @@ def decode_snapshot(data: bytes) -> SubscriptionState:
         state.stale = _typed(int, fields["stale"])
         for consumer in fields["consumers"]:
             state.consumers.add(_consumer(*consumer))
-        state.acks = AckBitmaps.of([_unpack_ledger(*ledger) for ledger in fields["ledgers"]])
+        state.acks = unpack_ledgers(fields["ledgers"])
         if fields["dispatch"] is not None:
             state.dispatch.unpack(fields["dispatch"])
         state.dispatch.counts = RestingCounts.unpack(fields.get("counts", ()))
-    except (KeyError, TypeError, ValueError, IndexError, OverflowError) as e:
+    except DISTORTIONS as e:
         raise CorruptionError(reason=f"the snapshot lacks or distorts {e or type(e).__name__}") from e
     return state
 
@@ -96,6 +99,28 @@ def checkpoint_of(state: SubscriptionState) -> Checkpoint:
     return Checkpoint(state.commands, state.digest, crc32(_document(state, outline, counts)))
 
 
+def pack_ledgers(acks: AckBitmaps) -> list[Any]:
+    """Everything that is acknowledged."""
+    return [_pack_ledger(ledger_id, one) for ledger_id, one in acks.ledgers()]
+
+
+def unpack_ledgers(packed: Sequence[Sequence[Any]], before: AckBitmaps | None = None) -> AckBitmaps:
+    """What `pack_ledgers` gave.
+
+    Args:
+        packed: that.
+        before: the same subscription at an earlier time, which is used up: bitmaps are long.
+
+    Raises:
+        ValueError, TypeError: it is no such thing.
+    """
+    ledgers = []
+    for ledger_id, *fields in packed:
+        acks = None if before is None else before.ledger(ledger_id)
+        ledgers.append(_unpack_ledger(acks or LedgerAcks(), ledger_id, *fields))
+    return AckBitmaps.of(ledgers)
+
+
 def _pack_ledger(ledger_id: int, acks: LedgerAcks) -> list[Any]:
     partial = [
         [entry, whole.bit_length() - 1, acks.indexes(entry).to_bytes((whole.bit_length() + 6) >> 3, "little")]
@@ -105,12 +130,18 @@ def _pack_ledger(ledger_id: int, acks: LedgerAcks) -> list[Any]:
 
 
 def _unpack_ledger(
-    ledger_id: int, entries: int, floor: int, window: bytes, partial: list[tuple[int, int, bytes]]
+    acks: LedgerAcks,
+    ledger_id: int,
+    entries: int,
+    floor: int,
+    window: bytes,
+    partial: list[tuple[int, int, bytes]],
 ) -> tuple[int, LedgerAcks]:
     if not (0 <= floor <= MAX_ENTRY_ID + 1 and OPEN <= entries <= MAX_ENTRY_ID + 1 and ledger_id >= 0):
         raise ValueError(f"ledger {ledger_id} with {entries} entries acknowledged below {floor}")
-    acks = LedgerAcks(entries)
+    acks.entries = entries
     acks.restore(floor, window)
+    acks.partial.clear()
     for entry, size, indexes in partial:
         if not (0 <= entry <= MAX_ENTRY_ID and 0 < size <= MAX_BATCH_SIZE):
             raise ValueError(f"batch {entry} of {size} messages")

@@ -227,7 +227,10 @@ class SubscriptionState:
         return NONE
 
     def _checkpoint(self, command: record.Checkpoint) -> int:
-        return NONE  # whoever keeps the replica compares, before it gets here
+        return NONE  # the replica has compared
+
+    def _summary(self, command: record.Summary) -> int:
+        return NONE  # it says what is known here
 
 
 _HANDLERS: Final[dict[type, Callable[[SubscriptionState, Any], int]]] = {
@@ -242,4 +245,5 @@ _HANDLERS: Final[dict[type, Callable[[SubscriptionState, Any], int]]] = {
     record.Checkpoint: SubscriptionState._checkpoint,
     record.Assign: SubscriptionState._assign,
     record.Redeliver: SubscriptionState._redeliver,
+    record.Summary: SubscriptionState._summary,
 }
