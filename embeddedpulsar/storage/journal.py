@@ -8,26 +8,20 @@ has not seen before it decides anything. When a generation has grown, the state 
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
-from embeddedpulsar.exceptions import CorruptionError, StorageError
 from embeddedpulsar.format.control import journal_word, split_journal
 from embeddedpulsar.format.journal_base import END, JournalBase
 from embeddedpulsar.format.journal_record import (
-    FIRST_RECORD_OFFSET,
     JournalHeader,
     pack_journal_header,
-    record_at,
-    records,
 )
 from embeddedpulsar.platform import disk, failpoints
 from embeddedpulsar.storage.filenames import journal_path
 from embeddedpulsar.storage.journal_compaction import Record, sweep, write_generation, write_records
-from embeddedpulsar.storage.journal_descriptor import JournalDescriptor
-from embeddedpulsar.storage.journal_file import JournalFile
+from embeddedpulsar.storage.journal_follower import JournalFollower
 from embeddedpulsar.storage.journal_recovery import choose, note_if_lost, replay
 from embeddedpulsar.storage.replica import Replica
 
@@ -35,8 +29,6 @@ COMPACT_BYTES: Final = 1 << 20
 """A generation this long, or as long as its snapshot if that is more, is followed by a new one."""
 COMPACT_COMMANDS: Final = 3000
 """The same by number of commands, some 10 us each to replay; or one per KiB of a larger snapshot."""
-WORTH_A_LEAP: Final = 4096
-"""Bytes of commands that are rather applied than leapt over."""
 
 T = TypeVar("T")
 
@@ -65,6 +57,7 @@ class Journal:
         replica: the state.
         compact_bytes: see `COMPACT_BYTES`.
         leap_word: index of the word that says where a command is that a replica may leap to; -1 for none.
+        check_in_place: raises if the directory is not the one that was opened.
     """
 
     def __init__(
@@ -77,27 +70,30 @@ class Journal:
         replica: Replica,
         compact_bytes: int = COMPACT_BYTES,
         leap_word: int = -1,
+        check_in_place: Callable[[], object] = int,
     ) -> None:
         self.directory: Final = directory
-        self.damage: list[StorageError] = []
+        self._at: Final = JournalFollower(
+            directory,
+            words=words,
+            word=word,
+            owner_kind=owner_kind,
+            replica=replica,
+            compact_bytes=compact_bytes,
+            leap_word=leap_word,
+            check_in_place=check_in_place,
+        )
+        self._at.on_removed = self._finish_removal
+        self.damage: Final = self._at.damage
         """What could not be read. The owner reports it once it holds no lock, and empties the list."""
-        self.check_in_place: Callable[[], object] = int
-        """Set by the owner: raises if the directory is not the one that was opened."""
+        self._check_in_place: Final = check_in_place
         self._words = words
         self._word = word
-        self._leap_word = leap_word
         self._owner_kind = owner_kind
-        self._replica = replica
         self._compact_bytes = compact_bytes
-        self._compact_at = compact_bytes
-        self._commands = 0  # in this generation
-        self._file: Final = JournalDescriptor()
-        self._generation = 0
-        self._seen = 0  # the commit word up to which the replica has followed
-        self._end = self._crc = 0  # the same as an offset, and the checksum the next record continues
-        self._settled = True  # False while the replica is being changed; an interrupt leaves it False
         self._synced = 0  # the commit word up to which everything is durable, as far as this process knows
-        self._must_leave = False  # something of this generation is unreadable, or was not flushed
+        self.catch_up: Final = self._at.catch_up
+        self.preload: Final = self._at.preload
 
     @property
     def exists(self) -> bool:
@@ -107,125 +103,18 @@ class Journal:
     @property
     def generation(self) -> int:
         """The generation the replica follows."""
-        return self._generation
+        return self._at.generation
 
     @property
     def seen(self) -> int:
         """The commit word up to which the replica has followed."""
-        return self._seen
+        return self._at.seen
 
     # -- following ---------------------------------------------------------------------------------
 
-    def catch_up(self) -> bool:
-        """Apply what others committed; whether there was anything. When not, that costs one read of a word.
-
-        Raises:
-            StorageError: the journal cannot be read at all.
-        """
-        word = self._words[self._word]
-        if word == self._seen and self._settled:
-            return False
-        generation, end = split_journal(word)
-        self._leap(generation, end)
-        if generation == self._generation and self._end <= end and self._settled and self._file.is_set:
-            self._follow(end)
-        else:
-            self._load(generation, end)
-        return True
-
-    def preload(self) -> None:
-        """`catch_up` without the lock, before anybody else uses this; it makes good what goes wrong here."""
-        generation, end = split_journal(self._words[self._word])
-        with contextlib.suppress(StorageError, OSError):
-            self._adopt(JournalFile(self.directory, generation, end), generation, end)
-        self._settled = self._settled and not self.damage
-        self.damage.clear()
-
     def discard(self) -> None:
         """Throw the replica away: the next `catch_up` builds it from the files."""
-        self._settled = False
-
-    def _leap(self, generation: int, end: int) -> None:
-        """Go on at the last command that tells the state before it, if that is far ahead."""
-        if self._leap_word < 0 or not self._settled or not self._generation:
-            return
-        named, at = split_journal(self._words[self._leap_word])
-        if named != generation or not FIRST_RECORD_OFFSET <= at < end:
-            return
-        if generation == self._generation and at - self._end < WORTH_A_LEAP:
-            return
-        self._settled = False
-        with contextlib.suppress(CorruptionError, OSError):
-            if generation != self._generation:
-                path = journal_path(self.directory, generation)
-                self._file.use(disk.DISK.open_file(path, os.O_RDWR), path)
-                self.check_in_place()
-                self._must_leave, self._commands, self._compact_at = False, 0, self._compact_bytes
-            record = record_at(disk.DISK.pread(self._file.get(), end - at, at))
-            if self._replica.leap(record.type, record.payload):
-                self._moved(generation, at, record.prev_crc)
-            elif generation == self._generation:
-                self._settled = True
-
-    def _follow(self, end: int) -> None:
-        crc = self._crc
-        self._settled = False
-        try:
-            data = disk.DISK.pread(self._file.get(), end - self._end, self._end)
-            for _, record in records(data, 0, end - self._end, crc):
-                if record.type == END:
-                    self._finish_removal()
-                    return
-                self._replica.replay(record.type, record.payload, record.time_ms)
-                crc = record.crc
-                self._commands += 1
-        except (CorruptionError, FileNotFoundError):
-            self._load(self._generation, end)  # reads with more patience, and says what is lost
-            return
-        self._moved(self._generation, end, crc)
-
-    def _moved(self, generation: int, end: int, crc: int) -> None:
-        self._generation, self._end, self._crc = generation, end, crc
-        self._seen = journal_word(generation, end)
-        self._settled = True
-
-    def _load(self, generation: int, end: int) -> None:
-        """Throw the replica away and build it from a generation's snapshot and journal."""
-        self._settled = False
-        self.close()
-        if end == 0:
-            self._replica.reset(None)
-            self._moved(generation, 0, 0)
-            return
-        try:
-            journal = JournalFile(self.directory, generation, end)
-        except FileNotFoundError:
-            path = journal_path(self.directory, generation)
-            self.damage.append(CorruptionError(path=path, reason="the journal is missing"))
-            self._salvage(generation, end)
-            return
-        self._adopt(journal, generation, end)
-        if not self._settled:
-            self._finish_removal()
-        self._must_leave = bool(self.damage)
-
-    def _adopt(self, journal: JournalFile, generation: int, end: int) -> None:
-        crc, removed, self._commands = replay(journal, self._replica, self.damage)
-        self._file.use(disk.DISK.open_file(journal.path, os.O_RDWR), journal.path)
-        self.check_in_place()  # after they were opened: so they are ours
-        self._compact_at = max(self._compact_bytes, journal.snapshot_size)
-        self._moved(generation, end, crc)
-        self._settled = not removed  # whoever has the lock finishes that
-
-    def _salvage(self, generation: int, end: int) -> None:
-        """The journal that the word names is gone: take what the other files say, and leave that at once."""
-        found = choose(self.directory, self._owner_kind, self.damage)
-        if found.journal is None:
-            self._replica.reset(None)
-        else:
-            replay(found.journal, self._replica, self.damage)
-        self._moved(generation, end, 0)
-        self._must_leave = True
+        self._at.is_settled = False
 
     def recover(self, time_ms: int) -> None:
         """Find the state from the files alone: after a reboot, in a copied store, when the ctl is damaged.
@@ -236,21 +125,21 @@ class Journal:
         Raises:
             StorageError: the files are of a newer release, or nothing can be written.
         """
-        self._settled = False
+        self._at.is_settled = False
         self.close()
         found = choose(self.directory, self._owner_kind, self.damage)
         if found.journal is None:
-            self._generation = found.newest
+            self._at.generation = found.newest
             note_if_lost(self.directory, *split_journal(self._words[self._word]), self.damage)
             if not self.damage:
                 self._finish_removal()
                 return
             self._words[self._word] = journal_word(found.newest, 0)
-            self._replica.reset(None)
-            self._moved(found.newest, 0, 0)
+            self._at.replica.reset(None)
+            self._at.moved(found.newest, 0, 0)
             return
-        crc = replay(found.journal, self._replica, self.damage).crc
-        self._moved(found.journal.generation, len(found.journal.data), crc)
+        crc = replay(found.journal, self._at.replica, self.damage).crc
+        self._at.moved(found.journal.generation, len(found.journal.data), crc)
         self._start_generation(found.newest + 1, time_ms)
 
     # -- changing ----------------------------------------------------------------------------------
@@ -261,7 +150,7 @@ class Journal:
         Args:
             commands: (type, payload), types from 1. time_ms: when they were decided.
         """
-        self.check_in_place()
+        self._check_in_place()
         generation = split_journal(self._words[self._word])[0] + 1
         while os.path.lexists(path := journal_path(self.directory, generation)) and self.damage:
             generation += 1  # what is left of a damaged state keeps its name
@@ -281,14 +170,14 @@ class Journal:
         except BaseException:
             os.close(fd)
             raise
-        self._seen = 0
-        self._file.use(fd, path)
-        self._must_leave = False
-        self._compact_at = self._compact_bytes
-        self._commands = len(commands)
+        self._at.seen = 0
+        self._at.file.use(fd, path)
+        self._at.must_leave = False
+        self._at.compact_at = self._compact_bytes
+        self._at.commands = len(commands)
         # 3. The word.
-        self._settled = False
-        self._replica.reset(None)
+        self._at.is_settled = False
+        self._at.replica.reset(None)
         self._commit(generation, end, crc, lambda: self._replay_all(commands, time_ms))
 
     def append(
@@ -312,10 +201,10 @@ class Journal:
         Raises:
             StorageFullError: no room; nothing was committed.
         """
-        if self._must_leave:
-            self._start_generation(self._generation + 1, time_ms)
+        if self._at.must_leave:
+            self._start_generation(self._at.generation + 1, time_ms)
         # 1. The bytes, behind the end. Whoever appends next after a crash overwrites them.
-        end, crc = write_records(self._file.get(), self._end, self._crc, commands, time_ms)
+        end, crc = write_records(self._at.file.get(), self._at.end, self._at.crc, commands, time_ms)
         if failpoints.ACTIVE:
             failpoints.hit("journal:body_done")
         if announce is not None:
@@ -323,39 +212,39 @@ class Journal:
         # 2. The word: THE commit. 3. The replica.
         result: T | None = None
         if apply is None:
-            self._commit(self._generation, end, crc, lambda: self._replay_all(commands, time_ms))
+            self._commit(self._at.generation, end, crc, lambda: self._replay_all(commands, time_ms))
         else:
-            result = self._commit(self._generation, end, crc, apply)
-        self._commands += len(commands)
-        if end > self._compact_at or self._commands > max(COMPACT_COMMANDS, self._compact_at >> 10):
+            result = self._commit(self._at.generation, end, crc, apply)
+        self._at.commands += len(commands)
+        if end > self._at.compact_at or self._at.commands > max(COMPACT_COMMANDS, self._at.compact_at >> 10):
             self._compact_if_possible(time_ms)
         return result
 
     def _commit(self, generation: int, end: int, crc: int, apply: Callable[[], T]) -> T:
-        self._settled = False
+        self._at.is_settled = False
         self._words[self._word] = journal_word(generation, end)
         if failpoints.ACTIVE:
             failpoints.hit("journal:word_stored")
         result = apply()
-        self._moved(generation, end, crc)
+        self._at.moved(generation, end, crc)
         return result
 
     def _replay_all(self, commands: Sequence[Record], time_ms: int) -> None:
         for kind, payload in commands:
-            self._replica.replay(kind, payload, time_ms)
+            self._at.replica.replay(kind, payload, time_ms)
 
     def remove(self, time_ms: int) -> None:
         """End the state. Durable when this returns; the word remembers the generation number."""
-        self.check_in_place()
+        self._check_in_place()
         # 1. The last record. From here on whoever finds the journal goes on with the removal.
         self.append([(END, b"")], time_ms, apply=lambda: None)
-        self._file.flush()
+        self._at.file.flush()
         if failpoints.ACTIVE:
             failpoints.hit("journal:end_stored")
         self._finish_removal()
 
     def _finish_removal(self) -> None:
-        generation = self._generation
+        generation = self._at.generation
         # 2. Nobody finds it any more.
         self._words[self._word] = journal_word(generation, 0)
         if failpoints.ACTIVE:
@@ -371,14 +260,14 @@ class Journal:
             disk.DISK.fsync_dir(self.directory)
         if failpoints.ACTIVE:
             failpoints.hit("journal:unlinked")
-        self._replica.reset(None)
-        self._moved(generation, 0, 0)
+        self._at.replica.reset(None)
+        self._at.moved(generation, 0, 0)
 
     # -- compaction and durability -----------------------------------------------------------------
 
     def compact(self, time_ms: int) -> None:
         """Start a new generation from a snapshot of the caught-up replica; without room the old goes on."""
-        self._start_generation(self._generation + 1, time_ms)
+        self._start_generation(self._at.generation + 1, time_ms)
 
     def _compact_if_possible(self, time_ms: int) -> None:
         try:
@@ -386,25 +275,25 @@ class Journal:
         except (OSError, ValueError):
             # The disk is full, or the state too large for a document. The commands are committed all the
             # same; try again when there are more.
-            self._compact_at = self._end + self._compact_bytes
-            self._commands = 0
+            self._at.compact_at = self._at.end + self._compact_bytes
+            self._at.commands = 0
 
     def _start_generation(self, generation: int, time_ms: int) -> None:
-        self.check_in_place()
-        snapshot = self._replica.snapshot()
-        base = JournalBase(self._generation, self._crc, self._end)
+        self._check_in_place()
+        snapshot = self._at.replica.snapshot()
+        base = JournalBase(self._at.generation, self._at.crc, self._at.end)
         fd, end, crc = write_generation(self.directory, generation, self._owner_kind, snapshot, base, time_ms)
-        keep = (self._generation, generation)
-        self._seen = 0
-        self._file.use(fd, journal_path(self.directory, generation))
+        keep = (self._at.generation, generation)
+        self._at.seen = 0
+        self._at.file.use(fd, journal_path(self.directory, generation))
         # (f) The word: everybody goes over to the new generation.
         self._commit(generation, end, crc, lambda: None)
         if failpoints.ACTIVE:
             failpoints.hit("compact:word_stored")
-        self._must_leave = False
-        self._synced = self._seen
-        self._compact_at = end + max(self._compact_bytes, len(snapshot))
-        self._commands = 0
+        self._at.must_leave = False
+        self._synced = self._at.seen
+        self._at.compact_at = end + max(self._compact_bytes, len(snapshot))
+        self._at.commands = 0
         # (g) Drop what is older than the generation before.
         sweep(self.directory, keep, keep)
         if failpoints.ACTIVE:
@@ -416,23 +305,22 @@ class Journal:
         Raises:
             OSError: the flush failed. What the disk has is unknown; the next append starts a new generation.
         """
-        seen, generation = self._seen, self._generation
-        if seen == self._synced or not self._file.is_set:
+        seen, generation = self._at.seen, self._at.generation
+        if seen == self._synced or not self._at.file.is_set:
             return
         try:
-            self._file.flush()
+            self._at.file.flush()
         except OSError:
-            if generation != self._generation:
+            if generation != self._at.generation:
                 return  # a compaction closed it meanwhile, and has flushed the whole state
-            self._must_leave = True
+            self._at.must_leave = True
             raise
         self._synced = max(self._synced, seen)
 
     def rest(self) -> None:
         """Give the descriptor back until it is needed. Under the directory's lock, as far as threads go."""
-        self._file.rest()
+        self._at.file.rest()
 
     def close(self) -> None:
         """Give descriptor and replica up. Idempotent; `catch_up` begins again."""
-        self._seen = 0
-        self._file.close()
+        self._at.close()

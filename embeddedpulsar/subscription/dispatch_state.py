@@ -257,12 +257,8 @@ class DispatchState:
         return position
 
     def may_block(self, least: int) -> bool:
-        """Whether `check_limits` could change anything after entries were assigned. There are hundreds of
-        consumers, and nearly always they hold less together than one of them may.
-
-        Args:
-            least: the lowest limit of a consumer; 0 if there is none.
-        """
+        """Whether `check_limits` could change anything after entries were assigned: seldom, and it looks at
+        hundreds of consumers. ``least`` is the lowest limit of a consumer; 0 if there is none."""
         least = min(least or UNLIMITED, self.most_unacked or UNLIMITED)
         return self.has_blocked or sum(self.pending.totals[FIRST_OWNER:]) >= least
 

@@ -9,14 +9,13 @@ from typing import Final, TypeVar
 
 from embeddedpulsar.exceptions import AlreadyClosed, CorruptionError, NotAllowedError
 from embeddedpulsar.format import subscription_record as record
-from embeddedpulsar.format.control import KIND_SUBSCRIPTION, SubscriptionWord, split_journal
+from embeddedpulsar.format.control import KIND_SUBSCRIPTION, SubscriptionWord
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.platform import failpoints, fork, package_log
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.storage.home import Lookout
 from embeddedpulsar.storage.journal import Journal
 from embeddedpulsar.subscription import subscription_files as files
-from embeddedpulsar.subscription import summary
 from embeddedpulsar.subscription.control import SubscriptionControl
 from embeddedpulsar.subscription.options import StateOptions
 from embeddedpulsar.subscription.replica import SubscriptionReplica
@@ -24,6 +23,7 @@ from embeddedpulsar.subscription.snapshot import checkpoint_of
 from embeddedpulsar.subscription.state import CLAIMABLE, MEMBERS, REWOUND, SubscriptionState
 from embeddedpulsar.subscription.state_flusher import StateFlusher
 from embeddedpulsar.subscription.subscription_files import SubscriptionGone
+from embeddedpulsar.subscription.summaries import Summaries
 from embeddedpulsar.subscription.unwritten_acks import sweep_rings
 from embeddedpulsar.subscription.wakeups import Wakeups
 
@@ -42,12 +42,12 @@ class SharedState:
     """One process's hold on the replicated state of one subscription.
 
     Role: everything that changes a subscription is a `transact`: lock, catch up, decide on the state,
-    commit commands, publish, unlock, and only then wake others, flush, and report damage. Nobody else
-    touches lock, journal or control words. Invariants: a decision is made on a replica that has applied
-    everything committed; the control words are those of the replica whenever the lock is free, or the
-    next holder makes them so. Commands that void what consumers read ahead raise EPOCH before they are
-    committed. Durable: as `durability` says, when `transact` returns. Who may call: any thread, but not a
-    signal handler that interrupted a call to the same subscription. In a forked child it is closed.
+    commit commands, publish, unlock, and only then wake others, flush, and report damage. Only it touches
+    lock, journal and control words. Invariants: a decision is made on a replica that has applied everything
+    committed; the control words are those of the replica whenever the lock is free, or the next holder makes
+    them so. Commands that void what consumers read ahead raise EPOCH before they are committed. Durable: as
+    `durability` says, when `transact` returns. Who may call: any thread, but not a signal handler that
+    interrupted a call to the same subscription. In a forked child it is closed.
     """
 
     def __init__(
@@ -56,10 +56,9 @@ class SharedState:
         self.directory: Final = directory
         self.control: Final = control
         self.wakeups: Final = Wakeups(control, options.peers)
-        self.divergences = 0
-        """How often this replica disagreed with another and was built anew. Only a bug raises it."""
+        self.divergences = 0  # how often this replica was built anew because it disagreed with another
         self._lock, self._options, self._clock = lock, options, options.clock
-        self._timeout_s: Final = options.lock_timeout_s
+        self._timeout_s = options.lock_timeout_s
         self._fork_generation: Final = fork.GENERATION
         self._replica: Final = SubscriptionReplica()
         self.on_members: Callable[[], object] = int
@@ -69,7 +68,6 @@ class SharedState:
         self._news = 0  # what to call
         self._notes: deque[str] = deque()  # what to log
         self._has_leavers = False
-        self._summary_bytes = 0  # of the last one this process wrote
         self._gone = ""  # a directory to be removed
         self._is_published = True
         self._journal: Final = Journal(
@@ -80,10 +78,11 @@ class SharedState:
             replica=self._replica,
             compact_bytes=options.compact_bytes,
             leap_word=SubscriptionWord.SUMMARY,
+            check_in_place=options.check_in_place,
         )
+        self._summaries: Final = Summaries(control, self._journal, self._replica, options.clock)
         self._flusher: Final = StateFlusher(directory, self._journal, options, lambda: self.is_removed)
         lock.on_rest, lock.check_reopened = self._journal.rest, options.check_in_place
-        self._journal.check_in_place = options.check_in_place
         self._look: Final = Lookout(options.check_in_place, options.clock.monotonic).look
 
     @classmethod
@@ -218,28 +217,9 @@ class SharedState:
         if before // CHECKPOINT_EVERY != replica.state.commands // CHECKPOINT_EVERY:
             with contextlib.suppress(ValueError):  # a state too large for a snapshot has no checkpoints
                 self.commit([checkpoint_of(replica.state)])
-        elif summary.is_worth_it(replica.state):
-            self._summarize()
+        else:
+            self._summaries.follow()
         return effects
-
-    def _summarize(self) -> None:
-        """Tell replicas that are far behind where all stands, if the last time was long ago."""
-        words, here = self.control.words, self._journal.seen
-        generation, end = split_journal(here)
-        named, last = split_journal(words[SubscriptionWord.SUMMARY])
-        if named == generation and end - last < self._summary_bytes + summary.EVERY_BYTES:
-            return
-        command = record.Summary(summary.pack_summary(self._replica.state))
-        # Published is all there is, before and after: it changes nothing.
-        self._is_published = False
-        self._journal.append(
-            [record.encode(command)], self._clock.wall_ms(), apply=lambda: self._apply([command])
-        )
-        self.control.note_published()
-        self._is_published = True
-        if self._journal.generation == generation:
-            words[SubscriptionWord.SUMMARY] = here
-            self._summary_bytes = len(command.content)
 
     def create(self, command: record.Create) -> None:
         """Bring the subscription into being. Inside `transact`, on a state that does not exist.
@@ -293,7 +273,7 @@ class SharedState:
             return
         replica = self._replica
         if replica.has_diverged:
-            # Whoever is right, all must be alike: the files decide.
+            # All replicas must be alike, whichever of them is right: the files decide.
             self.divergences += 1
             self._journal.discard()
             self._journal.catch_up()
@@ -320,7 +300,7 @@ class SharedState:
             state = self._replica.state
             if not state.exists and (self._journal.exists or self._journal.damage):
                 if not self._options.name:
-                    # For whoever opens it by its name: to him it must not look as if it never was.
+                    # The process that opens it by name must not find a subscription that never was.
                     self.control.words[SubscriptionWord.JOURNAL] = word
                     return
                 self._start_anew()
@@ -336,7 +316,7 @@ class SharedState:
     def _start_anew(self) -> None:
         """Nothing leads to the state any more: begin at the earliest position, so that nothing is lost."""
         if not self._options.name:
-            return  # whoever opens it by its name will
+            return  # the process that opens it by name does
         self._journal.damage.append(
             CorruptionError(
                 path=self.directory,
@@ -377,8 +357,11 @@ class SharedState:
             if failpoints.ACTIVE:
                 failpoints.hit("subscription:unlocked")
             self.wakeups.ring()
-        if self._news:
-            self._tell()
+        news, self._news = self._news, 0
+        if news & MEMBERS:
+            self.on_members()
+        if news & _PASSED:
+            self.on_passed()
         if self._notes:
             with contextlib.suppress(IndexError):
                 while True:
@@ -391,13 +374,6 @@ class SharedState:
             sweep_rings(self.directory, self._replica.state)
         while self._journal.damage:
             self._options.report(self._journal.damage.pop(0))
-
-    def _tell(self) -> None:
-        news, self._news = self._news, 0
-        if news & MEMBERS:
-            self.on_members()
-        if news & _PASSED:
-            self.on_passed()
 
     def sync(self) -> None:
         """Make everything committed so far survive a power loss; see `StateFlusher.sync`."""

@@ -16,8 +16,6 @@ from embeddedpulsar.subscription.state import SubscriptionState
 
 LEAST_CONSUMERS: Final = 16
 """With fewer of them none is far behind."""
-EVERY_BYTES: Final = 2048
-"""Bytes of commands between two summaries, some 20 commands: to apply them costs as much as a summary."""
 _MOST_PENDING: Final = 1024
 _MOST_DELAYED: Final = 64
 _MOST_BYTES: Final = 1 << 20

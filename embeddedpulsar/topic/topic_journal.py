@@ -69,7 +69,12 @@ class TopicJournal:
         self.words: Final = words
         self.replica: Final = TopicReplica()
         self.journal: Final = Journal(
-            directory, words=words, word=TopicWord.JOURNAL, owner_kind=KIND_TOPIC, replica=self.replica
+            directory,
+            words=words,
+            word=TopicWord.JOURNAL,
+            owner_kind=KIND_TOPIC,
+            replica=self.replica,
+            check_in_place=lock.check_reopened,
         )
         self.lock_timeout_s: Final = lock_timeout_s
         self._directory: Final = directory
@@ -78,7 +83,6 @@ class TopicJournal:
         self._clock: Final = clock
         self._is_named = False
         lock.on_rest = self.journal.rest
-        self.journal.check_in_place = lock.check_reopened
 
     @property
     def table(self) -> ProducerTable:
@@ -165,7 +169,8 @@ class TopicJournal:
 
     def take_damage(self) -> list[StorageError]:
         """What could not be read since the last call; for the log, outside all locks."""
-        found, self.journal.damage = self.journal.damage, []
+        found = self.journal.damage[:]
+        del self.journal.damage[: len(found)]
         return found
 
     def close(self) -> None:
