@@ -18,6 +18,7 @@ from tests.subscription_site import SubscriptionSite, positions, read_all
 
 POINTS = [name for name in failpoints.names() if name.split(":")[0] in ("journal", "compact", "subscription")]
 OF_REMOVAL = ("journal:end_stored", "journal:word_cleared", "journal:older_unlinked", "journal:unlinked")
+OF_SUMMARIES = [name for name in failpoints.names() if name.startswith("summary:")]
 OF_CREATION = ("journal:file_created", "journal:created")
 ENTRIES = 60
 
@@ -55,7 +56,24 @@ def consume(root: Path, report: Report) -> None:
         subscription.create(BEFORE_FIRST)
 
 
-def die_at(root: Path, point: str, nth: int) -> list[str] | None:
+def share(root: Path, report: Report) -> None:
+    """The same with twenty consumers on Shared: the journal gets summaries."""
+    with small_site(root) as site:
+        report("try create")
+        subscription = site.subscription(compact_bytes=16 << 10)
+        report("create")
+        consumers = [subscription.attach(f"c{number}", ConsumerType.Shared) for number in range(20)]
+        for number in range(ENTRIES):
+            consumer = consumers[number % 20]
+            views = consumer.read(1, 1 << 20)
+            report(f"try {number}")
+            assert consumer.acknowledge([(view.ledger_id, view.entry_id) for view in views])
+            report(f"ack {number}")
+
+
+def die_at(
+    root: Path, point: str, nth: int, work: Callable[[Path, Report], None] = consume
+) -> list[str] | None:
     """Run the victim in a child that is killed at the nth hit of a failpoint; None if it gets through."""
     reader, writer = os.pipe()
     pid = os.fork()
@@ -64,7 +82,7 @@ def die_at(root: Path, point: str, nth: int) -> list[str] | None:
         try:
             os.close(reader)
             failpoints.set(point, "kill", nth=nth)
-            consume(root, lambda line: os.write(writer, line.encode() + b"\n"))
+            work(root, lambda line: os.write(writer, line.encode() + b"\n"))
             status = 0
         finally:
             os._exit(status)
@@ -137,6 +155,22 @@ def test_killed_at(tmp_path: Path, point: str) -> None:
         check_what_is_left(copy, told)
         check_what_is_left(root, told)
     assert deaths >= (1 if point in OF_REMOVAL else 2)
+
+
+@pytest.mark.parametrize("point", [*OF_SUMMARIES, "journal:word_stored", "compact:word_stored"])
+def test_killed_among_summaries(tmp_path: Path, point: str) -> None:
+    """The same for a process that writes summaries."""
+    deaths = 0
+    for nth in (1, 2, 5):
+        root = tmp_path / str(nth)
+        root.mkdir()
+        with small_site(root) as site:
+            site.publish(ENTRIES)
+        told = die_at(root, point, nth, share)
+        if told is not None:
+            deaths += 1
+            check_what_is_left(root, told)
+    assert deaths >= 1
 
 
 def test_every_point_is_known() -> None:

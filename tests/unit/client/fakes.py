@@ -51,6 +51,9 @@ class FakeLock:
     def try_acquire(self) -> bool:
         return self.is_free
 
+    def keep_threads_out(self, timeout_s: float = 30.0) -> None:
+        """The other holder is another process."""
+
     def release(self) -> None:
         self.released += 1
 

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -376,3 +377,29 @@ def test_a_child_of_a_fork_is_not_in_what_a_thread_of_the_parent_was_in(path: st
     os.close(reader)
     os.close(writer)
     lock.close()
+
+
+def test_the_pauses_grow_with_the_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Hundreds of processes that wait for one lock must leave its holder the processor."""
+    now, pauses = [0.0], []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        now[0] += seconds
+
+    monkeypatch.setattr(file_lock.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(file_lock.time, "sleep", sleep)
+    holder, waiter = FileLock(str(tmp_path / "lock")), FileLock(str(tmp_path / "lock"))
+    try:
+        holder.acquire()
+        with pytest.raises(LockTimeout):
+            waiter.acquire(10.0)
+    finally:
+        holder.release()
+    assert pauses[0] < 1e-4
+    assert max(pauses[:8]) <= 1e-3
+    assert max(pauses) == 0.01
+    assert len(pauses) < 1200
+    assert sum(pauses) == pytest.approx(10.0)
+    holder.close()
+    waiter.close()
