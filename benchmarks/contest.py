@@ -87,8 +87,8 @@ class Budget:
         ours: Key of the contestant that must keep it.
         limit: The bound itself.
         peer: Key of the contestant it is a ratio to (figure of ours / figure of the peer); none for a bound
-            on the figure of ours or, when `note` is set, on that note of ours.
-        note: Name of the note that is bounded instead of the figure.
+            on the figure of ours.
+        note: Name of the note that is bounded, or compared, instead of the figure.
         at_least: Whether the limit is a floor; else it is a ceiling.
     """
 

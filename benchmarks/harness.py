@@ -124,6 +124,9 @@ def _judge(budget: Budget, rows: dict[str, Row]) -> Verdict:
     got: float | None
     if budget.note is not None:
         got = ours.notes.get(budget.note)
+        if budget.peer is not None:
+            theirs = rows[budget.peer].notes.get(budget.note)
+            got = got / theirs if got is not None and theirs else None
     elif budget.peer is not None:
         got = ratio(ours, rows[budget.peer])
     else:
