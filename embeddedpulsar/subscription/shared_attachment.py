@@ -210,7 +210,8 @@ class SharedAttachment(Attachment):
             shared.wakeups.one(state, self.consumer_id)
         ahead.drop_before(dispatch.read)
         ready = self._ready(state, room)
-        has_more = command.read != STAY and ahead.has_beyond(dispatch.read)
+        # What was read and held back may be had after all, now that this claim is made.
+        has_more = command.read != STAY and (dispatch.waiting > 0 or ahead.has_beyond(dispatch.read))
         return _Outcome(ready, is_stale=not is_known or is_more_due or has_more)
 
     def _tell(self, state: SubscriptionState, facts: record.Ledgers | None) -> None:
