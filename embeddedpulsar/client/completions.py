@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar.client.callbacks import CallbackThread
 from embeddedpulsar.client.gates import Gates
 from embeddedpulsar.client.outgoing import Outgoing, PlainWaiter, SendCallback
 from embeddedpulsar.enums import Result
@@ -13,11 +14,15 @@ from embeddedpulsar.message_id import make
 from embeddedpulsar.platform import deadline
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from embeddedpulsar.client.producer_session import ProducerSession
 
 # Callbacks that may wait for their turn before a sender waits for them. Large enough that the two threads
 # change places once in thousands of messages, small enough to bound memory.
 _CALLBACK_BACKLOG: Final = 8192
+_PATIENCE_S: Final = 0.2
+"""How long the callbacks of other topics wait for a process that is in its flush of this one."""
 
 
 class Completions:
@@ -25,6 +30,8 @@ class Completions:
 
     Role: the publisher hands entries over in the order of publishing, under its lock; the callback thread
     finishes them in that order. Each counter has one writer, and the differences are what limits are about.
+    While another process stays in its flush of the topic, a thread of their own waits for the disk, and the
+    callback thread is free for other topics.
 
     Attributes:
         error: the first failure nobody was told about; `Producer.flush` raises it.
@@ -33,12 +40,14 @@ class Completions:
     """
 
     __slots__ = (
+        "_apart",
         "_callbacks",
         "_durable",
         "_handed",
         "_session",
         "_stored",
         "_told",
+        "_waiting",
         "error",
         "gates",
         "waits_for_disk",
@@ -49,12 +58,15 @@ class Completions:
         self.waits_for_disk = session.durability == "flush"
         self._session = session
         self._callbacks = session.callbacks
+        session.run_after_all = self.run_after_all
         self.reset()
 
     def reset(self) -> None:
         """Nothing is on its way."""
         self._handed = self._told = 0  # messages whose callbacks were handed over, and were called
         self._stored = self._durable = 0  # messages appended, and on the disk
+        self._apart: CallbackThread | None = None  # what waits for the disk, while that takes long
+        self._waiting = 0  # entries that wait there; the callback thread counts them
         self.gates = Gates()
 
     @property
@@ -101,15 +113,52 @@ class Completions:
 
     def _finish(self, out: Outgoing, was_awaited: bool) -> None:
         """In the callback thread."""
-        if out.end_word and out.error is None:
-            try:
-                self._session.ledger.wait_durable(out.end_word)
-                self._session.meter.durable(out)
-            except Exception as error:  # noqa: BLE001 - told to whoever sent the messages
-                self._session.meter.failed(out.count)
-                out.error = error
-                if not was_awaited:
-                    self.note_failure(error)
+        if self._apart is None:
+            if self._is_in_time(out, was_awaited):
+                self._end(out, was_awaited)
+                return
+            self._apart = CallbackThread(self._session.log)
+        self._waiting += 1
+        self._apart.put(lambda: self._finish_apart(out, was_awaited))
+
+    def _is_in_time(self, out: Outgoing, was_awaited: bool) -> bool:
+        try:
+            deadline.within(_PATIENCE_S, self._wait_for_disk, out, was_awaited, False)
+        except LockTimeout:
+            return False
+        return True
+
+    def _wait_for_disk(self, out: Outgoing, was_awaited: bool, is_last: bool) -> None:
+        if not out.end_word or out.error is not None:
+            return
+        try:
+            self._session.ledger.wait_durable(out.end_word)
+            self._session.meter.durable(out)
+        except Exception as error:  # told to whoever sent the messages
+            if isinstance(error, LockTimeout) and not is_last:
+                raise
+            self._session.meter.failed(out.count)
+            out.error = error
+            if not was_awaited:
+                self.note_failure(error)
+
+    def _finish_apart(self, out: Outgoing, was_awaited: bool) -> None:
+        """In the thread that waits for the disk."""
+        self._wait_for_disk(out, was_awaited, True)
+        if self._callbacks.is_open:
+            self._callbacks.put(lambda: self._end_apart(out, was_awaited))
+        else:
+            self._end_apart(out, was_awaited)
+
+    def _end_apart(self, out: Outgoing, was_awaited: bool) -> None:
+        self._waiting -= 1
+        apart = self._apart
+        if not self._waiting and apart is not None:
+            self._apart = None
+            apart.close()
+        self._end(out, was_awaited)
+
+    def _end(self, out: Outgoing, was_awaited: bool) -> None:
         self._durable += out.count
         self.gates.open()
         if out.reserved:
@@ -156,12 +205,33 @@ class Completions:
         Raises:
             LockTimeout: the deadline of the call is over; they go on without it.
         """
-        left = deadline.left(math.inf)
-        if not self._callbacks.wait_done(None if left == math.inf else left):
+        stored = self._stored
+        is_over = self._wait_for_callbacks()
+        if is_over and self.waits_for_disk and self._durable < stored and self.can_wait:
+            self.gates.wait(lambda: self._durable >= stored or deadline.left(math.inf) <= 0)
+            is_over = self._durable >= stored and self._wait_for_callbacks()
+        if not is_over:
             raise LockTimeout(
                 f"{self.pending} messages to {self._session.topic_name} are stored, perhaps not on the "
                 "disk: another process stays in its flush, or a callback does not return"
             )
+
+    def _wait_for_callbacks(self) -> bool:
+        left = deadline.left(math.inf)
+        return self._callbacks.wait_done(None if left == math.inf else left)
+
+    def run_after_all(self, job: Callable[[], object]) -> None:
+        """Run a job behind everything handed over before."""
+        run = self._callbacks.run_after_all if self._apart is None else self._callbacks.put
+        run(lambda: self._run_behind(job))
+
+    def _run_behind(self, job: Callable[[], object]) -> None:
+        """In the callback thread, unless that has nothing to do."""
+        apart = self._apart
+        if apart is None:
+            job()
+        else:
+            apart.put(lambda: self._callbacks.put(job) if self._callbacks.is_open else job())
 
     @property
     def can_tell(self) -> bool:

@@ -55,6 +55,7 @@ class ProducerSession:
         self.wall_ms: Callable[[], int] = core.store.clock.wall_ms
         self.settings = core.store.settings
         self.callbacks, self.flusher, self.memory = core.callbacks, core.flusher, core.memory
+        self.run_after_all: Callable[[Callable[[], object]], object] = core.callbacks.run_after_all
         self.log = core.log
         self.call_later = core.scheduler.call_later
         self.meter = ProducerMeter(self, core.config.stats_interval_s)
@@ -119,7 +120,7 @@ class ProducerSession:
             raise
         finally:
             if self._registration is None:  # else it was interrupted, and is to be repeated
-                self.callbacks.run_after_all(self._use.release)
+                self.run_after_all(self._use.release)
 
     @property
     def is_attached(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -105,6 +106,34 @@ def test_a_client_closes_in_time_behind_a_flush_that_is_stuck(tmp_path: Path):
     with Client(tmp_path) as again:
         reader = again.create_reader("stuck", pulsar.MessageId.earliest)
         assert [reader.read_next(2000).data() for _ in range(4)] == [b"there", b"0", b"1", b"2"]
+    assert_clean(tmp_path)
+
+
+def test_callbacks_of_other_topics_do_not_wait_behind_a_flush_that_is_stuck(tmp_path: Path):
+    """At level "flush": they are called as ever, those of the stuck topic later, in order."""
+    called: list[object] = []
+
+    def note(_: pulsar.Result, message_id: pulsar.MessageId) -> None:
+        called.append(message_id)
+
+    with Client(tmp_path, durability="flush") as client:
+        send(client, b"there", topic="stuck")
+        stuck, free = client.create_producer("stuck"), client.create_producer("free")
+        with stopped_in(tmp_path, "sync") as child:
+            for number in range(3):
+                stuck.send_async(b"%d" % number, note)
+            done = threading.Event()
+            with soon():
+                free.send_async(b"a", lambda *_: done.set())
+                assert done.wait(10)
+                free.flush()
+            assert called == []
+            go_on(child)
+        stuck.flush()
+        assert [one.entry_id() for one in called] == [1, 2, 3]
+        stuck.send_async(b"3", note)
+        stuck.flush()
+        assert len(called) == 4
     assert_clean(tmp_path)
 
 
