@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Final
 
 from embeddedpulsar.platform import deadline, threads
-from embeddedpulsar.platform.section_lock import SectionLock
 from embeddedpulsar.topic.descriptor_limit import within_limit
 from embeddedpulsar.topic.topic import Topic
 from embeddedpulsar.topic.usage import Usage
@@ -40,9 +39,8 @@ class OpenTopics:
 
     Role: keeps one instance per topic. Topics that nobody uses stay open for their next user, `MOST_IDLE` of
     them; the longest idle are closed first, and all of them when the process runs out of descriptors.
-    Invariants: a topic is closed under `_lock`, so who asks for one that is being closed waits and gets a new
-    instance; one with a user is closed by `take_all` alone. It is opened under a lock of its own: that may
-    wait for a process that is stopped in the topic, which must not keep others from theirs.
+    Invariants: a topic is opened and closed under `_lock`, so whoever asks for one that is being closed waits
+    and gets a new instance; one with a user is closed by `take_all` alone.
     Who may call: any thread.
     """
 
@@ -52,7 +50,6 @@ class OpenTopics:
     def _reset(self) -> None:
         self._lock = threads.RLock()  # guards the rest
         self._topics: dict[str, Topic] = {}
-        self._openings: dict[str, SectionLock] = {}  # of those that are being opened
         self._usage = Usage(MOST_IDLE)
         self._departed: dict[Topic, int] = {}  # deleted ones, and how many use them still
 
@@ -61,53 +58,23 @@ class OpenTopics:
 
     def keep(self, name: str, open_topic: TopicOpener) -> Topic:
         """The topic, which from now on stays open until all are closed."""
-        return self._use(name, open_topic, is_kept=True).topic
-
-    def begin(self, name: str, open_topic: TopicOpener) -> TopicUse:
-        """A hold on the topic."""
-        return self._use(name, open_topic, is_kept=False)
-
-    def _use(self, name: str, open_topic: TopicOpener, is_kept: bool) -> TopicUse:
-        use = self._use_open(name, is_kept)
-        if use is not None:
-            return use
-        opening = self._openings.setdefault(name, threads.RLock())
-        try:
-            deadline.enter(opening, f"the opening of {name}")
-            use = self._use_open(name, is_kept)
-            if use is None:
-                notes: list[str] = []
-                try:
-                    topic = within_limit(lambda: open_topic(notes), self.close_idle, f"cannot open {name}")
-                finally:
-                    _log(notes)
-                use = self._use_open(name, is_kept, topic)
-                assert use is not None
-                if use.topic is not topic:
-                    topic.close()
-        finally:
-            opening.release()
-            self._openings.pop(name, None)
-        return use
-
-    def _use_open(self, name: str, is_kept: bool, opened: Topic | None = None) -> TopicUse | None:
-        """A hold on the topic that is open; else on ``opened``, if that is given."""
         notes: list[str] = []
         try:
             deadline.enter(self._lock, "the table of open topics")
-            topic = self._topics.get(name)
-            if topic is None or topic.closed or topic.is_deleted or not topic.ledger.is_in_place():
-                if topic is not None and not topic.closed:
-                    self._let_go(topic, notes)
-                self._usage.forget(name)
-                if opened is None:
-                    return None
-                topic = self._topics[name] = opened
-            use = TopicUse(topic, self)
-            if is_kept:
-                self._usage.keep(name)
-            else:
-                self._usage.begin(name)
+            topic = self._find(name, open_topic, notes)
+            self._usage.keep(name)
+        finally:
+            self._lock.release()
+            _log(notes)
+        return topic
+
+    def begin(self, name: str, open_topic: TopicOpener) -> TopicUse:
+        """A hold on the topic."""
+        notes: list[str] = []
+        try:
+            deadline.enter(self._lock, "the table of open topics")
+            use = TopicUse(self._find(name, open_topic, notes), self)
+            self._usage.begin(name)
         finally:
             self._lock.release()
             _log(notes)
@@ -144,6 +111,19 @@ class OpenTopics:
         finally:
             self._lock.release()
             _log(notes)
+
+    def _find(self, name: str, open_topic: TopicOpener, notes: list[str]) -> Topic:
+        topic = self._topics.get(name)
+        if topic is None or topic.closed or topic.is_deleted or not topic.ledger.is_in_place():
+            if topic is not None and not topic.closed:
+                self._let_go(topic, notes)
+            self._usage.forget(name)
+            topic = self._topics[name] = within_limit(
+                lambda: open_topic(notes),
+                lambda: self._close(self._usage.idle(), notes),
+                f"cannot open {name}",
+            )
+        return topic
 
     def _close(self, names: list[str], notes: list[str]) -> None:
         for name in names:
