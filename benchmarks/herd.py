@@ -27,8 +27,8 @@ class Member:
 
 
 class Herd(Contestant):
-    """Forks its processes for each run, before it opens anything itself, and sends a message every 10 ms, the
-    first of them, two for each process, unmeasured.
+    """Forks its processes for each run, before it opens anything itself, and sends a message every 10 ms, after
+    a burst that wakes all of them.
 
     The figure is the CPU time of a message: that of all processes and of the sender, from the first message
     to the last. Waiting is in it, starting is not. The notes separate the two: what all processes take in a
@@ -107,16 +107,17 @@ class Herd(Contestant):
         return int(NOTE.unpack(os.read(self._reader, NOTE.size))[0])
 
     def _warm(self, source: Any) -> None:
-        """Two messages for each process: each process that attached has made work for the others."""
-        number = 2 * self.members
+        """Ten messages for each process, without a pause: they wake all of them, and each learns which others
+        attached after it."""
+        number = 10 * self.members
         for one in range(number):
             self._send(source, one)
         for _ in range(number):
             self._note()
+        time.sleep(min(6.0, 0.05 * self.members))  # they fall asleep again
 
     def _send(self, source: Any, number: int) -> None:
         source.send(time.monotonic_ns().to_bytes(8, "little") + bytes(92), number)
-        time.sleep(GAP_SECONDS)
 
     def _measure(self, source: Any, operations: int) -> float:
         processes = [*self._pids, *self.cpu_elsewhere()]
@@ -126,6 +127,7 @@ class Herd(Contestant):
         before, began = sum(map(cpu_ns, processes)) + time.process_time_ns(), time.monotonic()
         for number in range(operations):
             self._send(source, number)
+            time.sleep(GAP_SECONDS)
         ages = sorted(self._note() for _ in range(operations))
         spent = sum(map(cpu_ns, processes)) + time.process_time_ns() - before
         waiting = rest * (time.monotonic() - began)
