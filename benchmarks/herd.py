@@ -27,8 +27,8 @@ class Member:
 
 
 class Herd(Contestant):
-    """Forks its processes for each run, before it opens anything itself, and sends a message every 10 ms, after
-    a burst that wakes all of them.
+    """Forks its processes for each run, before it opens anything itself, wakes all of them with a burst, and
+    sends a message every 10 ms.
 
     The figure is the CPU time of a message: that of all processes and of the sender, from the first message
     to the last. Waiting is in it, starting is not. The notes separate the two: what all processes take in a
