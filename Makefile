@@ -22,7 +22,7 @@ BENCH := $(VENV)/.stamp-bench
 test: $(TEST)
 	@echo "== format" && $(BIN)/ruff format --check --quiet $(SOURCES)
 	@echo "== lint" && $(BIN)/ruff check --quiet $(SOURCES) && $(BIN)/flake8 $(SOURCES)
-	@echo "== types" && $(BIN)/mypy --strict embeddedpulsar
+	@echo "== types" && $(BIN)/mypy --strict --exclude '/test_' embeddedpulsar tests/storms tests/support/disks
 	@echo "== tests" && $(BIN)/python -m pytest -q -m "not slow" $(PYTEST)
 
 storm: $(TEST)

@@ -98,9 +98,12 @@ from embeddedpulsar.schema import BytesSchema, Schema, SchemaInfo, StringSchema
 if TYPE_CHECKING:
     from embeddedpulsar.admin.admin import Admin
     from embeddedpulsar.client.client import Client
-    from embeddedpulsar.client.consumer import Consumer
-    from embeddedpulsar.client.interceptors import ConsumerInterceptor, ProducerInterceptor, ReaderInterceptor
-    from embeddedpulsar.client.network_options import (
+    from embeddedpulsar.client.common.interceptors import (
+        ConsumerInterceptor,
+        ProducerInterceptor,
+        ReaderInterceptor,
+    )
+    from embeddedpulsar.client.common.network_options import (
         Authentication,
         AuthenticationAthenz,
         AuthenticationBasic,
@@ -113,19 +116,20 @@ if TYPE_CHECKING:
         ServiceInfo,
         ServiceInfoProvider,
     )
-    from embeddedpulsar.client.producer import Producer
-    from embeddedpulsar.client.reader import Reader
-    from embeddedpulsar.client.redelivery_backoff import MultiplierRedeliveryBackoff
-    from embeddedpulsar.client.statistics import ConsumerStats, ProducerStats
+    from embeddedpulsar.client.common.statistics import ConsumerStats, ProducerStats
+    from embeddedpulsar.client.consumer.consumer import Consumer
+    from embeddedpulsar.client.consumer.reader import Reader
+    from embeddedpulsar.client.consumer.redelivery_backoff import MultiplierRedeliveryBackoff
+    from embeddedpulsar.client.producer.producer import Producer
     from embeddedpulsar.crypto.key_reader import CryptoKeyReader, EncryptionKeyInfo
     from embeddedpulsar.encryption import EncryptionContext, EncryptionKey
 
 __version__ = "0.1.0"
 
 # Loaded when first asked for, so that importing the package stays cheap.
-_NETWORK = "embeddedpulsar.client.network_options"
-_INTERCEPTORS = "embeddedpulsar.client.interceptors"
-_STATISTICS = "embeddedpulsar.client.statistics"
+_NETWORK = "embeddedpulsar.client.common.network_options"
+_INTERCEPTORS = "embeddedpulsar.client.common.interceptors"
+_STATISTICS = "embeddedpulsar.client.common.statistics"
 _LAZY = {
     "Authentication": _NETWORK,
     "AuthenticationAthenz": _NETWORK,
@@ -147,12 +151,12 @@ _LAZY = {
     "EncryptionContext": "embeddedpulsar.encryption",
     "EncryptionKey": "embeddedpulsar.encryption",
     "EncryptionKeyInfo": "embeddedpulsar.crypto.key_reader",
-    "Consumer": "embeddedpulsar.client.consumer",
+    "Consumer": "embeddedpulsar.client.consumer.consumer",
     "ProducerInterceptor": _INTERCEPTORS,
     "ReaderInterceptor": _INTERCEPTORS,
-    "MultiplierRedeliveryBackoff": "embeddedpulsar.client.redelivery_backoff",
-    "Producer": "embeddedpulsar.client.producer",
-    "Reader": "embeddedpulsar.client.reader",
+    "MultiplierRedeliveryBackoff": "embeddedpulsar.client.consumer.redelivery_backoff",
+    "Producer": "embeddedpulsar.client.producer.producer",
+    "Reader": "embeddedpulsar.client.consumer.reader",
 }
 # Names of pulsar-client whose feature is not built yet, so that the error can say which.
 _NOT_BUILT = {

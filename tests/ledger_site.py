@@ -13,8 +13,8 @@ from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.managed_ledger.options import LedgerOptions
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform.clock import Clock, SystemClock
-from embeddedpulsar.platform.mailbox import Mailbox
-from embeddedpulsar.platform.peers import Peers
+from embeddedpulsar.platform.processes.mailbox import Mailbox
+from embeddedpulsar.platform.processes.peers import Peers
 from embeddedpulsar.platform.scheduler import SchedulerLike
 
 PREFIX = ProducerPrefix("site")

@@ -13,7 +13,7 @@ from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.platform.clock import Clock
 from embeddedpulsar.settings import BrokerSettings
-from embeddedpulsar.subscription.attachment import Attachment
+from embeddedpulsar.subscription.attachment.attachment import Attachment
 from embeddedpulsar.subscription.subscription import Subscription
 from tests.ledger_site import LedgerSite, send, send_batch
 

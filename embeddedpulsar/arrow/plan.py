@@ -17,12 +17,12 @@ from embeddedpulsar.format.index_slot import SLOT
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.platform import descriptors
-from embeddedpulsar.storage.chain_scan import scan_log
 from embeddedpulsar.storage.damage import DamageHook
+from embeddedpulsar.storage.recovery.chain_scan import scan_log
 from embeddedpulsar.storage.segment import Segment
 from embeddedpulsar.storage.segment_snapshot import SegmentInfo, committed_segments, is_trimmed
-from embeddedpulsar.topic import topic_meta
-from embeddedpulsar.topic.root_layout import TOPICS
+from embeddedpulsar.topic.catalog import topic_meta
+from embeddedpulsar.topic.catalog.root_layout import TOPICS
 from embeddedpulsar.topic_name import LIFE_SEPARATOR, TopicName, directory_name
 
 _LATEST = MessageId.latest

@@ -34,7 +34,7 @@ from embeddedpulsar.format.frame import (
 )
 from embeddedpulsar.format.index_slot import SLOT, SLOTS_OFFSET, slot_offset
 from embeddedpulsar.platform.mapped_file import MappedFile
-from embeddedpulsar.storage.chain_scan import scan_log
+from embeddedpulsar.storage.recovery.chain_scan import scan_log
 from embeddedpulsar.storage.segment_headers import find_segment_header
 
 GROUP_BYTES: Final = 8 << 20

@@ -6,14 +6,14 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Generic
 
 from embeddedpulsar.asyncio.offload import in_thread_to_its_end
-from embeddedpulsar.client.bulk_producer import BULK_BYTES, BULK_MESSAGES
-from embeddedpulsar.client.sent_messages import SentMessages
-from embeddedpulsar.client.value_type import T
+from embeddedpulsar.client.common.value_type import T
+from embeddedpulsar.client.producer.bulk.bulk_producer import BULK_BYTES, BULK_MESSAGES
+from embeddedpulsar.client.producer.bulk.sent_messages import SentMessages
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from embeddedpulsar.client.producer import Producer
+    from embeddedpulsar.client.producer.producer import Producer
 
 
 class BulkProducer(ABC, Generic[T]):

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 from embeddedpulsar.asyncio.errors import renumber
 from embeddedpulsar.asyncio.message_stream import MessageStream
 from embeddedpulsar.asyncio.offload import in_thread, try_or_start
-from embeddedpulsar.client.value_type import T
+from embeddedpulsar.client.common.value_type import T
 from embeddedpulsar.exceptions import PulsarException
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from embeddedpulsar.client.client_core import ClientCore
-    from embeddedpulsar.client.consumer import Consumer as BlockingConsumer
+    from embeddedpulsar.client.consumer.consumer import Consumer as BlockingConsumer
     from embeddedpulsar.message import Message
     from embeddedpulsar.message_id import MessageId
     from embeddedpulsar.schema import Schema

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Generic, Self
 
 from embeddedpulsar.asyncio.offload import in_thread
-from embeddedpulsar.client.value_type import T
+from embeddedpulsar.client.common.value_type import T
 from embeddedpulsar.exceptions import AlreadyClosed
 
 if TYPE_CHECKING:
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from embeddedpulsar.client.client_core import ClientCore
-    from embeddedpulsar.client.consumer import Consumer
-    from embeddedpulsar.client.reader import Reader
+    from embeddedpulsar.client.consumer.consumer import Consumer
+    from embeddedpulsar.client.consumer.reader import Reader
     from embeddedpulsar.message import Message
 
 

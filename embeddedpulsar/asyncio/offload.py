@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from embeddedpulsar.asyncio.errors import renumber
-from embeddedpulsar.client import awaited_call
+from embeddedpulsar.client.common import awaited_call
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout
 from embeddedpulsar.platform import deadline, threads
 

@@ -10,14 +10,14 @@ from embeddedpulsar.asyncio.errors import renumber
 from embeddedpulsar.asyncio.offload import in_thread
 from embeddedpulsar.asyncio.sent_messages import SendCallback, SentMessages
 from embeddedpulsar.asyncio.turn_end import TurnEnd
-from embeddedpulsar.client.value_type import T
+from embeddedpulsar.client.common.value_type import T
 from embeddedpulsar.exceptions import PulsarException
 
 if TYPE_CHECKING:
     from datetime import timedelta
     from types import TracebackType
 
-    from embeddedpulsar.client.producer import Producer as BlockingProducer
+    from embeddedpulsar.client.producer.producer import Producer as BlockingProducer
     from embeddedpulsar.message_id import MessageId
     from embeddedpulsar.schema import Schema
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from embeddedpulsar.asyncio.errors import renumber
 from embeddedpulsar.asyncio.message_stream import MessageStream
 from embeddedpulsar.asyncio.offload import in_thread
-from embeddedpulsar.client.value_type import T
+from embeddedpulsar.client.common.value_type import T
 from embeddedpulsar.exceptions import PulsarException
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.client_core import ClientCore
-    from embeddedpulsar.client.reader import Reader as BlockingReader
+    from embeddedpulsar.client.consumer.reader import Reader as BlockingReader
     from embeddedpulsar.message import Message
     from embeddedpulsar.message_id import MessageId
     from embeddedpulsar.schema import Schema

@@ -7,7 +7,7 @@ from collections import deque
 from typing import Any
 
 from embeddedpulsar.asyncio.errors import renumber
-from embeddedpulsar.client.outgoing import ErrorTaker
+from embeddedpulsar.client.producer.pending_entry import ErrorTaker
 from embeddedpulsar.enums import Result
 from embeddedpulsar.message_id import MessageId
 

@@ -18,7 +18,8 @@ from embeddedpulsar.storage import check, damage, filenames
 from embeddedpulsar.storage.check import Problem
 from embeddedpulsar.testing import store_checks
 from embeddedpulsar.testing.store_checks import StoreReport, TopicReport, check_store
-from embeddedpulsar.topic import root_layout, store_meta
+from embeddedpulsar.topic import store_meta
+from embeddedpulsar.topic.catalog import root_layout
 
 CLEAN: Final = 0
 DAMAGED: Final = 1

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 from embeddedpulsar.client.client_config import client_config
 from embeddedpulsar.client.client_core import ClientCore
-from embeddedpulsar.client.client_log import ClientLog
 from embeddedpulsar.client.client_queries import ClientQueries
-from embeddedpulsar.client.consumer import Consumer
-from embeddedpulsar.client.consumer_config import consumer_config, reader_config
-from embeddedpulsar.client.consumer_opening import open_consumer
-from embeddedpulsar.client.network_options import Authentication
-from embeddedpulsar.client.producer import Producer
-from embeddedpulsar.client.producer_config import producer_config
-from embeddedpulsar.client.producer_opening import open_producer
-from embeddedpulsar.client.reader import Reader, open_reader
-from embeddedpulsar.client.value_type import T
+from embeddedpulsar.client.common.client_log import ClientLog
+from embeddedpulsar.client.common.network_options import Authentication
+from embeddedpulsar.client.common.value_type import T
+from embeddedpulsar.client.consumer.consumer import Consumer
+from embeddedpulsar.client.consumer.consumer_config import consumer_config, reader_config
+from embeddedpulsar.client.consumer.consumer_opening import open_consumer
+from embeddedpulsar.client.consumer.reader import Reader, open_reader
+from embeddedpulsar.client.producer.producer import Producer
+from embeddedpulsar.client.producer.producer_config import producer_config
+from embeddedpulsar.client.producer.producer_opening import open_producer
 from embeddedpulsar.enums import (
     BatchingType,
     CompressionType,
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     import os
     import re
 
-    from embeddedpulsar.client.interceptors import (
+    from embeddedpulsar.client.common.interceptors import (
         ConsumerInterceptor,
         ProducerInterceptor,
         ReaderInterceptor,
     )
-    from embeddedpulsar.client.redelivery_backoff import MultiplierRedeliveryBackoff
+    from embeddedpulsar.client.consumer.redelivery_backoff import MultiplierRedeliveryBackoff
     from embeddedpulsar.crypto.key_reader import CryptoKeyReader
     from embeddedpulsar.message import Message
     from embeddedpulsar.message_id import MessageId

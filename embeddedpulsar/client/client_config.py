@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, NamedTuple
 
-from embeddedpulsar.client.arguments import (
+from embeddedpulsar.client.common.arguments import (
     INT32_MAX,
     UINT32_MAX,
     check_fits,
@@ -13,7 +13,11 @@ from embeddedpulsar.client.arguments import (
     check_type,
     check_type_or_none,
 )
-from embeddedpulsar.client.network_options import Authentication, AutoClusterFailover, ServiceInfoProvider
+from embeddedpulsar.client.common.network_options import (
+    Authentication,
+    AutoClusterFailover,
+    ServiceInfoProvider,
+)
 from embeddedpulsar.topic.service_url import ServiceUrl
 
 DURABILITY_LEVELS = ("process", "interval", "flush")

@@ -8,12 +8,12 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from embeddedpulsar.client.callbacks import CallbackThread
+from embeddedpulsar.client.common.partition_watch import PartitionWatch
+from embeddedpulsar.client.consumer.listener import ListenerThreads
+from embeddedpulsar.client.consumer.unwritten_acknowledgements import AcknowledgementsUnwritten, together
 from embeddedpulsar.client.exit_flush import EXIT_FLUSH
 from embeddedpulsar.client.flusher import Flusher
-from embeddedpulsar.client.listener import ListenerThreads
 from embeddedpulsar.client.memory_limit import MemoryLimit
-from embeddedpulsar.client.partition_watch import PartitionWatch
-from embeddedpulsar.client.unwritten import AcknowledgementsUnwritten, together
 from embeddedpulsar.client.waiting_threads import WaitingThreads
 from embeddedpulsar.client.workers import Workers
 from embeddedpulsar.exceptions import AlreadyClosed, PulsarException, Timeout
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from embeddedpulsar.client.client_config import ClientConfig
-    from embeddedpulsar.client.client_log import ClientLog
-    from embeddedpulsar.client.publisher import Publisher
+    from embeddedpulsar.client.common.client_log import ClientLog
+    from embeddedpulsar.client.producer.publisher import Publisher
     from embeddedpulsar.topic.open_topics import TopicUse
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
-from embeddedpulsar.client.discarded import DISCARDED
+from embeddedpulsar.client.unclosed_clients import UNCLOSED_CLIENTS
 from embeddedpulsar.platform import interrupts
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class ClientLifetime:
     def __del__(self) -> None:
         core = getattr(self, "_core", None)
         if core is not None and core.is_left_open:
-            DISCARDED.client(core, tuple(self._made.values()), core.config.url.text)
+            UNCLOSED_CLIENTS.client(core, tuple(self._made.values()), core.config.url.text)
 
     def shutdown(self) -> None:
         """Close the client if it is open. Unlike `close` it may be repeated, and `close` may follow once."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from embeddedpulsar.client.arguments import check_type, check_type_or_none, refuse_unbuilt
 from embeddedpulsar.client.client_lifetime import ClientLifetime
-from embeddedpulsar.client.network_options import ServiceInfo
+from embeddedpulsar.client.common.arguments import check_type, check_type_or_none, refuse_unbuilt
+from embeddedpulsar.client.common.network_options import ServiceInfo
 from embeddedpulsar.schema import BytesSchema, Schema
-from embeddedpulsar.topic.topic_list import partition_names
+from embeddedpulsar.topic.catalog.topic_list import partition_names
 from embeddedpulsar.topic_name import TopicName
 
 _BYTES: Schema[Any] = BytesSchema()

@@ -6,7 +6,7 @@ import itertools
 import weakref
 from typing import TYPE_CHECKING, Final
 
-from embeddedpulsar.client.discarded import DISCARDED
+from embeddedpulsar.client.unclosed_clients import UNCLOSED_CLIENTS
 from embeddedpulsar.platform import exit_hooks
 from embeddedpulsar.platform.clock import SYSTEM_CLOCK
 
@@ -35,14 +35,14 @@ class ExitFlush:
         if not self._is_registered:
             self._is_registered = True
             exit_hooks.register(self.run)  # after the registry of stores, so it runs before it closes them
-        DISCARDED.close_left()
+        UNCLOSED_CLIENTS.close_left()
         number = next(self._numbers)
         self._clients[number] = weakref.ref(client, lambda _: self._clients.pop(number, None))
 
     def run(self) -> None:
         """Store what waits, in all open clients."""
         end = SYSTEM_CLOCK.monotonic() + LONGEST_S
-        DISCARDED.finish(LONGEST_S)
+        UNCLOSED_CLIENTS.finish(LONGEST_S)
         for reference in list(self._clients.values()):
             client = reference()
             if client is not None and not client.is_closed:

@@ -8,7 +8,7 @@ from embeddedpulsar.platform import deadline, fork, threads
 from embeddedpulsar.platform.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
-    from embeddedpulsar.client.client_log import ClientLog
+    from embeddedpulsar.client.common.client_log import ClientLog
 
 monotonic = SYSTEM_CLOCK.monotonic
 

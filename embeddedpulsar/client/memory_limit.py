@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from embeddedpulsar.client.gates import Gates
+from embeddedpulsar.client.common.waiter_set import WaiterSet
 from embeddedpulsar.exceptions import MemoryBufferIsFull
 from embeddedpulsar.platform import fork, threads
 
@@ -29,7 +29,7 @@ class MemoryLimit:
     def _reset(self) -> None:
         self.used = 0
         self._lock = threads.RLock()
-        self._gates = Gates()
+        self._waiters = WaiterSet()
 
     def take(self, size: int, waits: bool) -> None:
         """Count ``size`` bytes; where there is no room for them, wait, or
@@ -43,7 +43,7 @@ class MemoryLimit:
                     f"{self.used} bytes of this client's messages are not stored yet, {size} more are too "
                     f"many for memory_limit_bytes={self.limit}; wait for callbacks, or block_if_queue_full"
                 )
-            self._gates.wait(lambda: self._has_room(size))
+            self._waiters.wait(lambda: self._has_room(size))
 
     def _has_room(self, size: int) -> bool:
         return not self.used or self.used + size <= self.limit
@@ -65,7 +65,7 @@ class MemoryLimit:
             self.used -= size
         finally:
             self._lock.release()
-        self._gates.open()
+        self._waiters.wake()
 
     def after_fork_in_child(self) -> None:
         """What is on its way is the parent's."""

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from embeddedpulsar.client.gates import Gates
+from embeddedpulsar.client.common.waiter_set import WaiterSet
 from embeddedpulsar.platform import threads
 
 R = TypeVar("R")
@@ -28,7 +28,7 @@ class WaitingThreads:
     def forget(self) -> None:
         """Begin anew in a forked child: they are the parent's."""
         self._inside: dict[int, bool] = {}
-        self._gates = Gates()
+        self._waiters = WaiterSet()
 
     def run(self, call: Callable[[], R]) -> R:
         """Run a call that may wait."""
@@ -38,7 +38,7 @@ class WaitingThreads:
             return call()
         finally:
             self._inside.pop(thread, None)
-            self._gates.open()
+            self._waiters.wake()
 
     def others(self) -> bool:
         """Whether any other thread is in such a call."""
@@ -48,4 +48,4 @@ class WaitingThreads:
     def wait_gone(self) -> None:
         """Wait until they have left, but not for long."""
         looks = itertools.count()
-        self._gates.wait(lambda: not self.others() or next(looks) >= _MOST_LOOKS)
+        self._waiters.wait(lambda: not self.others() or next(looks) >= _MOST_LOOKS)

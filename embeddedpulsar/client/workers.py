@@ -9,7 +9,7 @@ from embeddedpulsar.exceptions import AlreadyClosed
 from embeddedpulsar.platform import deadline, fork, threads
 
 if TYPE_CHECKING:
-    from embeddedpulsar.client.client_log import ClientLog
+    from embeddedpulsar.client.common.client_log import ClientLog
 
 
 class Workers:

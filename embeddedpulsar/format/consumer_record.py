@@ -61,7 +61,7 @@ class ConsumerRules(NamedTuple):
     """What a consumer asks of dispatch, and the settings that hold for it; facts that never change.
 
     Attributes:
-        selector: kind of its sticky key selector (`subscription.sticky_key_selector`), 0 for none.
+        selector: kind of its sticky key selector (`subscription.state.sticky_key_selector`), 0 for none.
         points: points of a consumer on the ring of consistent hashing.
         flags: FLAG_SEVERAL_TOPICS, FLAG_OUT_OF_ORDER, FLAG_CLASSIC, FLAG_RING.
         partition: of the topic, -1 for none.

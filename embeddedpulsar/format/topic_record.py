@@ -1,7 +1,8 @@
 """Payloads of a topic's journal records: its producers, and what they stored (docs/format/topic.md).
 
-Each command is an immutable tuple that carries every fact `topic.producer_table` needs. The record around it
-(journal_record.py) carries the time and the checksum, so decoding here checks shape and bounds only.
+Each command is an immutable tuple that carries every fact `topic.producers.producer_table` needs. The record
+around it (journal_record.py) carries the time and the checksum, so decoding here checks shape and bounds
+only.
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ from embeddedpulsar.managed_ledger.trimming import Trimming
 from embeddedpulsar.platform import fork
 from embeddedpulsar.platform.clock import Clock
 from embeddedpulsar.platform.file_lock import FileLock
-from embeddedpulsar.platform.mailbox import Mailbox
-from embeddedpulsar.platform.peers import Peers
+from embeddedpulsar.platform.processes.mailbox import Mailbox
+from embeddedpulsar.platform.processes.peers import Peers
 from embeddedpulsar.platform.scheduler import Scheduler, SchedulerLike
 from embeddedpulsar.storage.damage import DamageHook
 from embeddedpulsar.storage.filenames import lock_path, sync_lock_path
@@ -253,7 +253,7 @@ class ManagedLedger:
     def trim_before(self, ledger_id: int) -> int:
         """Remove the ledgers before `ledger_id`, never the tail's; return how many segments went."""
         self._check_open()
-        ledger_id = self.trimming.saved_before(ledger_id, None)
+        ledger_id = self.trimming.snapshot_before(ledger_id, None)
         return trim_before(self.directory, self._control, self._lock, ledger_id, self.options.lock_timeout_s)
 
     def terminate(self) -> Position | None:

@@ -9,7 +9,7 @@ from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.storage.append_point import WriterOptions
 from embeddedpulsar.storage.damage import DamageHook
 from embeddedpulsar.storage.filenames import ledgers_of
-from embeddedpulsar.storage.recovery import recover_topic
+from embeddedpulsar.storage.recovery.recovery import recover_topic
 from embeddedpulsar.storage.topic_control import TopicControl
 
 _NO_BOOT = bytes(16)

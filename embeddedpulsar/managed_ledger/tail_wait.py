@@ -11,7 +11,7 @@ from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.platform import clock as clocks
 from embeddedpulsar.platform.clock import SYSTEM_CLOCK
 from embeddedpulsar.platform.file_lock import FileLock
-from embeddedpulsar.platform.mailbox import Mailbox
+from embeddedpulsar.platform.processes.mailbox import Mailbox
 from embeddedpulsar.storage.ringing import Ringing
 from embeddedpulsar.storage.waiter_slots import EACH, OTHERS, OTHERS_POLL_S
 

@@ -36,13 +36,13 @@ class Trimming:
         self._timeout_s: Final = lock_timeout_s
         self.suggest: Callable[[], object] = int
         """Called when there may be something to trim, possibly under the topic lock: must not wait."""
-        self.saved_before: Callable[[int, float | None], int] = lambda first, _: first
+        self.snapshot_before: Callable[[int, float | None], int] = lambda first, _: first
         """Saves what must be remembered of the ledgers before the one given, and returns up to which it did;
         to be called before `give_up`, without locks, with the time it may wait for one."""
 
-    def retreats(self, lock_timeout_s: float | None = None) -> int:
+    def rewind_count(self, lock_timeout_s: float | None = None) -> int:
         """To be read before the subscriptions are looked at, and given to `give_up`."""
-        return trim.retreats(self._control, self._lock, lock_timeout_s or self._timeout_s)
+        return trim.rewind_count(self._control, self._lock, lock_timeout_s or self._timeout_s)
 
     def note_retreat(self) -> None:
         """A subscription was made or put back. To be called before anybody is told that it was."""

@@ -16,8 +16,8 @@ from embeddedpulsar.spark.data_loss import DataLossPolicy
 from embeddedpulsar.spark.filters import Pruning
 from embeddedpulsar.spark.options import Limits, Place, ReadOptions
 from embeddedpulsar.storage.segment_snapshot import SegmentInfo
-from embeddedpulsar.topic import topic_meta
-from embeddedpulsar.topic.root_layout import TOPICS
+from embeddedpulsar.topic.catalog import topic_meta
+from embeddedpulsar.topic.catalog.root_layout import TOPICS
 from embeddedpulsar.topic_name import TopicName
 
 Task = tuple[EntryRange, ...]

@@ -40,10 +40,10 @@ from embeddedpulsar.format.journal_base import BASE
 from embeddedpulsar.format.journal_record import FIRST_RECORD_OFFSET, parse_journal_header, valid_end
 from embeddedpulsar.platform import disk
 from embeddedpulsar.storage import damage
-from embeddedpulsar.storage.chain_scan import ChainScan, scan_log
 from embeddedpulsar.storage.filenames import control_path, index_path, journal_path, log_path, snapshot_path
-from embeddedpulsar.storage.journal_file import JournalFile, generations
-from embeddedpulsar.storage.neighbours import is_of_this_boot
+from embeddedpulsar.storage.journal.journal_file import JournalFile, generations
+from embeddedpulsar.storage.recovery.boot_agreement import is_of_this_boot
+from embeddedpulsar.storage.recovery.chain_scan import ChainScan, scan_log
 from embeddedpulsar.storage.segment_chain import Link, walk_segments
 
 CONTROL: Final = "control file"

@@ -21,8 +21,8 @@ from embeddedpulsar.format.frame import (
 )
 from embeddedpulsar.format.packed_map import unpack_map
 from embeddedpulsar.format.whole_entry import WholeEntryView, whole_entry
-from embeddedpulsar.storage.chain_scan import scan_log
-from embeddedpulsar.storage.salvage import slot_of
+from embeddedpulsar.storage.recovery.chain_scan import scan_log
+from embeddedpulsar.storage.recovery.salvage import slot_of
 from embeddedpulsar.storage.segment import Segment
 
 _LARGE: Final = 256 << 10

@@ -11,11 +11,11 @@ from embeddedpulsar.format.index_slot import SLOT_SIZE, SLOTS_OFFSET, IndexSlot
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.storage import damage
-from embeddedpulsar.storage.chain_scan import scan_log
 from embeddedpulsar.storage.damage import DamageHook, DamageReport
 from embeddedpulsar.storage.filenames import index_path
-from embeddedpulsar.storage.index_repair import write_index
-from embeddedpulsar.storage.salvage import slot_of, visible_slots
+from embeddedpulsar.storage.recovery.chain_scan import scan_log
+from embeddedpulsar.storage.recovery.index_repair import write_index
+from embeddedpulsar.storage.recovery.salvage import slot_of, visible_slots
 from embeddedpulsar.storage.segment import Segment
 from embeddedpulsar.storage.segment_cache import SEGMENTS
 from embeddedpulsar.storage.segment_index import SegmentIndex

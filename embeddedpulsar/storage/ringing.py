@@ -7,7 +7,7 @@ from typing import Final
 from embeddedpulsar.exceptions import LockTimeout
 from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.platform.file_lock import FileLock
-from embeddedpulsar.platform.peers import Peers
+from embeddedpulsar.platform.processes.peers import Peers
 from embeddedpulsar.storage.waiter_slots import WaiterSlots
 
 _LOCK_S: Final = 5e-3

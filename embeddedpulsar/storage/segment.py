@@ -23,8 +23,8 @@ from embeddedpulsar.format.segment_header import (
 )
 from embeddedpulsar.platform import disk
 from embeddedpulsar.platform.mapped_file import MappedFile
+from embeddedpulsar.storage.directory_identity import DirectoryIdentity
 from embeddedpulsar.storage.filenames import log_path
-from embeddedpulsar.storage.home import Home
 from embeddedpulsar.storage.segment_headers import checked_header, find_segment_header
 from embeddedpulsar.storage.segment_index import SegmentIndex
 
@@ -88,7 +88,7 @@ class Segment:
         self._index: SegmentIndex | None = None
         self._opened_index: Final[dict[int, SegmentIndex]] = {}  # of threads that open it at once, one wins
         self.directory: Final = directory
-        self.home = Home(directory)
+        self.home = DirectoryIdentity(directory)
         """By which the cache has it."""
         self.path: Final = file.path
         self.writable: Final = file.writable

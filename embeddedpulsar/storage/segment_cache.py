@@ -7,7 +7,7 @@ from collections import OrderedDict
 from typing import Final, Protocol
 
 from embeddedpulsar.platform import descriptors, fork, threads
-from embeddedpulsar.storage.home import Home
+from embeddedpulsar.storage.directory_identity import DirectoryIdentity
 from embeddedpulsar.storage.segment import Segment
 
 _DEFAULT_CAPACITY: Final = 32
@@ -29,8 +29,8 @@ class SegmentCache:
 
     Role: hands the same mapping to writer and readers of a process, and is the only one to keep it: cursors
     refer to it weakly and ask again. So what is dropped is closed, unless it is being read this moment.
-    Invariants: one entry per ledger of a topic's `Home`, so that nothing of a store that was removed serves
-    another one at its path; a writable mapping replaces a read-only one.
+    Invariants: one entry per ledger of a topic's `DirectoryIdentity`, so that nothing of a store that was
+    removed serves another one at its path; a writable mapping replaces a read-only one.
     Who may call: any thread. Nothing here is shared between processes.
     """
 
@@ -38,8 +38,8 @@ class SegmentCache:
         self._wanted = 0
         self._capacity = min(_descriptor_budget(), _DEFAULT_CAPACITY) if capacity is None else capacity
         self._lock = threads.RLock()  # guards _segments and _holders
-        self._segments: OrderedDict[tuple[Home, int], Segment] = OrderedDict()
-        self._holders: dict[tuple[Home, int], weakref.ref[SegmentHolder]] = {}
+        self._segments: OrderedDict[tuple[DirectoryIdentity, int], Segment] = OrderedDict()
+        self._holders: dict[tuple[DirectoryIdentity, int], weakref.ref[SegmentHolder]] = {}
 
     def __len__(self) -> int:
         return len(self._segments)
@@ -57,7 +57,7 @@ class SegmentCache:
         finally:
             self._lock.release()
 
-    def get(self, home: Home, ledger_id: int, *, writable: bool = False) -> Segment:
+    def get(self, home: DirectoryIdentity, ledger_id: int, *, writable: bool = False) -> Segment:
         """The mapped segment of a ledger.
 
         Raises:
@@ -89,7 +89,7 @@ class SegmentCache:
         self._tell_holders(dropped)
         return opened
 
-    def put(self, home: Home, segment: Segment, holder: SegmentHolder | None = None) -> None:
+    def put(self, home: DirectoryIdentity, segment: Segment, holder: SegmentHolder | None = None) -> None:
         """Keep `segment`; `holder` is told before it is dropped."""
         segment.home = home
         key = (home, segment.ledger_id)
@@ -104,7 +104,10 @@ class SegmentCache:
         self._tell_holders(dropped)
 
     def _keep(
-        self, key: tuple[Home, int], segment: Segment, dropped: list[tuple[Segment, SegmentHolder | None]]
+        self,
+        key: tuple[DirectoryIdentity, int],
+        segment: Segment,
+        dropped: list[tuple[Segment, SegmentHolder | None]],
     ) -> None:
         self._segments.pop(key, None)
         while len(self._segments) >= max(1, self._capacity):
@@ -136,12 +139,12 @@ class SegmentCache:
             finally:
                 self._lock.release()
 
-    def _remove(self, key: tuple[Home, int]) -> tuple[Segment, SegmentHolder | None]:
+    def _remove(self, key: tuple[DirectoryIdentity, int]) -> tuple[Segment, SegmentHolder | None]:
         segment = self._segments.pop(key)
         reference = self._holders.pop(key, None)
         return segment, reference() if reference is not None else None
 
-    def forget(self, home: Home, ledger_id: int | None = None) -> None:
+    def forget(self, home: DirectoryIdentity, ledger_id: int | None = None) -> None:
         """Drop one segment of a topic, or all."""
         dropped: list[object] = []  # closed when this returns, outside our lock
         try:
@@ -151,7 +154,7 @@ class SegmentCache:
         finally:
             self._lock.release()
 
-    def forget_below(self, home: Home, ledger_id: int) -> None:
+    def forget_below(self, home: DirectoryIdentity, ledger_id: int) -> None:
         """Drop the segments of a topic whose ledgers come before `ledger_id`: they were trimmed."""
         dropped: list[object] = []  # closed when this returns, outside our lock
         try:

@@ -26,10 +26,10 @@ from embeddedpulsar.format.segment_header import (
     parse_segment_header,
 )
 from embeddedpulsar.platform import descriptors, disk
-from embeddedpulsar.storage.chain_scan import scan_log
 from embeddedpulsar.storage.damage import SEGMENT_HEADER, DamageReport
 from embeddedpulsar.storage.filenames import index_path, ledgers_of, log_path
-from embeddedpulsar.storage.log_window import LogWindow
+from embeddedpulsar.storage.recovery.chain_scan import scan_log
+from embeddedpulsar.storage.recovery.log_window import LogWindow
 
 _REMEDY: Final = "put a good copy of the file in its place; until then what is in it is skipped"
 _DERIVED: Final = "it was derived from the frames; a good copy of the file in its place ends this report"

@@ -9,10 +9,10 @@ from embeddedpulsar.exceptions import StorageError
 from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.format.segment_header import SegmentHeader
 from embeddedpulsar.platform import descriptors, threads
-from embeddedpulsar.storage.chain_scan import scan_log
 from embeddedpulsar.storage.damage import MISSING_SEGMENT, SEGMENT_HEADER, DamageHook, DamageReport
+from embeddedpulsar.storage.directory_identity import DirectoryIdentity
 from embeddedpulsar.storage.filenames import ledgers_of, log_path
-from embeddedpulsar.storage.home import Home
+from embeddedpulsar.storage.recovery.chain_scan import scan_log
 from embeddedpulsar.storage.segment_cache import SEGMENTS
 from embeddedpulsar.storage.segment_headers import find_segment_header
 
@@ -93,7 +93,7 @@ class SegmentSet:
     Cost: one header (some 15 us) per ledger, when first needed; later one per roll.
     """
 
-    def __init__(self, home: Home, words: memoryview, report: DamageHook) -> None:
+    def __init__(self, home: DirectoryIdentity, words: memoryview, report: DamageHook) -> None:
         self._home: Final = home
         self._directory: Final = home.directory
         self._words: Final = words

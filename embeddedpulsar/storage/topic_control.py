@@ -19,8 +19,8 @@ from embeddedpulsar.format.control import (
 from embeddedpulsar.platform import disk
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.platform.mapped_file import MappedFile
+from embeddedpulsar.storage.directory_identity import DirectoryIdentity, gone
 from embeddedpulsar.storage.filenames import control_path, under_construction
-from embeddedpulsar.storage.home import Home, gone
 
 # Words this package adds on the lines of their neighbours; like all words they mean nothing after a reboot.
 DIRTY_SINCE_MS: Final = TopicWord.SYNCED + 1
@@ -68,7 +68,7 @@ class TopicControl:
     def __init__(self, file: MappedFile) -> None:
         self._file: Final = file
         self.path: Final = file.path
-        self.home: Final = Home(os.path.dirname(file.path), file.device, file.inode)
+        self.home: Final = DirectoryIdentity(os.path.dirname(file.path), file.device, file.inode)
         self.view = file.view
         self.words = file.words
         self.header: ControlHeader | None = self._parse()

@@ -37,7 +37,7 @@ def trim_before(
     return remove_trimmed(directory, control)
 
 
-def retreats(control: TopicControl, lock: FileLock, lock_timeout_s: float) -> int:
+def rewind_count(control: TopicControl, lock: FileLock, lock_timeout_s: float) -> int:
     """What `publish_trim_point` is to find unchanged. To be read before the subscriptions are looked at."""
     try:
         lock.acquire(lock_timeout_s)
@@ -95,12 +95,12 @@ def remove_trimmed(directory: str, control: TopicControl, most: int = EVERYTHING
     """
     point = int(control.words[_TRIM])
     names = descriptors.names_in(directory)
-    doomed = [ledger for ledger in ledgers_of(names, LOG_SUFFIX) if ledger < point]
+    expired = [ledger for ledger in ledgers_of(names, LOG_SUFFIX) if ledger < point]
     indexes = [ledger for ledger in ledgers_of(names, INDEX_SUFFIX) if ledger < point]
-    if len(doomed) > most:
-        point = doomed[most]
-        del doomed[most:]
-    paths = [log_path(directory, ledger) for ledger in doomed]
+    if len(expired) > most:
+        point = expired[most]
+        del expired[most:]
+    paths = [log_path(directory, ledger) for ledger in expired]
     paths += [index_path(directory, ledger) for ledger in indexes if ledger < point]
     if paths:
         control.check_in_place()
@@ -116,4 +116,4 @@ def remove_trimmed(directory: str, control: TopicControl, most: int = EVERYTHING
     finally:
         # 4. The maps of this process: as long as anybody has one, the disk is not given back.
         SEGMENTS.forget_below(control.home, point)
-    return len(doomed)
+    return len(expired)

@@ -18,7 +18,7 @@ from embeddedpulsar.format.control import (
     UUID_SLOTS,
     UUID_TABLE_OFFSET,
 )
-from embeddedpulsar.platform.peers import Peers
+from embeddedpulsar.platform.processes.peers import Peers
 
 EACH: Final = 0
 """The group, and the key, of those who are all rung: readers, and consumers that share with nobody."""

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.subscription.state import SubscriptionState
+from embeddedpulsar.subscription.state.state_machine import SubscriptionState
 
 
 class Acknowledged(NamedTuple):

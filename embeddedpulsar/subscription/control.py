@@ -22,7 +22,7 @@ from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform import disk
 from embeddedpulsar.platform.mapped_file import MappedFile
 from embeddedpulsar.storage.filenames import control_path, under_construction
-from embeddedpulsar.subscription.entry_states import FIRST_OWNER
+from embeddedpulsar.subscription.state.entry_states import FIRST_OWNER
 
 BITMAP_WORDS: Final = 4
 """Words of a bitmap with a bit for each code of a consumer."""

@@ -11,9 +11,9 @@ from embeddedpulsar.exceptions import CorruptionError, StorageError
 from embeddedpulsar.format.control import KIND_SUBSCRIPTION, SubscriptionWord, split_journal
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform import descriptors
-from embeddedpulsar.storage.journal_recovery import choose, note_if_lost, replay
+from embeddedpulsar.storage.journal.journal_recovery import choose, note_if_lost, replay
 from embeddedpulsar.subscription.control import SubscriptionControl
-from embeddedpulsar.subscription.replica import SubscriptionReplica
+from embeddedpulsar.subscription.state.replica import SubscriptionReplica
 
 
 def mark_deletes(directories: Sequence[str], boot: bytes) -> list[Position]:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from embeddedpulsar.exceptions import StorageError
 from embeddedpulsar.platform.clock import Clock
-from embeddedpulsar.platform.peers import Peers
+from embeddedpulsar.platform.processes.peers import Peers
 from embeddedpulsar.platform.scheduler import SchedulerLike
 
 
@@ -23,7 +23,7 @@ class StateOptions(NamedTuple):
         interval_s: seconds between flushes at level "interval".
         lock_timeout_s: how long to wait for the lock.
         boot: identity of the boot in which control words are believed.
-        compact_bytes: see `storage.journal.COMPACT_BYTES`.
+        compact_bytes: see `storage.journal.journal.COMPACT_BYTES`.
         report: told of what could not be read, outside the lock.
         check_in_place: raises if the topic's directory is not the one that was opened.
     """

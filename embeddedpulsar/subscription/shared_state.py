@@ -13,19 +13,19 @@ from embeddedpulsar.format.control import KIND_SUBSCRIPTION, SubscriptionWord
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.platform import failpoints, fork, package_log
 from embeddedpulsar.platform.file_lock import FileLock
-from embeddedpulsar.storage.home import Lookout
-from embeddedpulsar.storage.journal import Journal
+from embeddedpulsar.storage.directory_identity import ThrottledCheck
+from embeddedpulsar.storage.journal.journal import Journal
 from embeddedpulsar.subscription import subscription_files as files
 from embeddedpulsar.subscription.control import SubscriptionControl
+from embeddedpulsar.subscription.dispatch.wakeups import Wakeups
 from embeddedpulsar.subscription.options import StateOptions
-from embeddedpulsar.subscription.replica import SubscriptionReplica
-from embeddedpulsar.subscription.snapshot import checkpoint_of
-from embeddedpulsar.subscription.state import CLAIMABLE, MEMBERS, REWOUND, SubscriptionState
+from embeddedpulsar.subscription.state.replica import SubscriptionReplica
+from embeddedpulsar.subscription.state.snapshot import checkpoint_of
+from embeddedpulsar.subscription.state.state_machine import CLAIMABLE, MEMBERS, REWOUND, SubscriptionState
 from embeddedpulsar.subscription.state_flusher import StateFlusher
 from embeddedpulsar.subscription.subscription_files import SubscriptionGone
 from embeddedpulsar.subscription.summaries import Summaries
 from embeddedpulsar.subscription.unwritten_acks import sweep_rings
-from embeddedpulsar.subscription.wakeups import Wakeups
 
 CHECKPOINT_EVERY: Final = 1000
 """Commands between checkpoints, by which replicas notice that they disagree."""
@@ -83,7 +83,7 @@ class SharedState:
         self._summaries: Final = Summaries(control, self._journal, self._replica, options.clock)
         self._flusher: Final = StateFlusher(directory, self._journal, options, lambda: self.is_removed)
         lock.on_rest, lock.check_reopened = self._journal.rest, options.check_in_place
-        self._look: Final = Lookout(options.check_in_place, options.clock.monotonic).look
+        self._look: Final = ThrottledCheck(options.check_in_place, options.clock.monotonic).look
 
     @classmethod
     def open(
@@ -332,7 +332,7 @@ class SharedState:
         if self.control.publish(state.mark_delete, len(state.consumers), state.epoch):
             self._news |= _PASSED
         dispatch = state.dispatch
-        if dispatch.handouts:
+        if dispatch.assigned_by_consumer:
             next_due_ms = dispatch.delayed.next_due() or 0
             self.control.publish_dispatch(dispatch.read, next_due_ms, dispatch.waiting)
         if effects & MEMBERS:

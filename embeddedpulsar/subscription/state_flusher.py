@@ -10,7 +10,7 @@ from embeddedpulsar.exceptions import StorageError
 from embeddedpulsar.managed_ledger.options import FLUSH, INTERVAL
 from embeddedpulsar.platform import disk
 from embeddedpulsar.platform.scheduler import Timer
-from embeddedpulsar.storage.journal import Journal
+from embeddedpulsar.storage.journal.journal import Journal
 from embeddedpulsar.subscription.options import StateOptions
 
 

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.subscription.consumer_registry import Consumer
-from embeddedpulsar.subscription.state import SubscriptionState
+from embeddedpulsar.subscription.state.consumer_registry import Consumer
+from embeddedpulsar.subscription.state.state_machine import SubscriptionState
 
 
 class SubscriptionStatistics(NamedTuple):

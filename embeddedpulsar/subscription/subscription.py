@@ -17,33 +17,33 @@ from embeddedpulsar.format.control import SubscriptionWord
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform.clock import Clock
-from embeddedpulsar.platform.mailbox import Mailbox
-from embeddedpulsar.platform.peers import Peers
+from embeddedpulsar.platform.processes.mailbox import Mailbox
+from embeddedpulsar.platform.processes.peers import Peers
 from embeddedpulsar.platform.scheduler import Scheduler, SchedulerLike
 from embeddedpulsar.policies import KeySharedPolicy
 from embeddedpulsar.settings import BrokerSettings
-from embeddedpulsar.storage.journal import COMPACT_BYTES
-from embeddedpulsar.subscription.active_attachment import ActiveAttachment
-from embeddedpulsar.subscription.admission import names_of
-from embeddedpulsar.subscription.attachment import Attachment
+from embeddedpulsar.storage.journal.journal import COMPACT_BYTES
+from embeddedpulsar.subscription.attachment.active_attachment import ActiveAttachment
+from embeddedpulsar.subscription.attachment.admission import names_of
+from embeddedpulsar.subscription.attachment.attach_request import AttachRequest, rules_for
+from embeddedpulsar.subscription.attachment.attachment import Attachment
+from embeddedpulsar.subscription.attachment.membership import Membership, detach_lost
+from embeddedpulsar.subscription.attachment.shared_attachment import SharedAttachment
 from embeddedpulsar.subscription.backlog import acknowledged_in, messages_left
-from embeddedpulsar.subscription.census import Census
-from embeddedpulsar.subscription.consumer_registry import Consumer
-from embeddedpulsar.subscription.departures import detach, detach_at_last
-from embeddedpulsar.subscription.dispatcher import CLAIM_DISPATCHERS
-from embeddedpulsar.subscription.log_facts import ledgers_of, seek_commands
-from embeddedpulsar.subscription.membership import Membership, detach_lost
-from embeddedpulsar.subscription.newcomer import Newcomer, rules_for
+from embeddedpulsar.subscription.chunks.pending_chunks import DEFAULT_CHUNKS, ChunkOptions
+from embeddedpulsar.subscription.dispatch.dispatcher import CLAIM_DISPATCHERS
+from embeddedpulsar.subscription.liveness.detach_commands import detach, detach_at_last
+from embeddedpulsar.subscription.liveness.keep_alives import KeepAlives
+from embeddedpulsar.subscription.liveness.liveness_monitor import LivenessMonitor
+from embeddedpulsar.subscription.liveness.watch_ring import WatchRing
+from embeddedpulsar.subscription.log_queries import ledgers_of, seek_commands
 from embeddedpulsar.subscription.options import StateOptions, log_damage
-from embeddedpulsar.subscription.pending_chunks import DEFAULT_CHUNKS, ChunkOptions
-from embeddedpulsar.subscription.shared_attachment import SharedAttachment
 from embeddedpulsar.subscription.shared_state import SharedState
-from embeddedpulsar.subscription.silence import Silence
-from embeddedpulsar.subscription.state import SubscriptionState
+from embeddedpulsar.subscription.state.consumer_registry import Consumer
+from embeddedpulsar.subscription.state.state_machine import SubscriptionState
 from embeddedpulsar.subscription.statistics import SubscriptionStatistics, statistics_of
 from embeddedpulsar.subscription.subscription_files import SubscriptionGone
 from embeddedpulsar.subscription.subscription_lives import SubscriptionLives
-from embeddedpulsar.subscription.vigil import Vigil
 
 DamageReporter = Callable[[StorageError], object]
 
@@ -73,9 +73,11 @@ class Subscription:
         self._lives: Final = SubscriptionLives(directory, options, log.last_position, self._prepare)
         self._attached: set[int] = set()  # consumers attached through this object, and some that have left
         self._own_scheduler: SchedulerLike | None = None
-        self._silence: Final = Silence(settings.keepAliveIntervalSeconds, options.clock)
+        self._keep_alives: Final = KeepAlives(settings.keepAliveIntervalSeconds, options.clock)
         scheduler = options.scheduler
-        self._vigil: Final = Vigil(mailbox, scheduler, self._silence, self.detach_dead)
+        self._liveness_monitor: Final = LivenessMonitor(
+            mailbox, scheduler, self._keep_alives, self.detach_dead
+        )
 
     @classmethod
     def open(
@@ -127,8 +129,8 @@ class Subscription:
         return subscription
 
     def _prepare(self, shared: SharedState) -> None:
-        census = Census(shared, self._mailbox.uuid, self._options.peers, self._silence)
-        self._vigil.census, shared.on_members = census, self._vigil.look
+        watch_ring = WatchRing(shared, self._mailbox.uuid, self._options.peers, self._keep_alives)
+        self._liveness_monitor.watch_ring, shared.on_members = watch_ring, self._liveness_monitor.look
         shared.on_passed = self._log.trimming.suggest
 
     @property
@@ -279,12 +281,21 @@ class Subscription:
         )
         own = self._mailbox.uuid
         uuid = own if client_uuid is None else client_uuid
-        newcomer = Newcomer(consumer_name, consumer_type, uuid, priority, receiver_queue_size, rules)
+        attach_request = AttachRequest(
+            consumer_name, consumer_type, uuid, priority, receiver_queue_size, rules
+        )
         membership = Membership(
-            newcomer, own, self._log, shared, self._options, self._settings, self._silence, self._attached
+            attach_request,
+            own,
+            self._log,
+            shared,
+            self._options,
+            self._settings,
+            self._keep_alives,
+            self._attached,
         )
         facts = ledgers_of(self._log)
-        self._vigil.show_alive()
+        self._liveness_monitor.show_alive()
         joining: set[int] = set()
 
         def body(state: SubscriptionState) -> Attachment:
@@ -298,8 +309,8 @@ class Subscription:
             return ActiveAttachment(self._log, shared, membership, consumer, state, chunks)
 
         try:
-            attachment = self._silence.patiently(lambda: shared.transact(body), self.detach_dead)
-            self._vigil.begin(attachment)
+            attachment = self._keep_alives.patiently(lambda: shared.transact(body), self.detach_dead)
+            self._liveness_monitor.begin(attachment)
             return attachment
         except BaseException:
             # Whoever asked will never learn of his consumer (Ctrl-C): nobody else could let it go.
@@ -308,12 +319,12 @@ class Subscription:
             raise
 
     def _detach_dead(self, shared: SharedState, state: SubscriptionState) -> None:
-        detach_lost(state, shared, self._log, self._options.peers, self._silence)
+        detach_lost(state, shared, self._log, self._options.peers, self._keep_alives)
 
     def detach_dead(self) -> None:
         """Detach the consumers of processes that died, or were silent for ``keepAliveIntervalSeconds``."""
         shared = self._existing()
-        self._vigil.show_alive()
+        self._liveness_monitor.show_alive()
         shared.transact(lambda state: self._detach_dead(shared, state))
 
     def consumers(self) -> list[Consumer]:
@@ -359,7 +370,7 @@ class Subscription:
         """Detach the consumers attached through this object, flush what level "interval" owes, and give files
         and maps back. Idempotent."""
         shared = self._lives.take()
-        self._vigil.end()
+        self._liveness_monitor.end()
         try:
             if shared is not None:
                 with contextlib.closing(shared):

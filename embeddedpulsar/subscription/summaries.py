@@ -8,10 +8,10 @@ from embeddedpulsar.format import subscription_record as record
 from embeddedpulsar.format.control import SubscriptionWord, split_journal
 from embeddedpulsar.platform import failpoints
 from embeddedpulsar.platform.clock import Clock
-from embeddedpulsar.storage.journal import Journal
-from embeddedpulsar.subscription import summary
+from embeddedpulsar.storage.journal.journal import Journal
 from embeddedpulsar.subscription.control import SubscriptionControl
-from embeddedpulsar.subscription.replica import SubscriptionReplica
+from embeddedpulsar.subscription.state import summary
+from embeddedpulsar.subscription.state.replica import SubscriptionReplica
 
 EVERY_BYTES: Final = 2048
 """Bytes of commands between two summaries, some 20 commands: applying them costs as much as a summary."""

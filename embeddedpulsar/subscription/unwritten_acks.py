@@ -13,8 +13,8 @@ from embeddedpulsar.format.subscription_record import AckCumulative, Command, De
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform import descriptors, disk, failpoints
 from embeddedpulsar.storage.filenames import acks_path, consumers_in
-from embeddedpulsar.subscription.log_facts import news_for
-from embeddedpulsar.subscription.state import SubscriptionState
+from embeddedpulsar.subscription.log_queries import news_for
+from embeddedpulsar.subscription.state.state_machine import SubscriptionState
 
 failpoints.declare("subscription:left")
 

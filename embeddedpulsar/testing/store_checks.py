@@ -14,7 +14,7 @@ from embeddedpulsar.format.document import KIND_POLICIES, decode_document
 from embeddedpulsar.format.journal_record import FIRST_RECORD_OFFSET, parse_journal_header, valid_end
 from embeddedpulsar.platform import clock
 from embeddedpulsar.platform.file_lock import FileLock
-from embeddedpulsar.platform.lease import is_held
+from embeddedpulsar.platform.processes.lease import is_held
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.storage.check import (
@@ -27,8 +27,9 @@ from embeddedpulsar.storage.check import (
     check_topic,
 )
 from embeddedpulsar.storage.filenames import ledgers_of
-from embeddedpulsar.topic import root_layout, store_meta, topic_meta
-from embeddedpulsar.topic.catalog import Catalog
+from embeddedpulsar.topic import store_meta
+from embeddedpulsar.topic.catalog import root_layout, topic_meta
+from embeddedpulsar.topic.catalog.catalog import Catalog
 
 META: Final = "meta"
 """A document that names a store or topic is damaged, missing, or says something else than its place."""

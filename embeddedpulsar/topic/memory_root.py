@@ -12,7 +12,7 @@ import os
 from typing import Final
 
 from embeddedpulsar.platform.directory_lease import DirectoryLease
-from embeddedpulsar.topic.topic_directories import remove_tree
+from embeddedpulsar.topic.catalog.topic_directories import remove_tree
 
 SCHEME: Final = "memory://"
 SHARED_MEMORY: Final = "/dev/shm"

@@ -13,7 +13,7 @@ from embeddedpulsar.platform import disk, filesystem
 from embeddedpulsar.retention import Retention
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage import filenames
-from embeddedpulsar.topic import root_layout
+from embeddedpulsar.topic.catalog import root_layout
 from embeddedpulsar.topic_name import TopicName, directory_name, namespace_file_name
 
 DEDUPLICATION: Final = "deduplicationEnabled"

@@ -11,12 +11,15 @@ from embeddedpulsar.managed_ledger.options import DURABILITIES, PROCESS, LedgerO
 from embeddedpulsar.platform import descriptors, fork, interrupts
 from embeddedpulsar.platform.clock import Clock, SystemClock
 from embeddedpulsar.platform.directory_lease import DirectoryLease
-from embeddedpulsar.platform.mailbox import Mailbox
-from embeddedpulsar.platform.peers import Peers
+from embeddedpulsar.platform.processes.mailbox import Mailbox
+from embeddedpulsar.platform.processes.peers import Peers
 from embeddedpulsar.retention import Retention
 from embeddedpulsar.settings import BrokerSettings
-from embeddedpulsar.storage.home import gone
+from embeddedpulsar.storage.directory_identity import gone
 from embeddedpulsar.topic import deduplication_switch, memory_root
+from embeddedpulsar.topic.catalog.store_topics import StoreTopics
+from embeddedpulsar.topic.catalog.topic_deletion import take_mark_back
+from embeddedpulsar.topic.catalog.topic_list import TopicList
 from embeddedpulsar.topic.ledger_settings import ledger_options
 from embeddedpulsar.topic.open_topics import OpenTopics, TopicOpener, TopicUse
 from embeddedpulsar.topic.policy_changes import (
@@ -35,10 +38,7 @@ from embeddedpulsar.topic.policy_documents import (
 from embeddedpulsar.topic.root_lease import lease_root, shared_lease
 from embeddedpulsar.topic.store_registry import REGISTRY
 from embeddedpulsar.topic.store_session import StoreSession
-from embeddedpulsar.topic.store_topics import StoreTopics
 from embeddedpulsar.topic.topic import Topic
-from embeddedpulsar.topic.topic_deletion import take_mark_back
-from embeddedpulsar.topic.topic_list import TopicList
 
 
 class Store(StoreTopics):

@@ -15,8 +15,9 @@ from embeddedpulsar.format.control import (
     pack_control_header,
     parse_control_header,
 )
-from embeddedpulsar.platform import disk, lease
+from embeddedpulsar.platform import disk
 from embeddedpulsar.platform.mapped_file import MappedFile
+from embeddedpulsar.platform.processes import lease
 from embeddedpulsar.storage.filenames import under_construction
 from embeddedpulsar.storage.roll import MAX_LEDGER_ID
 

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, UnsupportedFormatVersion
 from embeddedpulsar.format.document import KIND_STORE_META, decode_document, encode_document
 from embeddedpulsar.platform import descriptors, disk
-from embeddedpulsar.topic import root_layout
+from embeddedpulsar.topic.catalog import root_layout
 
 STORE_FORMAT: Final = 1
 """Version of the layout of the directory as a whole. Raised when an old release would misread a new store."""

@@ -14,19 +14,20 @@ from embeddedpulsar.platform.clock import Clock, boot_id
 from embeddedpulsar.platform.deadline import LONGEST_S
 from embeddedpulsar.platform.directory_lease import DirectoryLease
 from embeddedpulsar.platform.file_lock import FileLock
-from embeddedpulsar.platform.mailbox import Mailbox
-from embeddedpulsar.platform.peers import Peers
+from embeddedpulsar.platform.processes.mailbox import Mailbox
+from embeddedpulsar.platform.processes.peers import Peers
 from embeddedpulsar.platform.scheduler import Scheduler, SchedulerLike
 from embeddedpulsar.settings import BrokerSettings
-from embeddedpulsar.storage.home import gone
-from embeddedpulsar.topic import root_layout, store_meta
-from embeddedpulsar.topic.catalog import Catalog
+from embeddedpulsar.storage.directory_identity import gone
+from embeddedpulsar.topic import store_meta
+from embeddedpulsar.topic.catalog import root_layout
+from embeddedpulsar.topic.catalog.catalog import Catalog
+from embeddedpulsar.topic.catalog.topic_directories import TopicDirectories
+from embeddedpulsar.topic.catalog.topic_list import TopicList
 from embeddedpulsar.topic.housekeeping import Housekeeping
 from embeddedpulsar.topic.ledger_ids import LedgerIds
 from embeddedpulsar.topic.policy_documents import PolicyDocuments
 from embeddedpulsar.topic.store_control import StoreControl
-from embeddedpulsar.topic.topic_directories import TopicDirectories
-from embeddedpulsar.topic.topic_list import TopicList
 
 _ROOM_FOR_UNSEEN_IDS: Final = 1 << 16
 _MAILBOX_ATTEMPTS: Final = 100

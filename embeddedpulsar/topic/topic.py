@@ -17,9 +17,9 @@ from embeddedpulsar.platform.clock import Clock
 from embeddedpulsar.platform.late_import import late_import
 from embeddedpulsar.storage.topic_control import is_deleted
 from embeddedpulsar.topic.descriptor_limit import within_limit
-from embeddedpulsar.topic.producers import ProducerRegistration, Producers
-from embeddedpulsar.topic.sequence_memory import SequenceMemory
-from embeddedpulsar.topic.topic_journal import TopicJournal
+from embeddedpulsar.topic.producers.producers import ProducerRegistration, Producers
+from embeddedpulsar.topic.producers.sequence_memory import SequenceMemory
+from embeddedpulsar.topic.producers.topic_journal import TopicJournal
 from embeddedpulsar.topic.topic_subscriptions import SubscriptionKey, TopicSubscriptions
 from embeddedpulsar.topic.topic_trimming import PATIENCE_S, SLICE, TopicTrimming
 
@@ -87,7 +87,7 @@ class Topic:
         self._producers = Producers(
             journal, self._memory, session.mailbox, clock, session.scheduler, most=most
         )
-        ledger.trimming.saved_before = self._memory.save_before_trim
+        ledger.trimming.snapshot_before = self._memory.save_before_trim
 
     @classmethod
     def open(

@@ -85,13 +85,13 @@ class TopicTrimming:
         trimming = self._ledger.trimming
         is_decided = False
         while not is_decided:
-            seen = trimming.retreats(lock_timeout_s)
+            seen = trimming.rewind_count(lock_timeout_s)
             marks = self._marks()
             if not marks and self._keeps_until_subscribed():
                 return
             first = trimming.first_needed(marks, retention, self._clock.wall_ms())
             if first > trimming.first_retained:
-                first = trimming.saved_before(first, lock_timeout_s)
+                first = trimming.snapshot_before(first, lock_timeout_s)
             is_decided = first <= trimming.first_retained or trimming.give_up(first, seen, lock_timeout_s)
 
     def close(self) -> None:

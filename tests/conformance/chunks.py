@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from embeddedpulsar.client.message_options import Options
+from embeddedpulsar.client.common.message_options import Options
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST
 
 LIMIT = 1000

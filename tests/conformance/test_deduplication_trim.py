@@ -7,7 +7,7 @@ import pytest
 from embeddedpulsar import Client
 from embeddedpulsar.managed_ledger.sequence_scan import SequenceScan
 from embeddedpulsar.platform import failpoints
-from embeddedpulsar.topic import sequence_memory
+from embeddedpulsar.topic.producers import sequence_memory
 from embeddedpulsar.topic.store_registry import REGISTRY
 
 

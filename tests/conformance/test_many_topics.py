@@ -14,7 +14,7 @@ from embeddedpulsar import (
     MessageId,
     Timeout,
 )
-from embeddedpulsar.client.delivery import Delivery
+from embeddedpulsar.client.consumer.delivery import Delivery
 from embeddedpulsar.platform.scheduler import Scheduler
 from tests.conformance.conftest import receive_all
 

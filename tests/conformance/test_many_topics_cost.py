@@ -11,7 +11,7 @@ from typing import Any
 
 from embeddedpulsar import Client, InitialPosition
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST
-from embeddedpulsar.subscription.vigil import Vigil
+from embeddedpulsar.subscription.liveness.liveness_monitor import LivenessMonitor
 from tests.conformance.conftest import receive_all
 
 FEW, MANY = 20, 80
@@ -159,7 +159,7 @@ def test_an_idle_consumer_costs_next_to_nothing_for_each_topic(client):
     vigils = [one for beat in scheduler._beats.values() for one in beat._functions]
     assert len(vigils) == MANY
     cost = counted(lambda: [vigil() for vigil in vigils])
-    assert cost[Vigil._on_beat.__qualname__] == MANY
+    assert cost[LivenessMonitor._on_beat.__qualname__] == MANY
     assert sum(cost.values()) <= 40 * MANY
     assert not cost["flock"] + cost["FileLock.acquire"] + cost["Peers.is_alive"]
     topics.consumer.close()

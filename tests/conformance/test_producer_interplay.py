@@ -22,7 +22,7 @@ from embeddedpulsar import (
     ProducerQueueIsFull,
     Result,
 )
-from embeddedpulsar.client.log_writer import LogWriter
+from embeddedpulsar.client.producer.log_writer import LogWriter
 from tests.children import in_child
 from tests.conformance.chunks import log_of, payload, use_small_entries
 from tests.conformance.conftest import Topic, receive_all

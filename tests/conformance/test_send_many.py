@@ -24,10 +24,10 @@ from embeddedpulsar import (
 )
 from embeddedpulsar.exceptions import StorageFullError
 from embeddedpulsar.platform import disk, failpoints
-from embeddedpulsar.platform.faulty_disk import FaultyDisk
 from embeddedpulsar.schema import StringSchema
 from tests.conformance.conftest import numbers, receive_all
 from tests.conformance.partitioned import PartitionedTopic
+from tests.support.disks.faulty_disk import FaultyDisk
 from tests.support.key_files import key_files
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import embeddedpulsar as pulsar
-from embeddedpulsar.client.batch_receive import BatchReceiver
+from embeddedpulsar.client.consumer.batch_receive import BatchReceiver
 from embeddedpulsar.format.subscription_record import DETACH_SILENT
-from embeddedpulsar.subscription.departures import departure
+from embeddedpulsar.subscription.liveness.detach_commands import detach_command
 
 KINDS = ["Exclusive", "Failover", "Shared", "KeyShared"]
 COUNT = 20
@@ -27,7 +27,7 @@ def take_for_dead(consumer: pulsar.Consumer[Any]) -> None:
         shared, consumer_id = one.session.subscription._existing(), one.session.attachment.consumer_id
         shared.transact(
             lambda state, shared=shared, consumer_id=consumer_id: shared.commit(
-                [departure(state, shared.control, consumer_id, DETACH_SILENT)]
+                [detach_command(state, shared.control, consumer_id, DETACH_SILENT)]
             )
         )
 

@@ -1,6 +1,6 @@
 """Corruption: what was not hit is still there, what was hit is skipped and never made up.
 
-The long version is `python -m embeddedpulsar.testing.storms corruption --cases 2000`.
+The long version is `python -m tests.storms corruption --cases 2000`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar.storage import segment_reader
-from embeddedpulsar.testing import store_corruption
-from embeddedpulsar.testing.corruption import storm
+from tests.storms import store_corruption
+from tests.storms.corruption import storm
 
 
 def test_every_kind_of_file_in_every_way(workspace: Path):

@@ -10,9 +10,9 @@ import pytest
 
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.platform import disk
-from embeddedpulsar.platform.crash_image import CrashState
-from embeddedpulsar.platform.fake_disk import FakeDisk
 from tests.subscription_site import SubscriptionSite, positions, read_all
+from tests.support.disks.crash_image import CrashState
+from tests.support.disks.fake_disk import FakeDisk
 
 ENTRIES = 40
 

@@ -1,32 +1,32 @@
-"""SIGKILL at any moment: the short form of `python -m embeddedpulsar.testing.storms kill`."""
+"""SIGKILL at any moment: the short form of `python -m tests.storms kill`."""
 
 from __future__ import annotations
 
 import pytest
 
-from embeddedpulsar.testing.storm_pages import (
+from tests.children import run_python
+from tests.storms.storm_pages import (
     ACKNOWLEDGED,
     ACKNOWLEDGED_UP_TO,
     ATTACHED,
     RECEIVED,
     Receipt,
 )
-from embeddedpulsar.testing.storm_payload import Mark, make_payload, read_payload
-from embeddedpulsar.testing.storm_verdict import ConsumerVerdict, LogVerdict
-from embeddedpulsar.testing.storm_workload import Stored
-from tests.children import run_python
+from tests.storms.storm_payload import Mark, make_payload, read_payload
+from tests.storms.storm_verdict import ConsumerVerdict, LogVerdict
+from tests.storms.storm_workload import Stored
 
 STORM = """
 import sys
-from embeddedpulsar.testing import storms
+from tests.storms import commands as storms
 sys.exit(storms.main(["kill", *sys.argv[1:]]))
 """
 
 # The same storm, but producers say that a message is stored before it is.
 LIAR = """
 import sys
-from embeddedpulsar.testing import kill_storm, storm_workload, storms
-from embeddedpulsar.testing.storm_pages import Page
+from tests.storms import kill_storm, storm_workload, commands as storms
+from tests.storms.storm_pages import Page
 
 class Liar(storm_workload.LedgerWorkload):
     def produce(self, role):

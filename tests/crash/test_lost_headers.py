@@ -16,8 +16,8 @@ import embeddedpulsar as pulsar
 from embeddedpulsar.format.control import CONTROL_HEADER_SIZE, pack_control_header, parse_control_header
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.storage.filenames import index_path, ledgers_of, log_path
-from embeddedpulsar.testing.ledger_files import OTHER_BOOT
 from embeddedpulsar.topic.store import Store
+from tests.support.ledger_files import OTHER_BOOT
 
 SENT = [b"%d" % n for n in range(35)]
 AFTER = [b"after %d" % n for n in range(15)]

@@ -1,6 +1,6 @@
 """Power loss: what was durable survives, nothing else appears, in images drawn from runs of the real code.
 
-The long version is `python -m embeddedpulsar.testing.storms power-loss --images 10000`.
+The long version is `python -m tests.storms power-loss --images 10000`.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ import pytest
 
 from embeddedpulsar.format.control import TopicWord, split_tail
 from embeddedpulsar.managed_ledger import opening
-from embeddedpulsar.platform.fake_disk import FakeDisk
-from embeddedpulsar.storage import append_point, recovery
+from embeddedpulsar.storage import append_point
 from embeddedpulsar.storage.group_commit import GroupCommit
+from embeddedpulsar.storage.recovery import recovery
 from embeddedpulsar.storage.topic_control import TopicControl
-from embeddedpulsar.testing.power_loss import storm
+from tests.storms.power_loss import storm
+from tests.support.disks.fake_disk import FakeDisk
 
 
 def test_nothing_durable_is_lost_and_nothing_else_appears(workspace: Path):

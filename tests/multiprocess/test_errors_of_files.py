@@ -24,8 +24,8 @@ from embeddedpulsar.exceptions import (
 )
 from embeddedpulsar.platform import disk
 from embeddedpulsar.platform.access import named
-from embeddedpulsar.platform.faulty_disk import FaultyDisk
 from tests.children import ForkedChild, run_python
+from tests.support.disks.faulty_disk import FaultyDisk
 
 SECONDS = 1.5
 

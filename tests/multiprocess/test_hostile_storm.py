@@ -6,12 +6,12 @@ import struct
 
 import pytest
 
-from embeddedpulsar.testing import hostile_stores
 from tests.children import run_python
+from tests.storms.hostile import hostile_stores
 
 STORM = """
 import sys
-from embeddedpulsar.testing import storms
+from tests.storms import commands as storms
 sys.exit(storms.main(["hostile", *sys.argv[1:]]))
 """
 

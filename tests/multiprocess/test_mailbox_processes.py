@@ -15,9 +15,9 @@ import pytest
 
 from embeddedpulsar.format.control import CONTROL_SIZE, TopicWord
 from embeddedpulsar.platform.file_lock import FileLock
-from embeddedpulsar.platform.mailbox import Mailbox
 from embeddedpulsar.platform.mapped_file import MappedFile
-from embeddedpulsar.platform.peers import Peers
+from embeddedpulsar.platform.processes.mailbox import Mailbox
+from embeddedpulsar.platform.processes.peers import Peers
 from embeddedpulsar.storage.waiter_slots import EACH, WaiterSlots
 from tests.multiprocess.children import Child, say
 

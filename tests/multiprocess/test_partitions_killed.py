@@ -11,7 +11,7 @@ import pytest
 
 from embeddedpulsar import Admin, AlreadyClosed, Client, InitialPosition, MessageId, TopicNotFound
 from embeddedpulsar.platform import failpoints
-from embeddedpulsar.topic import topic_deletion, topic_directories, topic_list
+from embeddedpulsar.topic.catalog import topic_deletion, topic_directories, topic_list
 
 BASE = "persistent://public/default/orders"
 MODULES = (topic_deletion, topic_directories, topic_list)  # they declare the steps when imported

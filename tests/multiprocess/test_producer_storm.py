@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from embeddedpulsar.testing.producer_verdict import ProducerVerdict
-from embeddedpulsar.testing.producer_workload import StoredEntry
-from embeddedpulsar.testing.storm_payload import Mark, make_payload
 from tests.children import run_python
+from tests.storms.producer_verdict import ProducerVerdict
+from tests.storms.producer_workload import StoredEntry
+from tests.storms.storm_payload import Mark, make_payload
 
 STORM = """
 import sys
-from embeddedpulsar.testing import storms
+from tests.storms import commands as storms
 sys.exit(storms.main(["producers", *sys.argv[1:]]))
 """
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import Client, Result
-from embeddedpulsar.client.producer import Producer
+from embeddedpulsar.client.producer.producer import Producer
 from embeddedpulsar.platform.failpoints import ENVIRONMENT
 from embeddedpulsar.storage.check import check_topic
 from tests.conformance.held import Answers, held, payloads

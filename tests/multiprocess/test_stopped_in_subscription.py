@@ -16,7 +16,7 @@ import pytest
 
 import embeddedpulsar as pulsar
 from embeddedpulsar import Client, ConsumerType, InitialPosition
-from embeddedpulsar.client.consumer import Consumer
+from embeddedpulsar.client.consumer.consumer import Consumer
 from embeddedpulsar.exceptions import LockTimeout
 from embeddedpulsar.platform import failpoints
 from embeddedpulsar.testing.store_checks import assert_clean

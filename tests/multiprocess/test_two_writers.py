@@ -9,10 +9,10 @@ import pytest
 from embeddedpulsar.exceptions import PoisonedSegment
 from embeddedpulsar.format.entry import encode_single
 from embeddedpulsar.platform import disk
-from embeddedpulsar.platform.faulty_disk import FaultyDisk
 from embeddedpulsar.storage.check import check_topic
 from tests.ledger_site import PREFIX, START, LedgerSite, drain, send, values
 from tests.multiprocess.children import Child, say
+from tests.support.disks.faulty_disk import FaultyDisk
 
 OPTIONS = {"segment_size": 256 << 10, "max_entries": 70}
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from embeddedpulsar.enums import ConsumerType
-from embeddedpulsar.testing import storm_diary
-from embeddedpulsar.testing.storm_diary import Diary, Line, read_diary
-from embeddedpulsar.testing.type_verdict import TypeVerdict
 from tests.children import run_python
+from tests.storms import storm_diary
+from tests.storms.storm_diary import Diary, Line, read_diary
+from tests.storms.type_verdict import TypeVerdict
 
 STORM = """
 import sys
-from embeddedpulsar.testing import storms
+from tests.storms import commands as storms
 sys.exit(storms.main(["types", *sys.argv[1:]]))
 """
 

@@ -7,13 +7,13 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embeddedpulsar.client.chunker import ChunkedOutgoing, Chunker
+from embeddedpulsar.client.producer.chunker import ChunkedPendingEntry, Chunker
 from embeddedpulsar.exceptions import CorruptionError, MessageTooBig
 from embeddedpulsar.format.chunk import Chunk, pack_runs, read_chunk, unpack_runs
 from embeddedpulsar.format.entry import ProducerPrefix
 from embeddedpulsar.format.frame import read_header
 from embeddedpulsar.storage.chunk_reader import ChunkReader
-from embeddedpulsar.subscription.pending_chunks import ChunkOptions, PendingChunks
+from embeddedpulsar.subscription.chunks.pending_chunks import ChunkOptions, PendingChunks
 from tests.frames import framed, unframed
 
 PREFIX = ProducerPrefix("producer-1", 7, 3)
@@ -49,11 +49,11 @@ def test_every_entry_fits_and_the_message_comes_back(size, limit, codec, fill, p
     """Against the payload itself; the places of the parts are any that ascend; parts are small on demand."""
     value = (fill * (size // len(fill) + 1))[:size]
     options = (properties, key, None, 0, 5, 0, False)
-    out = Chunker(PREFIX, codec, limit, None, most).outgoing(value, options, 9)
+    out = Chunker(PREFIX, codec, limit, None, most).pending_entry(value, options, 9)
     if out.error is not None:
         assert isinstance(out.error, MessageTooBig)
         return
-    assert isinstance(out, ChunkedOutgoing)
+    assert isinstance(out, ChunkedPendingEntry)
     assert all(0 < end - start <= most for start, end in out._plan.cuts())
     segments = {}
     for number, part in enumerate(out.parts()):

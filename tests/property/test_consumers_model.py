@@ -21,7 +21,7 @@ from hypothesis.stateful import (
 from embeddedpulsar import BatchingType, Client, ConsumerType, InitialPosition
 from embeddedpulsar.format.consumer_record import DETACH_DEAD
 from embeddedpulsar.platform.scheduler import ManualScheduler
-from embeddedpulsar.subscription.departures import commit_departures, departure
+from embeddedpulsar.subscription.liveness.detach_commands import commit_detach_commands, detach_command
 from tests.conformance.manual_time import ManualTime
 
 NACK_MS = 1000
@@ -190,14 +190,14 @@ class ConsumersModel(RuleBasedStateMachine):
         core = member.consumer._core
         shared, consumer_id = core.session.subscription._existing(), core.session.attachment.consumer_id
         shared.transact(
-            lambda state: commit_departures(
+            lambda state: commit_detach_commands(
                 state,
                 shared,
                 core.session.ledger,
-                [departure(state, shared.control, consumer_id, DETACH_DEAD)],
+                [detach_command(state, shared.control, consumer_id, DETACH_DEAD)],
             )
         )
-        core._departure._shut("it crashed")
+        core._closing._shut("it crashed")
         core.session.release()
         member.client._core.forget_consumer(member.consumer)
         if self.is_singly:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from embeddedpulsar.client.producer import Producer
+from embeddedpulsar.client.producer.producer import Producer
 from embeddedpulsar.enums import Result
 from tests.unit.client.fakes import FakeSession, make_producer
 

@@ -10,8 +10,8 @@ from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.format import subscription_record as record
 from embeddedpulsar.format.acknowledgement import Ack, group_batches, group_entries
 from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.subscription.snapshot import checkpoint_of, decode_snapshot, encode_snapshot
-from embeddedpulsar.subscription.state import STALE, SubscriptionState
+from embeddedpulsar.subscription.state.snapshot import checkpoint_of, decode_snapshot, encode_snapshot
+from embeddedpulsar.subscription.state.state_machine import STALE, SubscriptionState
 
 
 class Log:

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from embeddedpulsar import BatchingType, Client, CompressionType, MessageId
-from embeddedpulsar.client import bulk_rows
+from embeddedpulsar.client.producer.bulk import bulk_rows
 
 pa = pytest.importorskip("pyarrow", reason="the extra `arrow` is not installed")
 

@@ -6,7 +6,7 @@ import os
 
 from embeddedpulsar.format.control import KIND_TOPIC, WORD_COUNT, TopicWord
 from embeddedpulsar.format.document import KIND_TOPIC_SNAPSHOT, decode_document, encode_document
-from embeddedpulsar.storage.journal import Journal
+from embeddedpulsar.storage.journal.journal import Journal
 
 
 class Recorder:

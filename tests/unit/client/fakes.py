@@ -7,12 +7,12 @@ from collections import defaultdict
 from types import SimpleNamespace
 from typing import Any
 
-from embeddedpulsar.client.client_log import ClientLog
+from embeddedpulsar.client.common.client_log import ClientLog
 from embeddedpulsar.client.memory_limit import MemoryLimit
-from embeddedpulsar.client.producer import Producer
-from embeddedpulsar.client.producer_config import ProducerConfig
-from embeddedpulsar.client.producer_meter import ProducerMeter
-from embeddedpulsar.client.publisher import Publisher
+from embeddedpulsar.client.producer.producer import Producer
+from embeddedpulsar.client.producer.producer_config import ProducerConfig
+from embeddedpulsar.client.producer.producer_meter import ProducerMeter
+from embeddedpulsar.client.producer.publisher import Publisher
 from embeddedpulsar.exceptions import LockTimeout, ProducerFenced
 from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.format.entry import EncodedEntry, EncodedFields, EntryView, decode

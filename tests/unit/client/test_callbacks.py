@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from embeddedpulsar.client.callbacks import CallbackThread
-from embeddedpulsar.client.client_log import ClientLog
+from embeddedpulsar.client.common.client_log import ClientLog
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pulsar
 import pytest
 
 from embeddedpulsar.client.client_config import client_config
-from embeddedpulsar.client.network_options import (
+from embeddedpulsar.client.common.network_options import (
     AuthenticationToken,
     AutoClusterFailover,
     ServiceInfo,

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from embeddedpulsar.client import flusher as module
-from embeddedpulsar.client.client_log import ClientLog
+from embeddedpulsar.client.common.client_log import ClientLog
 from embeddedpulsar.client.flusher import Flusher
 
 WAIT_S = 10.0

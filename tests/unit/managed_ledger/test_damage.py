@@ -20,9 +20,9 @@ from embeddedpulsar.storage.filenames import index_path, log_path
 from embeddedpulsar.storage.segment import Segment
 from embeddedpulsar.storage.segment_cache import SEGMENTS
 from embeddedpulsar.storage.segment_snapshot import committed_segments
-from embeddedpulsar.testing.ledger_files import pretend_reboot
 from tests.frames import framed
 from tests.ledger_site import PREFIX, START, LedgerSite, drain, send, values
+from tests.support.ledger_files import pretend_reboot
 
 BODY, HEADER, TRAILER = 60, 20, -4
 LENGTH, CRC, ENTRY_ID, PUBLISH_TIME = 0, 4, 24, 34

@@ -10,8 +10,8 @@ import pytest
 
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, StorageFullError
 from embeddedpulsar.platform import disk, mapped_file
-from embeddedpulsar.platform.faulty_disk import FaultyDisk
 from embeddedpulsar.platform.mapped_file import MappedFile
+from tests.support.disks.faulty_disk import FaultyDisk
 
 SEGMENT = 1 << 20
 

@@ -11,9 +11,9 @@ import pytest
 
 from embeddedpulsar.exceptions import PulsarException, StorageFullError
 from embeddedpulsar.platform import disk
-from embeddedpulsar.platform.faulty_disk import FaultyDisk
 from embeddedpulsar.storage.check import check_topic
 from tests.ledger_site import LedgerSite, send, values
+from tests.support.disks.faulty_disk import FaultyDisk
 
 
 @pytest.fixture

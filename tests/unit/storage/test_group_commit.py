@@ -13,11 +13,11 @@ from embeddedpulsar.exceptions import PoisonedSegment
 from embeddedpulsar.format.entry import encode_single
 from embeddedpulsar.platform import disk, failpoints
 from embeddedpulsar.platform.clock import ManualClock
-from embeddedpulsar.platform.fake_disk import FakeDisk
-from embeddedpulsar.platform.faulty_disk import FaultyDisk
 from embeddedpulsar.platform.scheduler import ManualScheduler
-from embeddedpulsar.testing.ledger_files import LedgerIds, open_ledger, pretend_reboot
 from tests.ledger_site import PREFIX, LedgerSite, send, values
+from tests.support.disks.fake_disk import FakeDisk
+from tests.support.disks.faulty_disk import FaultyDisk
+from tests.support.ledger_files import LedgerIds, open_ledger, pretend_reboot
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar.storage import segment_cache
-from embeddedpulsar.storage.home import Home
+from embeddedpulsar.storage.directory_identity import DirectoryIdentity
 from embeddedpulsar.storage.segment import Segment
 from embeddedpulsar.storage.segment_cache import SegmentCache
 from tests.ledger_site import START, LedgerSite, drain, send, values
@@ -33,14 +33,14 @@ def test_the_least_recently_used_goes_first(site: LedgerSite):
     sent = [send(ledger, b"%d" % n) for n in range(4)]
     cache = SegmentCache(2)
     ids = [position.ledger_id for position in sent]
-    first = cache.get(Home(site.directory), ids[0])
-    cache.get(Home(site.directory), ids[1])
-    assert cache.get(Home(site.directory), ids[0]) is first
-    cache.get(Home(site.directory), ids[2])
+    first = cache.get(DirectoryIdentity(site.directory), ids[0])
+    cache.get(DirectoryIdentity(site.directory), ids[1])
+    assert cache.get(DirectoryIdentity(site.directory), ids[0]) is first
+    cache.get(DirectoryIdentity(site.directory), ids[2])
     assert len(cache) == 2
-    assert cache.get(Home(site.directory), ids[0]) is first
-    cache.get(Home(site.directory), ids[3])
-    cache.get(Home(site.directory), ids[2])
+    assert cache.get(DirectoryIdentity(site.directory), ids[0]) is first
+    cache.get(DirectoryIdentity(site.directory), ids[3])
+    cache.get(DirectoryIdentity(site.directory), ids[2])
     assert first.data[:4] == b"EPSG"
 
 
@@ -49,10 +49,10 @@ def test_a_writable_mapping_replaces_a_read_only_one(site: LedgerSite):
     ledger = site.open()
     position = send(ledger, b"x")
     cache = SegmentCache(2)
-    reading = cache.get(Home(site.directory), position.ledger_id)
-    writing = cache.get(Home(site.directory), position.ledger_id, writable=True)
+    reading = cache.get(DirectoryIdentity(site.directory), position.ledger_id)
+    writing = cache.get(DirectoryIdentity(site.directory), position.ledger_id, writable=True)
     assert not reading.writable and writing.writable
-    assert cache.get(Home(site.directory), position.ledger_id) is writing
+    assert cache.get(DirectoryIdentity(site.directory), position.ledger_id) is writing
 
 
 def test_reading_many_segments_keeps_few_open(site: LedgerSite, monkeypatch: pytest.MonkeyPatch):
@@ -111,12 +111,12 @@ def test_forgetting(site: LedgerSite):
     sent = [send(ledger, b"%d" % n) for n in range(3)]
     cache = SegmentCache()
     for position in sent:
-        cache.get(Home(site.directory), position.ledger_id)
-    cache.forget_below(Home(site.directory), sent[1].ledger_id)
+        cache.get(DirectoryIdentity(site.directory), position.ledger_id)
+    cache.forget_below(DirectoryIdentity(site.directory), sent[1].ledger_id)
     assert len(cache) == 2
-    cache.forget(Home(site.directory), sent[1].ledger_id)
+    cache.forget(DirectoryIdentity(site.directory), sent[1].ledger_id)
     assert len(cache) == 1
-    cache.forget(Home(site.directory))
+    cache.forget(DirectoryIdentity(site.directory))
     assert len(cache) == 0
     before = descriptors()
     segment = Segment.open(site.directory, sent[0].ledger_id)

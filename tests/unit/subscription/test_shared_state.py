@@ -17,12 +17,12 @@ from embeddedpulsar.format import subscription_record as record
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.platform import clock, disk, failpoints
 from embeddedpulsar.platform.clock import ManualClock
-from embeddedpulsar.platform.fake_disk import FakeDisk
-from embeddedpulsar.platform.faulty_disk import FaultyDisk
 from embeddedpulsar.platform.scheduler import ManualScheduler
 from embeddedpulsar.subscription import shared_state
 from embeddedpulsar.subscription.subscription import Subscription
 from tests.subscription_site import SubscriptionSite, positions, read_all
+from tests.support.disks.fake_disk import FakeDisk
+from tests.support.disks.faulty_disk import FaultyDisk
 
 
 @pytest.fixture

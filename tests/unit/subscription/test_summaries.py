@@ -12,12 +12,13 @@ from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.control import SubscriptionWord, split_journal
 from embeddedpulsar.platform import disk
-from embeddedpulsar.storage import journal_follower
-from embeddedpulsar.subscription import replica, summaries, summary
-from embeddedpulsar.subscription.shared_attachment import SharedAttachment
+from embeddedpulsar.storage.journal import journal_follower
+from embeddedpulsar.subscription import summaries
+from embeddedpulsar.subscription.attachment.shared_attachment import SharedAttachment
 from embeddedpulsar.subscription.shared_state import SharedState
-from embeddedpulsar.subscription.snapshot import encode_snapshot
-from embeddedpulsar.testing import dispatch_storm
+from embeddedpulsar.subscription.state import replica, summary
+from embeddedpulsar.subscription.state.snapshot import encode_snapshot
+from tests.storms.dispatch import dispatch_storm
 from tests.unit.subscription.virtual_site import EVERYTHING, VirtualSite
 
 TYPES = [ConsumerType.Shared, ConsumerType.KeyShared]

@@ -8,10 +8,10 @@ from typing import Any
 from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.settings import BrokerSettings
-from embeddedpulsar.subscription.attachment import Attachment
-from embeddedpulsar.testing.virtual_consumer import VirtualConsumer
-from embeddedpulsar.testing.virtual_log import VirtualEntry, VirtualLog
-from embeddedpulsar.testing.virtual_process import VirtualProcess, VirtualWorld
+from embeddedpulsar.subscription.attachment.attachment import Attachment
+from tests.storms.dispatch.virtual_consumer import VirtualConsumer
+from tests.storms.dispatch.virtual_log import VirtualEntry, VirtualLog
+from tests.storms.dispatch.virtual_process import VirtualProcess, VirtualWorld
 
 LEDGER = 7
 EVERYTHING = 1 << 30

@@ -14,12 +14,12 @@ from embeddedpulsar.exceptions import CorruptionError, StorageFullError
 from embeddedpulsar.format.control import StoreWord
 from embeddedpulsar.format.entry import ProducerPrefix, encode_single
 from embeddedpulsar.platform import disk, failpoints
-from embeddedpulsar.platform.fake_disk import FakeDisk
-from embeddedpulsar.platform.faulty_disk import FaultyDisk
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.topic.ledger_ids import LARGEST_BLOCK, LAST_ID, SMALLEST_BLOCK, LedgerIds
 from embeddedpulsar.topic.store import Store
 from embeddedpulsar.topic.store_control import StoreControl
+from tests.support.disks.fake_disk import FakeDisk
+from tests.support.disks.faulty_disk import FaultyDisk
 
 BOOT = bytes(range(16))
 

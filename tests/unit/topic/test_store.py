@@ -29,10 +29,10 @@ from embeddedpulsar.format.document import KIND_STORE_META, encode_document
 from embeddedpulsar.format.entry import ProducerPrefix, encode_single
 from embeddedpulsar.managed_ledger.options import LedgerOptions
 from embeddedpulsar.platform import clock, disk, filesystem, ownership
-from embeddedpulsar.platform.faulty_disk import FaultyDisk
-from embeddedpulsar.platform.lease import lease_path
+from embeddedpulsar.platform.processes.lease import lease_path
 from embeddedpulsar.topic.store import Store
 from embeddedpulsar.topic.store_registry import REGISTRY, open_store_count
+from tests.support.disks.faulty_disk import FaultyDisk
 
 PREFIX = ProducerPrefix("p", 0)
 NAME = "persistent://public/default/orders"

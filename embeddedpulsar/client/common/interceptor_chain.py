@@ -1,0 +1,157 @@
+"""The interceptors of one producer, consumer or reader, called one after the other."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from embeddedpulsar.client.common.interceptors import (
+    ConsumerInterceptor,
+    ProducerInterceptor,
+    ReaderInterceptor,
+)
+from embeddedpulsar.message import Message
+from embeddedpulsar.message_id import make
+from embeddedpulsar.platform import deadline
+
+if TYPE_CHECKING:
+    from embeddedpulsar.client.client_core import ClientCore
+    from embeddedpulsar.client.common.client_log import ClientLog
+    from embeddedpulsar.client.producer.producer_message import ProducerMessage
+
+Interceptor = ProducerInterceptor | ConsumerInterceptor | ReaderInterceptor
+Position = tuple[int, int]
+
+
+class InterceptorChain:
+    """Calls interceptors in their order; what one raises is logged, and the others are called all the same.
+
+    Role: one per producer, consumer or reader that has any; those without know nothing of it. No lock of ours
+    is held when it is called. It is bound to its owner before the owner starts anything, so every call names
+    the owner. It is closed with its owner, or with the client.
+
+    Args:
+        interceptors: at least one.
+    """
+
+    def __init__(self, interceptors: Sequence[Any]) -> None:
+        self._interceptors = tuple(interceptors)
+        self._core: ClientCore | None = None
+        self._owner: Callable[[], Any] = _nobody
+
+    def bind(self, core: ClientCore, owner: Any) -> None:
+        """Call the interceptors for ``owner`` from now on. The owner may still be incomplete."""
+        self._owner = weakref.ref(owner)  # timers refer to the chain, and must not keep the owner
+        self._core = core
+
+    @property
+    def owner(self) -> Any:
+        """The producer, consumer or reader; None before it is bound, and when it is garbage."""
+        return self._owner()
+
+    def begin(self) -> None:
+        """The owner is complete: the interceptors are closed with it."""
+        assert self._core is not None
+        self._core.at_close[id(self)] = self.close
+
+    @property
+    def _log(self) -> ClientLog:
+        assert self._core is not None
+        return self._core.log
+
+    def before_send(self, message: ProducerMessage[Any]) -> ProducerMessage[Any]:
+        """What is to be sent."""
+        for one in self._interceptors:
+            try:
+                if one.eligible(message):
+                    message = _checked(one.before_send(self.owner, message), type(message))
+            except Exception:  # noqa: BLE001 - the user's code
+                self._log.exception("before_send of %r failed on %r", one, message)
+        return message
+
+    def on_send_acknowledgement(self, message: ProducerMessage[Any], message_id: Any, error: Any) -> None:
+        """A message was stored, or not."""
+        for one in self._interceptors:
+            try:
+                if one.eligible(message):
+                    one.on_send_acknowledgement(self.owner, message, message_id, error)
+            except Exception:  # noqa: BLE001 - the user's code
+                self._log.exception("on_send_acknowledgement of %r failed on %r", one, message)
+
+    def before_delivery(self, message: Message[Any], hook: str = "before_consume") -> Message[Any]:
+        """What the application is to get."""
+        for one in self._interceptors:
+            try:
+                message = _checked(getattr(one, hook)(self.owner, message), Message)
+            except Exception:  # noqa: BLE001 - the user's code
+                self._log.exception("%s of %r failed on %r", hook, one, message)
+        return message
+
+    def tell(self, hook: str, *arguments: Any) -> None:
+        """Call a method of all of them."""
+        for one in self._interceptors:
+            try:
+                deadline.unbounded(getattr(one, hook), *arguments)
+            except Exception:  # noqa: BLE001 - the user's code
+                self._log.exception("%s of %r failed", hook, one)
+
+    def telling(
+        self, hook: str, redeliver: Callable[[list[Position]], object], partition: int
+    ) -> Callable[[list[Position]], object]:
+        """As ``redeliver``, telling of the entries first; once, however often it is tried."""
+        known: set[Position] = set()
+
+        def told(positions: list[Position]) -> object:
+            ids = {make(*position, -1, partition, 0) for position in positions if position not in known}
+            known.update(positions)
+            if ids:
+                self.tell(hook, self.owner, ids)
+            outcome = redeliver(positions)
+            known.difference_update(positions)
+            return outcome
+
+        return told
+
+    def listening(self, listener: Callable[[Any, Any], object], hook: str) -> Callable[[Any, Any], object]:
+        """As ``listener``, which gets what the interceptors leave of a message."""
+        return lambda owner, message: listener(owner, self.before_delivery(message, hook))
+
+    def close(self) -> None:
+        """The owner is closed. Idempotent."""
+        core = self._core
+        if core is not None and core.at_close.pop(id(self), None) is not None:
+            self.tell("close")
+
+
+def _nobody() -> None:
+    return None
+
+
+def _checked(found: object, kind: type[Any]) -> Any:
+    if not isinstance(found, kind):
+        raise TypeError(f"an interceptor returned {type(found).__name__}, not a message")
+    return found
+
+
+def chain_of(options: dict[str, Any], kind: type[Any]) -> InterceptorChain | None:
+    """The chain an argument ``interceptors`` asks for.
+
+    Raises:
+        ValueError: no list of such interceptors.
+
+    >>> chain_of({"interceptors": [5]}, ProducerInterceptor)
+    Traceback (most recent call last):
+    ValueError: Argument interceptors is expected to be a list of ProducerInterceptor, and 5 is none
+    """
+    given = options.get("interceptors")
+    if given is None:
+        return None
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise ValueError(f"Argument interceptors is expected to be a list of {kind.__name__}")
+    for one in given:
+        if not isinstance(one, kind):
+            raise ValueError(
+                f"Argument interceptors is expected to be a list of {kind.__name__}, and {one!r} is none"
+            )
+    return InterceptorChain(given) if given else None

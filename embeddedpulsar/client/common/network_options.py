@@ -1,0 +1,215 @@
+"""The parts of ``pulsar-client``'s surface that describe a connection to a cluster.
+
+A local store has no broker to log on to, no other cluster to switch to and no log of a C++ library. The
+classes exist so that a program can be moved by changing its URL; each says what becomes of it here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from embeddedpulsar.client.common.arguments import check_type, check_type_or_none
+from embeddedpulsar.enums import LoggerLevel
+
+
+class Authentication:
+    """Credentials for a cluster: accepted and not used, because the file permissions of the store decide.
+
+    Example:
+        >>> Authentication("libauth.so", "token:abc")
+        <Authentication>
+    """
+
+    def __init__(self, dynamicLibPath: str, authParamsString: str) -> None:
+        check_type(str, dynamicLibPath, "dynamicLibPath")
+        check_type(str, authParamsString, "authParamsString")
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"  # never the secret
+
+
+class AuthenticationTLS(Authentication):
+    """A client certificate; see `Authentication`."""
+
+    def __init__(self, certificate_path: str, private_key_path: str) -> None:
+        check_type(str, certificate_path, "certificate_path")
+        check_type(str, private_key_path, "private_key_path")
+
+
+class AuthenticationToken(Authentication):
+    """A token, or a function that returns one (never called here); see `Authentication`."""
+
+    def __init__(self, token: str | Callable[[], str]) -> None:
+        if not (isinstance(token, str) or callable(token)):
+            raise ValueError("Argument token is expected to be of type 'str' or a function returning 'str'")
+
+
+class AuthenticationAthenz(Authentication):
+    """Athenz parameters; see `Authentication`."""
+
+    def __init__(self, auth_params_string: str) -> None:
+        check_type(str, auth_params_string, "auth_params_string")
+
+
+class AuthenticationOauth2(Authentication):
+    """OAuth2 parameters; see `Authentication`."""
+
+    def __init__(self, auth_params_string: str) -> None:
+        check_type(str, auth_params_string, "auth_params_string")
+
+
+class AuthenticationBasic(Authentication):
+    """User name and password; see `Authentication`."""
+
+    def __init__(
+        self,
+        username: str | None = None,
+        password: str | None = None,
+        method: str = "basic",
+        auth_params_string: str | None = None,
+    ) -> None:
+        if auth_params_string is not None:
+            check_type(str, auth_params_string, "auth_params_string")
+            _check_basic_parameters(auth_params_string)
+            return
+        check_type(str, username, "username")
+        check_type(str, password, "password")
+        check_type(str, method, "method")
+
+
+def _check_basic_parameters(text: str) -> None:
+    import json
+
+    try:
+        parameters = json.loads(text)
+    except ValueError:
+        raise RuntimeError("expected value: auth_params_string is not JSON") from None
+    for name in ("username", "password"):
+        if not isinstance(parameters, dict) or name not in parameters:
+            raise RuntimeError(f"No {name} provided for basic provider")
+
+
+class ServiceInfo:
+    """A service URL with its credentials, as `Client.get_service_info` returns it.
+
+    Example:
+        >>> ServiceInfo("pulsar+ssl://host:6651").use_tls
+        True
+    """
+
+    def __init__(
+        self,
+        service_url: str,
+        authentication: Authentication | None = None,
+        tls_trust_certs_file_path: str | None = None,
+    ) -> None:
+        check_type(str, service_url, "service_url")
+        check_type_or_none(Authentication, authentication, "authentication")
+        check_type_or_none(str, tls_trust_certs_file_path, "tls_trust_certs_file_path")
+        self._service_url = service_url
+        self._authentication = authentication
+        self._certs = tls_trust_certs_file_path
+
+    @property
+    def service_url(self) -> str:
+        """The URL."""
+        return self._service_url
+
+    @property
+    def use_tls(self) -> bool:
+        """Whether the URL asks for TLS; never for a local store."""
+        return self._service_url.startswith(("pulsar+ssl://", "https://"))
+
+    @property
+    def tls_trust_certs_file_path(self) -> str | None:
+        """The certificates to trust."""
+        return self._certs
+
+    def __repr__(self) -> str:
+        return (
+            f"ServiceInfo(service_url={self.service_url!r}, use_tls={self.use_tls!r}, "
+            f"tls_trust_certs_file_path={self.tls_trust_certs_file_path!r})"
+        )
+
+
+class ServiceInfoProvider:
+    """Base of objects that supply a cluster's address; a local `Client` refuses them."""
+
+    def initial_service_info(self) -> ServiceInfo:
+        """Return the first address."""
+        raise NotImplementedError(f"{type(self).__name__} does not define initial_service_info()")
+
+    def initialize(self, on_service_info_update: Callable[[ServiceInfo], None]) -> None:
+        """Begin to report changes."""
+        raise NotImplementedError(f"{type(self).__name__} does not define initialize()")
+
+    def close(self) -> None:
+        """Stop."""
+
+
+class AutoClusterFailover:
+    """Addresses of a cluster and its stand-ins; a local `Client` refuses it."""
+
+    def __init__(
+        self,
+        primary: ServiceInfo,
+        secondary: list[ServiceInfo],
+        check_interval_ms: int = 5000,
+        failover_threshold: int = 1,
+        switch_back_threshold: int = 1,
+    ) -> None:
+        check_type(ServiceInfo, primary, "primary")
+        check_type(list, secondary, "secondary")
+        numbers = {
+            "check_interval_ms": check_interval_ms,
+            "failover_threshold": failover_threshold,
+            "switch_back_threshold": switch_back_threshold,
+        }
+        for name, number in numbers.items():
+            check_type(int, number, name)
+        if not secondary:
+            raise ValueError("Argument secondary is expected to contain at least one ServiceInfo")
+        for index, service_info in enumerate(secondary):
+            check_type(ServiceInfo, service_info, f"secondary[{index}]")
+        for name, number in numbers.items():
+            if number <= 0:
+                raise ValueError(f"Argument {name} is expected to be greater than 0")
+        self.primary = primary
+        self.secondary = list(secondary)
+        self.check_interval_ms = check_interval_ms
+        self.failover_threshold = failover_threshold
+        self.switch_back_threshold = switch_back_threshold
+
+    def __repr__(self) -> str:
+        return f"AutoClusterFailover(primary={self.primary!r}, secondary={self.secondary!r})"
+
+
+class ConsoleLogger:
+    """Ask the client to write what it logs to standard error, from ``log_level`` up."""
+
+    def __init__(self, log_level: LoggerLevel = LoggerLevel.Info) -> None:
+        check_type(LoggerLevel, log_level, "log_level")
+        self.log_level = log_level
+
+    def make_handler(self) -> Any:
+        """Return the handler of the standard library that does it."""
+        import logging
+
+        return logging.StreamHandler()
+
+
+class FileLogger:
+    """Ask the client to append what it logs to a file, from ``log_level`` up."""
+
+    def __init__(self, log_level: LoggerLevel, log_file: str) -> None:
+        check_type(LoggerLevel, log_level, "log_level")
+        check_type(str, log_file, "log_file")
+        self.log_level = log_level
+        self.log_file = log_file
+
+    def make_handler(self) -> Any:
+        """Return the handler of the standard library that does it."""
+        import logging
+
+        return logging.FileHandler(self.log_file, encoding="utf-8", delay=True)

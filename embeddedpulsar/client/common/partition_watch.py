@@ -1,0 +1,194 @@
+"""Noticing that partitioned topics grow, or go, while producers, consumers and readers of them are open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from embeddedpulsar.exceptions import AlreadyClosed
+from embeddedpulsar.platform import fork, threads
+
+if TYPE_CHECKING:
+    from embeddedpulsar.client.client_core import ClientCore
+    from embeddedpulsar.platform.processes.mailbox import Mailbox
+    from embeddedpulsar.platform.scheduler import Timer
+
+LOOK_EVERY_S: Final = 1.0
+
+
+class WatchedTopic:
+    """One user's interest in one partitioned topic; see `PartitionWatch.add`.
+
+    Attributes:
+        topic: the full name.
+        partitions: the number of partitions the user has dealt with.
+    """
+
+    __slots__ = ("on_changed", "partitions", "topic")
+
+    def __init__(self, topic: str, partitions: int, on_changed: Callable[[int], object]) -> None:
+        self.topic: Final = topic
+        self.partitions = partitions
+        self.on_changed: Final = on_changed
+
+
+class PartitionWatch:
+    """Tells who uses a partitioned topic that it has another number of partitions.
+
+    Role: one per client (`ClientCore.partition_watch`), used by producers, consumers and readers::
+
+        self._watched = core.partition_watch.add(topic, partitions, self._on_partitions)
+        ...
+        core.partition_watch.remove(self._watched)  # when the user closes; idempotent
+
+    It asks the catalog's version, one ``fstat``, once a second and whenever this process is rung: whoever
+    grows or deletes a topic rings all. With nothing to watch there is neither timer nor listener.
+
+    ``on_changed(partitions)`` is called with the new number, always greater than the last one, or with 0
+    when the topic was deleted, after which it is not called again. It runs on a thread of its own (or
+    in `look`), with no lock held, one call at a time; it may open topics, which may wait for locks, and it
+    may come once after `remove`. If it raises, that is logged, and it is called again a second later.
+
+    Thread-safe. After a fork the child's copy watches nothing: who goes on there adds itself again.
+    """
+
+    def __init__(self, core: ClientCore) -> None:
+        self._core = core
+        self._reset()
+        fork.register(self)
+
+    def _reset(self) -> None:
+        self._lock = threads.RLock()  # guards everything below
+        self._watched: dict[int, WatchedTopic] = {}
+        self._version = -1
+        self._timer: Timer | None = None
+        self._mailbox: Mailbox | None = None
+        self._turn = threads.RLock()  # held by the thread that looks; taken before the other
+        self._is_looking = False
+        self._has_failed = False  # somebody could not be told; the timer tries again, a ring does not
+
+    def add(self, topic: str, partitions: int, on_changed: Callable[[int], object]) -> WatchedTopic:
+        """Watch a topic.
+
+        Args:
+            topic: full name of a partitioned topic.
+            partitions: how many the caller knows of. What came since is told soon, from the timer thread.
+            on_changed: see above.
+        """
+        watched = WatchedTopic(topic, partitions, on_changed)
+        try:
+            self._lock.acquire()
+            self._watched[id(watched)] = watched
+            self._version = -1  # something may have changed since the caller asked for the number
+            if self._timer is None:
+                self._timer = self._core.scheduler.call_later(0.0, self._look_regularly)
+            if self._mailbox is None:
+                self._mailbox = self._core.store.mailbox
+                self._mailbox.add_listener(self._on_ring)
+        finally:
+            self._lock.release()
+        return watched
+
+    def remove(self, watched: WatchedTopic) -> None:
+        """Watch it no more. Idempotent."""
+        try:
+            self._lock.acquire()
+            self._watched.pop(id(watched), None)
+            if not self._watched:
+                self._stop()
+        finally:
+            self._lock.release()
+
+    def close(self) -> None:
+        """Watch nothing any more."""
+        try:
+            self._lock.acquire()
+            self._watched.clear()
+            self._stop()
+        finally:
+            self._lock.release()
+
+    def _stop(self) -> None:
+        timer, self._timer = self._timer, None
+        mailbox, self._mailbox = self._mailbox, None
+        if timer is not None:
+            timer.cancel()
+        if mailbox is not None:
+            mailbox.remove_listener(self._on_ring)
+
+    # -- looking -----------------------------------------------------------------------------------------
+
+    def _on_ring(self) -> None:
+        """Runs in whichever thread waits; so it only looks whether there is a reason to look."""
+        try:
+            if self._version != self._core.store.catalog_version:
+                self._core.scheduler.call_later(0.0, self._look_apart)
+        except (AlreadyClosed, RuntimeError):
+            return  # the client is being closed
+
+    def _look_regularly(self) -> None:
+        try:
+            if self._has_failed:
+                self._version = -1
+            self._look_apart()
+        finally:
+            try:
+                self._lock.acquire()
+                if self._watched and self._timer is not None and not self._core.is_closed:
+                    self._timer = self._core.scheduler.call_later(LOOK_EVERY_S, self._look_regularly)
+            finally:
+                self._lock.release()
+
+    def _look_apart(self) -> None:
+        """In the timer thread: if there is anything to follow, another thread does it."""
+        if self._watched and not self._is_looking and self._version != self._core.store.catalog_version:
+            self._core.workers.start(self.look)
+
+    def look(self) -> None:
+        """Look now, and tell whoever is concerned, after another thread that does. When this returns, all of
+        them know what changed before the call (unless one of them makes it)."""
+        try:
+            self._turn.acquire()
+            self._look()
+        finally:
+            self._turn.release()
+
+    def _look(self) -> None:
+        store = self._core.store
+        try:
+            self._lock.acquire()
+            version = store.catalog_version
+            if self._is_looking or not self._watched or self._version == version:
+                return
+            self._is_looking = True
+            self._has_failed = False
+            self._version = version
+            watched = list(self._watched.values())
+        finally:
+            self._lock.release()
+        try:
+            for one in watched:
+                partitions = store.partitions(one.topic)
+                if partitions != one.partitions and id(one) in self._watched:
+                    self._tell(one, partitions)
+        except BaseException:
+            self._has_failed = True
+            raise
+        finally:
+            self._is_looking = False
+
+    def _tell(self, watched: WatchedTopic, partitions: int) -> None:
+        if not partitions:
+            self.remove(watched)
+        try:
+            watched.on_changed(partitions)
+            watched.partitions = partitions
+        except AlreadyClosed:
+            self.remove(watched)  # closed meanwhile
+        except Exception:
+            self._has_failed = True
+            self._core.log.exception("Following the partitions of %s failed", watched.topic)
+
+    def after_fork_in_child(self) -> None:
+        """The parent's timers and users stay the parent's."""
+        self._reset()

@@ -1,0 +1,395 @@
+"""Acknowledgements on their way into the subscription, many at a time.
+
+Hot: `Consumer.acknowledge` works on the fields of the tracker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from embeddedpulsar.client.consumer.ack_forms import LARGEST_ID, bitsets_of, order_of
+from embeddedpulsar.client.consumer.receiver_queue import is_skipped
+from embeddedpulsar.exceptions import (
+    AlreadyClosed,
+    CumulativeAcknowledgementNotAllowedError,
+    LockTimeout,
+    NotConnected,
+)
+from embeddedpulsar.platform import deadline, failpoints, threads
+from embeddedpulsar.platform.background import Backoff
+from embeddedpulsar.subscription.attachment.ack_ring import MOST_ENTRIES, NOWHERE
+
+if TYPE_CHECKING:
+    from embeddedpulsar.client.common.client_log import ClientLog
+    from embeddedpulsar.format.entry import EntryView
+    from embeddedpulsar.subscription.attachment.ack_ring import AckRing
+
+GROUP_SIZE: Final = 1000
+MOST_QUICK: Final = GROUP_SIZE - 1
+_RETRY_S: Final = 1.0
+_PATIENCE_S: Final = 0.1
+"""How long a call waits for a lock to write what would be lost with this process."""
+
+Position = tuple[int, int]
+
+failpoints.declare("ack:noted")
+
+
+class AckGroupingTracker:
+    """Collects acknowledgements and writes them every ``group_time_ms`` or 1,000 entries.
+
+    With ``receipts``, or a group time of 0, an acknowledgement is written when the call returns, and those
+    of threads that wait for each other are written together.
+
+    Role: an entry is acknowledged when all its messages are. Each batch has one byte per message, shared by
+    its `EntryView` (so that a message finds it without a search) and by `open` (so that an id does). Setting
+    a byte is one atomic step; whoever sets the last one takes the batch out of `open`, which only one thread
+    can.
+
+    Invariants: everything collected belongs to one epoch of the subscription, which is written with it: if
+    the subscription was moved meanwhile, it is dropped there. `done` is the same list for life; acknowledging
+    appends to it without a lock and `flush` takes from its front, after the subscription has them, so a
+    failure loses none. What is collected stands in the ring (`subscription.attachment.ack_ring`) first, where
+    others find it should this process die. What cannot stand there is written before the call returns. The
+    timer, and whoever fills a group, only try the locks.
+
+    Attributes:
+        quick: whether `Consumer.acknowledge` may take its fast path.
+        ready: the ring is there, and the flush timer runs.
+        words, slots, firsts: of the ring.
+        armed: the flush timer runs.
+        sent: acknowledgements that were written: entries, partly acknowledged batches, and cumulative ones.
+    """
+
+    __slots__ = (
+        "_arm",
+        "_attachment",
+        "_backoff",
+        "_cumulative",
+        "_epoch",
+        "_group_time_s",
+        "_index_acks",
+        "_is_immediate",
+        "_log",
+        "_partial",
+        "_receipts",
+        "_ring",
+        "armed",
+        "done",
+        "firsts",
+        "lock",
+        "on_done",
+        "open",
+        "quick",
+        "ready",
+        "sent",
+        "slots",
+        "words",
+    )
+
+    def __init__(
+        self,
+        attachment: Any,
+        group_time_ms: int,
+        index_acks: bool,
+        call_later: Callable[[float, Callable[[], object]], object],
+        log: ClientLog,
+        receipts: bool = False,
+    ) -> None:
+        self.lock = threads.RLock()
+        self.done: list[Position] = []
+        self.open: dict[Position, bytearray] = {}
+        self.armed = False
+        self.quick = not index_acks and group_time_ms > 0 and not receipts
+        self.sent = 0
+        self.on_done: Callable[[Position], object] | None = None
+        self._attachment = attachment
+        self._epoch = attachment.epoch
+        self._group_time_s = group_time_ms / 1000
+        self._index_acks = index_acks
+        self._receipts = receipts
+        self._is_immediate = receipts or not group_time_ms
+        self._ring: AckRing | None = None
+        self.ready = False
+        self.words: Any = None
+        self.slots: Iterator[int] = iter(())
+        self.firsts: dict[int, int] = {}
+        self._partial: dict[Position, bytearray] = {}
+        self._cumulative: tuple[int, int, int, int] | None = None
+        self._arm = call_later
+        self._log = log
+        self._backoff: Final = Backoff()
+
+    def track(self, view: EntryView) -> None:
+        """Prepare an entry that was fetched. An entry of one message needs nothing."""
+        count = view.count
+        if count < 2:
+            return
+        flags = bytearray(count)
+        skip = view.skip
+        if skip is not None:
+            for index in range(count):
+                flags[index] = is_skipped(skip, index)
+        unwritten = self._partial.get((view.ledger_id, view.entry_id))
+        if unwritten is not None and len(unwritten) == count:
+            for index in range(count):
+                flags[index] |= unwritten[index]
+        view.acked = flags
+        self.open[view.ledger_id, view.entry_id] = flags
+
+    def acknowledge(self, ledger: int, entry: int, index: int, size: int) -> None:
+        """Acknowledge one message by its id. Ids of nothing (earliest, latest) are ignored."""
+        if ledger < 0 or ledger == LARGEST_ID or entry < 0:
+            return
+        position = (ledger, entry)
+        flags = self.open.get(position)
+        if index < 0 or size == 1:
+            self.open.pop(position, None)
+            self.complete(position)
+        elif flags is not None:
+            if index < len(flags):
+                self._acknowledge_index(position, flags, index)
+        elif self._index_acks and size > index:
+            flags = self._partial.setdefault(position, bytearray(size))
+            flags[index] = 1
+            self.after_ack(self._note_part(position, index, size))
+
+    def _acknowledge_index(self, position: Position, flags: bytearray, index: int) -> None:
+        flags[index] = 1
+        if 0 not in flags:
+            if self.open.pop(position, None) is not None:
+                self.complete(position)
+        elif self._index_acks:
+            self._partial[position] = flags
+            self.after_ack(self._note_part(position, index, len(flags)))
+
+    def complete(self, position: Position, *, is_whole: bool = False) -> None:
+        """Acknowledge a whole entry; ``is_whole`` if it was received, and is not a chunked message."""
+        is_known = False
+        ring = (self._ring if is_whole else None) or self._ring_for(position)
+        if ring is not None and len(self.done) < MOST_ENTRIES:
+            ring.note(*position)
+            is_known = True
+            if failpoints.ACTIVE:
+                failpoints.hit("ack:noted")
+        # In this order: an interrupt between the two leaves both, which is one too many, but between them in
+        # the other order it would forget what the earlier messages of the batch were acknowledged by.
+        self.done.append(position)
+        self._partial.pop(position, None)
+        if self.on_done is not None:
+            self.on_done(position)
+        self.after_ack(is_known)
+
+    def _note_part(self, position: Position, index: int, size: int) -> bool:
+        ring = self._ring_for(position)
+        return ring is not None and ring.note_part(*position, index, size)
+
+    def _ring_for(self, position: Position, *, is_cumulative: bool = False) -> AckRing | None:
+        """Where an acknowledgement can stand until it is written; None if it has to be written at once."""
+        if self._is_immediate or not self._attachment.is_plain(*position, is_cumulative):
+            return None
+        if self._ring is not None:
+            return self._ring
+        try:
+            self.lock.acquire()
+            if self._ring is None:
+                ring = self._ring = self._attachment.make_ring(self._epoch)
+                if ring is not None:
+                    self.words, self.slots, self.firsts = ring.words, ring.slots, ring.firsts
+            return self._ring
+        finally:
+            self.lock.release()
+
+    def acknowledge_cumulative(self, ledger: int, entry: int, index: int, size: int) -> None:
+        """Acknowledge everything up to and including a message.
+
+        In the middle of a batch, without acknowledgement of batch indexes, this is everything before the
+        batch; the messages of the batch up to this one count as acknowledged in this consumer.
+
+        Raises:
+            CumulativeAcknowledgementNotAllowedError: other consumers get some of the messages before.
+        """
+        if self._attachment.delivers_singly:
+            raise CumulativeAcknowledgementNotAllowedError(
+                "on a Shared or Key_Shared subscription messages are acknowledged one by one"
+            )
+        if ledger < 0 or ledger == LARGEST_ID or entry < 0:
+            return
+        position = (ledger, entry)
+        flags = self.open.get(position)
+        if flags is not None and 0 <= index < len(flags):
+            flags[: index + 1] = b"\x01" * (index + 1)
+            size = len(flags)
+        if index < 0 or index + 1 >= size > 0 or (flags is not None and 0 not in flags):
+            index = size = -1
+        elif not self._index_acks:
+            entry, index, size = entry - 1, -1, -1
+        pending = self._cumulative
+        if pending is None or (ledger, entry, index if index >= 0 else LARGEST_ID) >= order_of(pending):
+            self._cumulative = (ledger, entry, index, max(size, 0))
+            ring = self._ring_for((ledger, entry), is_cumulative=True)
+            if ring is not None:
+                ring.note_cumulative(ledger, entry, index, max(size, 0))
+        else:
+            ring = self._ring  # what covers it stands there
+        self._close_up_to((ledger, entry), whole=index < 0)
+        self.after_ack(ring is not None)
+
+    def _close_up_to(self, position: Position, whole: bool) -> None:
+        """Forget batches that a cumulative acknowledgement covers."""
+        covered = [one for one in list(self.open) if one < position or (whole and one == position)]
+        for one in covered:
+            self.open.pop(one, None)
+            self._partial.pop(one, None)
+        if self.on_done is not None:
+            for one in covered:
+                self.on_done(one)
+
+    def after_ack(self, is_known: bool) -> None:
+        """Write a full group now, and what would be lost with this process; anything else in time."""
+        if self._is_immediate or not is_known:
+            try:
+                if self._is_immediate:
+                    self.flush()
+                else:
+                    self.flush_full(_PATIENCE_S)
+            except BaseException:  # of the subscription, or the system, or an interrupt: it is still owed
+                if not self.armed:
+                    self.arm(_RETRY_S)
+                raise
+        elif len(self.done) >= GROUP_SIZE:
+            self.flush_full()
+        elif not self.ready:
+            if not self.armed:
+                self.arm()
+            self.ready = self._ring is not None
+            if not self.armed:
+                self.ready = False  # the timer came in between
+
+    def flush_full(self, patience_s: float = 0.0) -> None:
+        """Write a full group, unless a lock is held elsewhere: then the timer does, as soon as it is free."""
+        if not (self.armed and self._backoff.pause_s):
+            self._try_to_flush(patience_s)
+
+    def _try_to_flush(self, patience_s: float = 0.0) -> None:
+        try:
+            if patience_s:
+                deadline.within(patience_s, self.flush)
+            else:
+                deadline.try_now(self.flush)
+            self._backoff.reset()
+        except LockTimeout as error:
+            pause_s = self._backoff.next()
+            if not self.armed:
+                self.arm(pause_s)
+            if self._backoff.is_long():
+                self._warn(error)
+
+    @property
+    def unwritten(self) -> int:
+        """Acknowledgements that were collected and are not written: entries, and cumulative ones."""
+        return len(self.done) + len(self._partial) + (self._cumulative is not None)
+
+    def arm(self, delay_s: float = 0.0) -> None:
+        """Start the flush timer."""
+        try:
+            self.armed = True
+            self._arm(delay_s or self._group_time_s, self._on_timer)
+        except BaseException:
+            self.armed = False
+            raise
+
+    def _on_timer(self) -> None:
+        self.armed = self.ready = False  # first: who acknowledges from here on arms again
+        try:
+            self._try_to_flush()
+        except AlreadyClosed:
+            return  # the consumer is gone, and what it acknowledged since with it
+        except Exception as error:  # noqa: BLE001 - a raw OSError, too: it is still owed
+            self.arm(_RETRY_S)
+            self._warn(error)
+
+    def _warn(self, error: Exception) -> None:
+        self._log.warning("Acknowledgements could not be written, and will be tried again: %s", error)
+
+    def flush(self) -> None:
+        """Write what was collected.
+
+        Raises:
+            PulsarException: it could not be written; it stays collected.
+            NotConnected: with ``receipts``, it is void: the subscription was moved, or went over to others.
+        """
+        is_valid = True
+        try:
+            deadline.enter(self.lock, "the writing of acknowledgements")
+            ring = self._ring
+            if ring is not None:
+                ring.begin_writing()
+            pending = self._cumulative
+            if pending is not None:
+                ledger, entry, index, size = pending
+                is_valid = self._attachment.acknowledge_cumulative(
+                    ledger, entry, index, size, epoch=self._epoch
+                )
+                self.sent += 1
+                if self._cumulative is pending:
+                    self._cumulative = None
+            count = len(self.done)
+            partial = {position: bytes(flags) for position, flags in self._partial.copy().items()}
+            if count or partial:
+                bitsets = bitsets_of(partial)
+                is_valid &= self._attachment.acknowledge(self.done[:count], bitsets, epoch=self._epoch)
+                self.sent += count + len(partial)
+                del self.done[:count]
+                for position, flags in partial.items():
+                    if bytes(self._partial.get(position, b"")) == flags:
+                        self._partial.pop(position, None)
+            if ring is not None:
+                ring.end_writing()
+        finally:
+            self.lock.release()
+        if self._receipts and not is_valid:
+            raise NotConnected(
+                "the message comes again: before it was acknowledged the subscription was moved, or this "
+                "process did not run for so long that it was taken for dead"
+            )
+
+    def forget(self, position: Position) -> None:
+        """A batch that was delivered will be fetched anew, or was acknowledged by other means."""
+        self.open.pop(position, None)
+
+    def reset(self) -> None:
+        """The batches that were delivered will be fetched anew."""
+        self.open.clear()
+        self._partial.clear()
+
+    def begin_epoch(self) -> None:
+        """The subscription was moved: what was collected before is void."""
+        try:
+            self.lock.acquire()
+            self.reset()
+            del self.done[: len(self.done)]
+            self._cumulative = None
+            self._epoch = self._attachment.epoch
+            ring = self._ring
+            if ring is not None and ring.consumer_id == self._attachment.consumer_id:
+                ring.begin(self._epoch)
+            elif ring is not None:  # it joined again
+                self._ring = None
+                self.ready = False
+                ring.remove()
+        finally:
+            self.lock.release()
+
+    def close(self) -> None:
+        """Send every later acknowledgement to the slow path."""
+        self.quick = self.ready = False
+
+    def end(self) -> None:
+        """Everything is written, and nothing more comes: the ring is not needed any more."""
+        self.close()
+        ring, self._ring = self._ring, None
+        self.words = NOWHERE  # the map has a descriptor, which a closed consumer gives back
+        if ring is not None and not (self.done or self._partial or self._cumulative):
+            ring.remove()

@@ -1,0 +1,398 @@
+"""The consumer. Hot: benchmarks measure `Consumer.receive` and `Consumer.acknowledge`."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from embeddedpulsar.client.common.arguments import check_type, checked_seek_target, id_parts, redelivery_count
+from embeddedpulsar.client.common.value_type import T
+from embeddedpulsar.client.consumer.ack_grouping_tracker import MOST_QUICK
+from embeddedpulsar.client.consumer.async_receiver import AsyncReceiver
+from embeddedpulsar.client.consumer.consumer_session import last_message_id
+from embeddedpulsar.client.consumer.dead_letter.reconsuming import Reconsuming
+from embeddedpulsar.exceptions import AlreadyClosed, InvalidConfiguration
+from embeddedpulsar.message import Message
+from embeddedpulsar.message_id import MessageId
+from embeddedpulsar.platform import interrupts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+
+    from embeddedpulsar.client.common.statistics import ConsumerStats
+    from embeddedpulsar.client.consumer.consumer_core import ConsumerCore
+
+
+class Consumer(Reconsuming[T]):
+    """Receives the messages of one subscription; made by `Client.subscribe`.
+
+    Thread-safe: any number of threads may receive and acknowledge. Delivery is at least once: a message comes
+    again after the consumer closes, dies, or gives it back, until it is acknowledged. In a forked child every
+    method raises `AlreadyClosed`: subscribe there.
+
+    Used with ``with``, the consumer is closed at the end. As an iterator it receives until it is closed.
+
+    Example:
+        >>> from embeddedpulsar import Client
+        >>> with Client("memory://") as client, client.subscribe("orders", "billing") as consumer:
+        ...     message_id = client.create_producer("orders").send(b"order 1")
+        ...     message = consumer.receive()
+        ...     consumer.acknowledge(message)
+        ...     message.data(), message.message_id() == message_id
+        (b'order 1', True)
+    """
+
+    _client: Any = None  # which lives as long as this
+
+    def __init__(self, core: ConsumerCore) -> None:
+        self._core = core
+        self._acks = core.acks
+        self._awaited: AsyncReceiver | None = None
+        # With a listener, messages are not for the taking: the fast path then finds nothing, always.
+        self._fetched: deque[Message[T]] = core.fetched if core.config.listener is None else deque()
+        self._fresh = core.session.attachment.fresh
+        self._epoch = self._fresh.epoch
+
+    def _start(self) -> None:
+        """It is complete, and its client knows it: what calls it may begin."""
+        self._core.start(self)
+
+    def topic(self) -> str:
+        """Return the full name of the topic."""
+        return self._core.session.topic_name
+
+    def subscription_name(self) -> str:
+        """Return the name of the subscription."""
+        return self._core.config.subscription_name
+
+    def consumer_name(self) -> str:
+        """Return the name of the consumer: the one asked for, or ten random hexadecimal digits."""
+        return self._core.session.consumer_name
+
+    def is_connected(self) -> bool:
+        """Return whether the consumer may receive: True until it is closed."""
+        return not self._core.delivery.closed_text
+
+    def stats(self) -> ConsumerStats:
+        """Return what the consumer received and acknowledged so far. Not in ``pulsar-client``."""
+        return self._core.stats()
+
+    # -- receiving ---------------------------------------------------------------------------------------
+
+    def receive(self, timeout_millis: int | None = None) -> Message[T]:
+        """Return the next message, waiting for it.
+
+        Args:
+            timeout_millis: longest wait; None waits for ever, 0 does not wait.
+
+        Raises:
+            Timeout: no message came in time. Also a ``TimeoutError``.
+            AlreadyClosed: the consumer is closed, now or while waiting.
+            InvalidConfiguration: the consumer has a listener, or a timeout is given with a queue of size 0.
+            Interrupted: Ctrl-C; also a ``KeyboardInterrupt``.
+
+        Example:
+            >>> from embeddedpulsar import Client
+            >>> with Client("memory://") as client:
+            ...     client.subscribe("empty", "s").receive(timeout_millis=1)
+            Traceback (most recent call last):
+            embeddedpulsar.exceptions.Timeout: Pulsar error: TimeOut: no message within 1 ms
+        """
+        if timeout_millis is not None:
+            check_type(int, timeout_millis, "timeout_millis")
+            self._core.check_can_receive(timeout_millis)
+        try:
+            if self._epoch[()] == self._fresh.seen:  # else what was fetched may be void
+                return self._fetched.popleft()
+        except (IndexError, ValueError):  # nothing was fetched, or the subscription is closed
+            return self._receive_slowly(timeout_millis)
+        return self._receive_slowly(timeout_millis)
+
+    def _receive_slowly(self, timeout_millis: int | None) -> Message[T]:
+        core = self._core
+        with interrupts.translated:
+            core.check_can_receive(timeout_millis)
+            return core.delivery.wait(core.take, timeout_millis)
+
+    async def receive_async(self) -> Message[T]:
+        """Return the next message, awaiting it in an asyncio loop. Not in ``pulsar-client``.
+
+        Coroutines of one loop are served in the order in which they came. One that is cancelled, by a timeout
+        say, has taken no message.
+
+        Raises:
+            AlreadyClosed: the consumer is closed, now or while waiting.
+            InvalidConfiguration: the consumer has a listener.
+
+        Example:
+            >>> import asyncio
+            >>> from embeddedpulsar import Client
+            >>> async def main(client):
+            ...     consumer = client.subscribe("orders", "billing")
+            ...     waiting = asyncio.create_task(consumer.receive_async())
+            ...     message_id = client.create_producer("orders").send(b"order 1")
+            ...     return (await asyncio.wait_for(waiting, timeout=10)).data()
+            >>> with Client("memory://") as client:
+            ...     asyncio.run(main(client))
+            b'order 1'
+        """
+        core = self._core
+        core.check_can_receive(None)
+        if self._awaited is None:
+            self._awaited = AsyncReceiver(core.delivery, core.take, core.session.client.store.mailbox)
+        return await self._awaited.receive()
+
+    def receive_nowait(self) -> Message[T] | None:
+        """Return the next message if there is one, else None. Not in ``pulsar-client``.
+
+        Raises:
+            AlreadyClosed: the consumer is closed.
+            InvalidConfiguration: the consumer has a listener.
+
+        Example:
+            >>> from embeddedpulsar import Client
+            >>> with Client("memory://") as client:
+            ...     print(client.subscribe("orders", "billing").receive_nowait())
+            None
+        """
+        core = self._core
+        core.check_can_receive(None)
+        return core.delivery.poll_once(core.take)
+
+    def batch_receive(self) -> list[Message[T]]:
+        """Return as many messages as the policy says: at a number, a size, or after a time, see there.
+
+        Returns:
+            The messages, ``[]`` if none came in time.
+
+        Raises:
+            AlreadyClosed, InvalidConfiguration, Interrupted: see `receive`. What was collected is not lost.
+
+        Example:
+            >>> from embeddedpulsar import Client, ConsumerBatchReceivePolicy
+            >>> policy = ConsumerBatchReceivePolicy(max_num_message=2, max_num_bytes=-1, timeout_ms=1000)
+            >>> with Client("memory://") as client:
+            ...     consumer = client.subscribe("orders", "billing", batch_receive_policy=policy)
+            ...     producer = client.create_producer("orders")
+            ...     ids = [producer.send(b"order %d" % i) for i in range(3)]
+            ...     [message.data() for message in consumer.batch_receive()]
+            [b'order 0', b'order 1']
+        """
+        self._core.check_can_receive(None)
+        with interrupts.translated:
+            return self._core.batches.receive()
+
+    def __iter__(self) -> Iterator[Message[T]]:
+        while True:
+            try:
+                yield self.receive()
+            except AlreadyClosed:
+                return
+
+    # -- acknowledging -----------------------------------------------------------------------------------
+
+    def acknowledge(self, message: Message[T] | MessageId) -> None:
+        """Acknowledge one message, so that it is not delivered again.
+
+        When the call returns the message does not come again, even if the process is killed at once. After a
+        reboot it may: acknowledgements are collected and written to the store after 100 ms, at 1,000 entries,
+        and when the consumer is closed; with ``ack_receipt_enabled``, before the call returns. Where more
+        than 64 topics of a consumer have some to write, the later ones wait: about 1 s with 1,000 such
+        topics. A batch is one entry: without ``batch_index_ack_enabled`` it is acknowledged when all its
+        messages are.
+
+        Args:
+            message: a message, or the id of one. Ids of nothing and repeated acknowledgements are ignored.
+
+        Raises:
+            AlreadyClosed: the consumer is closed.
+            TypeError: neither a message nor an id.
+
+        Example:
+            >>> from embeddedpulsar import Client
+            >>> with Client("memory://") as client, client.subscribe("orders", "billing") as consumer:
+            ...     message_id = client.create_producer("orders").send(b"order 1")
+            ...     consumer.acknowledge(message_id)
+        """
+        acks = self._acks
+        if message.__class__ is Message and acks.quick:
+            # Hot: 0.2 us. The entry stands in shared memory when this returns. Every step is atomic; the
+            # thread that takes the batch out of `open` acknowledges the entry.
+            entry = message._entry
+            flags = entry.acked  # type: ignore[attr-defined]
+            if flags is not None:
+                flags[message._index] = 1
+                if not flags[-1] or 0 in flags:
+                    return
+                position = ledger, number = entry.ledger_id, entry.entry_id
+                if acks.open.pop(position, None) is None:
+                    return
+            elif entry.count == 1:
+                position = ledger, number = entry.ledger_id, entry.entry_id
+            else:
+                self._acknowledge_slowly(message)  # it came from a reader, which keeps no account
+                return
+            done = acks.done
+            if not acks.ready or len(done) >= MOST_QUICK:
+                acks.complete(position, is_whole=True)  # the first of a group, or the last
+                return
+            try:
+                acks.words[next(acks.slots)] = acks.firsts[ledger] + number  # `place_word`, in half the time
+            except KeyError:
+                acks.complete(position, is_whole=True)  # the first of its ledger
+                return
+            done.append(position)
+            if not acks.ready:
+                acks.after_ack(True)  # the timer did not see this one
+            return
+        self._acknowledge_slowly(message)
+
+    def _acknowledge_slowly(self, message: Message[T] | MessageId) -> None:
+        self._core.delivery.check_open()
+        with interrupts.translated:
+            self._core.in_time(self._acks.acknowledge, *id_parts(message))
+
+    def acknowledge_cumulative(self, message: Message[T] | MessageId) -> None:
+        """Acknowledge this message and everything before it.
+
+        In the middle of a batch, without ``batch_index_ack_enabled``, it covers everything before the batch;
+        the batch is acknowledged once the rest of it is.
+
+        Raises:
+            AlreadyClosed: the consumer is closed.
+            CumulativeAcknowledgementNotAllowedError: the subscription is Shared or Key_Shared.
+            TypeError: neither a message nor an id.
+        """
+        self._core.delivery.check_open()
+        with interrupts.translated:
+            self._core.in_time(self._acks.acknowledge_cumulative, *id_parts(message))
+
+    def negative_acknowledge(self, message: Message[T] | MessageId) -> None:
+        """Give a message back: it is delivered again after ``negative_ack_redelivery_delay_ms``.
+
+        With ``negative_ack_redelivery_backoff`` the delay depends on the message's `Message.redelivery_count`
+        (0 for an id). Entries come again, so a batch comes whole, but for messages that were acknowledged
+        with ``batch_index_ack_enabled``. On Shared and Key_Shared subscriptions only this entry comes again,
+        to any consumer, counted. On others everything unacknowledged does, in order, because order would be
+        lost otherwise. Acknowledging the message before that takes it back. Ignored on a closed consumer.
+
+        Raises:
+            TypeError: neither a message nor an id.
+        """
+        ledger, entry, _, _ = id_parts(message)
+        if not self._core.delivery.closed_text:
+            self._core.negative_acknowledge(ledger, entry, redelivery_count(message))
+
+    def redeliver_unacknowledged_messages(self) -> None:
+        """Have everything delivered again that is not acknowledged, beginning at once.
+
+        On Shared and Key_Shared subscriptions that is what this consumer holds, what it fetched ahead
+        included, and it goes to any consumer. On others it comes in order; on Failover it is ignored unless
+        this consumer is the active one. Ignored on a closed consumer, whose messages have gone to others.
+        """
+        if not self._core.delivery.closed_text:
+            with interrupts.translated:
+                self._core.redeliver()
+
+    # -- listener ----------------------------------------------------------------------------------------
+
+    def pause_message_listener(self) -> None:
+        """Stop calling the listener. A call that runs goes on.
+
+        Raises:
+            InvalidConfiguration: there is no listener.
+        """
+        self._set_paused(True)
+
+    def resume_message_listener(self) -> None:
+        """Call the listener again, beginning with what came meanwhile.
+
+        Raises:
+            InvalidConfiguration: there is no listener.
+        """
+        self._set_paused(False)
+
+    def _set_paused(self, is_paused: bool) -> None:
+        core = self._core
+        if core.listener is None:
+            raise InvalidConfiguration("this consumer has no listener to pause or resume")
+        core.listener.is_paused = is_paused
+        if not core.delivery.closed_text:  # with its client, perhaps, of which nothing can be woken any more
+            core.session.client.wake()
+
+    # -- moving and leaving ------------------------------------------------------------------------------
+
+    def seek(self, messageid: MessageId | int) -> None:
+        """Move the subscription, for this and all later consumers.
+
+        Args:
+            messageid: an id: delivery goes on behind that message, or with it if the consumer was made with
+                ``start_message_id_inclusive``; `MessageId.earliest` and `MessageId.latest` are the ends. Or
+                an int: delivery goes on with the first message published at that time or later, in ms since
+                1970.
+
+        Raises:
+            ValueError: another type.
+            AlreadyClosed: the consumer is closed.
+
+        Example:
+            >>> from embeddedpulsar import Client
+            >>> with Client("memory://") as client, client.subscribe("events", "s") as consumer:
+            ...     producer = client.create_producer("events")
+            ...     ids = [producer.send(b"%d" % i) for i in range(3)]
+            ...     consumer.seek(ids[0])
+            ...     consumer.receive().data()
+            b'1'
+        """
+        with interrupts.translated:
+            self._core.seek(checked_seek_target(messageid))
+
+    def get_last_message_id(self) -> MessageId:
+        """Return the id of the last message of the topic; of an empty topic, an id with entry -1."""
+        self._core.delivery.check_open()
+        return last_message_id(self._core.session.ledger, self._core.session.origin.partition)
+
+    def unsubscribe(self) -> None:
+        """Delete the subscription and close the consumer.
+
+        Raises:
+            BrokerMetadataError: other consumers are attached.
+            AlreadyClosed: the consumer is closed.
+        """
+        with interrupts.translated:
+            self._core.unsubscribe()
+        self._core.session.client.forget_consumer(self)
+
+    def close(self) -> None:
+        """Write the acknowledgements and leave. What is not acknowledged goes to the next consumer.
+
+        Of a consumer that has unsubscribed, or ended with its client or topic, nothing is left to do.
+
+        Raises:
+            AlreadyClosed: it was closed before.
+        """
+        with interrupts.translated:
+            self._core.close()
+        self._core.session.client.forget_consumer(self)
+
+    def _save(self) -> None:
+        """Write the acknowledgements; the program ends."""
+        if self.is_connected():
+            self._acks.flush()
+
+    def __enter__(self) -> Consumer[T]:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self.is_connected():
+            self.close()
+
+    def __repr__(self) -> str:
+        state = "open" if self.is_connected() else "closed"
+        return f"<Consumer {self.consumer_name()} of {self.subscription_name()!r} on {self.topic()} {state}>"

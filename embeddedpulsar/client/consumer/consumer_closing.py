@@ -1,0 +1,98 @@
+"""How a consumer ends."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from embeddedpulsar.client.common.close_guard import CloseGuard
+from embeddedpulsar.client.consumer.unwritten_acknowledgements import unwritten_error
+from embeddedpulsar.exceptions import LockTimeout, StoreGoneError
+
+if TYPE_CHECKING:
+    from embeddedpulsar.client.consumer.consumer_core import ConsumerCore
+    from embeddedpulsar.client.consumer.consumer_meter import ConsumerMeter
+
+
+class ConsumerClosing:
+    """Ends one consumer: what was acknowledged is written, the rest comes back to others.
+
+    Invariants: when a method returns or raises anything but `BrokerMetadataError`, the consumer is closed and
+    has given back what it held. Its place among the consumers may follow later, behind a process that is
+    stopped in the subscription's lock. Who may call: any thread, with a deadline.
+    """
+
+    __slots__ = ("_close_guard", "_core", "_meter")
+
+    def __init__(self, core: ConsumerCore, meter: ConsumerMeter) -> None:
+        self._core: Final = core
+        self._meter: Final = meter
+        self._close_guard: Final = CloseGuard(core.session.client)
+
+    def unsubscribe(self) -> None:
+        """Delete the subscription, and close."""
+        core = self._core
+        core.delivery.check_open()
+        core.session.subscription.unsubscribe(core.session.attachment)
+        try:
+            self._shut("the consumer has unsubscribed")
+        finally:
+            core.session.release()
+
+    def close(self) -> None:
+        """Close; see `ConsumerCore.close`."""
+        core = self._core
+        if not self._close_guard.begin(core.delivery.closed_text):
+            self._let_go()
+            return
+        try:
+            self._leave()
+        except Exception:
+            raise
+        except BaseException:
+            core.session.client.abandon(core.session.abandoned)  # interrupted; it is closed all the same
+            raise
+
+    def _leave(self) -> None:
+        core = self._core
+        try:
+            core.acks.flush()
+            core.acks.end()
+        except LockTimeout as error:
+            raise unwritten_error(core.session, core.acks.unwritten, error) from None
+        except StoreGoneError as error:
+            core.session.client.log.warning(
+                "Acknowledgements of %s are lost: %s", core.session.topic_name, error
+            )
+        finally:
+            self._shut("the consumer is closed; subscribe again")
+            try:
+                core.session.leave()
+            finally:
+                core.session.release()
+
+    def _let_go(self) -> None:
+        """It has ended already, but perhaps only found out, and holds on to letters and the topic."""
+        core = self._core
+        if core.session.is_released:
+            return
+        try:
+            self._shut(core.delivery.closed_text)
+        finally:
+            core.session.release()
+
+    def _shut(self, text: str) -> None:
+        core = self._core
+        self._meter.close()
+        core.acks.close()
+        core.delivery.close(text)
+        core.start_over()
+        if core.listener is not None:
+            core.session.client.listeners.remove(core.listener)
+        for letters in (core.retries, core.dead_letters):
+            if letters is not None:
+                letters.close()
+        core.session.client.wake()
+
+    def after_fork_in_child(self) -> None:
+        """It is not the child's to close."""
+        self._close_guard.after_fork_in_child()

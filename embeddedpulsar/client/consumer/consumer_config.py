@@ -1,0 +1,321 @@
+"""The options of a consumer and of a reader, checked."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from embeddedpulsar.client.common.arguments import (
+    INT32_MAX,
+    INT32_MIN,
+    check_range,
+    check_type,
+    check_type_or_none,
+    checked_properties,
+    refuse_unbuilt,
+)
+from embeddedpulsar.client.common.interceptor_chain import InterceptorChain, chain_of
+from embeddedpulsar.client.common.interceptors import ConsumerInterceptor, ReaderInterceptor
+from embeddedpulsar.client.consumer.redelivery_backoff import MultiplierRedeliveryBackoff
+from embeddedpulsar.crypto.key_reader import CryptoKeyReader
+from embeddedpulsar.enums import (
+    ConsumerCryptoFailureAction,
+    ConsumerType,
+    InitialPosition,
+    RegexSubscriptionMode,
+    SubscriptionMode,
+)
+from embeddedpulsar.exceptions import InvalidConfiguration
+from embeddedpulsar.message_id import MessageId
+from embeddedpulsar.policies import (
+    BatchReceivePolicy,
+    ConsumerBatchReceivePolicy,
+    ConsumerDeadLetterPolicy,
+    ConsumerKeySharedPolicy,
+    KeySharedPolicy,
+)
+from embeddedpulsar.schema import Schema
+from embeddedpulsar.subscription.chunks.pending_chunks import DEFAULT_CHUNKS, ChunkOptions
+
+_SHORTEST_ACK_TIMEOUT_MS = 10_000
+_SHORTEST_NACK_DELAY_MS = 100
+_DEFAULT_BATCH_RECEIVE = BatchReceivePolicy()
+
+
+class ConsumerConfig(NamedTuple):
+    """What of a consumer's options matters on one topic. Immutable.
+
+    Attributes:
+        topic: the topic.
+        subscription_name: the subscription.
+        name: explicit consumer name, or None.
+        receiver_queue_size: most messages fetched ahead (a batch is fetched whole); 0 fetches one entry at a
+            time.
+        ack_timeout_ms: time after which an unacknowledged message comes back; 0 for never.
+        nack_delay_ms: time after which a negatively acknowledged message comes back.
+        ack_group_time_ms: how long acknowledgements are collected; 0 writes each at once.
+        priority_level: who is served first, where consumers share; 0 is best.
+        key_shared: how the consumers of a Key_Shared subscription divide the keys; None for the default.
+        ack_timeout_tick_ms: how late an acknowledgement timeout may be noticed.
+        nack_backoff: delay by redelivery count; None for ``nack_delay_ms``, always.
+        ack_timeout_backoff: what is added to ``ack_timeout_ms``, by redelivery count.
+        ack_receipt: whether an acknowledgement returns only when it is written.
+        several_topics: whether the consumer is one of those that make up a consumer of several topics.
+        dead_letter: when and where messages move that come back too often.
+        enable_retry: whether messages may be sent round by way of ``retry_letter_topic``.
+        total_queue_size: most messages fetched ahead of all topics together.
+        key_reader: where private keys come from, or None.
+        crypto_failure_action: what becomes of messages that cannot be decrypted.
+        chain: its interceptors, or None.
+        chunks: what becomes of chunked messages whose last part does not come.
+    """
+
+    topic: str
+    subscription_name: str
+    consumer_type: ConsumerType
+    schema: Schema[Any]
+    listener: Any
+    receiver_queue_size: int
+    name: str | None
+    ack_timeout_ms: int
+    nack_delay_ms: int
+    initial_position: InitialPosition
+    start_inclusive: bool
+    batch_receive: BatchReceivePolicy
+    batch_index_ack: bool
+    ack_group_time_ms: int
+    properties: dict[str, str]
+    priority_level: int = 0
+    subscription_mode: SubscriptionMode = SubscriptionMode.Durable
+    key_shared: KeySharedPolicy | None = None
+    ack_timeout_tick_ms: int = 1000
+    nack_backoff: MultiplierRedeliveryBackoff | None = None
+    ack_timeout_backoff: MultiplierRedeliveryBackoff | None = None
+    ack_receipt: bool = False
+    dead_letter: ConsumerDeadLetterPolicy | None = None
+    enable_retry: bool = False
+    retry_letter_topic: str | None = None
+    several_topics: bool = False
+    total_queue_size: int = 50_000
+    key_reader: CryptoKeyReader | None = None
+    crypto_failure_action: ConsumerCryptoFailureAction = ConsumerCryptoFailureAction.FAIL
+    chain: InterceptorChain | None = None
+    chunks: ChunkOptions = DEFAULT_CHUNKS
+
+
+class ReaderConfig(NamedTuple):
+    """What of a reader's options matters on one topic. Immutable."""
+
+    topic: str
+    start: MessageId
+    schema: Schema[Any]
+    listener: Any
+    receiver_queue_size: int
+    name: str | None
+    role_prefix: str | None
+    start_inclusive: bool
+    key_reader: CryptoKeyReader | None = None
+    crypto_failure_action: ConsumerCryptoFailureAction = ConsumerCryptoFailureAction.FAIL
+    chain: InterceptorChain | None = None
+
+
+def consumer_config(options: dict[str, Any]) -> ConsumerConfig:
+    """Check the arguments of `Client.subscribe`, given by name.
+
+    Raises:
+        ValueError: a wrong type or value.
+        InvalidConfiguration: an empty subscription name.
+        NotImplementedError: an option whose feature is not built.
+        ImportError: there is a key reader, and the extra ``crypto`` is not installed.
+    """
+    _check_consumer_types(options)
+    _check_consumer_values(options)
+    _refuse_unbuilt(options)
+    policy, key_shared = options["batch_receive_policy"], options["key_shared_policy"]
+    timeout_ms = options["unacked_messages_timeout_ms"] or 0
+    chain = chain_of(options, ConsumerInterceptor)
+    return ConsumerConfig(
+        topic=options["topic"] if isinstance(options["topic"], str) else "",
+        subscription_name=options["subscription_name"],
+        consumer_type=options["consumer_type"],
+        schema=options["schema"],
+        listener=_listener("message_listener", options, chain, "before_consume"),
+        receiver_queue_size=_queue_size(options),
+        name=options["consumer_name"] or None,
+        ack_timeout_ms=timeout_ms,
+        nack_delay_ms=max(options["negative_ack_redelivery_delay_ms"], _SHORTEST_NACK_DELAY_MS),
+        initial_position=options["initial_position"],
+        start_inclusive=options["start_message_id_inclusive"],
+        batch_receive=policy.policy() if policy is not None else _DEFAULT_BATCH_RECEIVE,
+        batch_index_ack=options["batch_index_ack_enabled"],
+        ack_group_time_ms=options["ack_group_time_ms"],
+        properties=checked_properties(options["properties"] or {}),
+        priority_level=options["priority_level"],
+        subscription_mode=options["subscription_mode"],
+        key_shared=key_shared.policy() if key_shared is not None else None,
+        ack_timeout_tick_ms=min(options["ack_timeout_tick_ms"], timeout_ms or INT32_MAX),
+        nack_backoff=options["negative_ack_redelivery_backoff"],
+        ack_timeout_backoff=options["ack_timeout_redelivery_backoff"],
+        ack_receipt=options["ack_receipt_enabled"],
+        dead_letter=options["dead_letter_policy"],
+        enable_retry=options["enable_retry"],
+        retry_letter_topic=options["retry_letter_topic"] or None,
+        total_queue_size=options["max_total_receiver_queue_size_across_partitions"],
+        key_reader=_key_reader(options),
+        crypto_failure_action=options["crypto_failure_action"],
+        chain=chain,
+        chunks=ChunkOptions(
+            max(options["max_pending_chunked_message"], 0),
+            options["auto_ack_oldest_chunked_message_on_queue_full"],
+            options["expire_time_of_incomplete_chunked_message_ms"],
+        ),
+    )
+
+
+def _check_consumer_types(options: dict[str, Any]) -> None:
+    """In the order of ``pulsar-client``, so that the first complaint is the same."""
+    for name, kind, optional in _CONSUMER_TYPES:
+        (check_type_or_none if optional else check_type)(kind, options[name], name)
+    check_type_or_none(ConsumerDeadLetterPolicy, options["dead_letter_policy"], "dead_letter_policy")
+    for name, kind, optional in _OUR_CONSUMER_TYPES:
+        (check_type_or_none if optional else check_type)(kind, options[name], name)
+    topic = options["topic"]
+    if not isinstance(topic, str | list) and not hasattr(topic, "pattern"):
+        raise ValueError("Argument 'topic' is expected to be of a type between (str, list, re.pattern)")
+
+
+def _check_consumer_values(options: dict[str, Any]) -> None:
+    timeout_ms = options["unacked_messages_timeout_ms"] or 0
+    if timeout_ms and timeout_ms < _SHORTEST_ACK_TIMEOUT_MS:
+        raise ValueError(
+            "Consumer Config Exception: Unacknowledged message timeout should be greater than 10 seconds."
+        )
+    check_range(options["receiver_queue_size"], "receiver_queue_size", INT32_MIN, INT32_MAX)
+    check_range(options["ack_group_time_ms"], "ack_group_time_ms", 0, INT32_MAX)
+    check_range(options["ack_timeout_tick_ms"], "ack_timeout_tick_ms", 1, INT32_MAX)
+    name = "expire_time_of_incomplete_chunked_message_ms"
+    check_range(options[name], name, 0, INT32_MAX)
+    if options["priority_level"] < 0:
+        raise ValueError("Consumer Config Exception: PriorityLevel should be nonnegative number.")
+    check_range(options["priority_level"], "priority_level", 0, INT32_MAX)
+    if options["ack_timeout_redelivery_backoff"] is not None and not timeout_ms:
+        raise ValueError("ack_timeout_redelivery_backoff needs unacked_messages_timeout_ms, which is not set")
+    if options["retry_letter_topic"] and not options["enable_retry"]:
+        raise ValueError("retry_letter_topic needs enable_retry, which is not set")
+    if not options["subscription_name"].strip():
+        raise InvalidConfiguration("subscription_name is blank; name the subscription")
+
+
+def _refuse_unbuilt(options: dict[str, Any]) -> None:
+    topic = options["topic"]
+    one = "subscribe to one topic by its name"
+    refuse_unbuilt(not isinstance(topic, str | list), "a pattern as topic", "pattern subscriptions", one)
+    refuse_unbuilt(options["is_read_compacted"], "is_read_compacted", "topic compaction")
+
+
+def reader_config(options: dict[str, Any]) -> ReaderConfig:
+    """Check the arguments of `Client.create_reader`, given by name.
+
+    Raises:
+        ValueError: a wrong type or value.
+        NotImplementedError: an option whose feature is not built.
+        ImportError: there is a key reader, and the extra ``crypto`` is not installed.
+    """
+    for name, kind, optional in _READER_TYPES:
+        (check_type_or_none if optional else check_type)(kind, options[name], name)
+    check_range(options["receiver_queue_size"], "receiver_queue_size", INT32_MIN, INT32_MAX)
+    refuse_unbuilt(options["is_read_compacted"], "is_read_compacted", "topic compaction")
+    chain = chain_of(options, ReaderInterceptor)
+    return ReaderConfig(
+        topic=options["topic"],
+        start=options["start_message_id"],
+        schema=options["schema"],
+        listener=_listener("reader_listener", options, chain, "before_read"),
+        receiver_queue_size=_queue_size(options),
+        name=options["reader_name"] or None,
+        role_prefix=options["subscription_role_prefix"] or None,
+        start_inclusive=options["start_message_id_inclusive"],
+        key_reader=_key_reader(options),
+        crypto_failure_action=options["crypto_failure_action"],
+        chain=chain,
+    )
+
+
+def _queue_size(options: dict[str, Any]) -> int:
+    """As many messages as are fetched ahead; one where a number is negative, as in ``pulsar-client``."""
+    size: int = options["receiver_queue_size"]
+    return 1 if size < 0 else size
+
+
+def _listener(name: str, options: dict[str, Any], chain: InterceptorChain | None, hook: str) -> Any:
+    """The listener, or None; behind interceptors if there are any.
+
+    Raises:
+        ValueError: it cannot be called, which would be found out with each message.
+    """
+    listener = options[name]
+    if listener and not callable(listener):
+        raise ValueError(f"Argument {name} is expected to be callable, and {listener!r} is not")
+    if not listener or chain is None:
+        return listener or None
+    return chain.listening(listener, hook)
+
+
+def _key_reader(options: dict[str, Any]) -> CryptoKeyReader | None:
+    """The key reader; where there is one, there is something to decrypt with, too."""
+    reader: CryptoKeyReader | None = options["crypto_key_reader"]
+    if reader is not None:
+        from embeddedpulsar.crypto.key_wrap import require_cryptography
+
+        require_cryptography()
+    return reader
+
+
+_CONSUMER_TYPES: tuple[tuple[str, type[Any], bool], ...] = (
+    ("subscription_name", str, False),
+    ("consumer_type", ConsumerType, False),
+    ("schema", Schema, False),
+    ("receiver_queue_size", int, False),
+    ("max_total_receiver_queue_size_across_partitions", int, False),
+    ("consumer_name", str, True),
+    ("unacked_messages_timeout_ms", int, True),
+    ("broker_consumer_stats_cache_time_ms", int, False),
+    ("negative_ack_redelivery_delay_ms", int, False),
+    ("pattern_auto_discovery_period", int, False),
+    ("is_read_compacted", bool, False),
+    ("properties", dict, True),
+    ("initial_position", InitialPosition, False),
+    ("crypto_key_reader", CryptoKeyReader, True),
+    ("max_pending_chunked_message", int, False),
+    ("auto_ack_oldest_chunked_message_on_queue_full", bool, False),
+    ("start_message_id_inclusive", bool, False),
+    ("batch_receive_policy", ConsumerBatchReceivePolicy, True),
+    ("key_shared_policy", ConsumerKeySharedPolicy, True),
+    ("batch_index_ack_enabled", bool, False),
+    ("regex_subscription_mode", RegexSubscriptionMode, False),
+    ("crypto_failure_action", ConsumerCryptoFailureAction, False),
+)
+# Options that pulsar-client does not have.
+_OUR_CONSUMER_TYPES: tuple[tuple[str, type[Any], bool], ...] = (
+    ("ack_group_time_ms", int, False),
+    ("ack_receipt_enabled", bool, False),
+    ("priority_level", int, False),
+    ("subscription_mode", SubscriptionMode, False),
+    ("negative_ack_redelivery_backoff", MultiplierRedeliveryBackoff, True),
+    ("ack_timeout_redelivery_backoff", MultiplierRedeliveryBackoff, True),
+    ("ack_timeout_tick_ms", int, False),
+    ("enable_retry", bool, False),
+    ("retry_letter_topic", str, True),
+    ("expire_time_of_incomplete_chunked_message_ms", int, False),
+)
+_READER_TYPES: tuple[tuple[str, type[Any], bool], ...] = (
+    ("topic", str, False),
+    ("start_message_id", MessageId, False),
+    ("schema", Schema, False),
+    ("receiver_queue_size", int, False),
+    ("reader_name", str, True),
+    ("subscription_role_prefix", str, True),
+    ("is_read_compacted", bool, False),
+    ("crypto_key_reader", CryptoKeyReader, True),
+    ("start_message_id_inclusive", bool, False),
+    ("crypto_failure_action", ConsumerCryptoFailureAction, False),
+)

@@ -1,0 +1,94 @@
+"""Statistics of one consumer, in the log and for its owner."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING
+
+from embeddedpulsar.client.common.statistics import ConsumerStats
+from embeddedpulsar.client.consumer.receiver_queue import size_of
+from embeddedpulsar.platform.deadline import TURN_S
+
+if TYPE_CHECKING:
+    from embeddedpulsar.client.consumer.ack_grouping_tracker import AckGroupingTracker
+    from embeddedpulsar.client.consumer.consumer_session import ConsumerSession
+    from embeddedpulsar.client.consumer.receiver_queue import ReceiverQueue
+    from embeddedpulsar.platform.scheduler import Timer
+
+
+class ConsumerMeter:
+    """Logs every ``stats_interval_in_seconds`` what a consumer received and acknowledged since.
+
+    Role: nothing is counted for it when a message is received: what the application has is what was fetched
+    less what lies in the queue. An interval without anything is passed over."""
+
+    __slots__ = ("__weakref__", "_acks", "_before", "_begun", "_interval_s", "_queue", "_session", "_timer")
+
+    def __init__(self, session: ConsumerSession, queue: ReceiverQueue, acks: AckGroupingTracker) -> None:
+        self._session = session
+        self._queue = queue
+        self._acks = acks
+        self._before = (0, 0, 0)
+        self._begun = session.monotonic()
+        self._interval_s = session.client.config.stats_interval_s
+        self._timer: Timer | None = None
+        if self._interval_s:
+            self._arm()
+
+    def totals(self) -> tuple[int, int, int]:
+        """Messages received, their bytes of payload, and acknowledgements written, so far."""
+        queue = self._queue
+        try:
+            queue.lock.acquire(True, TURN_S)  # without it, behind a stuck process, they are a little off
+            waiting = queue.valid()
+            return queue.fetched - len(waiting), queue.fetched_bytes - size_of(waiting), self._acks.sent
+        finally:
+            queue.lock.release()
+
+    def snapshot(self) -> ConsumerStats:
+        """The statistics."""
+        totals = self.totals()
+        passed = max(self._session.monotonic() - self._begun, 1e-9)
+        return ConsumerStats(
+            *totals,
+            len(self._queue.valid()),
+            (totals[0] - self._before[0]) / passed,
+            (totals[1] - self._before[1]) / passed,
+        )
+
+    def close(self) -> None:
+        """Log no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _arm(self) -> None:
+        mine = weakref.ref(self)  # the timer must not keep a consumer that is dropped
+
+        def on_timer() -> None:
+            meter = mine()
+            if meter is not None:
+                meter._on_timer()
+
+        self._timer = self._session.call_later(self._interval_s, on_timer)
+
+    def _on_timer(self) -> None:
+        if self._timer is None:
+            return
+        self._arm()
+        totals = self.totals()
+        messages, size, acks = (now - before for now, before in zip(totals, self._before, strict=True))
+        self._before, self._begun = totals, self._session.monotonic()
+        if messages or acks:
+            self._session.client.log.info(
+                "Consumer %s of %s on %s, in %d s: received %d messages, %d bytes; sent %d acknowledgements. "
+                "In all: %d messages, %d bytes; %d acknowledgements",
+                self._session.consumer_name,
+                self._session.config.subscription_name,
+                self._session.topic_name,
+                self._interval_s,
+                messages,
+                size,
+                acks,
+                *totals,
+            )

@@ -1,0 +1,106 @@
+"""Which kind of consumer a subscription needs."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from embeddedpulsar.client.common.deletion_retry import despite_deletion
+from embeddedpulsar.client.consumer.consumer import Consumer
+from embeddedpulsar.client.consumer.consumer_core import ConsumerCore
+from embeddedpulsar.client.consumer.consumer_session import ConsumerSession
+from embeddedpulsar.client.consumer.dead_letter.retry_letter import letter_topics
+from embeddedpulsar.enums import ConsumerType
+from embeddedpulsar.policies import ConsumerDeadLetterPolicy
+from embeddedpulsar.topic_name import TopicName
+
+if TYPE_CHECKING:
+    from embeddedpulsar.client.client_core import ClientCore
+    from embeddedpulsar.client.consumer.consumer_config import ConsumerConfig
+
+
+def open_consumer(client: ClientCore, config: ConsumerConfig, topic: Any) -> Consumer[Any]:
+    """Attach a consumer to the subscription of one topic, or of several; partitions are topics.
+
+    Args:
+        client: the client.
+        config: the options; their topic is not looked at.
+        topic: a name, or a list of names, where the second and further ones of a topic are ignored. With
+            ``enable_retry`` the retry topic joins them.
+
+    Raises:
+        TypeError: a name is not a str.
+        InvalidTopicName: one of them names no topic. Then, as with every other error, nothing is attached.
+        InvalidConfiguration: a queue of size 0 on a partitioned topic.
+    """
+    client.begin_operation()
+    for name in topic if isinstance(topic, list) else [topic]:
+        if not isinstance(name, str):
+            raise TypeError(f"a topic is a str, not {type(name).__name__}")
+    names = [TopicName.parse(name).full for name in (topic if isinstance(topic, list) else [topic])]
+    topics = list(dict.fromkeys(names))
+    if config.dead_letter is not None and config.dead_letter.dead_letter_topic:
+        TopicName.parse(
+            config.dead_letter.dead_letter_topic
+        )  # a wrong name is told now, not when it is needed
+    _warn_if_idle(client, config)
+    if config.enable_retry and topics:
+        config = _with_letter_topics(client, config, topics)
+        topics = list(dict.fromkeys([*topics, str(config.retry_letter_topic)]))
+    return despite_deletion(lambda: _open(client, config, topics))
+
+
+def _open(client: ClientCore, config: ConsumerConfig, topics: list[str]) -> Consumer[Any]:
+    partitions = {name: client.store.resolve_partitions(name) for name in topics}
+    if len(topics) == 1 and not partitions[topics[0]]:
+        kind: type[Consumer[Any]] = Consumer
+        if config.chain is not None:
+            from embeddedpulsar.client.consumer.intercepting_consumer import InterceptingConsumer as kind
+        own = config._replace(topic=topics[0])
+        return kind(ConsumerCore(ConsumerSession(client, own)))
+    return _open_several(client, config, partitions)
+
+
+def _warn_if_idle(client: ClientCore, config: ConsumerConfig) -> None:
+    """A dead letter policy that nothing will ever apply is most likely a wrong type of subscription."""
+    is_counted = config.consumer_type in (ConsumerType.Shared, ConsumerType.KeyShared)
+    if config.dead_letter is not None and not is_counted and not config.enable_retry:
+        client.log.warning(
+            "The dead_letter_policy of subscription %s has no effect: redeliveries are counted on Shared and "
+            "Key_Shared subscriptions, and this one is %s; choose one of those, or enable_retry",
+            config.subscription_name,
+            config.consumer_type.name,
+        )
+
+
+def _with_letter_topics(client: ClientCore, config: ConsumerConfig, topics: list[str]) -> ConsumerConfig:
+    policy = config.dead_letter
+    found = letter_topics(
+        topics, config.subscription_name, policy, config.retry_letter_topic, client.store.has_topic
+    )
+    initial = policy.initial_subscription_name if policy is not None else ""
+    return config._replace(
+        dead_letter=ConsumerDeadLetterPolicy(found.limit, found.dead, initial or None),
+        retry_letter_topic=TopicName.parse(found.retry).full,
+    )
+
+
+def _open_several(client: ClientCore, config: ConsumerConfig, partitions: dict[str, int]) -> Consumer[Any]:
+    # Imported on first use: most consumers have one topic.
+    from embeddedpulsar.client.consumer.topic_group.multi_topics_consumer import MultiTopicsConsumer
+    from embeddedpulsar.client.consumer.topic_group.multi_topics_consumer_core import MultiTopicsCore
+
+    kind: type[Consumer[Any]] = MultiTopicsConsumer
+    if config.chain is not None:
+        from embeddedpulsar.client.consumer.intercepting_consumer import (
+            InterceptingMultiTopicsConsumer as kind,
+        )
+
+    asked_for = [topic for topic in partitions if topic != config.retry_letter_topic]
+    name = "EmptyTopics"
+    if len(asked_for) == 1:
+        name = asked_for[0]
+    elif asked_for:
+        name = f"{asked_for[-1]}-TopicsConsumerFakeName-{os.urandom(5).hex()}"
+    core: Any = MultiTopicsCore(client, config, partitions, name)
+    return kind(core)

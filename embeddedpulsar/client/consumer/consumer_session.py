@@ -1,0 +1,243 @@
+"""What a consumer needs of the world around it: its subscription, its client, and the time."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from embeddedpulsar.client.common.deletion_retry import MOST_ATTEMPTS
+from embeddedpulsar.client.consumer.decryption import Decryption
+from embeddedpulsar.enums import InitialPosition, SubscriptionMode
+from embeddedpulsar.exceptions import LockTimeout, SubscriptionNotFound
+from embeddedpulsar.format.frame import FLAG_CHUNK
+from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
+from embeddedpulsar.message_id import MessageId, make
+from embeddedpulsar.topic_name import TopicName
+
+if TYPE_CHECKING:
+    from embeddedpulsar.client.client_core import ClientCore
+    from embeddedpulsar.client.consumer.consumer_config import ConsumerConfig
+    from embeddedpulsar.format.entry import EntryView
+    from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
+    from embeddedpulsar.subscription.attachment.attachment import Attachment
+    from embeddedpulsar.subscription.subscription import Subscription
+    from embeddedpulsar.topic.open_topics import TopicUse
+    from embeddedpulsar.topic.topic import Topic
+
+LARGEST_ID = 0x7FFFFFFFFFFFFFFF
+
+CallLater = Callable[[float, Callable[[], object]], object]
+
+
+class MessageOrigin:
+    """What the messages of one consumer have in common; see `message.Origin`."""
+
+    __slots__ = ("partition", "schema", "topic_name")
+
+    def __init__(self, topic_name: str, schema: Any) -> None:
+        self.topic_name = topic_name
+        self.schema = schema
+        self.partition = TopicName.parse(topic_name).partition
+
+
+class ConsumerSession:
+    """One attachment of a consumer to its subscription.
+
+    Role: the only place where the consumer's side of the client touches `Topic` and `Subscription`.
+
+    Args:
+        core: the client.
+        config: of the consumer.
+        call_to_write: as ``call_later`` of the scheduler, for acknowledgements; None for that itself.
+    """
+
+    def __init__(
+        self, core: ClientCore, config: ConsumerConfig, call_to_write: CallLater | None = None
+    ) -> None:
+        use = core.use_topic(config.topic)
+        topic = use.topic
+        self._uses: list[TopicUse] = [use]
+        store = core.store
+        self.client = core
+        self.config = config
+        self.topic_name = topic.name
+        self.consumer_name = config.name or os.urandom(5).hex()
+        self.ledger: ManagedLedger = topic.ledger
+        self.mailbox = store.mailbox
+        self.clock = store.clock
+        self.monotonic = store.clock.monotonic
+        self.call_later = core.scheduler.call_later
+        self.call_to_write: CallLater = call_to_write or self.call_later
+        self.origin = MessageOrigin(topic.name, config.schema)
+        self._durable = config.subscription_mode == SubscriptionMode.Durable
+        try:
+            self.subscription, self.attachment = self._attach(topic)
+        except BaseException:
+            use.release()
+            raise
+        self.decryption = Decryption(
+            core,
+            topic.name,
+            config.key_reader,
+            config.crypto_failure_action,
+            f"The consumer {self.consumer_name} of {config.subscription_name}",
+            self.attachment.read,
+        )
+        self.attachment.chunks.assembler.opened = self.decryption.open
+
+    def _attach(self, topic: Topic) -> tuple[Subscription, Attachment]:
+        """Attach. The subscription may be removed by its last consumer before this one comes: then it is made
+        anew, if that is allowed."""
+        for _ in range(MOST_ATTEMPTS):
+            found = self._try_to_attach(topic)
+            if found is not None:
+                return found
+        raise SubscriptionNotFound(
+            f"{topic.name}: the subscription {self.config.subscription_name!r} was removed again and again "
+            "while this consumer attached; try again"
+        )
+
+    def _try_to_attach(self, topic: Topic) -> tuple[Subscription, Attachment] | None:
+        config = self.config
+        name = config.subscription_name
+        initial = last_or_start(self.ledger)
+        if config.initial_position == InitialPosition.Earliest:
+            initial = BEFORE_FIRST
+        subscription = topic.use_subscription(name, True, initial, durable=self._durable)
+        try:
+            return subscription, subscription.attach(
+                self.consumer_name,
+                config.consumer_type,
+                self.mailbox.uuid,
+                config.priority_level,
+                receiver_queue_size=config.receiver_queue_size,
+                key_shared=config.key_shared,
+                topic=topic.name,
+                partition=self.origin.partition,
+                several_topics=config.several_topics,
+                chunks=config.chunks,
+            )
+        except SubscriptionNotFound:
+            topic.end_use(subscription, name, durable=self._durable)
+            return None
+        except BaseException:
+            topic.end_use(subscription, name, durable=self._durable)
+            raise
+
+    def __del__(self) -> None:
+        # Of a consumer that was dropped, or whose making was interrupted. It is closed elsewhere: any
+        # instruction of any thread may be under way.
+        uses = getattr(self, "_uses", None)
+        if uses and getattr(self, "attachment", None) is not None:
+            self.client.abandon(self.abandoned)
+
+    def abandoned(self) -> None:
+        """Leave, in the name of a consumer that is not there any more, or whose end was interrupted."""
+        try:
+            with contextlib.suppress(LockTimeout):  # then a timer of the attachment goes on trying
+                self.attachment.detach()
+        finally:
+            self.release()
+
+    @property
+    def is_released(self) -> bool:
+        """Whether `release` was called."""
+        return not self._uses
+
+    def leave(self) -> None:
+        """Detach the consumer; behind a process that stays in the lock, later, by a timer."""
+        try:
+            self.attachment.detach()
+        except LockTimeout as error:
+            self.client.log.warning(
+                "The consumer %s is closed, and leaves subscription %r on %s when this is over: %s",
+                self.consumer_name,
+                self.config.subscription_name,
+                self.topic_name,
+                error,
+            )
+
+    def release(self) -> None:
+        """The consumer needs neither subscription nor topic any more; they may be closed. Idempotent."""
+        try:
+            use = self._uses.pop()  # atomic: of two threads that close a consumer, one gets it
+        except IndexError:
+            return
+        self.attachment.forget()
+        try:
+            use.topic.end_use(self.subscription, self.config.subscription_name, durable=self._durable)
+        finally:
+            use.release()
+
+
+def last_or_start(ledger: ManagedLedger) -> Position:
+    """The position of the last entry, or the one before all entries of an empty topic."""
+    return ledger.last_position() or BEFORE_FIRST
+
+
+def read_entry(ledger: ManagedLedger, position: Position) -> EntryView | None:
+    """Read one entry; None if it is not there any more."""
+    views = ledger.cursor(position, inclusive=True).read(1, 1 << 30, 1)
+    if views and (views[0].ledger_id, views[0].entry_id) == position:
+        return views[0]
+    return None
+
+
+def read_message_entry(ledger: ManagedLedger, position: Position, attachment: Attachment) -> EntryView | None:
+    """Read one entry that holds messages, a chunked one whole; None if it is not there, or damaged."""
+    view = read_entry(ledger, position)
+    if view is None or not view.flags & FLAG_CHUNK:
+        return view
+    return attachment.chunks.assembler.try_whole(view) if view.count else None
+
+
+def last_message_id(ledger: ManagedLedger, partition: int) -> MessageId:
+    """The id of the last message; of an empty topic, one that precedes every message."""
+    position = ledger.last_position()
+    if position is None or position.entry_id < 0:
+        return make(-1 if position is None else position.ledger_id, -1, -1, partition, 0)
+    view = read_entry(ledger, position)
+    if view is None or not view.batched:
+        return make(position.ledger_id, position.entry_id, -1, partition, 0)
+    return make(position.ledger_id, position.entry_id, view.count - 1, partition, view.count)
+
+
+def resolve(ledger: ManagedLedger, message_id: MessageId, inclusive: bool) -> tuple[Position, bool, int]:
+    """Where reading starts that begins at, or behind, a message.
+
+    Returns:
+        A position, whether the entry there is to be read, and the first message of it (0 for all).
+    """
+    target, _, index, size = (
+        message_id._ledger,
+        message_id._entry,
+        message_id._batch_index,
+        message_id._batch_size,
+    )
+    position = Position(target, message_id._entry)
+    if target < 0:
+        return BEFORE_FIRST, False, 0
+    if target == LARGEST_ID:
+        last = last_or_start(ledger)
+        if not inclusive or last.entry_id < 0:
+            return last, False, 0
+        view = read_entry(ledger, last)
+        return last, True, view.count - 1 if view is not None else 0
+    if index < 0:
+        first_chunk = getattr(message_id, "_first_chunk", None)
+        if inclusive and first_chunk is not None:
+            position = Position(first_chunk._ledger, first_chunk._entry)
+        if not inclusive and first_chunk is None:
+            # The id of a whole batch is smaller than those of its messages, so all of them are behind it.
+            view = read_entry(ledger, position)
+            inclusive = view is not None and view.batched
+        return position, inclusive, 0
+    view = None if size and not inclusive else read_entry(ledger, position)
+    if view is not None and not view.batched:
+        return position, inclusive, 0  # the index says nothing of a message that is no batch
+    first = index if inclusive else index + 1
+    if not inclusive and first >= (size or (view.count if view is not None else 0)) > 0:
+        return position, False, 0
+    return position, True, first

@@ -1,0 +1,256 @@
+"""The producers a consumer uses itself: messages it passes on to a dead letter or retry topic."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+from embeddedpulsar.client.common.message_options import Options
+from embeddedpulsar.client.producer.producer_config import LONGEST_NAME, ProducerConfig
+from embeddedpulsar.client.producer.producer_opening import open_producer
+from embeddedpulsar.crypto.key_reader import Encryption
+from embeddedpulsar.exceptions import (
+    AlreadyClosed,
+    CryptoError,
+    NotAllowedError,
+    ProducerBusy,
+    ProducerFenced,
+    SubscriptionNotFound,
+    TopicNotFound,
+)
+from embeddedpulsar.managed_ledger.position import BEFORE_FIRST
+from embeddedpulsar.platform import failpoints, fork, threads
+from embeddedpulsar.topic.catalog.topic_list import partition_names
+from embeddedpulsar.topic_name import TopicName
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from embeddedpulsar.client.client_core import ClientCore
+    from embeddedpulsar.client.producer.bulk.bulk_publisher import Target
+    from embeddedpulsar.client.producer.producer import Producer
+    from embeddedpulsar.crypto.key_reader import CryptoKeyReader
+    from embeddedpulsar.encryption import EncryptionContext
+    from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
+    from embeddedpulsar.message import Message
+
+    EndWords = dict[ManagedLedger, int]
+    """For each log that letters went to, the word to wait for."""
+
+Letter = tuple[bytes, Options]
+"""A payload as it was stored, and what goes with it."""
+KeyNames = tuple[str, ...]
+
+# Steps of a move: 1. the copy is stored; 2. it is as durable as the client asks for; 3. whoever moved it
+# acknowledges the original. A death before 1 leaves the original, one before 3 leaves both.
+# Before the first letter: the topic is made; then it is noted as one of letters.
+failpoints.declare("letter:before", "letter:stored", "letter:topic")
+
+REAL_TOPIC: Final = "REAL_TOPIC"
+ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
+
+
+def make_letter(message: Message[Any], properties: dict[str, str], deliver_at: int = 0) -> Letter:
+    """A copy of a message with other properties: payload (also a null), keys and event time are kept.
+
+    Args:
+        message: as received.
+        properties: of the copy.
+        deliver_at: earliest delivery of the copy, in ms since 1970; 0 for at once.
+    """
+    return message.data(), (
+        properties,
+        message.partition_key() or None,
+        message.ordering_key() or None,
+        0,
+        message.event_timestamp(),
+        deliver_at,
+        message.has_null_value(),
+    )
+
+
+def with_origin(message: Message[Any], properties: dict[str, str]) -> dict[str, str]:
+    """Add where the message came from first, unless its properties say so already."""
+    properties.setdefault(REAL_TOPIC, message.topic_name())
+    properties.setdefault(ORIGIN_MESSAGE_ID, str(message.message_id()))
+    return properties
+
+
+def encryption_of(context: EncryptionContext | None) -> KeyNames:
+    """The names of the keys a message was encrypted with; none for plain text, and for ciphertext."""
+    if context is None or context.is_decryption_failed():
+        return ()
+    return tuple(key.key for key in context.keys())
+
+
+class DeadLetterProducer:
+    """Publishes copies of messages to one topic, on behalf of a consumer.
+
+    Role: a producer that is made for the first letter and kept until the consumer closes. After `publish`,
+    and `sync` of what that returned, the letters are stored at the client's level of durability, and their
+    originals may be acknowledged.
+
+    Thread-safe: letters of one call stay together. What made publishing fail goes to the caller, and the
+    next call begins anew: with a new producer, if this one lost its topic.
+
+    Args:
+        client: whose store it is.
+        topic: where the letters go; made if need be. Partitions get them as from any producer: by key, and
+            what has no key in turn.
+        schema: of the consumer.
+        name: of the producer; with a random ending, if a producer of that name is connected. None for one
+            that the topic makes.
+        initial_subscription: made with the producer, so that no letter is lost; ``""`` for none.
+        key_reader: of the consumer, for copies of encrypted messages.
+    """
+
+    def __init__(
+        self,
+        client: ClientCore,
+        topic: str,
+        schema: Any,
+        name: str | None = None,
+        initial_subscription: str = "",
+        key_reader: CryptoKeyReader | None = None,
+    ) -> None:
+        self.topic: Final = topic
+        self._client = client
+        # The original may be in parts.
+        self._config = ProducerConfig(topic, schema, chunking=True, lazy_start=True)
+        self._name = name if name is None or len(name.encode()) < LONGEST_NAME - 16 else None
+        self._initial_subscription = initial_subscription
+        self._lock = threads.RLock()
+        self._key_reader = key_reader
+        self._opened: dict[KeyNames, Producer[Any]] = {}
+        self._is_closed = False
+        fork.register(self)
+
+    def publish(self, letters: Iterable[Letter], names: KeyNames = ()) -> EndWords:
+        """Append letters in their order.
+
+        Args:
+            letters: of one entry.
+            names: of the keys the entry was encrypted with; its letters are encrypted with them, too.
+
+        Returns:
+            What `sync` is to wait for, where the client's level asks for the disk. It is the caller's to
+            keep: of a flush that failed, and of a topic that was deleted, later letters know nothing.
+
+        Raises:
+            CryptoError: a public key is not to be had. Nothing is stored in plain text that was not.
+            NotAllowedError: the initial subscription is missing and ``allowAutoSubscriptionCreation`` is off.
+            InvalidTopicName, TopicNotFound, ProducerBusy: see `Client.create_producer`.
+            PulsarException: see `Producer.send`. Some of the letters may be stored.
+        """
+        if failpoints.ACTIVE:
+            failpoints.hit("letter:before")
+        end_words: EndWords = {}
+        try:
+            self._lock.acquire()
+            for value, options in letters:
+                publisher, ledger, _ = self._target(names, value, options)
+                out = publisher.publish_one(value, options)
+                if out.error is not None:
+                    raise out.error
+                if out.end_word:
+                    end_words[ledger] = out.end_word
+        except (AlreadyClosed, ProducerFenced, TopicNotFound):
+            self._let_go()
+            raise
+        finally:
+            self._lock.release()
+        return end_words
+
+    def sync(self, end_words: EndWords) -> None:
+        """Wait until what was published is as durable as the client asks for.
+
+        Args:
+            end_words: of `publish`; those of several calls together.
+
+        Raises:
+            PoisonedSegment: a flush failed; whether all letters survive is not known.
+            AlreadyClosed: their topic went meanwhile.
+        """
+        for ledger, end_word in end_words.items():
+            ledger.wait_durable(end_word)
+        if failpoints.ACTIVE:
+            failpoints.hit("letter:stored")
+
+    def _target(self, names: KeyNames, value: bytes, options: Options) -> Target:
+        try:
+            producer = self._opened.get(names) or self._open(names, self._name)
+            return producer._target(producer._route(value, options))
+        except ProducerBusy:
+            if self._name is None:
+                raise
+        # Consumers of one name are allowed, producers are not. It may turn out late: a partition is attached
+        # when its first letter comes.
+        self._let_go(names)
+        producer = self._open(names, f"{self._name}-{os.urandom(5).hex()}")
+        return producer._target(producer._route(value, options))
+
+    def _open(self, names: KeyNames, name: str | None) -> Producer[Any]:
+        if self._is_closed:
+            raise AlreadyClosed("the consumer is closed; subscribe again")
+        if self._initial_subscription:
+            topic = TopicName.parse(self.topic).full
+            for one in partition_names(topic, self._client.store.resolve_partitions(topic)) or [self.topic]:
+                _ensure_subscription(self._client, one, self._initial_subscription)
+        config = self._config._replace(name=name)
+        if names:
+            if self._key_reader is None:
+                raise CryptoError("there is no crypto_key_reader; give one with the public key")
+            config = config._replace(encryption=Encryption(names, self._key_reader))
+        opened = self._opened[names] = open_producer(self._client, config)
+        try:
+            # Without the note, a topic that nobody subscribes to does not keep its letters.
+            if failpoints.ACTIVE:
+                failpoints.hit("letter:topic")
+            self._client.store.note_letters(self.topic)
+        except BaseException:
+            self._let_go(names)
+            raise
+        return opened
+
+    def _let_go(self, *names: KeyNames) -> None:
+        for one in names or list(self._opened):
+            opened = self._opened.pop(one, None)
+            if opened is not None:
+                with contextlib.suppress(AlreadyClosed):  # with its client, or by whoever fenced it out
+                    opened.close()
+
+    def close(self) -> None:
+        """Leave the topic. Idempotent."""
+        try:
+            self._lock.acquire()
+            self._is_closed = True
+            self._let_go()
+        finally:
+            self._lock.release()
+
+    def after_fork_in_child(self) -> None:
+        """The consumer stays the parent's, and so does this."""
+        self._lock = threads.RLock()
+        self._is_closed = True
+        self._opened = {}
+
+
+def _ensure_subscription(client: ClientCore, topic_name: str, name: str) -> None:
+    """Make a subscription that begins with the first message, if there is none of that name."""
+    use = client.use_topic(topic_name)
+    try:
+        topic = use.topic
+        try:
+            found = topic.use_subscription(name, False)
+        except SubscriptionNotFound:
+            if not client.store.settings.allowAutoSubscriptionCreation:
+                raise NotAllowedError(
+                    f"{topic.name} has no subscription {name!r}, which is the initial_subscription_name of a "
+                    "dead letter policy, and broker.conf says allowAutoSubscriptionCreation=false; set it to "
+                    "true there, or leave initial_subscription_name out"
+                ) from None
+            found = topic.use_subscription(name, True, BEFORE_FIRST)
+        topic.end_use(found, name)
+    finally:
+        use.release()

@@ -1,0 +1,339 @@
+"""Waiting for messages, shared by consumers and readers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+
+from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, Timeout
+from embeddedpulsar.format.control import TopicWord
+from embeddedpulsar.platform import deadline
+from embeddedpulsar.storage.topic_control import is_deleted
+from embeddedpulsar.storage.waiter_slots import OTHERS_POLL_S
+
+if TYPE_CHECKING:
+    from embeddedpulsar.client.consumer.receiver_queue import ReceiverQueue
+    from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
+    from embeddedpulsar.message import Message
+    from embeddedpulsar.platform.clock import Clock
+    from embeddedpulsar.platform.processes.mailbox import Mailbox
+
+# A wake-up may be lost with the process that should have sent it: then this is how long it takes.
+_BACK_STOP_S: Final = 0.1
+_IDLE_AFTER_S: Final = 0.1
+_IDLE_BACK_STOP_S: Final = 0.5
+# Such a loss shows in what `tail` tells. Whatever else there may be to find is looked for less often: that
+# wakes the processor for ten times as long.
+_LOOK_AGAIN_S: Final = 2.0
+_LOOKS: Final = 4
+"""The same in naps, where consumers take turns with the back-stop and naps are longer."""
+NEVER_S: Final = 1e9
+
+Taken = TypeVar("Taken")
+
+
+def back_stop(idle_s: float) -> float:
+    """How long to sleep at most, after so long without a message."""
+    return _BACK_STOP_S if idle_s < _IDLE_AFTER_S else _IDLE_BACK_STOP_S
+
+
+class Hold(Protocol):
+    """A consumer's hold on its subscription, as far as waiting is concerned."""
+
+    @property
+    def version(self) -> int: ...
+    @property
+    def version_word(self) -> tuple[memoryview, int]: ...
+    @property
+    def key(self) -> int: ...
+    @property
+    def awaits_appends(self) -> bool: ...
+    def arm(self, seen_version: int) -> bool: ...
+    def leave(self, is_served: bool) -> None: ...
+    def has_news(self, has_tail_moved: bool, seen_version: int) -> bool: ...
+    def back_stop(self, seconds: float) -> float: ...
+    def look(self) -> None: ...
+    def has_read_all(self, tail: int) -> bool: ...
+    def due_ms(self) -> int: ...
+
+
+class Source(Protocol):
+    """Where messages are to be had: of one topic (`Delivery`), or of several."""
+
+    closed_text: str
+
+    @property
+    def tail(self) -> Any: ...
+    def arm(self, seen: Any, waiter: object, /) -> bool: ...
+    def leave(self, seen: Any, waiter: object, is_served: bool, /) -> None: ...
+    def has_news(self, seen: Any, /) -> bool: ...
+    def back_stop(self, idle_s: float, /) -> float: ...
+    def due_in_s(self) -> float: ...
+    def poll(self, take: Callable[[], Message[Any]]) -> Message[Any] | None: ...
+    def wait(self, take: Callable[[], Message[Any]], timeout_ms: int | None) -> Message[Any]: ...
+
+
+def wait_for(
+    source: Source,
+    mailbox: Mailbox,
+    monotonic: Callable[[], float],
+    take: Callable[[], Message[Any]],
+    timeout_ms: int | None,
+) -> Message[Any]:
+    """Take a message of ``source``, waiting for it; see `Delivery`. Waits for locks count.
+
+    Raises:
+        Timeout: there was none within ``timeout_ms``; a `LockTimeout`, if another process stayed in a lock.
+        AlreadyClosed: the source is closed, or was closed meanwhile.
+    """
+    if timeout_ms is None:
+        return _wait(source, mailbox, monotonic, take, None)
+    seconds = max(timeout_ms / 1000, deadline.TURN_S)
+    return deadline.within(seconds, _wait, source, mailbox, monotonic, take, timeout_ms)
+
+
+def poll_in_passing(source: Source, take: Callable[[], Message[Any]]) -> Message[Any] | None:
+    """Take a message of ``source`` if there is one; wait for no lock longer than a section takes."""
+    try:
+        return deadline.within(deadline.TURN_S, source.poll, take)
+    except LockTimeout:
+        return None
+
+
+def _wait(
+    source: Source,
+    mailbox: Mailbox,
+    monotonic: Callable[[], float],
+    take: Callable[[], Message[Any]],
+    timeout_ms: int | None,
+) -> Message[Any]:
+    begun = -1.0
+    seen = waiter = message = None
+    try:
+        while True:
+            generation = mailbox.generation
+            seen = source.tail
+            message = source.poll(take)
+            if message is not None:
+                return message
+            now = monotonic()
+            if begun < 0:
+                begun, waiter = now, object()
+            look_at = now + max(_LOOK_AGAIN_S, _LOOKS * source.back_stop(now - begun))
+            if timeout_ms is not None:
+                end = begun + timeout_ms / 1000
+                if end <= now:
+                    raise Timeout(f"no message within {timeout_ms} ms") from None
+                look_at = min(look_at, end)
+            if source.arm(seen, waiter):
+                _sleep(source, seen, mailbox, generation, monotonic, begun, look_at)
+    finally:
+        if begun >= 0:
+            source.leave(seen, waiter, message is not None)
+
+
+def _sleep(
+    source: Source,
+    seen: Any,
+    mailbox: Mailbox,
+    generation: int,
+    monotonic: Callable[[], float],
+    idle_since: float,
+    until: float,
+) -> None:
+    """Sleep until somebody rings, something is due or seen to be new, or it is time to look for it."""
+    while (now := monotonic()) < until:
+        due_in_s = source.due_in_s()
+        nap = min(source.back_stop(now - idle_since), due_in_s, until - now)
+        if mailbox.wait(generation, nap) != generation or nap == due_in_s or source.has_news(seen):
+            return
+
+
+class Delivery:
+    """Blocks until the queue has a message.
+
+    Role: the slow path of every receive. It reads the doorbell's generation first, the tail of the topic and
+    the version of the subscription second, then fills the queue, then asks to be rung when either changes,
+    then sleeps: so nothing that happens between any two steps is slept through.
+
+    Any number of threads may wait. `close` wakes them at once if its caller rings; so does Ctrl-C, and a
+    signal handler runs when its signal arrives.
+    """
+
+    __slots__ = (
+        "_hold",
+        "_ledger",
+        "_mailbox",
+        "_monotonic",
+        "_queue",
+        "_waiters",
+        "_wall_ms",
+        "closed_text",
+        "on_change",
+    )
+
+    def __init__(
+        self,
+        queue: ReceiverQueue,
+        ledger: ManagedLedger,
+        mailbox: Mailbox,
+        clock: Clock,
+        hold: Hold | None = None,
+    ) -> None:
+        self._queue = queue
+        self._ledger = ledger
+        self._mailbox = mailbox
+        self._monotonic = clock.monotonic
+        self._wall_ms = clock.wall_ms
+        self._hold = hold
+        self._waiters: set[object] = set()
+        self.closed_text = ""
+        self.on_change: Callable[[], object] = int  # of a topic among several: see `ReadyTopics`
+
+    def check_open(self) -> None:
+        """Refuse a closed consumer or reader."""
+        if self.closed_text:
+            raise AlreadyClosed(self.closed_text)
+
+    @property
+    def tail(self) -> Any:
+        """What to compare with later, to know whether anything came: see `arm`."""
+        hold = self._hold
+        return self._ledger.tail, 0 if hold is None else hold.version
+
+    def arm(self, seen: Any, waiter: object = None) -> bool:
+        """Ask to be rung when something comes; False if something came since `tail` was ``seen``.
+
+        Args:
+            seen: the tail then.
+            waiter: stands for the caller, until it leaves.
+        """
+        tail, version = seen
+        hold, waits = self._hold, self._ledger.waits
+        # Where appends come fast, this spins a little before it asks.
+        if hold is None:
+            return not waits.wait(tail, 0)
+        self._waiters.add(waiter)
+        if hold.awaits_appends and waits.wait(tail, 0, hold.key, self):
+            return False
+        return hold.arm(version)
+
+    def leave(self, seen: Any, waiter: object, is_served: bool) -> None:
+        """The caller waits no more: others are to be rung.
+
+        Args:
+            seen: `tail` before it last looked.
+            waiter: as for `arm`.
+            is_served: it got a message then.
+        """
+        hold = self._hold
+        if hold is None or waiter not in self._waiters:
+            return
+        self._waiters.discard(waiter)
+        if not self._waiters:
+            self._ledger.waits.leave(hold.key, self, seen[0], is_served)
+            hold.leave(is_served)
+
+    def has_news(self, seen: Any) -> bool:
+        """Whether something came since `tail` was ``seen`` for which this process was not rung."""
+        tail, version = seen
+        has_moved = self._ledger.tail != tail
+        return has_moved if self._hold is None else self._hold.has_news(has_moved, version)
+
+    def back_stop(self, idle_s: float) -> float:
+        """How long to sleep at most, after so long without a message."""
+        if self._ledger.waits.must_poll:
+            return OTHERS_POLL_S
+        seconds = back_stop(idle_s)
+        return seconds if self._hold is None else self._hold.back_stop(seconds)
+
+    @property
+    def signs(self) -> tuple[tuple[memoryview, int], tuple[memoryview, int]]:
+        """The two words of which `tail` consists: the first of a reader, which has no second, twice."""
+        tail = (self._ledger.words, int(TopicWord.TAIL))
+        return tail, tail if self._hold is None else self._hold.version_word
+
+    def renew(self) -> None:
+        """Messages may be found again although nothing changed in the log: have everybody look."""
+        self.on_change()
+        self._mailbox.ring_self()
+
+    def due_ms(self) -> int:
+        """When the next delayed entry is due, in ms since the epoch; 0 for none."""
+        return 0 if self._hold is None else self._hold.due_ms()
+
+    def due_in_s(self) -> float:
+        """Seconds until the next delayed entry is due; `NEVER_S` without any."""
+        due_ms = self.due_ms()
+        return max(0.0, (due_ms - self._wall_ms()) / 1000) if due_ms else NEVER_S
+
+    def wait(self, take: Callable[[], Message[Any]], timeout_ms: int | None) -> Message[Any]:
+        """Take a message, waiting for it.
+
+        Raises:
+            Timeout: there was none within ``timeout_ms``.
+            AlreadyClosed: the consumer or reader is closed, or was closed meanwhile.
+        """
+        self._listen()
+        return wait_for(self, self._mailbox, self._monotonic, take, timeout_ms)
+
+    def poll_once(self, take: Callable[[], Message[Any]]) -> Message[Any] | None:
+        """As `poll`, for somebody who will not wait now."""
+        self._listen()
+        return poll_in_passing(self, take)
+
+    def _listen(self) -> None:
+        """Who always finds messages, or never waits, would not hear of the death of a peer."""
+        if not self._queue.messages:
+            self._mailbox.glance()
+
+    @property
+    def fetched(self) -> int:
+        """Messages that were fetched and not taken."""
+        return len(self._queue.messages)
+
+    def is_exhausted(self, tail: int, most: int) -> bool:
+        """Whether there was nothing but at most ``most`` messages, which were fetched, when the tail of the
+        log was ``tail``; False if that would take a look."""
+        hold = self._hold
+        return hold is not None and len(self._queue.messages) <= most and hold.has_read_all(tail)
+
+    def poll(self, take: Callable[[], Taken]) -> Taken | None:
+        """Take a message if there is one, fetching as needed; None if there is none."""
+        queue = self._queue
+        try:
+            deadline.enter(queue.lock, "the queue of this consumer")
+            while True:
+                if self.closed_text:
+                    self.check_open()
+                if not queue.messages:
+                    if is_deleted(self._ledger.words):
+                        raise AlreadyClosed(f"the topic {self._ledger.name} was deleted")
+                    self._ledger.check_in_place()
+                    if not queue.fill():
+                        return None
+                    if self.closed_text:
+                        self.check_open()  # meanwhile: `close` does not wait for a fetch that is stuck
+                try:
+                    return take()
+                except IndexError:  # another thread was faster; or the subscription changed
+                    if queue.messages and self._hold is not None:
+                        self._hold.look()
+        except AlreadyClosed as error:
+            # Closed here; or somebody else detached the consumer, or deleted its subscription.
+            self.closed_text = self.closed_text or str(error)
+            raise
+        finally:
+            queue.lock.release()
+
+    def close(self, text: str) -> None:
+        """Let every later call fail with ``text``."""
+        queue = self._queue
+        self.closed_text = text
+        try:
+            deadline.enter(queue.lock, "the queue of this consumer")
+            queue.clear()
+        except LockTimeout:
+            queue.messages.clear()  # a thread is fetching, behind a process that stays in a lock
+        finally:
+            queue.lock.release()

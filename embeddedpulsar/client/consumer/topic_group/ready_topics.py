@@ -1,0 +1,343 @@
+"""Which of many topics may have messages, without looking at all of them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from heapq import heappop, heappush
+from itertools import compress, count
+from operator import getitem, ne
+from typing import TYPE_CHECKING, Final
+
+from embeddedpulsar.client.consumer.delivery import NEVER_S
+from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout
+from embeddedpulsar.platform import threads
+from embeddedpulsar.platform.background import Backoff
+
+if TYPE_CHECKING:
+    from embeddedpulsar.client.consumer.delivery import Delivery
+
+_SLICE_EVERY_S: Final = 0.1
+_SLICE: Final = 1000
+"""Topics whose words are compared at once, in case a wake-up was lost with its sender."""
+_ASK_EVERY_S: Final = 2.0
+_ASKED: Final = 64
+"""Topics that are asked for messages at once, whatever their words say."""
+
+_READY: Final = 0
+_DRY: Final = 1
+_ARMED: Final = 2
+_WORDS: Final = 2
+_FEW: Final = 32
+"""So many topics are compared one by one as fast as a thousand together."""
+
+Seen = tuple[int, int, int]
+"""The two words of a topic, and how often it was touched."""
+
+
+class ReadyTopics:
+    """The topics of one consumer or reader, by what is known of each.
+
+    A topic is *ready* until it is found empty, then *dry* until it is asked to ring, then *armed*. It is
+    ready again when one of its two words in shared memory (the tail of the log, the version of the
+    subscription) is not what it was before the topic was found empty. The words of all topics are compared
+    when this process was rung, in C (0.1 us a topic); those of dry ones whenever no topic is ready. An idle
+    consumer compares one slice of them at a time: a wake-up that was lost with its sender is made good within
+    a second for every 2,000 topics.
+
+    Invariants: a topic with messages is ready, or its words differ from those noted, or it was touched since,
+    or its next delayed message is in `_due`. The order of steps keeps a topic ready if an interrupt strikes.
+    Who may call: any thread. The lock is held for no call that can wait.
+
+    Args:
+        monotonic: the time.
+        wall_ms: the time of day, for delayed messages.
+    """
+
+    def __init__(self, monotonic: Callable[[], float], wall_ms: Callable[[], int]) -> None:
+        self._monotonic: Final = monotonic
+        self._wall_ms: Final = wall_ms
+        self._lock = threads.RLock()  # guards everything below
+        self._deliveries: list[Delivery] = []
+        self._states: list[int] = []
+        self._touches: list[int] = []
+        self._views: list[memoryview] = []  # two for each topic
+        self._indexes: list[int] = []
+        self._seen: list[int] = []
+        self._ready: deque[int] = deque()
+        self._dry: dict[int, None] = {}
+        self._due: list[tuple[int, int]] = []
+        self._due_of: dict[int, int] = {}
+        self._held: dict[int, None] = {}
+        self._tried_again: set[int] = set()
+        self._held_until = 0.0
+        self._backoff: Final = Backoff()
+        self._generation = -1
+        self._slice_at = self._ask_at = 0.0
+        self._next_slice = self._next_asked = 0
+        self.changes = 0
+        """Rises whenever a topic becomes ready."""
+
+    def __len__(self) -> int:
+        return len(self._deliveries)
+
+    @property
+    def has_ready(self) -> bool:
+        """Whether a topic may have messages."""
+        return bool(self._ready)
+
+    def extend(self, deliveries: Sequence[Delivery]) -> None:
+        """There are more topics. All of them are ready."""
+        try:
+            self._lock.acquire()
+            for delivery in deliveries:
+                number = len(self._deliveries)
+                for view, index in delivery.signs:
+                    self._views.append(view)
+                    self._indexes.append(index)
+                    self._seen.append(0)
+                self._touches.append(0)
+                self._states.append(_ARMED)
+                self._deliveries.append(delivery)
+                self._make_ready(number)
+                delivery.on_change = partial(self._touch, number)
+        finally:
+            self._lock.release()
+
+    # -- taking turns ------------------------------------------------------------------------------------
+
+    def first(self, generation: int) -> int:
+        """The topic whose turn it is; -1 if none can have messages.
+
+        Args:
+            generation: of the mailbox: if it is another one than last time, somebody rang.
+        """
+        if not self._ready or self._monotonic() >= self._slice_at:
+            self._refill(generation)
+        try:
+            return self._ready[0]
+        except IndexError:
+            return -1
+
+    def look(self, number: int) -> Seen:
+        """What the topic shows; to be read before it is asked for messages.
+
+        Raises:
+            AlreadyClosed: the topic was closed.
+        """
+        at = number * _WORDS
+        try:
+            words = self._views[at][self._indexes[at]], self._views[at + 1][self._indexes[at + 1]]
+        except ValueError:
+            raise AlreadyClosed("the topic is closed") from None
+        return *words, self._touches[number]
+
+    def end_turn(self, number: int) -> None:
+        """The topic had messages. The others come first now."""
+        try:
+            self._lock.acquire()
+            self._note_free(number)
+            if self._ready and self._ready[0] == number:
+                self._ready.rotate(-1)
+        finally:
+            self._lock.release()
+
+    def note_dry(self, number: int, seen: Seen) -> None:
+        """The topic had no message, after it showed ``seen``."""
+        due_ms = self._deliveries[number].due_ms()
+        try:
+            self._lock.acquire()
+            if self._states[number] != _READY:
+                self._drop_strays()
+                return
+            self._note_free(number)
+            if self._touches[number] != seen[2]:
+                return
+            self._dry[number] = None
+            self._note_due(number, due_ms)
+            self._leave(number, seen, _DRY)
+        finally:
+            self._lock.release()
+
+    def _leave(self, number: int, seen: Seen, state: int) -> None:
+        at = number * _WORDS
+        self._seen[at], self._seen[at + 1] = seen[:2]
+        self._states[number] = state
+        if self._ready[0] == number:
+            self._ready.popleft()
+        else:
+            self._ready.remove(number)
+
+    # -- locks that are held -----------------------------------------------------------------------------
+
+    def put_off(self, number: int, seen: Seen | None = None) -> None:
+        """A lock of the topic, or of its subscription, is held by another process: it is ready again after 1
+        to 50 ms, and the others meanwhile."""
+        try:
+            self._lock.acquire()
+            self._tried_again.discard(number)
+            self._held[number] = None
+            self._held_until = self._monotonic() + self._backoff.next()
+            if seen is not None and self._states[number] == _READY:
+                self._leave(number, seen, _ARMED)
+        finally:
+            self._lock.release()
+
+    def pause_s(self) -> float:
+        """Seconds until what was put off is tried again."""
+        return max(0.0, self._held_until - self._monotonic()) if self._held else NEVER_S
+
+    def _try_again(self) -> None:
+        if self._held and self._monotonic() >= self._held_until:
+            held, self._held = self._held, {}
+            for number in held:
+                self._tried_again.add(number)
+                self._make_ready(number)
+
+    def _note_free(self, number: int) -> None:
+        if number in self._tried_again:
+            self._tried_again.discard(number)
+            if not self._held and not self._tried_again:
+                self._backoff.reset()
+
+    # -- becoming ready ----------------------------------------------------------------------------------
+
+    def _make_ready(self, number: int) -> None:
+        """Under the lock. First into the line: one that stands there in another state is passed over."""
+        if self._states[number] != _READY:
+            self._ready.append(number)
+            self._states[number] = _READY
+            self._dry.pop(number, None)
+            self.changes += 1
+
+    def _touch(self, number: int) -> None:
+        """The consumer of the topic begins anew, or got a message back: its words tell nothing of that."""
+        try:
+            self._lock.acquire()
+            self._touches[number] += 1
+            self._make_ready(number)
+        finally:
+            self._lock.release()
+
+    def _refill(self, generation: int) -> None:
+        try:
+            self._lock.acquire()
+            self._drop_strays()
+            if self._monotonic() >= self._slice_at:
+                self._check_slice()
+            self._take_due()
+            self._try_again()
+            if self._ready:
+                return
+            if generation != self._generation:
+                self._compare(0, len(self._deliveries))
+                self._generation = generation
+            elif len(self._dry) > _FEW:
+                self._compare(0, len(self._deliveries))
+            else:
+                for number in list(self._dry):
+                    self._compare(number, number + 1)
+        finally:
+            self._lock.release()
+
+    def _drop_strays(self) -> None:
+        """What an interrupt left in the line."""
+        ready = self._ready
+        while ready and self._states[ready[0]] != _READY:
+            ready.popleft()
+
+    def _compare(self, first: int, end: int) -> None:
+        """Make those ready, of some topics, whose words have changed. Under the lock."""
+        part = slice(first * _WORDS, end * _WORDS)
+        seen = self._seen[part]
+        try:
+            now = list(map(getitem, self._views[part], self._indexes[part]))
+        except ValueError:  # one of them is closed: it says so when it is asked
+            for number in range(first, end):
+                self._make_ready(number)
+            return
+        if now != seen:
+            for place in compress(count(part.start), map(ne, now, seen)):
+                self._make_ready(place // _WORDS)
+
+    def _check_slice(self) -> None:
+        """A part of the topics, in turn, as if they had rung."""
+        now = self._monotonic()
+        self._slice_at = now + _SLICE_EVERY_S
+        topics = len(self._deliveries)
+        if not topics:
+            return
+        first = self._next_slice if self._next_slice < topics else 0
+        self._next_slice = first + _SLICE
+        self._compare(first, min(first + _SLICE, topics))
+        if now >= self._ask_at:
+            self._ask_at = now + _ASK_EVERY_S
+            first = self._next_asked if self._next_asked < topics else 0
+            self._next_asked = first + _ASKED
+            for number in range(first, min(first + _ASKED, topics)):
+                self._make_ready(number)
+
+    def check(self) -> int:
+        """Look after lost wake-ups, if it is time to; returns `changes`."""
+        if self._monotonic() >= self._slice_at:
+            try:
+                self._lock.acquire()
+                self._check_slice()
+            finally:
+                self._lock.release()
+        return self.changes
+
+    # -- going to sleep ----------------------------------------------------------------------------------
+
+    def arm(self) -> bool:
+        """Have every dry topic promise to ring; False if one of them is ready meanwhile."""
+        for number in list(self._dry):
+            at = number * _WORDS
+            if self._ready:
+                break
+            try:
+                is_armed = self._deliveries[number].arm((self._seen[at], self._seen[at + 1]))
+            except LockTimeout:
+                self.put_off(number)  # it does not ring: it is asked for messages instead
+                is_armed = True
+            try:
+                self._lock.acquire()
+                if self._states[number] == _DRY:
+                    if is_armed:
+                        self._states[number] = _ARMED
+                        self._dry.pop(number, None)
+                    else:
+                        self._make_ready(number)
+            finally:
+                self._lock.release()
+        return not self._ready
+
+    # -- delayed messages --------------------------------------------------------------------------------
+
+    def _note_due(self, number: int, due_ms: int) -> None:
+        if due_ms and self._due_of.get(number) != due_ms:
+            heappush(self._due, (due_ms, number))
+        if due_ms:
+            self._due_of[number] = due_ms
+        else:
+            self._due_of.pop(number, None)
+
+    def _take_due(self) -> None:
+        now = self._wall_ms()
+        while self._due and self._due[0][0] <= now:
+            due_ms, number = heappop(self._due)
+            if self._due_of.get(number) == due_ms:
+                del self._due_of[number]
+                self._make_ready(number)
+
+    def next_due_ms(self) -> int:
+        """When the next delayed message of any topic is due; 0 for none."""
+        try:
+            return self._due[0][0]
+        except IndexError:
+            return 0
+
+    def after_fork_in_child(self) -> None:
+        """The topics stay the parent's."""
+        self._lock = threads.RLock()

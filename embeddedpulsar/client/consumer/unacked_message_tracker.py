@@ -1,0 +1,43 @@
+"""Messages the application received and has not acknowledged, while ``unacked_messages_timeout_ms`` runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from embeddedpulsar.client.consumer.due_entries import DueEntries, Position
+
+if TYPE_CHECKING:
+    from embeddedpulsar.client.consumer.redelivery_backoff import MultiplierRedeliveryBackoff
+    from embeddedpulsar.platform.scheduler import Timer
+
+
+class UnackedMessageTracker(DueEntries):
+    """Asks for entries again whose acknowledgement is overdue.
+
+    Role: an entry is tracked from the moment the application receives its first message, and comes due
+    between the timeout and one tick later. With a backoff, what that says of the entry's redelivery count is
+    added to the timeout.
+    """
+
+    __slots__ = ("_backoff", "_timeout_ms")
+
+    def __init__(
+        self,
+        timeout_ms: int,
+        tick_ms: int,
+        redeliver: Callable[[list[Position]], object],
+        call_later: Callable[[float, Callable[[], object]], Timer],
+        monotonic: Callable[[], float],
+        backoff: MultiplierRedeliveryBackoff | None = None,
+    ) -> None:
+        super().__init__(tick_ms, redeliver, call_later, monotonic)
+        self._timeout_ms = timeout_ms
+        self._backoff = backoff
+
+    def watch(self, position: Position, redelivery_count: int) -> None:
+        """The application received a message of this entry."""
+        delay_ms = self._timeout_ms
+        if self._backoff is not None:
+            delay_ms += self._backoff.next(redelivery_count)
+        self.add(position, delay_ms)

@@ -1,0 +1,207 @@
+"""Whole columns into the log, entry by entry. Hot: benchmarks `send_many` and `send_arrow`."""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from embeddedpulsar.client.common import awaited_call
+from embeddedpulsar.client.producer.bulk.bulk_portion import Encoded, encode
+from embeddedpulsar.client.producer.bulk.sent_messages import SentMessages
+from embeddedpulsar.client.producer.encode_ahead import AHEAD, WORTH_A_THREAD, EncodeAhead
+from embeddedpulsar.client.producer.entry_encoder import too_big
+from embeddedpulsar.client.producer.pending_entry import PendingEntry
+from embeddedpulsar.client.producer.send_queue import NO_BATCHES
+from embeddedpulsar.exceptions import Interrupted, MessageTooBig
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from embeddedpulsar.client.producer.bulk.bulk_portion import Portion
+    from embeddedpulsar.client.producer.publisher import Publisher
+    from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
+
+
+class Target(NamedTuple):
+    """A topic, or a partition of one, that entries go to."""
+
+    publisher: Publisher
+    ledger: ManagedLedger
+    partition: int
+
+
+class BulkPublisher:
+    """One call of `send_many` or `send_arrow`.
+
+    Role: entries are encoded without the publisher's lock, under the sequence ids they will have if nobody
+    else sends meanwhile; then the lock is taken for the append alone. Somebody did send: they are encoded
+    again under the lock, which costs a checksum. So ids stay in the order of the log, and a call of seconds
+    keeps nobody waiting for more than an entry.
+
+    Invariants: an entry is stored whole or not at all, and the entries of a topic in order. Whatever ends a
+    call before its end, `sent` tells exactly what was stored. At level "flush" the disk is waited for once,
+    at the end.
+
+    Args:
+        find: the target of a partition; asked for 0 where there are no partitions.
+        codec: compresses entries.
+    """
+
+    def __init__(self, find: Callable[[int], Target], codec: int) -> None:
+        self.sent = SentMessages()
+        self._find = find
+        self._codec = codec
+        self._ahead = EncodeAhead[Encoded]()
+        self._waiting: deque[Portion] = deque()  # those that are not stored yet
+        self._is_large = False  # as the last entry was
+        self._is_shared = False  # as the last portion: encoded by both threads
+        self._failure: Exception | None = None  # of what follows those that wait
+        self._targets: dict[int, Target] = {}
+        self._end_words: dict[int, int] = {}
+        self._current: tuple[PendingEntry, Portion] | None = None
+
+    def publish(self, portions: Iterable[Portion]) -> SentMessages:
+        """Store entries behind everything sent before; return when they are as durable as the producer says.
+
+        Raises:
+            Exception: as `Publisher` appends, and whatever ``portions`` raises; its ``stored`` is `sent`.
+        """
+        try:
+            self._store_all(iter(portions))
+            for partition, end_word in self._end_words.items():
+                self._targets[partition].ledger.wait_durable(end_word)
+        except BaseException as error:
+            self._settle()
+            if isinstance(error, KeyboardInterrupt) and not isinstance(error, Interrupted):
+                interrupted = Interrupted("the call was interrupted between two entries, or in one")
+                raise self._noted(interrupted) from error
+            self._noted(error)
+            raise
+        finally:
+            self._ahead.close()
+        return self.sent
+
+    def _target(self, partition: int) -> Target:
+        target = self._targets.get(partition)
+        if target is None:
+            target = self._find(partition)
+            target.publisher.flush_all()
+            self._targets[partition] = target
+        return target
+
+    def _encode(self, portion: Portion) -> Encoded:
+        publisher = self._target(portion.partition).publisher
+        return encode(portion, publisher.prefix, publisher.next_sequence_id, self._codec)
+
+    def _store_all(self, portions: Iterator[Portion]) -> None:
+        self._fetch(portions, 1)
+        while self._waiting:
+            encoded = self._ahead.take(helps=self._is_shared)
+            self._is_large = encoded.entry.size >= WORTH_A_THREAD
+            if self._is_large:  # what follows is encoded while this one is stored
+                self._fetch(portions, 1 + AHEAD if self._is_shared else 2)
+            self._store(encoded)
+            self._waiting.popleft()
+            self._fetch(portions, 1 + AHEAD if self._is_large and self._is_shared else 1)
+        if self._failure is not None:
+            raise self._failure
+
+    def _fetch(self, portions: Iterator[Portion], wanted: int) -> None:
+        """Begin to encode what comes next. What goes wrong with it is told when all before it is stored."""
+        while len(self._waiting) < wanted and self._failure is None:
+            try:
+                portion = next(portions, None)
+                if portion is None:
+                    return
+                self._begin(portion)
+            except Exception as error:  # noqa: BLE001 - raised when its turn comes
+                self._failure = error
+
+    def _begin(self, portion: Portion) -> None:
+        publisher = self._target(portion.partition).publisher
+        before = [one for one in self._waiting if one.partition == portion.partition]
+        # From what is stored by now, not from the entry before: where another thread sent something in
+        # between, those that wait are encoded again, and from here on the ids are right.
+        first = publisher.next_sequence_id + sum(one.count for one in before if one.explicit_ids is None)
+        work = partial(encode, portion, publisher.prefix, first, self._codec)
+        # Copies are made by one thread, one ahead: it gets the memory again that it has just given back.
+        # Fresh pages for every entry would cost as much as the checksum.
+        self._is_shared = self._codec != 0 or not portion.is_copied
+        self._ahead.add(work, is_large=self._is_large)
+        self._waiting.append(portion)
+
+    def _store(self, encoded: Encoded) -> None:
+        portion, prefix, first, entry = encoded
+        publisher = self._target(portion.partition).publisher
+        if entry.size > publisher.max_size:
+            self._store_parts(portion, entry.size, publisher.max_size)
+            return
+        ids, count = portion.explicit_ids, portion.count
+        try:
+            publisher.lock.acquire()
+            awaited_call.checks(publisher.check_open)()
+            late = publisher._store_waiting(NO_BATCHES)  # of other threads, with ids before ours
+            if late is not None:
+                raise late
+            if publisher.keeper is not None:
+                publisher.keeper.settle()
+            if publisher.prefix is not prefix or (ids is None and publisher.next_sequence_id != first):
+                _, prefix, first, entry = self._encode(portion)
+            low, high, highest = ids or (first, first + count - 1, first + count - 1)
+            out = publisher._encoder.seal(PendingEntry(entry, count, low, high, None, True))
+            out.highest = highest
+            fits = count == 1 or not isinstance(out.error, MessageTooBig)
+            if fits:
+                if ids is None:
+                    publisher.next_sequence_id = first + count
+                out.attempted = True
+                publisher.meter.begin(out)
+                self._current = out, portion
+                publisher._append_one(out, publisher._patience_s)
+                if out.error is not None:
+                    self._current = None
+                    publisher.meter.failed(count)
+                    raise out.error
+                self._note(out, portion)
+        finally:
+            publisher.lock.release()
+        if not fits:  # once it is encrypted
+            self._store_parts(portion, entry.size, publisher.max_size)
+
+    def _store_parts(self, portion: Portion, size: int, limit: int) -> None:
+        """What does not fit into one entry goes into two."""
+        count = portion.count
+        if count == 1:
+            raise too_big(f"value {portion.numbers[0]}", size, limit)
+        self._store(self._encode(portion.part(0, count // 2)))
+        self._store(self._encode(portion.part(count // 2, count)))
+
+    def _note(self, out: PendingEntry, portion: Portion) -> None:
+        partition = portion.partition
+        self.sent.add(self._targets[partition].partition, out.ledger, out.entry, portion.numbers)
+        if out.end_word:
+            self._end_words[partition] = out.end_word
+        self._current = None
+
+    def _settle(self) -> None:
+        """Find out what became of an append that was interrupted."""
+        if self._current is None:
+            return
+        out, portion = self._current
+        publisher = self._targets[portion.partition].publisher
+        try:
+            publisher.lock.acquire()
+            if publisher._log.was_stored(out) and not self.sent.ends_with(out.ledger, out.entry):
+                publisher.last_sequence_id = out.last
+                self._note(out, portion)
+        finally:
+            publisher.lock.release()
+
+    def _noted(self, error: BaseException) -> BaseException:
+        error.stored = self.sent  # type: ignore[attr-defined]
+        if self.sent:
+            error.add_note(
+                f"{len(self.sent)} messages were stored before; the error's `stored` has their ids"
+            )
+        return error

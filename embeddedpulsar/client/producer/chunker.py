@@ -1,0 +1,243 @@
+"""Cutting messages over ``maxMessageSize`` into entries that each fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from embeddedpulsar.client.common.message_options import NO_OPTIONS, Options, make_content, transposed
+from embeddedpulsar.client.producer.encode_ahead import AHEAD, WORTH_A_THREAD, EncodeAhead
+from embeddedpulsar.client.producer.pending_entry import PendingEntry
+from embeddedpulsar.exceptions import MessageTooBig, PulsarException
+from embeddedpulsar.format.chunk import LARGEST_MESSAGE, MOST_CHUNKS, RUN, Chunk
+from embeddedpulsar.format.compression import compress
+from embeddedpulsar.format.entry import EncodedEntry, EntryContent, ProducerPrefix, encode
+from embeddedpulsar.format.frame import METADATA_SIZE
+from embeddedpulsar.message_id import MessageId, make
+
+if TYPE_CHECKING:
+    from embeddedpulsar.client.producer.producer_config import ProducerConfig
+
+_SLACK: Final = 16  # padding of two columns
+
+Encode = Callable[[EntryContent], EncodedEntry]
+
+
+class ChunkedPendingEntry(PendingEntry):
+    """A message on its way into the topic in several entries.
+
+    Invariants: `encoded` is the last entry, and None until `finish`: that names the others, and only with it
+    the message exists. Whoever publishes appends `parts` in order and notes each in `earlier`.
+
+    Args:
+        is_pure: ``encode`` may be called by two threads at once.
+
+    Attributes:
+        earlier: the entries appended so far.
+    """
+
+    __slots__ = ("_content", "_encode", "_is_pure", "_packed", "_plan", "earlier")
+
+    def __init__(
+        self,
+        plan: _Plan,
+        packed: bytes,
+        content: EntryContent,
+        encode: Encode,
+        sequence_id: int,
+        *,
+        is_pure: bool,
+    ) -> None:
+        super().__init__(None, 1, sequence_id, sequence_id, None, False)
+        self.earlier: list[tuple[int, int]] = []
+        self._plan = plan
+        self._packed: bytes | None = packed
+        self._content = content
+        self._encode = encode
+        self._is_pure = is_pure
+
+    @property
+    def length(self) -> int:
+        """Bytes of the payload."""
+        return self._plan.chunk.length
+
+    def parts(self) -> Generator[EncodedEntry, None, None]:
+        """All entries but the last that are not appended yet, one at a time: views of the payload, not
+        copies. Whoever stops before the end closes the iterator.
+
+        Large ones are encoded ahead, once the first is appended: before, the topic may be anybody's, and what
+        is encoded now will be encoded again.
+        """
+        view = memoryview(self._packed or b"")
+        cuts = islice(enumerate(self._plan.cuts()), len(self.earlier), None)
+        ahead = EncodeAhead[EncodedEntry]()
+        try:
+            for number, (start, end) in islice(cuts, 1):
+                yield self._part(number, view[start:end])
+            waiting = 0
+            for number, (start, end) in cuts:
+                is_large = self._is_pure and end - start >= WORTH_A_THREAD
+                ahead.add(partial(self._part, number, view[start:end]), is_large=is_large)
+                waiting += 1
+                if waiting > AHEAD:
+                    waiting -= 1
+                    yield ahead.take()
+            for _ in range(waiting):
+                yield ahead.take()
+        finally:
+            ahead.close()
+
+    def _part(self, number: int, payload: memoryview) -> EncodedEntry:
+        content = self._content
+        part = EntryContent(
+            [payload],  # type: ignore[list-item]  # as good as bytes to whoever writes it
+            self.first,
+            False,
+            keys=content.keys,
+            ordering_keys=content.ordering_keys,
+            chunks=[self._plan.chunk._replace(number=number).fields()],
+        )
+        # No message: the last entry has it. The keys of the message are not repeated, their hash is.
+        return self._encode(part)._replace(count=0)
+
+    def finish(self) -> EncodedEntry:
+        """The last entry, once all others are appended."""
+        plan, content = self._plan, self._content
+        view = memoryview(self._packed or b"")
+        content.values = [view[plan.last_start :]]  # type: ignore[list-item]
+        content.chunks = [plan.chunk._replace(earlier=tuple(self.earlier)).fields()]
+        self.encoded = encoded = self._encode(content)
+        return encoded
+
+    def let_go(self) -> None:
+        """It is stored, or will never be: the payload is not needed any more."""
+        self._packed = None
+        content = self._content
+        content.values = []
+        if self.encoded is not None:
+            self.encoded = self.encoded._replace(parts=[])
+
+    def message_id(self, index: int, partition: int) -> MessageId:
+        """The id of the last entry, which remembers the first."""
+        found = make(self.ledger, self.entry, -1, partition, 0)
+        if self.earlier:
+            found._first_chunk = make(*self.earlier[0], -1, partition, 0)
+        return found
+
+
+class _Plan:
+    """Where a payload is cut.
+
+    Attributes:
+        chunk: what the parts have in common, as the last one has it.
+        last_start: where the last part begins.
+    """
+
+    def __init__(self, chunk: Chunk, last_start: int) -> None:
+        self.chunk = chunk
+        self.last_start = last_start
+
+    def cuts(self) -> Iterator[tuple[int, int]]:
+        """Start and end of all parts but the last, alike in size."""
+        number = self.chunk.total - 1
+        for at in range(number):
+            yield self.last_start * at // number, self.last_start * (at + 1) // number
+
+
+class Chunker:
+    """Plans the entries of large messages for one producer. Stateless; used under the producer's lock.
+
+    The payload is compressed first, as a whole, then cut. Beyond the message itself, and what it is
+    compressed to, cutting takes no memory: entries refer to pieces of it.
+
+    Args:
+        prefix: of the producer.
+        codec: of `format.compression`; one that does not help is not used.
+        max_size: most bytes of an entry's metadata and columns.
+        seal: encrypts an entry, given the highest sequence id of its messages; None for plain text.
+        max_part: most bytes of payload in one part; default is as many as an entry has room for.
+    """
+
+    def __init__(
+        self,
+        prefix: ProducerPrefix,
+        codec: int,
+        max_size: int,
+        seal: Callable[[EncodedEntry, int], EncodedEntry] | None = None,
+        max_part: int = LARGEST_MESSAGE,
+    ) -> None:
+        self._prefix: Final = prefix
+        self._seal: Final = seal
+        self._codec: Final = codec
+        self._max_size: Final = max_size
+        self._max_part: Final = max_part
+        self.largest: Final = min(max_size - prefix.metadata_length - _SLACK, max_part)
+        """Bytes of payload that surely fit into one part, if there is nothing else."""
+
+    def pending_entry(self, value: bytes, options: Options | None, sequence_id: int) -> PendingEntry:
+        """The entries of one message; `MessageTooBig` is in ``error`` of what is returned."""
+        content = make_content([b""], transposed([options or NO_OPTIONS]), [sequence_id], False)
+        packed, codec = self._packed(value)
+        try:
+            plan = self._plan(content, len(packed), codec, len(value), sequence_id)
+        except PulsarException as error:
+            return PendingEntry(None, 1, sequence_id, sequence_id, None, False, error)
+        is_pure = self._seal is None  # a cipher counts
+        return ChunkedPendingEntry(plan, packed, content, self._encode, sequence_id, is_pure=is_pure)
+
+    def _packed(self, value: bytes) -> tuple[bytes, int]:
+        if self._codec and len(value) <= LARGEST_MESSAGE:
+            packed = compress(self._codec, value)
+            if len(packed) < len(value):
+                return packed, self._codec
+        return value, 0
+
+    def _plan(self, content: EntryContent, size: int, codec: int, length: int, sequence_id: int) -> _Plan:
+        if length > LARGEST_MESSAGE:
+            raise MessageTooBig(
+                f"the message has {length} bytes, and chunked messages have at most {LARGEST_MESSAGE}"
+            )
+        uuid = f"{self._prefix.name}-{sequence_id}"
+        # Measured with the largest numbers, which take the most room.
+        largest = Chunk(uuid, MOST_CHUNKS - 2, MOST_CHUNKS, size, (), codec, length)
+        part = EntryContent(
+            [b""],
+            sequence_id,
+            False,
+            keys=content.keys,
+            ordering_keys=content.ordering_keys,
+            chunks=[largest.fields()],
+        )
+        room = self._room(part)
+        content.chunks = [largest._replace(number=MOST_CHUNKS - 1).fields()]
+        last_room = self._room(content)
+        room = min(room, self._max_part)
+        total = max(-(-size // max(room, 1)), 1)
+        if size > last_room:
+            # The last part names the others: each further one takes the room of a place away from it.
+            total = max(total, 1 + -(-(size - last_room) // max(room - RUN.size, 1)))
+        last_room -= RUN.size * (total - 1)
+        if room <= 0 or last_room <= 0 or size - (total - 1) * room > last_room or total > MOST_CHUNKS:
+            limit = self._max_size - METADATA_SIZE
+            raise MessageTooBig(
+                f"the message of {length} bytes cannot be cut into entries of {limit}: its properties, "
+                "or the places of its parts, leave no room; send less, or raise maxMessageSize"
+            )
+        last_size = max(size - (total - 1) * room, 1) if total > 1 else size
+        return _Plan(Chunk(uuid, total - 1, total, size, (), codec, length), size - last_size)
+
+    def _room(self, content: EntryContent) -> int:
+        """Bytes of payload that fit with everything else."""
+        content.values = [b""]
+        return self._max_size - self._encode(content).size - _SLACK
+
+    def _encode(self, content: EntryContent) -> EncodedEntry:
+        encoded = encode(content, self._prefix)
+        return encoded if self._seal is None else self._seal(encoded, content.first_sequence_id)
+
+
+def part_limit(config: ProducerConfig) -> int:
+    """Most bytes of payload in one part of a message, if the producer chose a number."""
+    return config.chunk_max_size if config.chunking and config.chunk_max_size > 0 else LARGEST_MESSAGE

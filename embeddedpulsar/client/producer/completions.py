@@ -1,0 +1,244 @@
+"""What follows the append of an entry: the disk where that is asked for, and the callbacks."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+from embeddedpulsar.client.callbacks import CallbackThread
+from embeddedpulsar.client.common.waiter_set import WaiterSet
+from embeddedpulsar.client.producer.pending_entry import PendingEntry, PlainWaiter, SendCallback
+from embeddedpulsar.enums import Result
+from embeddedpulsar.exceptions import LockTimeout
+from embeddedpulsar.message_id import make
+from embeddedpulsar.platform import deadline
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from embeddedpulsar.client.producer.producer_session import ProducerSession
+
+# Callbacks that may wait for their turn before a sender waits for them. Large enough that the two threads
+# change places once in thousands of messages, small enough to bound memory.
+_CALLBACK_BACKLOG: Final = 8192
+_PATIENCE_S: Final = 0.2
+"""How long the callbacks of other topics wait for a process that is in its flush of this one."""
+
+
+class Completions:
+    """The entries of one producer that are appended and not yet answered for.
+
+    Role: the publisher hands entries over in the order of publishing, under its lock; the callback thread
+    finishes them in that order. Each counter has one writer, and the differences are what limits are about.
+    While another process stays in its flush of the topic, a thread of their own waits for the disk, and the
+    callback thread is free for other topics.
+
+    Attributes:
+        error: the first failure nobody was told about; `Producer.flush` raises it.
+        waits_for_disk: whether a message counts as sent only once it is on the disk.
+        waiters: threads that wait until fewer messages are pending.
+    """
+
+    __slots__ = (
+        "_apart",
+        "_callbacks",
+        "_durable",
+        "_handed",
+        "_session",
+        "_stored",
+        "_told",
+        "_waiting",
+        "error",
+        "waiters",
+        "waits_for_disk",
+    )
+
+    def __init__(self, session: ProducerSession) -> None:
+        self.error: BaseException | None = None
+        self.waits_for_disk = session.durability == "flush"
+        self._session = session
+        self._callbacks = session.callbacks
+        session.run_after_all = self.run_after_all
+        self.reset()
+
+    def reset(self) -> None:
+        """Nothing is on its way."""
+        self._handed = self._told = 0  # messages whose callbacks were handed over, and were called
+        self._stored = self._durable = 0  # messages appended, and on the disk
+        self._apart: CallbackThread | None = None  # what waits for the disk, while that takes long
+        self._waiting = 0  # entries that wait there; the callback thread counts them
+        self.waiters = WaiterSet()
+
+    @property
+    def pending(self) -> int:
+        """Messages that are appended and not yet on the disk; always 0 where nobody waits for that."""
+        return self._stored - self._durable if self.waits_for_disk else 0
+
+    def hand_over(self, out: PendingEntry) -> None:
+        """Have an entry finished that was appended, or failed. Under the publisher's lock."""
+        if out.error is not None:
+            self._session.meter.failed(out.count)
+        callbacks = out.callbacks
+        if callbacks is None:
+            if out.error is not None:
+                self.note_failure(out.error)
+            if not self.waits_for_disk:
+                if out.reserved:
+                    self.give_back(out)
+                return
+        else:
+            for index, callback in enumerate(callbacks):
+                if isinstance(callback, PlainWaiter):
+                    callback.pending_entry, callback.index = out, index
+                    callbacks[index] = None
+            self._handed += out.count
+        if out.reserved and not (self.waits_for_disk and out.error is None):
+            self.give_back(out)
+        self._stored += out.count
+        was_awaited = callbacks is not None
+        self._callbacks.put(lambda: self._finish(out, was_awaited))
+
+    def hand_over_one(self, callback: SendCallback, ledger: int, entry: int) -> None:
+        """Have the callback of one unbatched message called, which is stored. Under the publisher's lock."""
+        self._handed += 1
+        self._callbacks.put(lambda: self._tell(callback, ledger, entry))
+
+    def _tell(self, callback: SendCallback, ledger: int, entry: int) -> None:
+        """In the callback thread."""
+        try:
+            callback(Result.Ok, make(ledger, entry, -1, self._session.partition, 0))
+        except BaseException:
+            self._session.log.exception("A send callback failed: %r", callback)
+        self._told += 1
+
+    def _finish(self, out: PendingEntry, was_awaited: bool) -> None:
+        """In the callback thread."""
+        if self._apart is None:
+            if self._is_in_time(out, was_awaited):
+                self._end(out, was_awaited)
+                return
+            self._apart = CallbackThread(self._session.log)
+        self._waiting += 1
+        self._apart.put(lambda: self._finish_apart(out, was_awaited))
+
+    def _is_in_time(self, out: PendingEntry, was_awaited: bool) -> bool:
+        try:
+            deadline.within(_PATIENCE_S, self._wait_for_disk, out, was_awaited, False)
+        except LockTimeout:
+            return False
+        return True
+
+    def _wait_for_disk(self, out: PendingEntry, was_awaited: bool, is_last: bool) -> None:
+        if not out.end_word or out.error is not None:
+            return
+        try:
+            self._session.ledger.wait_durable(out.end_word)
+            self._session.meter.durable(out)
+        except Exception as error:  # told to whoever sent the messages
+            if isinstance(error, LockTimeout) and not is_last:
+                raise
+            self._session.meter.failed(out.count)
+            out.error = error
+            if not was_awaited:
+                self.note_failure(error)
+
+    def _finish_apart(self, out: PendingEntry, was_awaited: bool) -> None:
+        """In the thread that waits for the disk."""
+        self._wait_for_disk(out, was_awaited, True)
+        if self._callbacks.is_open:
+            self._callbacks.put(lambda: self._end_apart(out, was_awaited))
+        else:
+            self._end_apart(out, was_awaited)
+
+    def _end_apart(self, out: PendingEntry, was_awaited: bool) -> None:
+        self._waiting -= 1
+        apart = self._apart
+        if not self._waiting and apart is not None:
+            self._apart = None
+            apart.close()
+        self._end(out, was_awaited)
+
+    def _end(self, out: PendingEntry, was_awaited: bool) -> None:
+        self._durable += out.count
+        self.waiters.wake()
+        if out.reserved:
+            self.give_back(out)
+        if was_awaited:
+            out.call_back(self._session.partition, self._session.log)
+            self._told += out.count
+
+    def give_back(self, out: PendingEntry) -> None:
+        """The payloads of an entry do not count against the memory limit any more."""
+        size, out.reserved = out.reserved, 0
+        memory = self._session.memory
+        if memory is not None:
+            memory.give_back(size)
+
+    def fail_now(self, callback: SendCallback, error: BaseException) -> None:
+        """Have the callback of a message called that was not taken. Without a lock, ahead of what waits."""
+        out = PendingEntry(None, 1, -1, -1, [callback], False, error)
+        self._callbacks.put(lambda: out.call_back(self._session.partition, self._session.log))
+
+    def note_failure(self, error: BaseException) -> None:
+        """Keep a failure nobody was told about for the next flush."""
+        if self.error is None:
+            self.error = error
+
+    def note_dropped(self, count: int, name: str) -> None:
+        """The producer is closed, and ``count`` messages were not stored."""
+        if count:
+            self._session.log.warning(
+                "%d messages of the producer %s on %s were not stored: it was closed before; flush it first",
+                count,
+                name,
+                self._session.topic_name,
+            )
+
+    def catch_up(self) -> None:
+        """Let the callbacks come near the sender. Not under the publisher's lock."""
+        if self._handed - self._told > _CALLBACK_BACKLOG:
+            self._callbacks.wait_done()
+
+    def wait(self) -> None:
+        """Wait until everything handed over is finished; in the callback thread itself, do not wait.
+
+        Raises:
+            LockTimeout: the deadline of the call is over; they go on without it.
+        """
+        stored = self._stored
+        is_over = self._wait_for_callbacks()
+        if is_over and self.waits_for_disk and self._durable < stored and self.can_wait:
+            self.waiters.wait(lambda: self._durable >= stored or deadline.left(math.inf) <= 0)
+            is_over = self._durable >= stored and self._wait_for_callbacks()
+        if not is_over:
+            raise LockTimeout(
+                f"{self.pending} messages to {self._session.topic_name} are stored, perhaps not on the "
+                "disk: another process stays in its flush, or a callback does not return"
+            )
+
+    def _wait_for_callbacks(self) -> bool:
+        left = deadline.left(math.inf)
+        return self._callbacks.wait_done(None if left == math.inf else left)
+
+    def run_after_all(self, job: Callable[[], object]) -> None:
+        """Run a job behind everything handed over before."""
+        run = self._callbacks.run_after_all if self._apart is None else self._callbacks.put
+        run(lambda: self._run_behind(job))
+
+    def _run_behind(self, job: Callable[[], object]) -> None:
+        """In the callback thread, unless that has nothing to do."""
+        apart = self._apart
+        if apart is None:
+            job()
+        else:
+            apart.put(lambda: self._callbacks.put(job) if self._callbacks.is_open else job())
+
+    @property
+    def can_tell(self) -> bool:
+        """Whether there is still a thread to call back on."""
+        return self._callbacks.is_open
+
+    @property
+    def can_wait(self) -> bool:
+        """Whether the caller is another thread than the one it would wait for."""
+        return not self._callbacks.is_current

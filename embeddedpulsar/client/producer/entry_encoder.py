@@ -1,0 +1,231 @@
+"""From messages to the bytes of entries. Hot: `EntryEncoder.encode` runs once per batch."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import Any, Final
+
+from embeddedpulsar.client.common.message_options import (
+    KEY,
+    NO_OPTIONS,
+    PROPERTIES,
+    SEQUENCE_ID,
+    Options,
+    make_content,
+    transposed,
+)
+from embeddedpulsar.client.producer.batch_container import CALLBACK, FIRST_OPTION, VALUE, Item
+from embeddedpulsar.client.producer.chunker import Chunker
+from embeddedpulsar.client.producer.pending_entry import PendingEntry, SendCallback
+from embeddedpulsar.exceptions import MessageTooBig
+from embeddedpulsar.format.entry import EncodedEntry, EntryContent, ProducerPrefix, encode, encode_plain
+from embeddedpulsar.format.frame import METADATA_SIZE
+from embeddedpulsar.format.keyed_entry import encode_keyed
+from embeddedpulsar.format.message_extras import NO_EXTRAS, Extras, fields_with_extras, pack_extras
+
+_KEYS: Final = slice(FIRST_OPTION + KEY, FIRST_OPTION + KEY + 2)
+_BESIDES_KEYS: Final = [FIRST_OPTION + i for i in range(len(NO_OPTIONS)) if i != KEY]
+
+
+class EntryEncoder:
+    """Turns messages into entries: assigns the automatic sequence ids, groups by key where that is asked for.
+
+    Stateless but for its options; used under the producer's lock. Encoding fails for nothing that the checks
+    of a send let through, except size, which is noted in the entry concerned.
+    """
+
+    __slots__ = ("_chunker", "_codec", "_key_based", "_max_size", "_prefix")
+
+    def __init__(
+        self,
+        prefix: ProducerPrefix,
+        codec: int,
+        key_based: bool,
+        max_size: int,
+        chunker: Chunker | None = None,
+    ) -> None:
+        self._chunker = chunker
+        self._prefix = prefix
+        self._codec = codec
+        self._key_based = key_based
+        self._max_size = max_size
+
+    def encode(self, items: list[Any], mixed: bool, first: int) -> tuple[list[PendingEntry], int]:
+        """Encode one batch: one entry, or with key-based batching one per key, by first sequence id.
+
+        Args:
+            items: payloads, and tuples if ``mixed``.
+            mixed: whether to look for tuples; a wrong False is noticed.
+            first: the next automatic sequence id.
+
+        Returns:
+            The entries, and the automatic id that follows.
+        """
+        if not mixed:
+            try:
+                return self._encode_plain(items, first, None)
+            except TypeError:
+                return self.encode(items, True, first)  # a tuple came in while the hint was being reset
+        whole = [item if item.__class__ is tuple else (item, None) for item in items]
+        if max(map(len, whole)) > FIRST_OPTION:
+            rows = [
+                item if len(item) > FIRST_OPTION else (item[VALUE], item[CALLBACK], *NO_OPTIONS)
+                for item in whole
+            ]
+            return self._encode_rich(rows, first)
+        values, callbacks = transposed(whole)
+        return self._encode_plain(values, first, _if_any(callbacks))
+
+    def _encode_plain(
+        self, values: list[bytes], first: int, callbacks: list[SendCallback | None] | None
+    ) -> tuple[list[PendingEntry], int]:
+        """Messages without options, as one entry."""
+        if self._codec:
+            encoded = encode(EntryContent(values, first), self._prefix, self._codec)
+        else:
+            encoded = encode_plain(values, first, self._prefix)
+        following = first + len(values)
+        return [
+            self._checked(PendingEntry(encoded, len(values), first, following - 1, callbacks, True))
+        ], following
+
+    def _encode_rich(self, rows: list[Item], first: int) -> tuple[list[PendingEntry], int]:
+        columns = transposed(rows)
+        explicit = columns[FIRST_OPTION + SEQUENCE_ID]
+        if not self._key_based:
+            ids, following = _assign(explicit, first)
+            return [self._encode_columns(columns, ids)], following
+        return self._encode_by_key(columns, explicit, first)
+
+    def _encode_by_key(
+        self, columns: list[list[Any]], explicit: list[int], first: int
+    ) -> tuple[list[PendingEntry], int]:
+        """One entry per key, in the order of their first messages."""
+        keys = [ordering_key or key or "" for key, ordering_key in zip(*columns[_KEYS], strict=True)]
+        has_more = bool(self._codec) or any(any(columns[i]) for i in _BESIDES_KEYS)
+        pending_entry = []
+        for one in _grouped(keys, any(explicit)):
+            ids, first = _assign([explicit[i] for i in one], first)
+            key = keys[one[0]]
+            pending_entry.append(
+                self._encode_columns([[column[i] for i in one] for column in columns], ids)
+                if has_more or not key
+                else self._encode_keyed(columns, key, ids, one)
+            )
+        return pending_entry, first
+
+    def _encode_keyed(
+        self, columns: list[list[Any]], key: str, ids: list[int], members: list[int]
+    ) -> PendingEntry:
+        """The messages of one partition key, which have nothing else."""
+        values, callbacks = ([column[i] for i in members] for column in columns[:FIRST_OPTION])
+        encoded = encode_keyed(values, key, ids, self._prefix, True)
+        return self._checked(PendingEntry(encoded, len(ids), ids[0], ids[-1], _if_any(callbacks), True))
+
+    def _encode_columns(self, columns: list[list[Any]], ids: list[int]) -> PendingEntry:
+        values, callbacks = columns[:FIRST_OPTION]
+        content = make_content(values, columns[FIRST_OPTION:], ids, True)
+        encoded = encode(content, self._prefix, self._codec)
+        out = PendingEntry(encoded, len(values), ids[0], ids[-1], _if_any(callbacks), True)
+        out.highest = max(ids)
+        return self._checked(out)
+
+    def encode_single_item(self, item: Any, first: int) -> tuple[PendingEntry, int]:
+        """Encode a queued message that becomes an entry of its own; also returns the id that follows."""
+        if item.__class__ is not tuple:
+            return self.encode_one(item, None, first), first + 1
+        options = item[FIRST_OPTION:] or None
+        sequence_id = options[SEQUENCE_ID] if options is not None else 0
+        out = self.encode_one(item[VALUE], options, sequence_id or first)
+        if item[CALLBACK] is not None:
+            out.callbacks = [item[CALLBACK]]
+        return out, first if sequence_id else first + 1
+
+    def encode_one(self, value: bytes, options: Options | None, sequence_id: int) -> PendingEntry:
+        """Encode one unbatched message."""
+        chunker = self._chunker
+        if chunker is not None and len(value) > chunker.largest:
+            return chunker.pending_entry(value, options, sequence_id)
+        out = PendingEntry(None, 1, sequence_id, sequence_id, None, False)
+        if len(value) > self._max_size and not self._codec:
+            out.error = too_big("message", len(value) + METADATA_SIZE, self._max_size)
+            return out
+        extras: Extras | None = NO_EXTRAS
+        if options is not None:
+            has_more = _has_more_than_extras(options)
+            extras = None if has_more else pack_extras(options[PROPERTIES], options[KEY], self._max_size)
+        if extras is None or self._codec:
+            content = make_content([value], transposed([options or NO_OPTIONS]), [sequence_id], False)
+            out.encoded = encode(content, self._prefix, self._codec)
+        else:
+            out.encoded = EncodedEntry(*fields_with_extras(value, extras, sequence_id, self._prefix))
+        if chunker is not None and out.encoded.size > self._max_size:
+            return chunker.pending_entry(value, options, sequence_id)  # by its key or properties alone
+        return self._checked(out)
+
+    def seal(self, pending_entry: PendingEntry) -> PendingEntry:
+        """The last step of an entry that was encoded elsewhere; here there is none."""
+        return pending_entry
+
+    def _checked(self, pending_entry: PendingEntry) -> PendingEntry:
+        encoded = pending_entry.encoded
+        if encoded is not None and encoded.size > self._max_size:
+            what = "batch" if pending_entry.batched else "message"
+            pending_entry.error = too_big(what, encoded.size, self._max_size)
+        return pending_entry
+
+
+def _has_more_than_extras(options: Options) -> bool:
+    """Whether a message has more than a payload, a sequence id, a partition key and properties."""
+    _, _, ordering_key, _, event_time, deliver_at, is_null = options
+    return ordering_key is not None or bool(event_time or deliver_at or is_null)
+
+
+def too_big(what: str, size: int, limit: int) -> MessageTooBig:
+    """The error for a message or batch beyond ``maxMessageSize``, of which fixed metadata take nothing."""
+    return MessageTooBig(
+        f"the {what} has {size - METADATA_SIZE} bytes with its metadata and maxMessageSize is "
+        f"{limit - METADATA_SIZE}; "
+        "send less at once, or raise maxMessageSize in broker.conf"
+    )
+
+
+def _if_any(callbacks: list[SendCallback | None]) -> list[SendCallback | None] | None:
+    """The callbacks, or None if there is none. (A callable may be false: an empty list with a method.)"""
+    return None if callbacks.count(None) == len(callbacks) else callbacks
+
+
+def _grouped(keys: list[str], is_order_given: bool) -> list[list[int]]:
+    """The messages of each entry, which hold one key.
+
+    Deduplication drops what comes behind a higher sequence id. So automatic ids are given in the order of
+    storing; where the application gave ids, only neighbours share an entry.
+
+    >>> _grouped(["a", "b", "b", "a"], False), _grouped(["a", "b", "b", "a"], True)
+    ([[0, 3], [1, 2]], [[0], [1, 2], [3]])
+    """
+    if is_order_given:
+        return [list(members) for _, members in groupby(range(len(keys)), keys.__getitem__)]
+    groups: dict[str, list[int]] = {}
+    for i, key in enumerate(keys):
+        groups.setdefault(key, []).append(i)
+    return list(groups.values())
+
+
+def _assign(explicit: list[int], following: int) -> tuple[list[int], int]:
+    """Sequence ids in the order of sending; an explicit one does not advance the automatic ones.
+
+    >>> _assign([0, 9, 0], 3)
+    ([3, 9, 4], 5)
+    """
+    if not any(explicit):
+        after = following + len(explicit)
+        return list(range(following, after)), after
+    ids = []
+    for one in explicit:
+        if one:
+            ids.append(one)
+        else:
+            ids.append(following)
+            following += 1
+    return ids, following

@@ -1,0 +1,170 @@
+"""Which partition a message goes to. Pure but for the first partition, which is drawn at random."""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache, partial
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
+
+from embeddedpulsar.client.common.message_options import PARTITION_KEY
+from embeddedpulsar.client.producer.partitioned.routed_message import routed_message
+from embeddedpulsar.enums import PartitionsRoutingMode
+from embeddedpulsar.exceptions import UnknownError
+from embeddedpulsar.format.partition_hash import partition_hash
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from embeddedpulsar.client.common.message_options import Options
+    from embeddedpulsar.client.producer.producer_config import ProducerConfig
+    from embeddedpulsar.enums import HashingScheme
+
+_KEYS_REMEMBERED: Final = 8192
+
+
+def random_below(limit: int) -> int:
+    """A random number from 0 to ``limit - 1``; from the kernel, because ``random`` takes 5 ms to import."""
+    return int.from_bytes(os.urandom(8), "little") % limit
+
+
+class Router:
+    """Routes by key, and what has no key to one partition: this is ``UseSinglePartition``.
+
+    Role: `PartitionedProducer` asks `route` for every message it does not put on `current` right away. The
+    ordering key does not count. The partitions of the last few thousand keys are remembered.
+    Who may call: any thread; nothing here needs a lock, because each answer is one step. `grow` is for one
+    thread at a time.
+
+    Args:
+        partitions: how many there are.
+        scheme: hash of the keys.
+        first: where messages without a key go first.
+
+    Attributes:
+        current: where a message without a key goes that joins a batch.
+
+    Example:
+        >>> from embeddedpulsar.enums import HashingScheme
+        >>> router = Router(3, HashingScheme.JavaStringHash, 2)
+        >>> router.route(b"x", None), router.of_key("order-12345"), router.of_key("user:42")
+        (2, 1, 2)
+    """
+
+    def __init__(self, partitions: int, scheme: HashingScheme, first: int) -> None:
+        self.current = first
+        self._hash = partition_hash(scheme)
+        self.grow(partitions)
+
+    def grow(self, partitions: int) -> None:
+        """There are more partitions: from here on keys are divided among all of them."""
+        self.partitions = partitions
+        self.of_key: Callable[[str], int] = lru_cache(_KEYS_REMEMBERED)(
+            partial(_of_key, self._hash, partitions)
+        )
+
+    def route(self, value: bytes, options: Options | None) -> int:
+        """The partition of a message.
+
+        Args:
+            value: the payload.
+            options: what goes with it, as checked.
+        """
+        if options is not None and options[PARTITION_KEY]:
+            return self.of_key(options[PARTITION_KEY])
+        return self.current
+
+    def batch_left(self, partition: int) -> None:
+        """A batch of a partition was published: time to move on, for those who do."""
+
+
+def _of_key(hash_of: Callable[[str], int], partitions: int, key: str) -> int:
+    return hash_of(key) % partitions
+
+
+class RoundRobinByMessage(Router):
+    """Routes by key, and what has no key to each partition in turn.
+
+    Example:
+        >>> from embeddedpulsar.enums import HashingScheme
+        >>> router = RoundRobinByMessage(3, HashingScheme.JavaStringHash, 1)
+        >>> [router.route(b"x", None) for _ in range(5)]
+        [1, 2, 0, 1, 2]
+    """
+
+    def __init__(self, partitions: int, scheme: HashingScheme, first: int) -> None:
+        self._turns = count(first)
+        super().__init__(partitions, scheme, first)
+
+    def route(self, value: bytes, options: Options | None) -> int:
+        if options is not None and options[PARTITION_KEY]:
+            return self.of_key(options[PARTITION_KEY])
+        return next(self._turns) % self.partitions
+
+
+class RoundRobinByBatch(Router):
+    """Routes by key, and what has no key to one partition until its batch has left, then to the next.
+
+    A batch leaves because it is full, because its delay has passed, or because somebody asked for it.
+
+    Example:
+        >>> from embeddedpulsar.enums import HashingScheme
+        >>> router = RoundRobinByBatch(2, HashingScheme.JavaStringHash, 1)
+        >>> router.batch_left(0)  # some keyed messages
+        >>> router.route(b"x", None), router.route(b"x", None)
+        (1, 1)
+        >>> router.batch_left(1)
+        >>> router.route(b"x", None)
+        0
+    """
+
+    def batch_left(self, partition: int) -> None:
+        # Called under the lock of the partition's producer: of two threads with one partition, one moves on.
+        if partition == self.current:
+            self.current = (partition + 1) % self.partitions
+
+
+class CustomRouter(Router):
+    """Asks a function of the application.
+
+    Args:
+        choose: the ``message_router`` of `Client.create_producer`.
+    """
+
+    def __init__(self, partitions: int, scheme: HashingScheme, choose: Callable[[Any, int], int]) -> None:
+        super().__init__(partitions, scheme, 0)
+        self._choose = choose
+
+    def route(self, value: bytes, options: Options | None) -> int:
+        """As the application says.
+
+        Raises:
+            UnknownError: it said a number that is no partition.
+            Exception: whatever it raised, or what ``int`` raised for its answer.
+        """
+        partitions = self.partitions
+        chosen = int(self._choose(routed_message(value, options), partitions))
+        if not 0 <= chosen < partitions:
+            raise UnknownError(
+                f"message_router chose partition {chosen} of {partitions}; it must return a number from 0 to "
+                f"{partitions - 1}"
+            )
+        return chosen
+
+
+def make_router(
+    config: ProducerConfig, partitions: int, random: Callable[[int], int] = random_below
+) -> Router:
+    """The router of a producer.
+
+    Args:
+        config: of the producer.
+        partitions: how many there are.
+        random: draws the first partition.
+    """
+    if config.message_router is not None:
+        return CustomRouter(partitions, config.hashing_scheme, config.message_router)
+    kind: type[Router] = Router
+    if config.routing_mode == PartitionsRoutingMode.RoundRobinDistribution:
+        kind = RoundRobinByBatch if config.batching else RoundRobinByMessage
+    return kind(partitions, config.hashing_scheme, random(partitions))

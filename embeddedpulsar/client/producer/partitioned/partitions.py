@@ -1,0 +1,192 @@
+"""The partitions a producer is attached to, each as a plain producer."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any, Final
+
+from embeddedpulsar.client.producer.batch_container import BatchContainer
+from embeddedpulsar.client.producer.partitioned.partition_session import Membership, PartitionSession
+from embeddedpulsar.client.producer.producer import Producer
+from embeddedpulsar.client.producer.producer_opening import attach_producer
+from embeddedpulsar.enums import ProducerAccessMode
+from embeddedpulsar.exceptions import AlreadyClosed, TopicNotFound
+from embeddedpulsar.platform import deadline, fork, threads
+from embeddedpulsar.topic_name import TopicName
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from embeddedpulsar.client.client_core import ClientCore
+    from embeddedpulsar.client.producer.partitioned.message_router import Router
+    from embeddedpulsar.client.producer.producer_config import ProducerConfig
+
+
+class NotAttached(Producer[Any]):
+    """Stands where a partition is not attached yet: takes nothing, so who sends comes to the slow path."""
+
+    def __init__(self) -> None:
+        self._box = BatchContainer(1, 0)
+        self._box.slow_only()
+
+
+NOT_ATTACHED: Final = NotAttached()
+
+
+class Partitions:
+    """The plain producers of one partitioned producer.
+
+    Role: attaches partitions, all at once or each at its first message, and gives all of them one name.
+    Invariants: `producers` has an entry for each partition the router knows of. An entry changes once, from
+    `NOT_ATTACHED` to a producer; the list only grows. Once `is_closed` is set, nothing is attached any more.
+    Who may call: any thread.
+
+    Args:
+        core: of the client.
+        config: of the producer; its topic is the partitioned one.
+        router: is told of batches that leave.
+
+    Raises:
+        InvalidTopicName: the text is not a topic name.
+
+    Attributes:
+        producers: one per partition.
+        is_closed: no partition is to be attached any more.
+        is_deleted: likewise, because the topic is gone. One that is made again under its name is another.
+        chain: interceptors, which are told of more partitions; or None.
+    """
+
+    def __init__(self, core: ClientCore, config: ProducerConfig, router: Router) -> None:
+        self.topic = TopicName.parse(config.topic)
+        self.producers: list[Producer[Any]] = [NOT_ATTACHED] * router.partitions
+        self.is_closed = self.is_deleted = False
+        self.chain = config.chain
+        self._core = core
+        self._config = config
+        self._router = router
+        mine = weakref.ref(self)
+        self._membership = Membership(
+            core, self.topic.full, config.name, router.partitions, lambda partitions: _grow(mine, partitions)
+        )
+        self._lock = threads.RLock()
+        fork.register(self)
+
+    def __iter__(self) -> Iterator[Producer[Any]]:
+        """Those that are attached."""
+        return iter([one for one in self.producers if one is not NOT_ATTACHED])
+
+    @property
+    def name(self) -> str:
+        """Of the producer, on every partition."""
+        return self._membership.name or next(iter(self)).producer_name()
+
+    def begin(self) -> None:
+        """Attach all partitions, or if that is to be done later the one where messages go first.
+
+        In order of their numbers, so that of two producers who want all of them for themselves, one gets all.
+        If one cannot be attached, none stays attached.
+        """
+        is_lazy = self._config.lazy_start and self._config.access_mode == ProducerAccessMode.Shared
+        try:
+            for index in [self._router.current] if is_lazy else range(self._router.partitions):
+                self.attached(index)
+        except BaseException:
+            self.close()
+            raise
+        if self._config.access_mode == ProducerAccessMode.WaitForExclusive:
+            # Those who wait do so at the first partition. Later ones are free, or held by somebody who does
+            # not share: a send is no place to wait for him.
+            self._config = self._config._replace(access_mode=ProducerAccessMode.Exclusive)
+
+    def attached(self, index: int) -> Producer[Any]:
+        """The producer of a partition, attached first if need be.
+
+        Raises:
+            ProducerBusy, ProducerFenced, TopicTerminated: see `Topic.attach_producer`.
+            AlreadyClosed: the producer is closed.
+            TopicNotFound: the topic was deleted.
+        """
+        found = self.producers[index]
+        if found is not NOT_ATTACHED:
+            return found
+        try:
+            self._lock.acquire()
+            if self.is_closed:
+                raise AlreadyClosed(f"the producer {self._membership.name} is closed; create a new one")
+            if self.is_deleted:
+                raise TopicNotFound(f"{self.topic.full}: the topic was deleted; create a new producer")
+            if self.producers[index] is NOT_ATTACHED:
+                self.producers[index] = self._attach(index)
+        finally:
+            self._lock.release()
+        return self.producers[index]
+
+    def _attach(self, index: int) -> Producer[Any]:
+        config = self._config._replace(
+            topic=self.topic.of_partition(index).full,
+            max_pending_messages=pending_limit(self._config, self._router.partitions),
+        )
+        session = PartitionSession(self._core, config, self._membership)
+        made = attach_producer(self._core, session, config)
+        router = self._router  # and nothing else: the client knows the container, which must not know us
+        made._box.on_left = lambda: router.batch_left(index)
+        return made
+
+    def grow(self, partitions: int) -> None:
+        """There are more partitions; each is attached when its first message comes. Fewer change nothing."""
+        try:
+            self._lock.acquire()
+            more = partitions - len(self.producers)
+            if more > 0 and not self.is_closed:
+                # First the places, then who directs messages there.
+                self.producers.extend([NOT_ATTACHED] * more)
+                self._router.grow(partitions)
+        finally:
+            self._lock.release()
+
+    def close(self) -> None:
+        """Close what is attached; what was interrupted goes on when called again.
+
+        Raises:
+            AlreadyClosed: everything was closed before.
+        """
+        self._core.in_time(self._close)
+
+    def _close(self) -> None:
+        try:
+            self._lock.acquire()
+            was_closed, self.is_closed = self.is_closed, True
+        finally:
+            self._lock.release()
+        still_open = [one for one in self if one.is_connected()]
+        if was_closed and not still_open:
+            raise AlreadyClosed(f"the producer {self._membership.name} was closed before")
+        for one in still_open:
+            deadline.within_half(one.close)
+
+    def after_fork_in_child(self) -> None:
+        """Another thread may have been attaching in the parent."""
+        self._lock = threads.RLock()
+
+
+def _grow(reference: weakref.ref[Partitions], partitions: int) -> None:
+    found = reference()
+    if found is not None:
+        found.is_deleted = not partitions
+        found.grow(partitions)
+        if found.chain is not None:
+            found.chain.tell("on_partitions_change", found.topic.full, partitions)
+
+
+def pending_limit(config: ProducerConfig, partitions: int) -> int:
+    """The ``max_pending_messages`` of each partition; 0 for no limit.
+
+    >>> from types import SimpleNamespace as Config
+    >>> limits = [(1000, 50_000), (1000, 8000), (1000, 3), (0, 8000), (1000, 0)]
+    >>> [pending_limit(Config(max_pending_messages=one, max_pending_across=all), 10) for one, all in limits]
+    [1000, 800, 1, 0, 0]
+    """
+    share = config.max_pending_across // partitions
+    if config.max_pending_across and not share:
+        share = 1  # less would be no limit at all
+    return min(config.max_pending_messages, share)

@@ -1,0 +1,177 @@
+"""One encoded entry on its way into the topic, and who waits for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NoReturn
+
+from embeddedpulsar.enums import Result
+from embeddedpulsar.exceptions import AlreadyClosed, Interrupted, PulsarException, result_of
+from embeddedpulsar.message_id import MessageId, make
+from embeddedpulsar.platform.access import named
+
+if TYPE_CHECKING:
+    from embeddedpulsar.client.common.client_log import ClientLog
+    from embeddedpulsar.format.entry import EncodedEntry
+
+SendCallback = Callable[[Result, MessageId], object]
+
+
+class ErrorTaker:
+    """A callback of a send that is told the error itself, where one of the application's gets its `Result`.
+
+    Known by its class and not by a method: an application's own callable may have one of any name.
+    """
+
+    __slots__ = ()
+
+    def __call__(self, result: Result, message_id: MessageId) -> None:
+        """The message is stored."""
+        raise NotImplementedError(f"{type(self).__name__} does not define __call__()")
+
+    def failed(self, error: BaseException, message_id: MessageId) -> None:
+        """It is not stored, for this reason; the id names its partition alone."""
+        raise NotImplementedError(f"{type(self).__name__} does not define failed()")
+
+
+class PlainWaiter:
+    """Stands in the place of a callback for a synchronous send of a batching producer."""
+
+    __slots__ = ("index", "pending_entry")
+
+    def __init__(self) -> None:
+        self.pending_entry: PendingEntry | None = None
+        self.index = -1
+
+    def __call__(self, result: object, message_id: object) -> None:
+        """Never called: its fields are filled instead."""
+
+
+class PendingEntry:
+    """An entry between its encoding and the last callback of its messages.
+
+    Invariants: `callbacks` is as long as the entry has messages, or None when nobody asked. The thread that
+    publishes sets exactly one of `error` and (`ledger`, `entry`) before it hands the object on; afterwards
+    only the callback thread touches it.
+
+    Attributes:
+        first: sequence id of the first message, which with the producer's name identifies the entry.
+        last: sequence id of the last message.
+        began: when it was encoded, in seconds, until it is stored; 0.0 if that is not measured.
+        highest: largest sequence id of all messages.
+        is_duplicate: it was stored before, in another entry.
+        attempted: an append was begun, and an interrupt may have left its outcome unknown.
+        end_word: what to wait for where the producer's level asks for a flush; 0 for nothing.
+        reserved: bytes that count against the client's memory limit until the fate of the entry is known.
+    """
+
+    __slots__ = (
+        "attempted",
+        "batched",
+        "began",
+        "callbacks",
+        "count",
+        "encoded",
+        "end_word",
+        "entry",
+        "error",
+        "first",
+        "highest",
+        "is_duplicate",
+        "last",
+        "ledger",
+        "reserved",
+    )
+
+    def __init__(
+        self,
+        encoded: EncodedEntry | None,
+        count: int,
+        first: int,
+        last: int,
+        callbacks: list[SendCallback | None] | None,
+        batched: bool,
+        error: BaseException | None = None,
+    ) -> None:
+        self.encoded = encoded
+        self.count = count
+        self.first = first
+        self.last = self.highest = last
+        self.is_duplicate = False
+        self.callbacks = callbacks
+        self.batched = batched
+        self.error = error
+        self.attempted = False
+        self.began = 0.0
+        self.ledger = self.entry = -1
+        self.end_word = 0
+        self.reserved = 0
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether its messages are in the log, here or in the entry it repeats."""
+        return self.entry >= 0 or self.is_duplicate
+
+    def __repr__(self) -> str:
+        state = repr(self.error) if self.error else f"{self.ledger}:{self.entry}"
+        return f"<PendingEntry {self.count} messages from {self.first}, {state}>"
+
+    def message_id(self, index: int, partition: int) -> MessageId:
+        """The id of message ``index``; -1 for the only one of an entry that is no batch.
+
+        Of a duplicate it names no place.
+        """
+        if self.is_duplicate:
+            return make(-1, -1, -1, partition, 0)
+        return make(self.ledger, self.entry, index, partition, self.count if index >= 0 else 0)
+
+    def call_back(self, partition: int, log: ClientLog) -> None:
+        """Tell everybody who asked, in the order of the messages. An exception of theirs is logged."""
+        callbacks, self.callbacks = self.callbacks, None
+        if callbacks is None:
+            return
+        error = self.error
+        batched = self.batched and error is None
+        for index, callback in enumerate(callbacks):
+            if callback is None:
+                continue
+            try:
+                message_id = self.message_id(index if batched else -1, partition)
+                if error is None:
+                    callback(Result.Ok, message_id)
+                else:
+                    tell_failure(callback, error, message_id)
+            except BaseException:
+                log.exception("A send callback failed: %r", callback)
+
+
+def tell_failure(callback: SendCallback, error: BaseException, message_id: MessageId) -> None:
+    """Tell a callback that its message was not stored, in its own way."""
+    if isinstance(callback, ErrorTaker):
+        callback.failed(error, message_id)
+    else:
+        callback(result_of(error), message_id)
+
+
+def interrupted() -> Interrupted:
+    """What a sender gets when Ctrl-C hit the append."""
+    return Interrupted("the send was interrupted; whether the message was stored is not known")
+
+
+def tell_sender(error: BaseException) -> NoReturn:
+    """Raise what the sender gets for an error of its append."""
+    if isinstance(error, KeyboardInterrupt):
+        raise interrupted() from error
+    if isinstance(error, OSError) and (told := named(error)) is not error:
+        raise told from error
+    raise error
+
+
+def unanswered(is_closed: bool) -> PulsarException:
+    """What a sender gets who cannot wait until the message is stored."""
+    if is_closed:
+        return AlreadyClosed("the producer was closed while it sent")
+    return PulsarException(
+        "a signal handler or finalizer sent a message while its own thread was storing others of this "
+        "producer: those go first, and the message is stored behind them; use send_async there"
+    )

@@ -1,0 +1,236 @@
+"""The options of a producer, checked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from embeddedpulsar.client.client_config import check_durability
+from embeddedpulsar.client.common.arguments import (
+    INT32_MAX,
+    INT64_MAX,
+    UINT32_MAX,
+    UINT64_MAX,
+    check_fits,
+    check_range,
+    check_type,
+    check_type_or_none,
+    checked_properties,
+)
+from embeddedpulsar.client.common.interceptor_chain import InterceptorChain, chain_of
+from embeddedpulsar.client.common.interceptors import ProducerInterceptor
+from embeddedpulsar.crypto.key_reader import CryptoKeyReader, Encryption
+from embeddedpulsar.enums import (
+    BatchingType,
+    CompressionType,
+    HashingScheme,
+    PartitionsRoutingMode,
+    ProducerAccessMode,
+)
+from embeddedpulsar.format.compression import require_codec
+from embeddedpulsar.schema import Schema
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from embeddedpulsar.message import Message
+
+DEFAULT_SEND_TIMEOUT_MS = 30_000
+LONGEST_NAME = 4096
+"""Bytes of a producer's name, which every entry repeats."""
+
+
+class ProducerConfig(NamedTuple):
+    """What of a producer's options matters on one topic. Immutable; defaults are those of ``pulsar-client``.
+
+    Attributes:
+        name: explicit name, or None for one the store makes.
+        initial_sequence_id: id before the first automatic one; None for -1, or what the store remembers.
+        send_timeout_ms: longest wait of a send; 0 waits for ever.
+        max_pending_messages: most messages not stored yet; 0 for no limit.
+        batching: whether messages wait for others.
+        key_based: whether a batch holds one key only.
+        durability: level of this producer, or None for the client's.
+        max_pending_across: most messages not stored yet on all partitions together; 0 for no limit.
+        routing_mode: which partition takes a message without a key.
+        message_router: chooses the partition of every message, or None.
+        hashing_scheme: hash of the keys that chooses the partition.
+        lazy_start: whether a partition is attached when its first message comes.
+        encryption: by which keys, or None for plain text.
+        chain: its interceptors, or None.
+        chunking: whether a message over the limit becomes several entries.
+        chunk_max_size: most bytes of payload in such an entry; not positive for as many as fit.
+    """
+
+    topic: str
+    schema: Schema[Any]
+    name: str | None = None
+    initial_sequence_id: int | None = None
+    send_timeout_ms: int = DEFAULT_SEND_TIMEOUT_MS
+    compression: int = 0
+    max_pending_messages: int = 1000
+    block_if_queue_full: bool = False
+    batching: bool = False
+    batching_max_messages: int = 1000
+    batching_max_bytes: int = 128 * 1024
+    batching_max_delay_ms: int = 10
+    key_based: bool = False
+    properties: dict[str, str] | None = None
+    access_mode: ProducerAccessMode = ProducerAccessMode.Shared
+    durability: str | None = None
+    max_pending_across: int = 50_000
+    routing_mode: PartitionsRoutingMode = PartitionsRoutingMode.RoundRobinDistribution
+    message_router: Callable[[Message[Any], int], int] | None = None
+    hashing_scheme: HashingScheme = HashingScheme.JavaStringHash
+    lazy_start: bool = False
+    encryption: Encryption | None = None
+    chain: InterceptorChain | None = None
+    chunking: bool = False
+    chunk_max_size: int = -1
+
+
+def producer_config(options: dict[str, Any]) -> ProducerConfig:
+    """Check the arguments of `Client.create_producer`, given by name.
+
+    Raises:
+        ValueError: a wrong type or value.
+        TypeError: a number out of all range, a property that is no text, a routing mode that is none.
+        NotImplementedError: an option whose feature is not built.
+        ImportError: a codec, or the extra ``crypto`` for encryption, is not installed.
+    """
+    _check_types(options)
+    _check_values(options)
+    require_codec(int(options["compression_type"]))
+    return ProducerConfig(
+        topic=options["topic"],
+        schema=options["schema"],
+        name=options["producer_name"] or None,
+        initial_sequence_id=_initial_sequence_id(options["initial_sequence_id"]),
+        send_timeout_ms=max(options["send_timeout_millis"], 0),  # as there, a negative one waits for ever
+        compression=int(options["compression_type"]),
+        max_pending_messages=options["max_pending_messages"],
+        block_if_queue_full=options["block_if_queue_full"],
+        batching=options["batching_enabled"],
+        batching_max_messages=options["batching_max_messages"],
+        batching_max_bytes=min(options["batching_max_allowed_size_in_bytes"], INT32_MAX),
+        batching_max_delay_ms=min(options["batching_max_publish_delay_ms"], INT32_MAX),
+        key_based=options["batching_type"] == BatchingType.KeyBased,
+        properties=options["properties"] and checked_properties(options["properties"]),
+        access_mode=options["access_mode"],
+        durability=options["durability"],
+        max_pending_across=options["max_pending_messages_across_partitions"],
+        routing_mode=options["message_routing_mode"],
+        message_router=options["message_router"],
+        hashing_scheme=options["hashing_scheme"],
+        lazy_start=options["lazy_start_partitioned_producers"],
+        encryption=_encryption(options),
+        chain=chain_of(options, ProducerInterceptor),
+        chunking=options["chunking_enabled"],
+        chunk_max_size=options["chunk_max_message_size"],
+    )
+
+
+def _check_types(options: dict[str, Any]) -> None:
+    """In the order of ``pulsar-client``, so that the first complaint is the same."""
+    check_type(str, options["topic"], "topic")
+    check_type_or_none(str, options["producer_name"], "producer_name")
+    check_type(Schema, options["schema"], "schema")
+    check_type_or_none(int, options["initial_sequence_id"], "initial_sequence_id")
+    for name, kind in _TYPES:
+        check_type(kind, options[name], name)
+    check_type_or_none(dict, options["properties"], "properties")
+    check_type(BatchingType, options["batching_type"], "batching_type")
+    check_type_or_none(str, options["encryption_key"], "encryption_key")
+    check_type_or_none(CryptoKeyReader, options["crypto_key_reader"], "crypto_key_reader")
+    check_type(bool, options["lazy_start_partitioned_producers"], "lazy_start_partitioned_producers")
+    check_type(ProducerAccessMode, options["access_mode"], "access_mode")
+    check_type(HashingScheme, options["hashing_scheme"], "hashing_scheme")
+
+
+def _check_values(options: dict[str, Any]) -> None:
+    if options["durability"] is not None:
+        check_durability(options["durability"])
+    if len((options["producer_name"] or "").encode()) > LONGEST_NAME:
+        raise ValueError(f"Argument producer_name must have at most {LONGEST_NAME} bytes")
+    for name, low, high, least, text in _NUMBERS:
+        check_fits(options[name], name, low, high)
+        if options[name] < least:
+            raise ValueError(text)
+    check_type(int, options["chunk_max_message_size"], "chunk_max_message_size")
+    check_range(options["chunk_max_message_size"], "chunk_max_message_size", -1, INT32_MAX)
+    _check_routing(options["message_routing_mode"], options["message_router"])
+    if options["batching_enabled"] and options["chunking_enabled"]:
+        raise ValueError("Batching and chunking of messages can't be enabled together.")
+
+
+def _check_routing(mode: PartitionsRoutingMode, router: object) -> None:
+    """As in ``pulsar-client``, a router alone says that it is to be asked."""
+    if not isinstance(mode, PartitionsRoutingMode):
+        raise TypeError(
+            "Argument message_routing_mode is expected to be of type 'PartitionsRoutingMode' and not "
+            f"{type(mode).__name__!r}; {PartitionsRoutingMode.choices()}"
+        )
+    if router is not None and not callable(router):
+        raise ValueError(f"Argument message_router is expected to be callable, and {router!r} is not")
+    if router is None and mode == PartitionsRoutingMode.CustomPartition:
+        raise ValueError(
+            "message_routing_mode=CustomPartition needs a message_router, which says where messages go"
+        )
+
+
+def _initial_sequence_id(given: int | None) -> int | None:
+    """0 and -1 are "not set", as in ``pulsar-client``: so the producer goes on where its name stopped.
+
+    It has to leave room for the ids that follow, because there is nothing behind the largest number.
+    """
+    if not given:
+        return None
+    check_fits(given, "initial_sequence_id", -INT64_MAX - 1, INT64_MAX)
+    check_range(given, "initial_sequence_id", -1, INT64_MAX - _ROOM_FOR_IDS)
+    return None if given == -1 else given
+
+
+def _encryption(options: dict[str, Any]) -> Encryption | None:
+    """What is to be encrypted, and how. Half of what that needs is refused: better than plain text."""
+    more = options["encryption_keys"]
+    if more is not None and (isinstance(more, str) or not all(isinstance(name, str) for name in more)):
+        raise ValueError("Argument encryption_keys is expected to be a list of str")
+    names = tuple(dict.fromkeys(filter(None, (options["encryption_key"], *(more or ())))))
+    reader = options["crypto_key_reader"]
+    if not names and reader is None:
+        return None
+    if reader is None:
+        raise ValueError("encryption_key needs crypto_key_reader, which is not set: it has the public key")
+    if not names:
+        raise ValueError(
+            "crypto_key_reader needs encryption_key, which is not set: nothing would be encrypted"
+        )
+    from embeddedpulsar.crypto.key_wrap import require_cryptography
+
+    require_cryptography()
+    return Encryption(names, reader)
+
+
+_TYPES: tuple[tuple[str, type[Any]], ...] = (
+    ("send_timeout_millis", int),
+    ("compression_type", CompressionType),
+    ("max_pending_messages", int),
+    ("max_pending_messages_across_partitions", int),
+    ("block_if_queue_full", bool),
+    ("batching_enabled", bool),
+    ("batching_max_messages", int),
+    ("batching_max_allowed_size_in_bytes", int),
+    ("batching_max_publish_delay_ms", int),
+    ("chunking_enabled", bool),
+)
+
+_ROOM_FOR_IDS = 2**48
+_ANY = -INT32_MAX - 1
+_NUMBERS = (
+    ("send_timeout_millis", _ANY, INT32_MAX, _ANY, ""),
+    ("max_pending_messages", _ANY, INT32_MAX, 0, "maxPendingMessages needs to be >= 0"),
+    ("max_pending_messages_across_partitions", _ANY, INT32_MAX, 0, "maxPendingMessages needs to be >=0"),
+    ("batching_max_messages", 0, UINT32_MAX, 2, "batchingMaxMessages needs to be greater than 1"),
+    ("batching_max_allowed_size_in_bytes", 0, UINT64_MAX, 0, ""),
+    ("batching_max_publish_delay_ms", 0, UINT64_MAX, 0, ""),
+)
+"""What has room in the types of ``pulsar-client``, and what is too little, in its order and words."""

@@ -1,0 +1,180 @@
+"""Statistics of one producer, in the log and for its owner."""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from embeddedpulsar.client.common.statistics import ProducerStats, percentiles
+from embeddedpulsar.client.producer.chunker import ChunkedPendingEntry
+
+if TYPE_CHECKING:
+    from embeddedpulsar.client.producer.pending_entry import PendingEntry
+    from embeddedpulsar.client.producer.producer_session import ProducerSession
+    from embeddedpulsar.client.producer.publisher import Publisher
+    from embeddedpulsar.platform.scheduler import Timer
+
+ONE: Final = 1 << 48
+"""What a message adds to a tally beside its bytes: one number for both, as the hot path pays for each."""
+SAMPLES: Final = 1024
+BURST: Final = 32
+"""Messages sent one by one that take the slow path, where time is measured, at the start of each interval."""
+_COLUMNS_SIZE: Final = struct.Struct("<I")
+_COLUMNS_SIZE_AT: Final = 8
+
+
+class Totals(NamedTuple):
+    """Counters that only grow."""
+
+    messages: int
+    size: int
+    failures: int
+
+
+class ProducerMeter:
+    """Counts what one attachment of a producer stores, and logs it every ``stats_interval_in_seconds``.
+
+    Role: the hot path adds to the publisher's `tally`; everything else is counted here, once per entry. An
+    interval without anything is passed over.
+
+    Who may call: `begin`, `stored` under the publisher's lock; the rest any thread.
+
+    Attributes:
+        publisher: whose tally counts, too; set by itself.
+        chunked: messages sent in chunks.
+        burst: how many messages are still to take the slow path, to be measured.
+    """
+
+    def __init__(self, session: ProducerSession, interval_s: int) -> None:
+        self.publisher: Publisher | None = None
+        self._session = session
+        self._interval_s = interval_s
+        self._monotonic = session.monotonic
+        self.reset()
+
+    def reset(self) -> None:
+        """Nothing was stored yet."""
+        self.chunked = self.burst = 0
+        self._entries = self._messages = self._size = self._failures = 0
+        self._latencies: deque[float] = deque(maxlen=SAMPLES)
+        self._begun = self._monotonic()
+        self._before = Totals(0, 0, 0)
+        self._timer: Timer | None = None
+
+    def start(self) -> None:
+        """Begin to log."""
+        if self._interval_s:
+            self._timer = self._session.call_later(self._interval_s, self._on_timer)
+
+    def begin(self, out: PendingEntry) -> None:
+        """An entry is encoded."""
+        out.began = self._monotonic()
+
+    def stored(self, out: PendingEntry) -> None:
+        """An entry is in the log; at level ``flush`` `durable` follows."""
+        encoded = out.encoded
+        self._entries += 1
+        self._messages += out.count
+        if isinstance(out, ChunkedPendingEntry):
+            self._entries += len(out.earlier)
+            self._size += out.length
+            self.chunked += 1
+        elif encoded is not None:
+            (columns,) = _COLUMNS_SIZE.unpack_from(encoded.parts[0], _COLUMNS_SIZE_AT)
+            self._size += columns - 4 * out.count - 4
+        if out.began and not out.end_word:
+            self.durable(out)
+
+    def durable(self, out: PendingEntry) -> None:
+        """An entry is as durable as was asked for."""
+        began, out.began = out.began, 0.0
+        if began:
+            self._latencies.append(self._monotonic() - began)
+
+    def failed(self, count: int) -> None:
+        """Messages could not be stored."""
+        self._failures += count
+
+    def close(self) -> None:
+        """Log no more."""
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+
+    def totals(self) -> Totals:
+        """What was counted so far."""
+        tally = 0 if self.publisher is None else self.publisher.tally
+        size = tally & (ONE - 1)
+        return Totals(self._messages + (tally >> 48), self._size + size, self._failures)
+
+    @property
+    def entries(self) -> int:
+        """Entries stored so far."""
+        return self._entries + (0 if self.publisher is None else self.publisher.tally >> 48)
+
+    def snapshot(self) -> ProducerStats:
+        """The statistics of this attachment."""
+        return snapshot_of([self])
+
+    def _on_timer(self) -> None:
+        if self._timer is None:
+            return
+        self._timer = self._session.call_later(self._interval_s, self._on_timer)
+        stats, totals, before = self.snapshot(), self.totals(), self._before
+        samples = len(self._latencies)
+        self._before, self._begun = totals, self._monotonic()
+        self._latencies.clear()
+        if self.publisher is not None:
+            self.publisher.sample(BURST)
+        if totals == before:
+            return
+        self._session.log.info(
+            "Producer %s on %s, in %d s: sent %d messages, %d bytes; %d failed; %d pending; latency in ms of "
+            "%d entries: %.3f median, %.3f 95 %%, %.3f 99 %%, %.3f at most. In all: %d messages, %d bytes; "
+            "%d failed",
+            self.publisher.name if self.publisher is not None else "",
+            self._session.topic_name,
+            self._interval_s,
+            totals.messages - before.messages,
+            totals.size - before.size,
+            totals.failures - before.failures,
+            stats.pending_messages,
+            samples,
+            stats.latency_ms_50,
+            stats.latency_ms_95,
+            stats.latency_ms_99,
+            stats.latency_ms_max,
+            *totals,
+        )
+
+
+def snapshot_of(meters: Iterable[ProducerMeter]) -> ProducerStats:
+    """The statistics of the attachments of one producer together."""
+    messages = size = entries = failures = pending = chunked = 0
+    message_rate = byte_rate = 0.0
+    latencies: list[float] = []
+    for one in meters:
+        totals, before = one.totals(), one._before
+        passed = max(one._monotonic() - one._begun, 1e-9)
+        messages += totals.messages
+        size += totals.size
+        failures += totals.failures
+        entries += one.entries
+        chunked += one.chunked
+        pending += 0 if one.publisher is None else one.publisher.pending
+        message_rate += (totals.messages - before.messages) / passed
+        byte_rate += (totals.size - before.size) / passed
+        latencies += one._latencies.copy()
+    return ProducerStats(
+        messages,
+        size,
+        entries,
+        failures,
+        pending,
+        message_rate,
+        byte_rate,
+        *percentiles(latencies),
+        chunked,
+    )

@@ -1,0 +1,199 @@
+"""What a producer needs of the world around it: its topic, its client, and the time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from embeddedpulsar.client.common import awaited_call
+from embeddedpulsar.client.producer.producer_meter import ProducerMeter
+from embeddedpulsar.enums import ProducerAccessMode
+from embeddedpulsar.exceptions import StorageError
+from embeddedpulsar.format.frame import METADATA_SIZE
+from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
+from embeddedpulsar.managed_ledger.sequence_scan import SequenceScan
+from embeddedpulsar.schema import BytesSchema
+from embeddedpulsar.topic_name import TopicName
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from embeddedpulsar.client.client_core import ClientCore
+    from embeddedpulsar.client.producer.producer_config import ProducerConfig
+    from embeddedpulsar.client.producer.publisher import Publisher
+    from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
+    from embeddedpulsar.topic.open_topics import TopicUse
+    from embeddedpulsar.topic.producers.producers import ProducerRegistration
+    from embeddedpulsar.topic.topic import Topic
+
+_ENTRIES_A_LOOK = 64
+_BYTES_A_LOOK = 8 << 20
+
+
+class ProducerSession:
+    """One attachment of a producer to its topic.
+
+    Role: the only place where the producer's side of the client touches `Topic`. After a fork `revive` opens
+    the topic anew; the registration of the parent stays the parent's.
+    """
+
+    _creates = True  # the topic, if there is none
+
+    def __init__(self, core: ClientCore, config: ProducerConfig) -> None:
+        self.client = core
+        self._use: TopicUse = core.use_topic(config.topic, self._creates)
+        self._topic: Topic = self._use.topic
+        self._registration: ProducerRegistration | None = None
+        self.config = config
+        self.topic_name = self._topic.name
+        self.partition = TopicName.parse(self.topic_name).partition
+        self.schema = config.schema
+        self.takes_bytes = type(config.schema) is BytesSchema
+        self.durability: str = config.durability or core.config.durability
+        # What every entry has does not count: as with Pulsar, a payload of the limit less 32 bytes fits.
+        self.max_message_size: int = core.store.settings.maxMessageSize + METADATA_SIZE
+        self.monotonic: Callable[[], float] = core.store.clock.monotonic
+        self.wall_ms: Callable[[], int] = core.store.clock.wall_ms
+        self.settings = core.store.settings
+        self.callbacks, self.flusher, self.memory = core.callbacks, core.flusher, core.memory
+        self.run_after_all: Callable[[Callable[[], object]], object] = core.callbacks.run_after_all
+        self.log = core.log
+        self.call_later = core.scheduler.call_later
+        self.meter = ProducerMeter(self, core.config.stats_interval_s)
+
+    @property
+    def ledger(self) -> ManagedLedger:
+        """The managed ledger of the topic in this process."""
+        return self._topic.ledger
+
+    def attach(self, name: str | None) -> ProducerRegistration:
+        """Register with the topic under ``name``, or under one the topic makes.
+
+        Raises:
+            ProducerBusy, ProducerFenced, TopicTerminated: see `Topic.attach_producer`.
+            AlreadyClosed: the client was closed while the producer waited for the topic.
+        """
+        try:
+            if self.config.access_mode == ProducerAccessMode.WaitForExclusive:
+                self.client.waiting.run(lambda: self._register(name))
+            else:
+                self._register(name)
+        except BaseException:
+            self.detach()  # if it was interrupted behind the registration
+            raise
+        self.meter.start()
+        assert self._registration is not None
+        return self._registration
+
+    def _register(self, name: str | None) -> None:
+        self._registration = self._topic.attach_producer(
+            name,
+            access_mode=self.config.access_mode,
+            durability=self.durability,
+            check_wanted=awaited_call.checks(self.client.check_open),
+        )
+
+    def check_connected(self) -> int | None:
+        """Make sure that no other producer took the topic.
+
+        Returns:
+            The highest sequence id known of this producer's name, where the topic drops duplicates.
+
+        Raises:
+            ProducerFenced: one did.
+        """
+        return None if self._registration is None else self._topic.check_producer(self._registration)
+
+    def detach(self, highest: int | None = None) -> None:
+        """Leave the topic, which may be closed once everything is answered for.
+
+        Args:
+            highest: the sequence id stored last, for the next producer of the name; None if unknown.
+        """
+        registration = self._registration
+        self.meter.close()
+        try:
+            if registration is not None:
+                self._topic.detach_producer(registration, self._secured(highest))
+            self._registration = None
+        except Exception:
+            self._registration = None
+            raise
+        finally:
+            if self._registration is None:  # else it was interrupted, and is to be repeated
+                self.run_after_all(self._use.release)
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether `detach` has something to do."""
+        return self._registration is not None
+
+    def _secured(self, highest: int | None) -> int | None:
+        """The same, once the entries are as durable as this producer wants them: not remembered before."""
+        if highest is None or self.durability == "process":
+            return highest
+        try:
+            self.ledger.sync()
+        except (StorageError, OSError):
+            return None
+        return highest
+
+    def remember(self, highest: int) -> None:
+        """Let the topic know the highest sequence id stored. The producer must not append meanwhile."""
+        if self._registration is not None and self._secured(highest) is not None:
+            self._topic.remember_producer(self._registration, highest, durable=self.durability != "process")
+
+    def highest_stored(self, name: str, end_word: int, floor_word: int) -> int:
+        """The highest sequence id of a producer's entries between two tail words; -1 for none."""
+        found = SequenceScan(self.ledger.view, [name]).run(end_word, floor_word).get(name, -1)
+        return max(found, self._topic.highest_remembered(name))  # what was trimmed was noted before
+
+    def revive(self) -> None:
+        """Open the topic anew in a forked child."""
+        self._registration = None
+        self.meter.reset()
+        self._use = self.client.use_topic(self.topic_name, self._creates)
+        self._topic = self._use.topic
+
+    def find_entry(
+        self, after: Position | None, producer_name: str, first_sequence_id: int
+    ) -> Position | None:
+        """Look for an entry of this producer behind a position."""
+        cursor = self.ledger.cursor(after or BEFORE_FIRST, inclusive=False)
+        while views := cursor.read(_ENTRIES_A_LOOK, 1 << 30, _BYTES_A_LOOK):
+            for view in views:
+                if (
+                    view.count
+                    and view.first_sequence_id == first_sequence_id
+                    and view.producer_name == producer_name
+                ):
+                    return Position(view.ledger_id, view.entry_id)
+        return None
+
+    def close(self, publisher: Publisher) -> None:
+        """Close the producer and wait for its callbacks, as long as an operation may take, in all."""
+
+        def close() -> None:
+            publisher.close()
+            publisher.completions.wait()
+
+        self.client.in_time(close)
+
+    def forget(self, publisher: Publisher) -> None:
+        """The producer is closed."""
+        self.client.forget_publisher(publisher)
+        self.client.log.info("Closed producer %s on %s", publisher.name, self.topic_name)
+
+    def abandon(self, publisher: Publisher) -> None:
+        """The producer is garbage, and perhaps not closed. Runs in a finalizer: only notes it."""
+        core = self.client
+
+        def close() -> None:
+            publisher.save()  # what was sent is stored, as the timer would have done
+            if not publisher.is_closed or self.is_attached:
+                publisher.close()
+            core.forget_publisher(publisher)
+
+        if publisher.is_closed and not self.is_attached:
+            core.forget_publisher(publisher)
+        else:
+            core.abandon(close)

@@ -1,0 +1,156 @@
+"""What one producer has taken and not stored yet, in the order in which it will be stored."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from embeddedpulsar.client.producer.batch_container import (
+    CALLBACK,
+    BatchContainer,
+    is_unbatchable,
+    payload_of,
+)
+from embeddedpulsar.client.producer.pending_entry import PendingEntry
+
+if TYPE_CHECKING:
+    from embeddedpulsar.client.producer.entry_encoder import EntryEncoder
+
+NO_BATCHES: Final = 1 << 62
+"""A least number of messages that no batch reaches."""
+_MOST_ENTRIES: Final = 64
+_MOST_BYTES: Final = 1 << 20
+
+
+class SendQueue:
+    """The messages of a producer between `send_async` and the log.
+
+    Role: three parts, stored in this order. The *group*: entries that are encoded, so their sequence ids are
+    settled; at most `_MOST_ENTRIES` or about `_MOST_BYTES`, which one hold of the topic lock stores. The
+    *singles*: messages that become entries of their own (all of an unbatched producer, and those with a
+    delivery time, which go ahead of the batch). The *box*: messages that become batches, and those with a
+    delivery time and a sequence id of the application's, which must not go ahead of lower ones.
+
+    Senders append to the ends of singles and box without a lock; everything else is done by whoever holds
+    the producer's lock. The group is a list that stands in the place of the messages it was made of, at the
+    front of their list: it gets there by one slice assignment, so an interrupt finds the messages or their
+    entries, never both.
+    """
+
+    __slots__ = ("_counts_bytes", "box", "singles")
+
+    def __init__(self, box: BatchContainer, counts_bytes: bool) -> None:
+        self.box = box
+        self.singles: list[Any] = []
+        self._counts_bytes = counts_bytes
+
+    def __repr__(self) -> str:
+        return f"<SendQueue {len(self)} messages waiting>"
+
+    def __len__(self) -> int:
+        return sum(self.sizes())
+
+    def sizes(self) -> tuple[int, int]:
+        """How many messages wait to become entries of their own, and how many in the box."""
+        return _messages(self.singles), _messages(self.box.items)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing waits, in no part."""
+        return not self.singles and not self.box.items
+
+    def group(self) -> list[PendingEntry] | None:
+        """The entries that are encoded; None if there are none."""
+        for part in (self.singles, self.box.items):
+            for first in part[:1]:  # in one step: others may be taking from the list
+                if first.__class__ is list:
+                    return first
+        return None
+
+    def drop_group(self) -> list[Any] | None:
+        """The fate of every entry of the group is known. Returns the list it was in front of."""
+        for part in (self.singles, self.box.items):
+            if part and part[0].__class__ is list:
+                del part[0]
+                return part
+        return None
+
+    def encode(
+        self, encoder: EntryEncoder, first: int, least: int
+    ) -> tuple[list[Any], int, list[PendingEntry], int]:
+        """Encode the next group, which the caller then puts in the place of its messages.
+
+        Args:
+            encoder: of the producer.
+            first: the next automatic sequence id.
+            least: batches are taken while so many of their messages wait.
+
+        Returns:
+            The list the messages are at the front of, how many they are, their entries, and the automatic id
+            that follows. No entries if there is nothing to do.
+        """
+        if self.singles:
+            return self.singles, *self._encode_singles(encoder, first)
+        return self.box.items, *self._encode_batches(encoder, first, least)
+
+    def _encode_singles(self, encoder: EntryEncoder, first: int) -> tuple[int, list[PendingEntry], int]:
+        entries: list[PendingEntry] = []
+        size = 0
+        for item in self.singles[:_MOST_ENTRIES]:
+            payload = payload_of(item)
+            size += len(payload)
+            if entries and size > _MOST_BYTES:
+                break
+            out, first = encoder.encode_single_item(item, first)
+            if self._counts_bytes:
+                out.reserved = len(payload)
+            entries.append(out)
+        return len(entries), entries, first
+
+    def _encode_batches(
+        self, encoder: EntryEncoder, first: int, least: int
+    ) -> tuple[int, list[PendingEntry], int]:
+        box = self.box
+        items, taken, size = box.items, 0, 0
+        entries: list[PendingEntry] = []
+        while len(items) - taken >= least and len(entries) < _MOST_ENTRIES and size < _MOST_BYTES:
+            count = box.cut(taken)
+            if not count:
+                break
+            batch = items[taken : taken + count]
+            mixed, box.mixed = box.mixed, taken + count < len(items)
+            if box.has_unbatchable and is_unbatchable(batch[0]):
+                out, following = encoder.encode_single_item(batch[0], first)
+                encoded = [out]
+            else:
+                encoded, following = encoder.encode(batch, mixed, first)
+                if any(out.error is not None for out in encoded) and box.count_bytes():
+                    continue  # a large message came in without the lock: cut again, by size
+            first = following
+            if self._counts_bytes:
+                encoded[-1].reserved = sum(len(payload_of(item)) for item in batch)
+            entries += encoded
+            size += sum(out.encoded.size for out in encoded if out.encoded is not None)
+            taken += count
+        return taken, entries, first
+
+    def take_all(self) -> list[Any]:
+        """Empty all parts; returns messages and groups, in order."""
+        singles, items = self.singles, self.box.items
+        taken = [singles[:], items[:]]
+        del singles[: len(taken[0])], items[: len(taken[1])]
+        group_first = taken[1] and taken[1][0].__class__ is list
+        return [taken[1][0], *taken[0], *taken[1][1:]] if group_first else taken[0] + taken[1]
+
+
+def _messages(part: list[Any]) -> int:
+    count = len(part)
+    for first in part[:1]:  # in one step: others may be taking from the list
+        if first.__class__ is list:
+            count += sum(out.count for out in tuple(first)) - 1
+    return count
+
+
+def fate_of(item: Any, error: BaseException) -> PendingEntry:
+    """A message that failed before it was encoded."""
+    callback = item[CALLBACK] if item.__class__ is tuple else None
+    return PendingEntry(None, 1, -1, -1, None if callback is None else [callback], False, error)

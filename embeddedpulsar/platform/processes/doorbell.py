@@ -1,0 +1,334 @@
+"""One FIFO per process: doorbell, lease and the place where deaths of other processes are seen.
+
+* The owner opens its FIFO for reading (non-blocking) and keeps a writer of its own, so that it never sees
+  the end of file. Others open it for writing and send one byte; a full FIFO is a rung bell.
+* The owner holds ``flock`` on the reading descriptor for its life: the lease (see `lease`).
+* A process that wants to know of another's death keeps the other's FIFO open for writing and polls it for
+  nothing: the kernel reports POLLERR as soon as the last reader is gone, about 1 ms after SIGKILL.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import stat
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from embeddedpulsar.platform import descriptors, filesystem, ownership
+from embeddedpulsar.platform.processes import lease
+from embeddedpulsar.platform.processes.liveness import Liveness
+from embeddedpulsar.platform.processes.poller import Poller, make_poller
+from embeddedpulsar.platform.section_lock import SectionLock
+
+if TYPE_CHECKING:
+    from embeddedpulsar.platform.processes.polling_doorbell import PollingDoorbell
+
+_READ_FLAGS: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
+_WRITE_FLAGS: Final = os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
+_PIPE_CAPACITY: Final = 65536
+_CREATE_ATTEMPTS: Final = 100
+_CLOSING_S: Final = 3e-3
+"""A process that dies gives its descriptors up one after the other: the FIFO may go before its lease."""
+
+
+def _open(path: str, flags: int) -> int:
+    return descriptors.opening(f"cannot open the doorbell {path}", os.open, path, flags)
+
+
+def _unlink(path: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+def _make(path: str, rights: ownership.Rights, undo: contextlib.ExitStack) -> tuple[int, int] | None:
+    """Make a FIFO, open both ends and lock it; None when a sweeper was faster. ``undo`` removes it again."""
+    descriptors.opening(f"cannot create the doorbell {path}", os.mkfifo, path, rights.file_mode)
+    undo.callback(_unlink, path)
+    try:
+        ownership.grant_fifo(path, rights)
+        reader = _open(path, _READ_FLAGS)
+    except FileNotFoundError:
+        return None  # a sweeper took it for an orphan between mkfifo and open
+    undo.callback(os.close, reader)
+    if not stat.S_ISFIFO(os.fstat(reader).st_mode) or not lease.try_hold(reader, path):
+        return None  # a sweeper took it for an orphan between mkfifo and flock
+    writer = _open(path, _WRITE_FLAGS)
+    undo.callback(os.close, writer)
+    return reader, writer
+
+
+class FifoDoorbell:
+    """The FIFO of this process.
+
+    Invariants: the reading descriptor carries the lease from creation until `close`; every watched
+    descriptor is open for writing only and is in ``_watched`` exactly while it is registered with the
+    poller.
+    Who may call: `wait` one thread at a time (a second one loses no ring, it only sleeps longer);
+    everything else any thread.
+    """
+
+    def __init__(
+        self, path: str, uuid: bytes, reader: int, writer: int, poller: Poller, liveness: Liveness
+    ) -> None:
+        self.path = path
+        self.uuid = uuid
+        self._clients_dir = os.path.dirname(path)
+        self._reader = reader
+        self._writer = writer
+        self._poller = poller
+        self.liveness = liveness
+        self._home = lease.identity(os.path.dirname(self._clients_dir))
+        self._lock = (
+            SectionLock()
+        )  # guards _watched and _descriptors together with the poller's registrations
+        self._watched: dict[int, bytes] = {}
+        self._descriptors: dict[bytes, int] = {}
+        self._blind: set[bytes] = set()  # watched as well; they live, and have no FIFO at present
+        self.dead: deque[bytes] = deque()  # filled by `wait`, emptied by the mailbox
+        poller.register(reader, select.POLLIN)
+
+    @classmethod
+    def create(cls, clients_dir: str, liveness: Liveness | None = None) -> FifoDoorbell:
+        """Make the FIFO and take its lease.
+
+        Raises:
+            DescriptorLimitError: no descriptors are left; no FIFO is left either.
+            OSError: FIFOs are not available here (callers fall back to polling), or the directory is not
+                writable.
+        """
+        rights = ownership.rights_in(clients_dir)
+        liveness = liveness or Liveness(clients_dir)
+        for _ in range(_CREATE_ATTEMPTS):
+            uuid = os.urandom(16)
+            path = lease.lease_path(clients_dir, uuid)
+            liveness.hold(uuid)
+            with contextlib.ExitStack() as undo:
+                ends = _make(path, rights, undo)
+                if ends is None:
+                    continue
+                poller = descriptors.opening(f"cannot watch {path}", make_poller)
+                undo.callback(poller.close)
+                bell = cls(path, uuid, *ends, poller, liveness)
+                undo.pop_all()
+                return bell
+        raise OSError(f"no lease could be taken in {clients_dir}: something keeps locking new files there")
+
+    @property
+    def loop_fd(self) -> int:
+        """A descriptor that is readable while a ring or a death is pending; for `loop.add_reader`."""
+        fd = self._poller.fileno()
+        return self._reader if fd < 0 else fd
+
+    def ring(self) -> None:
+        """Make `wait` return, now or next time."""
+        try:
+            self._lock.acquire()  # not while `close` may give the descriptor's number away
+            if self._writer >= 0:
+                os.write(self._writer, b"\1")
+        except BlockingIOError:
+            return  # full: already rung
+        finally:
+            self._lock.release()
+
+    def wait(self, timeout_s: float | None) -> bool:
+        """Sleep until rung, a watched process died (see `dead`), or the timeout; no CPU is used meanwhile.
+
+        Returns:
+            Whether there is news.
+        """
+        news = False
+        for fd, _ in self._poller.poll(timeout_s):
+            news = (self._drain() if fd == self._reader else self._confirm(fd)) or news
+        return (bool(self._blind) and self._look_at_blind()) or news
+
+    def _drain(self) -> bool:
+        try:
+            return bool(os.read(self._reader, _PIPE_CAPACITY))
+        except BlockingIOError:
+            return False  # another thread or loop of this process was faster
+
+    def _confirm(self, fd: int) -> bool:
+        """The last reader of ``fd`` is gone: it is dead, or has made its FIFO again."""
+        try:
+            self._lock.acquire()
+            uuid = self._watched.get(fd)
+            if uuid is None:
+                return False
+            if not lease.is_free(fd):
+                # Someone sweeps it this very moment, or the number was closed and reused while we slept.
+                time.sleep(0.001)
+                return False
+            if self._is_alive(uuid):
+                time.sleep(_CLOSING_S)
+            if self._is_alive(uuid):
+                self._drop(uuid)
+                self._begin_to_watch(uuid)
+                return False
+            self.dead.append(uuid)  # before it is forgotten: an interrupt between must not lose a death
+            self._drop(uuid)
+            return True
+        finally:
+            self._lock.release()
+
+    def _is_alive(self, uuid: bytes) -> bool:
+        try:
+            return self.liveness.is_alive(uuid)
+        except OSError:
+            return True  # it cannot be told now: asked again
+
+    def _look_at_blind(self) -> bool:
+        """Those that had no FIFO: are they dead, or can they be watched now? Returns: whether any is dead."""
+        found = False
+        try:
+            self._lock.acquire()
+            for uuid in list(self._blind):
+                if self._is_alive(uuid):
+                    self._begin_to_watch(uuid)
+                else:
+                    self.dead.append(uuid)
+                    self._blind.discard(uuid)
+                    found = True
+        finally:
+            self._lock.release()
+        return found
+
+    def watch(self, uuid: bytes) -> bool:
+        """Report the death of ``uuid`` in `dead`. False when it is dead already; then nothing is reported.
+
+        Raises:
+            OSError: it cannot be watched (EMFILE); that says nothing about its life.
+        """
+        try:
+            self._lock.acquire()
+            if uuid in self._descriptors or uuid in self._blind:
+                return True
+            if not self.liveness.is_alive(uuid):
+                return False
+            self._begin_to_watch(uuid)
+        finally:
+            self._lock.release()
+        if self._poller.fileno() < 0:
+            self.ring()  # a plain poll() has a fixed list: have it taken anew
+        return True
+
+    def _begin_to_watch(self, uuid: bytes) -> None:
+        """Have the kernel report its death; while it has no FIFO, ask now and then."""
+        fd = lease.open_for_writing(lease.lease_path(self._clients_dir, uuid))
+        if fd < 0 or lease.is_free(fd):
+            if fd >= 0:
+                os.close(fd)
+            self._blind.add(uuid)
+            return
+        self._blind.discard(uuid)
+        self._watched[fd] = uuid
+        self._descriptors[uuid] = fd
+        self._poller.register(fd, 0)
+
+    def mend(self) -> bool:
+        """Make the FIFO again if its name was removed, by a cleaner say; under the same name and locked, so
+        that it never looks dead. Those who have the old one open find out, and open the new one.
+
+        Returns:
+            Whether there is news: rings may have been lost, or a death was found.
+        """
+        news = bool(self._blind) and self._look_at_blind()
+        try:
+            self._lock.acquire()
+            if self._reader < 0 or lease.is_same_file(self._reader, self.path):
+                return news
+            return self._make_again() or news
+        finally:
+            self._lock.release()
+
+    def _make_again(self) -> bool:
+        root = os.path.dirname(self._clients_dir)
+        building = self.path + lease.BUILDING
+        try:
+            if lease.identity(root) != self._home:
+                return False  # another store is there
+            if not os.path.isdir(self._clients_dir):
+                filesystem.make_directories(self._clients_dir, None)
+            _unlink(building)  # of an interrupted attempt
+            with contextlib.ExitStack() as undo:
+                ends = _make(building, ownership.rights_in(self._clients_dir), undo)
+                if ends is None:
+                    return False  # tried again
+                # 1. The new one gets the name: who looks from here on finds it, locked.
+                os.rename(building, self.path)
+                # 2. Only now the old one loses its reader, and those who watch it are told.
+                self._poller.unregister(self._reader)
+                os.dup2(ends[0], self._reader, inheritable=False)
+                os.dup2(ends[1], self._writer, inheritable=False)
+                self._poller.register(self._reader, select.POLLIN)
+        except OSError:
+            return False  # the store was removed, or no descriptor is to be had: tried again
+        return True
+
+    def unwatch(self, uuid: bytes) -> None:
+        """Forget ``uuid``."""
+        try:
+            self._lock.acquire()
+            self._blind.discard(uuid)
+            self._drop(uuid)
+        finally:
+            self._lock.release()
+
+    def _drop(self, uuid: bytes) -> None:
+        fd = self._descriptors.pop(uuid, -1)
+        if fd >= 0:
+            del self._watched[fd]
+            self._poller.unregister(fd)
+            os.close(fd)
+
+    def close(self) -> None:
+        """Remove the FIFO, then give up the lease (in this order: nobody finds a free lease of a living
+        name)."""
+        with contextlib.suppress(FileNotFoundError):  # the whole store may have been deleted under us
+            os.unlink(self.path)
+        self._close_descriptors()
+
+    def abandon(self) -> None:
+        """Close every descriptor and leave the files: what a forked child does with its inheritance.
+
+        Nothing is unregistered and nothing unlocked, both would act on the open files of the parent; and the
+        inherited lock may be held by a thread that does not exist here.
+        """
+        self._lock = SectionLock()
+        self._close_descriptors()
+
+    def _close_descriptors(self) -> None:
+        try:
+            self._lock.acquire()
+            self._poller.close()
+            descriptors = (self._reader, self._writer, *self._watched)
+            self._reader = self._writer = -1
+            self._watched.clear()
+            self._descriptors.clear()
+            self._blind.clear()
+            for fd in descriptors:
+                if fd >= 0:
+                    os.close(fd)
+            self.liveness.close()  # last: who finds the lease free asks for this one
+        finally:
+            self._lock.release()
+
+
+def open_doorbell(clients_dir: str, roll: str = "") -> FifoDoorbell | PollingDoorbell:
+    """The doorbell of this process: a FIFO, or a file that is polled where there are no FIFOs."""
+    with contextlib.ExitStack() as undo:
+        liveness = Liveness(clients_dir, roll)
+        undo.callback(liveness.close)
+        bell: FifoDoorbell | PollingDoorbell
+        try:
+            bell = FifoDoorbell.create(clients_dir, liveness)
+        except (AttributeError, OSError) as e:
+            from embeddedpulsar.platform.processes.polling_doorbell import PollingDoorbell, means_no_fifos
+
+            if not means_no_fifos(e):
+                raise
+            bell = PollingDoorbell.create(clients_dir, liveness)
+        undo.pop_all()
+        return bell

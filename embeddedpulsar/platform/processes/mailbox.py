@@ -1,0 +1,391 @@
+"""The one place where a process sleeps: a generation number that rises whenever somebody rang.
+
+Protocol of every waiter: read `generation`, look at the state waited for, announce oneself under the lock
+that guards that state (`storage.waiter_slots`), then ``wait(seen)``. A ring after the first step makes the
+wait return.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from embeddedpulsar import exceptions
+from embeddedpulsar.platform import fork
+from embeddedpulsar.platform.processes.doorbell import open_doorbell
+from embeddedpulsar.platform.processes.liveness import Liveness
+from embeddedpulsar.platform.processes.loop_waiters import LoopWaiters
+from embeddedpulsar.platform.section_lock import SectionLock
+
+# A wait without a timeout looks up once a second all the same: should an interrupt ever strike in the few
+# instructions that hand leadership on, the process heals by itself.
+_LONGEST_NAP_S: Final = 1.0
+# The thread on the doorbell looks up seldom, to mend its FIFO: each time wakes a processor that slept.
+_LONGEST_LOOK_S: Final = 4.0
+_TEND_S: Final = 0.9
+
+DeathCallback = Callable[[bytes], None]
+
+
+class Doorbell(Protocol):
+    """The process's own bell, by FIFO or by polling."""
+
+    uuid: bytes
+    path: str
+    dead: deque[bytes]
+    liveness: Liveness
+
+    @property
+    def loop_fd(self) -> int: ...
+    def ring(self) -> None: ...
+    def wait(self, timeout_s: float | None) -> bool: ...
+    def watch(self, uuid: bytes) -> bool: ...
+    def unwatch(self, uuid: bytes) -> None: ...
+    def mend(self) -> bool: ...
+    def close(self) -> None: ...
+    def abandon(self) -> None: ...
+
+
+class Mailbox:
+    """The doorbell of this process for one store, fanned out to its threads, loops and listeners.
+
+    Role: one thread at a time, the leader, sleeps on the doorbell; the other waiting threads (followers)
+    sleep each on a gate of their own. The leader publishes a new generation, which opens all gates; whoever
+    leaves `wait` while followers remain and nobody leads opens one gate, and that follower leads.
+
+    Invariants: a follower is in ``_followers`` before it last tried to lead, so a leader that goes later
+    sees it. A gate is opened only by the thread that removed it from ``_followers``, hence once per
+    registration. ``_leader`` is set before the leader's last look at `generation`; others publish first and
+    look at ``_leader`` second, so one of the two sees the other.
+
+    Who may call: any thread; `add_loop` and `remove_loop` the loop's own thread. Callbacks (listeners,
+    deaths) run in whichever thread noticed, holding no lock; somebody must be waiting or a loop be added
+    for them to run. After a fork the child's copy is closed; it must create its own.
+    """
+
+    def __init__(self, doorbell: Doorbell) -> None:
+        self.uuid = doorbell.uuid
+        self.liveness = doorbell.liveness
+        self.generation = 0
+        self._doorbell = doorbell
+        self._numbers = itertools.count(1)
+        self._leadership = SectionLock()  # re-entrant: a signal handler may wait while its thread leads
+        self._leader: object | None = None
+        self._followers: dict[Any, None] = {}
+        self._listeners: tuple[Callable[[], None], ...] = ()
+        self._watchers: dict[bytes, list[DeathCallback]] = {}
+        self._deaths = doorbell.dead
+        self._lock = SectionLock()  # guards _watchers and _listeners
+        self._loops = LoopWaiters(doorbell.loop_fd, self._on_loop_ready)
+        self._tended_at = time.monotonic()
+        self._closed = False
+        self._forked = False
+        fork.register(self)
+
+    @classmethod
+    def create(cls, clients_dir: str | os.PathLike[str], roll: str = "") -> Mailbox:
+        """Make this process's FIFO in ``clients_dir`` and take its lease; polling where there are no FIFOs.
+        On the file ``roll`` it locks a byte as well, see `Liveness`.
+
+        Raises:
+            OSError: the directory cannot be written.
+        """
+        return cls(open_doorbell(os.fspath(clients_dir), roll))
+
+    def __repr__(self) -> str:
+        state = "forked" if self._forked else "closed" if self._closed else "open"
+        return (
+            f"<Mailbox {self.uuid.hex()} {state} generation={self.generation} waiting={len(self._followers)}>"
+        )
+
+    # -- waiting -----------------------------------------------------------------------------------
+
+    def wait(self, seen_generation: int, timeout_s: float | None = None) -> int:
+        """Sleep until `generation` differs from ``seen_generation``.
+
+        Interruptible: a signal handler that raises ends the wait at once.
+
+        Returns:
+            The generation now; equal to ``seen_generation`` after the timeout.
+
+        Raises:
+            AlreadyClosed: the mailbox is closed, or belongs to the parent of this forked process.
+        """
+        if self._closed:
+            raise exceptions.AlreadyClosed(self._why_closed())
+        if self.generation != seen_generation:
+            return self.generation
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        gate = threading.Lock()
+        try:
+            gate.acquire()
+            while True:
+                self._followers[gate] = None
+                if self.generation != seen_generation:
+                    break
+                if self._lead(gate, seen_generation, deadline):
+                    break
+                if not gate.acquire(timeout=_nap(deadline)) and _is_past(deadline):
+                    break
+        finally:
+            self._followers.pop(gate, None)
+            if self._followers and self._leader is None:
+                self._wake_one_follower()
+        if self._deaths:
+            self._announce_deaths()
+        return self.generation
+
+    def _lead(self, gate: object, seen: int, deadline: float | None) -> bool:
+        """Sleep on the doorbell for everyone; False at once when another thread does already."""
+        before = None
+        try:
+            if not self._leadership.acquire(blocking=False):
+                return False
+            self._followers.pop(gate, None)
+            # Ours now: what stands there is nobody, or the wait that a signal handler of this thread is
+            # inside.
+            before, self._leader = self._leader, gate
+            while self.generation == seen and not self._closed:
+                self._look(_nap(deadline, _LONGEST_LOOK_S))
+                self.tend()
+                if _is_past(deadline):
+                    break
+            return True
+        except BaseException:
+            self._publish()  # the bell may have been emptied a moment before the interrupt
+            raise
+        finally:
+            if self._leader is gate:
+                self._leader = before
+            self._leadership.release()
+
+    def _look(self, timeout_s: float | None) -> bool:
+        """One look at the doorbell; publishes what it saw."""
+        try:
+            if not self._doorbell.wait(timeout_s):
+                return False
+        except (OSError, ValueError):
+            if self._closed:
+                return False  # a signal handler closed us in the middle of this very look
+            raise
+        self._publish()
+        return True
+
+    def glance(self) -> None:
+        """Notice rings and deaths without sleeping: for whoever finds nothing to do and does not wait.
+
+        Some 2 us. Does nothing while another thread sleeps on the doorbell, which sees to it at once.
+        """
+        if self._closed or self._is_led():
+            return
+        try:
+            if not self._leadership.acquire(blocking=False):
+                return
+            self._look(0)
+            self.tend()
+        finally:
+            self._leadership.release()
+            # As after a wait: whoever came meanwhile and could not lead sleeps on a gate.
+            if self._followers and self._leader is None:
+                self._wake_one_follower()
+        if self._deaths:
+            self._announce_deaths()
+
+    def tend(self) -> None:
+        """Make the FIFO again if it was removed; looks once a second at most."""
+        now = time.monotonic()
+        if now - self._tended_at < _TEND_S or self._closed:
+            return
+        self._tended_at = now
+        if self._doorbell.mend():
+            self._publish()
+
+    def _publish(self) -> None:
+        # Two threads may publish at once: every number is new, so whoever has seen an older one sees a
+        # difference.
+        self.generation = next(self._numbers)
+        followers = self._followers
+        while followers:
+            self._wake_one_follower()
+        if self._loops:
+            self._loops.call_all()
+        for listener in self._listeners:
+            _call_safely(listener)
+
+    def _wake_one_follower(self) -> None:
+        try:
+            gate, _ = self._followers.popitem()
+        except KeyError:
+            return  # it left meanwhile
+        gate.release()
+
+    # -- ringing -----------------------------------------------------------------------------------
+
+    def ring_self(self) -> None:
+        """Wake every waiter of this process. Cheap when nobody sleeps on the doorbell."""
+        if self._closed:
+            return
+        if not self._is_led() and not self._loops:
+            self._publish()
+            if not self._is_led():
+                return
+        self._doorbell.ring()
+
+    def _is_led(self) -> bool:
+        return self._leader is not None
+
+    # -- asyncio -----------------------------------------------------------------------------------
+
+    def add_loop(self, loop: Any, callback: Callable[[], None] | None = None) -> None:
+        """Let an asyncio loop watch the doorbell; ``callback`` runs in it after every ring.
+
+        Call in the loop's thread, and undo it there before `close`.
+        """
+        self._loops.add(loop, callback)
+
+    def remove_loop(self, loop: Any, callback: Callable[[], None] | None = None) -> None:
+        """Undo one `add_loop`. Call in the loop's thread."""
+        self._loops.remove(loop, callback)
+
+    def _on_loop_ready(self) -> bool:
+        """The loop found the doorbell readable. Leaves it to the leader, when there is one: it calls the
+        loops."""
+        if self._closed or self._is_led():
+            return False
+        seen = self._look(0)
+        if seen and self._is_led():
+            self._doorbell.ring()  # it began to lead while we emptied the bell it sleeps on
+        if self._deaths:
+            self._announce_deaths()
+        return seen
+
+    # -- listeners and deaths ----------------------------------------------------------------------
+
+    def add_listener(self, listener: Callable[[], None]) -> None:
+        """Call ``listener()`` after every ring, in the thread that noticed. It must be quick and must not
+        block."""
+        try:
+            self._lock.acquire()
+            self._listeners = (*self._listeners, listener)
+        finally:
+            self._lock.release()
+
+    def remove_listener(self, listener: Callable[[], None]) -> None:
+        """Undo `add_listener`."""
+        try:
+            self._lock.acquire()
+            self._listeners = tuple(one for one in self._listeners if one != listener)
+        finally:
+            self._lock.release()
+
+    def watch(self, uuid: bytes, callback: DeathCallback) -> bool:
+        """Call ``callback(uuid)`` once when the process that holds lease ``uuid`` is gone.
+
+        Returns:
+            False when it is gone already; the callback still runs, from the next wait.
+
+        Raises:
+            OSError: it cannot be watched (EMFILE); that says nothing about its life.
+        """
+        if self._closed:
+            raise exceptions.AlreadyClosed(self._why_closed())
+        try:
+            self._lock.acquire()
+            is_alive = self._doorbell.watch(uuid)
+            self._watchers.setdefault(uuid, []).append(callback)
+            if is_alive:
+                return True
+        finally:
+            self._lock.release()
+        self._deaths.append(uuid)
+        self.ring_self()
+        return False
+
+    def unwatch(self, uuid: bytes, callback: DeathCallback | None = None) -> None:
+        """Withdraw one callback, or all of ``uuid``."""
+        try:
+            self._lock.acquire()
+            callbacks = self._watchers.get(uuid, [])
+            if callback in callbacks:
+                callbacks.remove(callback)
+            if callback is None or not callbacks:
+                self._watchers.pop(uuid, None)
+                self._doorbell.unwatch(uuid)
+        finally:
+            self._lock.release()
+
+    def _announce_deaths(self) -> None:
+        while True:
+            try:
+                uuid = self._deaths.popleft()
+            except IndexError:
+                return
+            try:
+                self._lock.acquire()
+                callbacks = self._watchers.pop(uuid, [])
+            finally:
+                self._lock.release()
+            for callback in callbacks:
+                _call_safely(callback, uuid)
+
+    # -- ends --------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Wake everybody, remove the FIFO, give up the lease. Idempotent. Peers see it as the process's
+        death."""
+        if self._closed:
+            return
+        self._loops.remove_all()
+        self._closed = True
+        self._doorbell.ring()
+        self._publish()
+        try:
+            self._leadership.acquire(timeout=_LONGEST_NAP_S)  # nobody may sleep on a descriptor that goes
+            self._doorbell.close()
+        finally:
+            self._leadership.release()
+
+    def after_fork_in_child(self) -> None:
+        """Forget the parent's FIFO without touching it."""
+        if self._forked:
+            return
+        self._forked = True
+        if not self._closed:
+            self._closed = True
+            self._doorbell.abandon()
+        self._leadership = SectionLock()
+        self._lock = SectionLock()
+        self._leader = None
+        self._followers = {}
+        self._watchers = {}
+        self._deaths.clear()
+        self._loops.forget()
+
+    def _why_closed(self) -> str:
+        if self._forked:
+            return "this mailbox belongs to the parent of this forked process; open the store anew here"
+        return "the store was closed in this process"
+
+
+def _nap(deadline: float | None, most_s: float = _LONGEST_NAP_S) -> float:
+    if deadline is None:
+        return most_s
+    return min(max(deadline - time.monotonic(), 0.0), most_s)
+
+
+def _is_past(deadline: float | None) -> bool:
+    return deadline is not None and time.monotonic() >= deadline
+
+
+def _call_safely(function: Callable[..., None], *args: Any) -> None:
+    try:
+        function(*args)
+    except Exception:
+        import logging
+
+        logging.getLogger("embeddedpulsar").exception("A wake-up callback failed: %r", function)

@@ -1,0 +1,166 @@
+"""The other processes of the store: ring them, ask whether they live, clear away what the dead left."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import stat
+from _signal import getsignal  # type: ignore[import-not-found]  # a tenth of signal.getsignal's cost
+from collections import OrderedDict
+from typing import Final
+
+from embeddedpulsar.platform import descriptors, fork
+from embeddedpulsar.platform.processes import lease
+from embeddedpulsar.platform.processes.mailbox import Mailbox
+from embeddedpulsar.platform.processes.polling_doorbell import ring_file
+from embeddedpulsar.platform.section_lock import SectionLock
+
+_OPEN_BELLS_MAX: Final = 64
+_SIGPIPE: Final = getattr(signal, "SIGPIPE", None)
+
+
+class Peers:
+    """Write ends of the doorbells of other processes.
+
+    Role: `ring` after a change, `is_alive` before believing what a process left in a shared structure.
+    Invariants: at most 64 descriptors are kept, the least recently rung goes first; a descriptor is written
+    to only under the lock that closing it takes, so a byte never lands in an unrelated file that reused its
+    number.
+    Who may call: any thread. After a fork the child's copy starts empty.
+    """
+
+    def __init__(self, clients_dir: str | os.PathLike[str], mailbox: Mailbox) -> None:
+        self._clients_dir = os.fspath(clients_dir)
+        self._mailbox = mailbox
+        self._lock = SectionLock()  # guards _bells and every write to a descriptor in it
+        self._bells: OrderedDict[bytes, tuple[int, bool]] = OrderedDict()  # uuid -> descriptor, is a FIFO
+        fork.register(self)
+
+    def ring(self, uuid: bytes) -> bool:
+        """Wake the process that holds lease ``uuid``. Call it after releasing the lock that guards the
+        change.
+
+        Returns:
+            False when it is gone, or cannot be reached: whoever chose it must wake another.
+        """
+        if uuid == self._mailbox.uuid:
+            self._mailbox.ring_self()
+            return True
+        try:
+            self._lock.acquire()
+            bell = self._bells.get(uuid)
+            if bell is not None:
+                self._bells.move_to_end(uuid)
+                if _ring_bell(bell[0], bell[1]):
+                    return True
+                self._forget(uuid)  # it is dead, or has made its FIFO again
+            bell = self._open(uuid)
+            if bell is None:
+                return False
+            if _ring_bell(bell[0], bell[1]):
+                return True
+            self._forget(uuid)
+            return False
+        finally:
+            self._lock.release()
+
+    def _forget(self, uuid: bytes) -> None:
+        fd, _ = self._bells.pop(uuid)
+        os.close(fd)
+
+    def _open(self, uuid: bytes) -> tuple[int, bool] | None:
+        while len(self._bells) >= _OPEN_BELLS_MAX:
+            _, (oldest, _) = self._bells.popitem(last=False)
+            os.close(oldest)
+        try:
+            fd = lease.open_for_writing(lease.lease_path(self._clients_dir, uuid))
+        except OSError:
+            return None  # out of descriptors, perhaps; if it lives, it looks for itself before long
+        if fd < 0:
+            return None
+        bell = self._bells[uuid] = (fd, stat.S_ISFIFO(os.fstat(fd).st_mode))
+        return bell
+
+    def ring_all(self) -> None:
+        """Wake every process of the store; for what seldom happens and may concern any of them."""
+        for name in self._names():
+            if len(name) == lease.HEX_LENGTH:
+                with contextlib.suppress(ValueError):  # not one of ours
+                    self.ring(bytes.fromhex(name))
+
+    def _names(self) -> list[str]:
+        """What is in the directory; nothing while it is missing, which a cleaner may have removed."""
+        with contextlib.suppress(FileNotFoundError):
+            return descriptors.names_in(self._clients_dir)
+        return []
+
+    def is_alive(self, uuid: bytes) -> bool:
+        """Whether the process that holds lease ``uuid`` lives: the kernel's word, about 4 us.
+
+        Raises:
+            OSError: its lease cannot be examined (EACCES, EMFILE).
+        """
+        if uuid == self._mailbox.uuid:
+            return True
+        return self._mailbox.liveness.is_alive(uuid)
+
+    def sweep(self) -> int:
+        """Remove the doorbells of dead processes; returns how many. Any process may do it at any time."""
+        removed = 0
+        for name in self._names():
+            if len(name.removesuffix(lease.BUILDING)) != lease.HEX_LENGTH or name == self._mailbox.uuid.hex():
+                continue
+            path = f"{self._clients_dir}/{name}"
+            with contextlib.suppress(OSError):
+                # Asked from the writing side first: a second reader could hide the death of a living owner.
+                removed += not lease.is_held(path) and lease.remove_if_orphan(path)
+        return removed
+
+    def close(self) -> None:
+        """Close every descriptor."""
+        try:
+            self._lock.acquire()
+            while self._bells:
+                _, (fd, _) = self._bells.popitem()
+                os.close(fd)
+        finally:
+            self._lock.release()
+
+    def after_fork_in_child(self) -> None:
+        """The inherited lock may be held by a thread that does not exist here."""
+        self._lock = SectionLock()
+        self.close()
+
+
+def _ring_bell(fd: int, is_fifo: bool) -> bool:
+    """One byte into the FIFO at ``fd``; False when nobody will ever read it."""
+    if not is_fifo:
+        if lease.is_free(fd):
+            return False
+        ring_file(fd)
+        return True
+    try:
+        if _SIGPIPE is not None and getsignal(_SIGPIPE) == signal.SIG_DFL:
+            _write_without_sigpipe(fd)
+        else:
+            os.write(fd, b"\1")
+    except BlockingIOError:
+        return True  # full: it has been rung and has yet to look
+    except BrokenPipeError:
+        return False
+    return True
+
+
+def _write_without_sigpipe(fd: int) -> None:
+    """For programs that restored the default action of SIGPIPE, as command-line tools do: ringing a process
+    that has just died must not kill this one."""
+    mask = {signal.SIGPIPE}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, mask)
+    try:
+        os.write(fd, b"\1")
+    except BrokenPipeError:
+        signal.sigtimedwait(mask, 0)  # the signal is pending for this thread: take it
+        raise
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

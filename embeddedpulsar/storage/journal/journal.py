@@ -1,0 +1,326 @@
+"""The journal: how the processes of a store keep one small state, a topic's or a subscription's, in step.
+
+Commands are appended to `journal.<generation>` under the lock of the directory; one word of its ctl,
+(generation, end offset), is the commit. Every process keeps a replica of the state and applies what it
+has not seen before it decides anything. When a generation has grown, the state is written as
+`snapshot.<generation + 1>` and a new journal starts from it. The generation before stays, to repair from.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+from embeddedpulsar.format.control import journal_word, split_journal
+from embeddedpulsar.format.journal_base import END, JournalBase
+from embeddedpulsar.format.journal_record import (
+    JournalHeader,
+    pack_journal_header,
+)
+from embeddedpulsar.platform import disk, failpoints
+from embeddedpulsar.storage.filenames import journal_path
+from embeddedpulsar.storage.journal.journal_compaction import Record, sweep, write_generation, write_records
+from embeddedpulsar.storage.journal.journal_follower import JournalFollower
+from embeddedpulsar.storage.journal.journal_recovery import choose, note_if_lost, replay
+from embeddedpulsar.storage.journal.replica import Replica
+
+COMPACT_BYTES: Final = 1 << 20
+"""A generation this long, or as long as its snapshot if that is more, is followed by a new one."""
+COMPACT_COMMANDS: Final = 3000
+"""The same by number of commands, some 10 us each to replay; or one per KiB of a larger snapshot."""
+
+T = TypeVar("T")
+
+failpoints.declare("journal:file_created", "journal:created", "journal:body_done", "journal:word_stored")
+failpoints.declare("compact:word_stored", "compact:unlinked")
+failpoints.declare("journal:end_stored", "journal:word_cleared", "journal:older_unlinked", "journal:unlinked")
+
+
+class Journal:
+    """The journal of one directory, and where this process stands in it.
+
+    Role: one per process and directory. Order of an append: bytes, commit word, replica. A process that dies
+    or is interrupted between any two leaves to others, and to itself, a state to go on from: the word
+    decides, and a replica that was interrupted half way is thrown away.
+    Invariants: bytes below the commit word never change; nobody appends to a generation that started from a
+    snapshot before its files and their names are durable; a number is never used for two committed
+    generations.
+    Durable: after a compaction everything; after `sync` what was committed before (the owner flushes the
+    names of the files, once); else what the kernel wrote. Who may call: the holder of the directory's lock;
+    `exists` and `sync` anyone.
+
+    Args:
+        directory: of the topic or subscription.
+        words, word: its mapped ctl, and the index of the commit word in it.
+        owner_kind: kind of ctl file (format/control.py), written into the headers.
+        replica: the state.
+        compact_bytes: see `COMPACT_BYTES`.
+        leap_word: index of the word that says where a command is that a replica may leap to; -1 for none.
+        check_in_place: raises if the directory is not the one that was opened.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        *,
+        words: memoryview,
+        word: int,
+        owner_kind: int,
+        replica: Replica,
+        compact_bytes: int = COMPACT_BYTES,
+        leap_word: int = -1,
+        check_in_place: Callable[[], object] = int,
+    ) -> None:
+        self.directory: Final = directory
+        self._at: Final = JournalFollower(
+            directory,
+            words=words,
+            word=word,
+            owner_kind=owner_kind,
+            replica=replica,
+            compact_bytes=compact_bytes,
+            leap_word=leap_word,
+            check_in_place=check_in_place,
+        )
+        self._at.on_removed = self._finish_removal
+        self.damage: Final = self._at.damage
+        """What could not be read. The owner reports it once it holds no lock, and empties the list."""
+        self._check_in_place: Final = check_in_place
+        self._words = words
+        self._word = word
+        self._owner_kind = owner_kind
+        self._compact_bytes = compact_bytes
+        self._synced = 0  # the commit word up to which everything is durable, as far as this process knows
+        self.catch_up: Final = self._at.catch_up
+        self.preload: Final = self._at.preload
+
+    @property
+    def exists(self) -> bool:
+        """Whether the state exists. Reads one word."""
+        return self._words[self._word] & 0xFFFFFFFF != 0
+
+    @property
+    def generation(self) -> int:
+        """The generation the replica follows."""
+        return self._at.generation
+
+    @property
+    def seen(self) -> int:
+        """The commit word up to which the replica has followed."""
+        return self._at.seen
+
+    # -- following ---------------------------------------------------------------------------------
+
+    def discard(self) -> None:
+        """Throw the replica away: the next `catch_up` builds it from the files."""
+        self._at.is_settled = False
+
+    def recover(self, time_ms: int) -> None:
+        """Find the state from the files alone: after a reboot, in a copied store, when the ctl is damaged.
+
+        Ends with a new generation, durable, and the commit word on it; or with a word that says that nothing
+        exists. May be interrupted and begun again.
+
+        Raises:
+            StorageError: the files are of a newer release, or nothing can be written.
+        """
+        self._at.is_settled = False
+        self.close()
+        found = choose(self.directory, self._owner_kind, self.damage)
+        if found.journal is None:
+            self._at.generation = found.newest
+            note_if_lost(self.directory, *split_journal(self._words[self._word]), self.damage)
+            if not self.damage:
+                self._finish_removal()
+                return
+            self._words[self._word] = journal_word(found.newest, 0)
+            self._at.replica.reset(None)
+            self._at.moved(found.newest, 0, 0)
+            return
+        crc = replay(found.journal, self._at.replica, self.damage).crc
+        self._at.moved(found.journal.generation, len(found.journal.data), crc)
+        self._start_generation(found.newest + 1, time_ms)
+
+    # -- changing ----------------------------------------------------------------------------------
+
+    def create(self, commands: Sequence[Record], time_ms: int) -> None:
+        """Bring a state that does not exist into being, by its first commands.
+
+        Args:
+            commands: (type, payload), types from 1. time_ms: when they were decided.
+        """
+        self._check_in_place()
+        generation = split_journal(self._words[self._word])[0] + 1
+        while os.path.lexists(path := journal_path(self.directory, generation)) and self.damage:
+            generation += 1  # what is left of a damaged state keeps its name
+        # 1. Remove what a creator that died left; but what is left of a damaged state is kept.
+        if not self.exists and not self.damage:
+            sweep(self.directory, (), ())
+        # 2. The file. Nobody looks at it yet.
+        seed = int.from_bytes(os.urandom(4), "little")
+        fd = disk.DISK.create_exclusive(path)
+        try:
+            if failpoints.ACTIVE:
+                failpoints.hit("journal:file_created")
+            header = pack_journal_header(JournalHeader(generation, seed, 0, self._owner_kind))
+            end, crc = write_records(fd, 0, seed, commands, time_ms, header)
+            if failpoints.ACTIVE:
+                failpoints.hit("journal:created")
+        except BaseException:
+            os.close(fd)
+            raise
+        self._at.seen = 0
+        self._at.file.use(fd, path)
+        self._at.must_leave = False
+        self._at.compact_at = self._compact_bytes
+        self._at.commands = len(commands)
+        # 3. The word.
+        self._at.is_settled = False
+        self._at.replica.reset(None)
+        self._commit(generation, end, crc, lambda: self._replay_all(commands, time_ms))
+
+    def append(
+        self,
+        commands: Sequence[Record],
+        time_ms: int,
+        *,
+        announce: Callable[[], object] | None = None,
+        apply: Callable[[], T] | None = None,
+    ) -> T | None:
+        """Commit commands that were decided on the caught-up replica, and apply them to it.
+
+        Args:
+            announce: called between the bytes and the commit word. What others watch without the lock must
+                change no later than the commit, or a writer that dies there would leave them unaware of it.
+            apply: applies the commands to the replica; default `Replica.replay` of each.
+
+        Returns:
+            What ``apply`` returned.
+
+        Raises:
+            StorageFullError: no room; nothing was committed.
+        """
+        if self._at.must_leave:
+            self._start_generation(self._at.generation + 1, time_ms)
+        # 1. The bytes, behind the end. Whoever appends next after a crash overwrites them.
+        end, crc = write_records(self._at.file.get(), self._at.end, self._at.crc, commands, time_ms)
+        if failpoints.ACTIVE:
+            failpoints.hit("journal:body_done")
+        if announce is not None:
+            announce()
+        # 2. The word: THE commit. 3. The replica.
+        result: T | None = None
+        if apply is None:
+            self._commit(self._at.generation, end, crc, lambda: self._replay_all(commands, time_ms))
+        else:
+            result = self._commit(self._at.generation, end, crc, apply)
+        self._at.commands += len(commands)
+        if end > self._at.compact_at or self._at.commands > max(COMPACT_COMMANDS, self._at.compact_at >> 10):
+            self._compact_if_possible(time_ms)
+        return result
+
+    def _commit(self, generation: int, end: int, crc: int, apply: Callable[[], T]) -> T:
+        self._at.is_settled = False
+        self._words[self._word] = journal_word(generation, end)
+        if failpoints.ACTIVE:
+            failpoints.hit("journal:word_stored")
+        result = apply()
+        self._at.moved(generation, end, crc)
+        return result
+
+    def _replay_all(self, commands: Sequence[Record], time_ms: int) -> None:
+        for kind, payload in commands:
+            self._at.replica.replay(kind, payload, time_ms)
+
+    def remove(self, time_ms: int) -> None:
+        """End the state. Durable when this returns; the word remembers the generation number."""
+        self._check_in_place()
+        # 1. The last record. From here on whoever finds the journal goes on with the removal.
+        self.append([(END, b"")], time_ms, apply=lambda: None)
+        self._at.file.flush()
+        if failpoints.ACTIVE:
+            failpoints.hit("journal:end_stored")
+        self._finish_removal()
+
+    def _finish_removal(self) -> None:
+        generation = self._at.generation
+        # 2. Nobody finds it any more.
+        self._words[self._word] = journal_word(generation, 0)
+        if failpoints.ACTIVE:
+            failpoints.hit("journal:word_cleared")
+        self.close()
+        # 3. All but the journal that says so, then that one. In any other order a power loss could bring
+        # an older generation back.
+        if sweep(self.directory, (generation,), ()):
+            disk.DISK.fsync_dir(self.directory)
+        if failpoints.ACTIVE:
+            failpoints.hit("journal:older_unlinked")
+        if sweep(self.directory, (), ()):
+            disk.DISK.fsync_dir(self.directory)
+        if failpoints.ACTIVE:
+            failpoints.hit("journal:unlinked")
+        self._at.replica.reset(None)
+        self._at.moved(generation, 0, 0)
+
+    # -- compaction and durability -----------------------------------------------------------------
+
+    def compact(self, time_ms: int) -> None:
+        """Start a new generation from a snapshot of the caught-up replica; without room the old goes on."""
+        self._start_generation(self._at.generation + 1, time_ms)
+
+    def _compact_if_possible(self, time_ms: int) -> None:
+        try:
+            self.compact(time_ms)
+        except (OSError, ValueError):
+            # The disk is full, or the state too large for a document. The commands are committed all the
+            # same; try again when there are more.
+            self._at.compact_at = self._at.end + self._compact_bytes
+            self._at.commands = 0
+
+    def _start_generation(self, generation: int, time_ms: int) -> None:
+        self._check_in_place()
+        snapshot = self._at.replica.snapshot()
+        base = JournalBase(self._at.generation, self._at.crc, self._at.end)
+        fd, end, crc = write_generation(self.directory, generation, self._owner_kind, snapshot, base, time_ms)
+        keep = (self._at.generation, generation)
+        self._at.seen = 0
+        self._at.file.use(fd, journal_path(self.directory, generation))
+        # (f) The word: everybody goes over to the new generation.
+        self._commit(generation, end, crc, lambda: None)
+        if failpoints.ACTIVE:
+            failpoints.hit("compact:word_stored")
+        self._at.must_leave = False
+        self._synced = self._at.seen
+        self._at.compact_at = end + max(self._compact_bytes, len(snapshot))
+        self._at.commands = 0
+        # (g) Drop what is older than the generation before.
+        sweep(self.directory, keep, keep)
+        if failpoints.ACTIVE:
+            failpoints.hit("compact:unlinked")
+
+    def sync(self) -> None:
+        """Make everything committed so far survive a power loss. Thread-safe, without the lock.
+
+        Raises:
+            OSError: the flush failed. What the disk has is unknown; the next append starts a new generation.
+        """
+        seen, generation = self._at.seen, self._at.generation
+        if seen == self._synced or not self._at.file.is_set:
+            return
+        try:
+            self._at.file.flush()
+        except OSError:
+            if generation != self._at.generation:
+                return  # a compaction closed it meanwhile, and has flushed the whole state
+            self._at.must_leave = True
+            raise
+        self._synced = max(self._synced, seen)
+
+    def rest(self) -> None:
+        """Give the descriptor back until it is needed. Under the directory's lock, as far as threads go."""
+        self._at.file.rest()
+
+    def close(self) -> None:
+        """Give descriptor and replica up. Idempotent; `catch_up` begins again."""
+        self._at.close()

@@ -1,0 +1,161 @@
+"""Which generation of a journal is the state, and how to read it when part of it is damaged.
+
+What a crash can leave:
+
+* a torn command behind the end: the chain of checksums ends before it;
+* a compaction cut short before its snapshot had a name: a journal without commands and without snapshot;
+* one cut short later: two whole generations that say the same. If the older one went on, the newer was never
+  switched to; its base record tells;
+* a removal cut short: a journal whose last record says so.
+
+And what a bad sector can: a snapshot that does not verify. The generation before is still there and leads
+to the same state.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import NamedTuple
+
+from embeddedpulsar.exceptions import (
+    CorruptionError,
+    ForeignFileError,
+    StorageError,
+    UnsupportedFormatVersion,
+)
+from embeddedpulsar.format.document import document_crc
+from embeddedpulsar.format.journal_base import BASE, END
+from embeddedpulsar.storage.journal.journal_file import JournalFile, generations
+from embeddedpulsar.storage.journal.replica import Replica
+
+
+class Choice(NamedTuple):
+    """The journal recovery goes on from, cut where its chain ends; None if there is no state.
+
+    `newest` is the highest generation number any file has.
+    """
+
+    journal: JournalFile | None
+    newest: int
+
+
+class Replayed(NamedTuple):
+    """What `replay` found: the checksum the next record continues, whether the owner was removed, and how
+    many commands there were."""
+
+    crc: int
+    removed: bool
+    commands: int
+
+
+def choose(directory: str, owner_kind: int, damage: list[StorageError]) -> Choice:
+    """Pick the generation that holds the state, from the files alone.
+
+    Raises:
+        UnsupportedFormatVersion: the newest journal is not one this release may touch.
+        CorruptionError: a journal of another kind of owner.
+    """
+    journals, snapshots = generations(directory)
+    newest = max([*journals, *snapshots, 0])
+    unreadable: list[StorageError] = []
+    for generation in reversed(journals):
+        journal = JournalFile(directory, generation)
+        if journal.header is not None and journal.header.owner_kind != owner_kind:
+            raise CorruptionError(
+                path=journal.path, reason="this journal belongs to something else", offset=20
+            )
+        cut, commands, removed = journal.cut_at_break()
+        if removed:
+            return Choice(None, newest)
+        if commands or (_is_whole(cut) and not _went_on(cut)):
+            return Choice(cut, newest)
+        if journal.header is None and journal.data.strip(b"\0"):
+            unreadable.extend(journal.damage)
+    damage.extend(unreadable)
+    return Choice(None, newest)
+
+
+def note_if_lost(directory: str, generation: int, end: int, damage: list[StorageError]) -> None:
+    """Note that commands were committed to a journal from which none can be read: damage, not absence.
+
+    Where there was nothing, there is no commit word (`end` is 0); where it was removed, no file, or one that
+    says so.
+    """
+    if not end or damage:
+        return
+    with contextlib.suppress(FileNotFoundError):
+        journal = JournalFile(directory, generation)
+        if not journal.cut_at_break()[2]:
+            reason = f"none of the commands in its {end} bytes can be read"
+            damage.append(CorruptionError(path=journal.path, reason=reason))
+
+
+def _is_whole(journal: JournalFile) -> bool:
+    """Whether a generation without commands ever was one: it names its snapshot, and that is there."""
+    if journal.header is None:
+        return False
+    try:
+        return journal.read_snapshot() is not None
+    except CorruptionError:
+        return False
+
+
+def _went_on(journal: JournalFile) -> bool:
+    """Whether the generation before has commands this one knows nothing of."""
+    base = journal.base()
+    if base is None:
+        return False
+    try:
+        before = JournalFile(journal.directory, base.generation)
+    except FileNotFoundError:
+        return False
+    return len(before.cut_at_break()[0].data) > base.end
+
+
+def replay(journal: JournalFile, replica: Replica, damage: list[StorageError]) -> Replayed:
+    """Build the replica from a generation, stepping over what is damaged.
+
+    Raises:
+        CorruptionError: a command that is intact and yet none of this release.
+    """
+    _restore(journal, replica, damage)
+    crc = 0 if journal.header is None else journal.header.chain_seed
+    removed, commands = False, 0
+    for _, record in journal.records(strict=False):
+        crc = record.crc
+        removed = record.type == END
+        if record.type not in (BASE, END):
+            commands += 1
+            try:
+                replica.replay(record.type, record.payload, record.time_ms)
+            except CorruptionError as e:
+                raise e.at(journal.path) from None
+    damage.extend(journal.damage)
+    journal.damage.clear()
+    return Replayed(crc, removed, commands)
+
+
+def _restore(journal: JournalFile, replica: Replica, damage: list[StorageError]) -> None:
+    """Put the replica where the generation starts: its snapshot, else the generation before, else nothing."""
+    try:
+        replica.reset(journal.read_snapshot())
+    except UnsupportedFormatVersion as e:
+        raise e.at(journal.snapshot_path) from None
+    except (CorruptionError, ForeignFileError) as e:
+        outcome = _restore_from_older(journal, replica, damage)
+        damage.append(CorruptionError(path=journal.snapshot_path, reason=f"{e.reason}; {outcome}"))
+
+
+def _restore_from_older(journal: JournalFile, replica: Replica, damage: list[StorageError]) -> str:
+    base = journal.base()
+    try:
+        before = None if base is None else JournalFile(journal.directory, base.generation, base.end)
+    except FileNotFoundError:
+        before = None
+    if before is None:
+        replica.reset(None)
+        return "and the generation before is gone: the state starts anew, what is stored is delivered again"
+    replay(before, replica, damage)
+    if journal.header is not None and document_crc(replica.snapshot()) == journal.header.snapshot_crc:
+        return "it was made anew from the generation before, exactly as it was"
+    return "it was made anew from the generation before"

@@ -1,0 +1,366 @@
+"""Finding the end of a topic's log when its control words cannot be believed (docs/recovery.md).
+
+That is so after a reboot (the boot id in the ctl differs), in a copied directory (the ctl's device and inode
+differ), and where the ctl is damaged or gone. Then the tail word may point before or behind what the disk
+has, so it is derived again, from the frames:
+
+1. Walk the segment headers back from the newest ledger. What is not on the way is a stray.
+2. Follow the chain of frame checksums of the last ledger, and of those before it that may not have been on
+   disk yet. Accept every frame that chains. Behind damage go on with the next frame that plausibly follows;
+   the gap is reported, nothing is cut or deleted for it. The end of the last accepted frame is the cut.
+3. Derive again what is derivable and does not fit: indexes, and the end marks of accepted frames.
+4. Flush what was accepted, logs, indexes and names, before anyone is served from it: a message that was
+   seen once must survive the next power loss too.
+5. Store the words, the tail last, and demand that the next append starts a new ledger: cursors may have
+   been behind the cut, so its ids are not given out again. Nothing is taken over from the old words (a
+   terminated topic is terminated again by its journal).
+6. Adopt the control file for this boot and inode. Until here everything can be repeated from step 1.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final, NamedTuple
+
+from embeddedpulsar.format.control import (
+    CONTROL_SIZE,
+    UUID_TABLE_OFFSET,
+    TopicWord,
+    split_tail,
+    tail_word,
+)
+from embeddedpulsar.format.frame import pack_trailer
+from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
+from embeddedpulsar.platform import disk, failpoints
+from embeddedpulsar.storage import damage
+from embeddedpulsar.storage.damage import DamageHook, DamageReport
+from embeddedpulsar.storage.filenames import index_path, log_path
+from embeddedpulsar.storage.recovery.chain_scan import ChainScan, scan_log
+from embeddedpulsar.storage.recovery.index_repair import index_fits, write_index
+from embeddedpulsar.storage.segment_chain import Link, SegmentChain, walk_segments
+from embeddedpulsar.storage.topic_control import (
+    ATTENTION,
+    DIRTY_SINCE_MS,
+    MUST_ROLL,
+    POISON_FROM,
+    POISON_TO,
+    TOUCHED,
+    TopicControl,
+)
+
+failpoints.declare(
+    "recover:scanned",
+    "recover:index_written",
+    "recover:strays_removed",
+    "recover:synced",
+    "recover:words_stored",
+    "recover:adopted",
+)
+
+WRITE_BACK_MS: Final = 120_000
+"""Ledgers that ended this long before the newest were written back by the kernel long ago (it takes 30 s)."""
+MAX_SCANNED: Final = 64
+"""Ledgers scanned at most. Damage in older ones is found, skipped and reported when they are read."""
+
+
+class RecoveredTail(NamedTuple):
+    """Where the log ends. `ledger_id` is 0 if the topic has no ledger; the next append starts a new one."""
+
+    ledger_id: int
+    end_offset: int
+    last_entry_id: int
+    last_crc: int
+    messages: int
+    damaged: list[DamageReport]
+    last_publish_ms: int = 0
+    first_ledger_id: int = 0
+    highest_ledger_id: int = 0
+
+
+class _Believed(NamedTuple):
+    """What may still be taken from the old words; 0 where they may not be believed."""
+
+    tail: int
+    synced: int
+    trim: int
+    recoveries: int
+
+
+def recover_topic(
+    directory: str,
+    control: TopicControl,
+    *,
+    incarnation: int,
+    boot_id: bytes,
+    report: DamageHook | None = None,
+) -> RecoveredTail:
+    """Derive a topic's tail from its segments, store the words, adopt the control file.
+
+    The caller holds the topic lock and found `control.is_trusted(boot_id)` false. May be repeated after a
+    crash at any point. Costs a read of the ledgers of the last two minutes, with their checksums.
+
+    Args:
+        directory: the topic's.
+        control: its mapped ctl; a new one if there was none.
+        incarnation: of the topic, from its meta.
+        boot_id: of the machine now.
+        report: told of everything that is not as it was written; called at the end, outside of any scan.
+
+    Raises:
+        OSError: a file cannot be read, written or flushed; nothing was adopted.
+        StorageError: the segments contradict each other.
+    """
+    believed = _believed(control, boot_id)
+    # 1. and 2.
+    chain, scans = _scan_chain(directory, believed)
+    if failpoints.ACTIVE:
+        failpoints.hit("recover:scanned")
+    reports = list(chain.damaged)
+    for link in chain.links:
+        reports += _compare(directory, link, scans.get(link.header.ledger_id))
+    tail = _tail(chain, scans, reports)
+    reports += _lost_by_word(directory, believed, tail)
+    # 3.
+    for link in chain.links:
+        reports += _renew_index(directory, link, scans)
+    if failpoints.ACTIVE:
+        failpoints.hit("recover:index_written")
+    for ledger, scan in scans.items():
+        _renew_trailers(log_path(directory, ledger), scan)
+    # Strays go, or a later recovery might take one for the newest ledger.
+    for ledger in chain.strays:
+        _remove_stray(directory, ledger)
+    if failpoints.ACTIVE:
+        failpoints.hit("recover:strays_removed")
+    # 4.
+    for ledger in scans:
+        _flush(log_path(directory, ledger))
+    disk.DISK.fsync_dir(directory)
+    if failpoints.ACTIVE:
+        failpoints.hit("recover:synced")
+    # 5.
+    _store_words(control, believed, chain, tail, is_fresh=_is_fresh(control, boot_id))
+    if failpoints.ACTIVE:
+        failpoints.hit("recover:words_stored")
+    # 6.
+    control.adopt(incarnation, boot_id)
+    if failpoints.ACTIVE:
+        failpoints.hit("recover:adopted")
+    if report is not None:
+        for item in tail.damaged:
+            report(item)
+    return tail
+
+
+def _is_same_file(control: TopicControl) -> bool:
+    header = control.header
+    if header is None:
+        return False
+    status = os.stat(control.path)
+    return (header.device, header.inode) == (status.st_dev, status.st_ino)
+
+
+def _is_fresh(control: TopicControl, boot_id: bytes) -> bool:
+    """Whether no living process can have this very file mapped with words of its own."""
+    header = control.header
+    return header is not None and (header.boot_id != boot_id or not _is_same_file(control))
+
+
+def _believed(control: TopicControl, boot_id: bytes) -> _Believed:
+    """The synced word never ran ahead of the disk, so on the same inode it is a lower bound.
+
+    Not so in a copy, whose log may be older than its ctl. Tail and trim point are used for reports alone:
+    words have no checksum, and a wrong trim point would give away ledgers that are there.
+    """
+    if control.header is None:
+        return _Believed(0, 0, 0, 0)
+    words = control.words
+    same = _is_same_file(control)
+    synced = words[TopicWord.SYNCED]
+    if words[POISON_TO]:  # a flush failed: what lies between was lost, whatever later flushes say
+        synced = min(synced, words[POISON_FROM])
+    return _Believed(
+        words[TopicWord.TAIL],
+        synced if same else 0,
+        words[TopicWord.TRIM],
+        words[TopicWord.RECOVERIES],
+    )
+
+
+def _scan_chain(directory: str, believed: _Believed) -> tuple[SegmentChain, dict[int, ChainScan]]:
+    """Link the segments and scan those that need it; ledgers nobody ever wrote to are left out."""
+    without: frozenset[int] = frozenset()
+    while True:
+        chain = walk_segments(directory, believed.trim, without=without)
+        scans: dict[int, ChainScan] = {}
+        if not chain.links:
+            return chain, scans
+        newest = chain.links[-1].header
+        scans[newest.ledger_id] = _scan(directory, chain.links[-1])
+        if scans[newest.ledger_id].frames or not _is_unswitched(directory, chain):
+            break
+        without |= {newest.ledger_id}
+    synced_ledger, _ = split_tail(believed.synced)
+    horizon = scans[newest.ledger_id].last_publish_ms - WRITE_BACK_MS
+    after = newest
+    for link in reversed(chain.links[:-1]):
+        # A ledger ended when the next one was created.
+        if after.ledger_id <= synced_ledger or after.created_ms < horizon or len(scans) >= MAX_SCANNED:
+            break
+        scans[link.header.ledger_id] = _scan(directory, link)
+        after = link.header
+    for link in chain.links[:-1]:
+        ledger = link.header.ledger_id
+        if ledger not in scans and not (link.is_closed and index_fits(directory, link)):
+            scans[ledger] = _scan(directory, link)
+    return chain, scans
+
+
+def _scan(directory: str, link: Link) -> ChainScan:
+    header = link.header
+    return scan_log(
+        log_path(directory, header.ledger_id),
+        chain_seed=header.chain_seed,
+        base_publish_ms=header.base_publish_ms,
+        end=link.end_offset if link.is_closed else None,
+        last_entry_id=link.last_entry_id,
+    )
+
+
+def _is_unswitched(directory: str, chain: SegmentChain) -> bool:
+    """Whether the newest ledger, which has no frames, was never the tail: the one before it went on.
+
+    Its creator died between writing the header and switching the tail, and the next append still found room
+    in the old ledger. No writer's unpublished frame can be taken for that: whoever finds the mark of a dead
+    writer clears its frame, durably, before going on.
+    """
+    if len(chain.links) < 2:
+        return False
+    newest, before = chain.links[-1].header, chain.links[-2]
+    if newest.prev_ledger_id != before.header.ledger_id:
+        return False
+    beyond = scan_log(
+        log_path(directory, before.header.ledger_id),
+        chain_seed=newest.prev_last_crc,
+        base_publish_ms=before.header.base_publish_ms,
+        start=newest.prev_end_offset,
+        first_entry_id=newest.prev_last_entry_id + 1,
+        is_chain_only=True,
+    )
+    return beyond.frames > 0
+
+
+def _compare(directory: str, link: Link, scan: ChainScan | None) -> list[DamageReport]:
+    """Reports of the holes a scan crossed."""
+    if scan is None:
+        return []
+    ledger = link.header.ledger_id
+    path = log_path(directory, ledger)
+    return [
+        DamageReport(
+            path, ledger, hole.first_entry_id, hole.last_entry_id, hole.offset, hole.end_offset, hole.reason
+        )
+        for hole in scan.holes
+    ]
+
+
+def _tail(chain: SegmentChain, scans: dict[int, ChainScan], reports: list[DamageReport]) -> RecoveredTail:
+    if not chain.links:
+        return RecoveredTail(0, 0, -1, 0, 0, reports, highest_ledger_id=chain.highest_ledger_id)
+    newest = chain.links[-1].header.ledger_id
+    scan = scans[newest]
+    return RecoveredTail(
+        newest,
+        scan.end_offset,
+        scan.last_entry_id,
+        scan.last_crc,
+        scan.messages,
+        reports,
+        scan.last_publish_ms,
+        chain.links[0].header.ledger_id,
+        chain.highest_ledger_id,
+    )
+
+
+def _lost_by_word(directory: str, believed: _Believed, tail: RecoveredTail) -> list[DamageReport]:
+    """What the old tail word says was there, and is not."""
+    ledger, end = split_tail(believed.tail)
+    if ledger < tail.ledger_id or (ledger == tail.ledger_id and end <= tail.end_offset):
+        return []
+    path = log_path(directory, ledger)
+    start = tail.end_offset if ledger == tail.ledger_id else FIRST_FRAME_OFFSET
+    if end <= start:
+        return []
+    reason = "published, but not on the disk"
+    return [DamageReport(path, ledger, -1, -1, start, end, reason, damage.LOST_TAIL)]
+
+
+def _renew_index(directory: str, link: Link, scans: dict[int, ChainScan]) -> list[DamageReport]:
+    ledger = link.header.ledger_id
+    scan = scans.get(ledger)
+    if scan is None or index_fits(directory, link, bytes(scan.slots)):
+        return []
+    path = index_path(directory, ledger)
+    write_index(directory, link.header, bytes(scan.slots))
+    return [DamageReport(path, ledger, -1, -1, 0, 0, "it was derived from the log again", damage.INDEX)]
+
+
+def _renew_trailers(path: str, scan: ChainScan) -> None:
+    """The only bytes of a log that recovery writes: they repeat the length of a frame that verified."""
+    if not scan.bad_trailers:
+        return
+    fd = disk.DISK.open_file(path, os.O_RDWR)
+    try:
+        for offset, length in scan.bad_trailers:
+            disk.DISK.pwrite_all(fd, [pack_trailer(length)], offset)
+    finally:
+        os.close(fd)
+
+
+def _remove_stray(directory: str, ledger: int) -> None:
+    for path in (log_path(directory, ledger), index_path(directory, ledger)):
+        if os.path.lexists(path):
+            disk.DISK.unlink(path)
+
+
+def _flush(path: str) -> None:
+    fd = disk.DISK.open_file(path, os.O_RDWR)
+    try:
+        disk.DISK.fsync(fd, path)
+    finally:
+        os.close(fd)
+
+
+def _store_words(
+    control: TopicControl, believed: _Believed, chain: SegmentChain, tail: RecoveredTail, *, is_fresh: bool
+) -> None:
+    words = control.words
+    closed = chain.links[:-1]
+    # A ledger that cannot be read now was not trimmed: its file stays, to be repaired or replaced.
+    unread = [one.ledger_id for one in chain.damaged if believed.trim <= one.ledger_id < tail.first_ledger_id]
+    for index, value in (
+        (TopicWord.EPOCH, words[TopicWord.EPOCH] + 1 & _MASK),
+        (TopicWord.ALLOCATED, tail.end_offset),
+        (TopicWord.INDEX_ALLOCATED, 0),
+        (TOUCHED, tail.end_offset),
+        (TopicWord.TRIM, min([tail.first_ledger_id, *unread])),
+        (TopicWord.TOTAL_MESSAGES, sum(max(link.messages, 0) for link in closed)),
+        (TopicWord.TOTAL_BYTES, sum(max(link.end_offset - FIRST_FRAME_OFFSET, 0) for link in closed)),
+        (TopicWord.TOTAL_ENTRIES, sum(link.last_entry_id + 1 for link in closed)),
+        (TopicWord.LAST_PUBLISH_MS, tail.last_publish_ms),
+        (TopicWord.RECOVERIES, believed.recoveries + 1 & _MASK),
+        (DIRTY_SINCE_MS, 0),
+        (POISON_FROM, 0),
+        (POISON_TO, 0),
+        (TopicWord.STATE, MUST_ROLL if tail.ledger_id else 0),
+        (TopicWord.SYNCED, tail_word(tail.ledger_id, tail.end_offset)),
+        (TopicWord.TAIL, tail_word(tail.ledger_id, tail.end_offset)),
+        (TopicWord.OWNER, ATTENTION),
+    ):
+        words[index] = value
+    if is_fresh:
+        words[TopicWord.WAITERS] = 0
+        control.view[UUID_TABLE_OFFSET:CONTROL_SIZE] = bytes(CONTROL_SIZE - UUID_TABLE_OFFSET)
+
+
+_MASK: Final = (1 << 64) - 1

@@ -1,0 +1,226 @@
+"""How a consumer acknowledges: by commands, under the subscription's lock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from embeddedpulsar.exceptions import PulsarException
+from embeddedpulsar.format import subscription_record as record
+from embeddedpulsar.format.acknowledgement import (
+    MAX_BATCH_SIZE,
+    MAX_ENTRY_ID,
+    Ack,
+    AckGroup,
+    group_batches,
+    group_entries,
+)
+from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
+from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
+from embeddedpulsar.subscription.attachment.ack_ring import AckRing
+from embeddedpulsar.subscription.chunks.chunk_acks import around_parts
+from embeddedpulsar.subscription.chunks.chunk_keeper import ChunkKeeper
+from embeddedpulsar.subscription.log_queries import existing, ledgers_of, news_for
+from embeddedpulsar.subscription.shared_state import SharedState
+from embeddedpulsar.subscription.state.consumer_registry import Consumer
+from embeddedpulsar.subscription.state.state_machine import STALE, SubscriptionState
+
+Entry = tuple[int, int]
+Partial = Mapping[Entry, tuple[int, int]]
+
+
+class Acknowledging:
+    """The half of an `Attachment` that acknowledges.
+
+    Role: made-up ids, late ids and ids of parts of things come in; commands about entries that exist go out.
+    Invariants: the entries of a chunked message are acknowledged in one command, so no death leaves it with
+    half of them.
+
+    Attributes:
+        consumer_id: unique for the life of the subscription.
+        epoch: rises when what was read before is void.
+        chunks: what this consumer knows of chunked messages.
+    """
+
+    def __init__(
+        self, log: ManagedLedger, shared: SharedState, consumer: Consumer, chunks: ChunkKeeper
+    ) -> None:
+        self.consumer_id = consumer.consumer_id
+        self.epoch = consumer.epoch
+        self.chunks: Final = chunks
+        self._log: Final = log
+        self._shared: Final = shared
+
+    def make_ring(self, epoch: int) -> AckRing | None:
+        """A place for what is acknowledged and not written yet; None if there is no room for one.
+
+        Args:
+            epoch: under which it is acknowledged.
+        """
+        shared = self._shared
+        try:
+            return AckRing.make(shared.directory, self.consumer_id, epoch, shared.control.boot_id)
+        except (PulsarException, OSError):
+            return None
+
+    def is_plain(self, ledger_id: int, entry_id: int, is_cumulative: bool = False) -> bool:
+        """Whether acknowledging an entry says it all: it exists, and nothing of a chunked message goes with
+        it. False where that would have to be found out."""
+        chunks = self.chunks
+        try:
+            if (ledger_id, entry_id) >= self._read_position() or entry_id > MAX_ENTRY_ID:
+                return False
+            if is_cumulative:
+                return chunks.is_idle
+            if (ledger_id, entry_id) in chunks.delivered:
+                return False
+            return not chunks.assembler.last_parts.between(ledger_id, entry_id, entry_id)
+        except ValueError:
+            return False  # closed meanwhile
+
+    def acknowledge(
+        self,
+        entries: Sequence[Entry],
+        partial: Partial | None = None,
+        *,
+        epoch: int | None = None,
+    ) -> bool:
+        """Acknowledge whole entries, and single messages of batches, in one command.
+
+        About 10 us and 0.1 us per entry. Order does not matter; entries that are acknowledged already, or
+        do not exist, are ignored.
+
+        Args:
+            entries: (ledger, entry) pairs.
+            partial: (ledger, entry) -> (bit set of acknowledged batch indexes, messages in the batch).
+            epoch: `epoch` when the messages were received; default the present one.
+
+        Returns:
+            False if nothing was acknowledged because the subscription was moved since.
+
+        Raises:
+            AlreadyClosed: the subscription is closed.
+            StorageFullError: no room; nothing was acknowledged.
+        """
+        partial = partial or {}
+        chunks = self.chunks
+        if not chunks.delivered:
+            return self._acknowledge(entries, partial, epoch)
+        is_valid = self._acknowledge(chunks.with_parts(entries), partial, epoch)
+        if is_valid:  # else they are not acknowledged, and whoever has them may try again
+            chunks.settled(entries)
+        if chunks.has_many:
+            self._shared.transact(lambda state: chunks.drop(state.acks.is_acked))
+        return is_valid
+
+    def _acknowledge(self, entries: Sequence[Entry], partial: Partial, epoch: int | None) -> bool:
+        try:
+            groups, batches = group_entries(entries), group_batches(partial)
+        except ValueError:  # ids that no ledger can have
+            return self._acknowledge(*self._real(entries, partial), epoch)
+        highest = max(_end_of(groups), batches[-1][:2] if batches else BEFORE_FIRST)
+        if highest >= self._read_position():
+            entries, partial = self._real(entries, partial)
+            groups, batches = group_entries(entries), group_batches(partial)
+            highest = max(_end_of(groups), batches[-1][:2] if batches else BEFORE_FIRST)
+            self._note_ack(Position(*highest))
+        parts = self.chunks.strange_parts(groups, entries)
+        if parts:
+            groups = group_entries([*parts, *entries])
+        if not groups and not batches:
+            return True
+        return self._commit_ack(
+            [Ack(self.consumer_id, self.epoch if epoch is None else epoch, groups, batches)], highest[0]
+        )
+
+    def _real(self, entries: Sequence[Entry], partial: Partial) -> tuple[list[Entry], Partial]:
+        """What of it is in the log: ids may be made up, and must not acknowledge the future."""
+        batches = {
+            entry: (partial[entry][0] & ((1 << partial[entry][1]) - 1), partial[entry][1])
+            for entry in existing(self._log, partial)
+            if 0 < partial[entry][1] <= MAX_BATCH_SIZE
+        }
+        return existing(self._log, entries), batches
+
+    def acknowledge_cumulative(
+        self,
+        ledger_id: int,
+        entry_id: int,
+        batch_index: int = -1,
+        batch_size: int = 0,
+        *,
+        epoch: int | None = None,
+    ) -> bool:
+        """Acknowledge everything up to and including a message.
+
+        Args:
+            ledger_id, entry_id: its entry; entry -1 acknowledges all earlier ledgers.
+            batch_index: index in its batch; -1 for the whole entry.
+            batch_size: messages in the batch, if an index is given.
+            epoch: as in `acknowledge`.
+
+        Returns:
+            False if nothing was acknowledged because the subscription was moved since.
+        """
+        position = Position(ledger_id, entry_id)
+        if position >= self._read_position():
+            if position > (self._log.last_position() or BEFORE_FIRST):
+                return True  # a made-up id must not acknowledge the future
+            self._note_ack(position)
+        index, size = (batch_index, batch_size) if 0 <= batch_index < batch_size else (-1, 0)
+        current = self.epoch if epoch is None else epoch
+        command = record.AckCumulative(self.consumer_id, current, ledger_id, entry_id, index, size)
+        if self.chunks.is_idle:
+            return self._commit_ack([command], ledger_id)
+        spared = self.chunks.unfinished(position)
+        commands = around_parts(command, spared, ledgers_of(self._log)) if spared else [command]
+        is_valid = self._commit_ack(commands, ledger_id)
+        if is_valid:
+            self.chunks.settled_through(position if index < 0 else position.previous())
+        return is_valid
+
+    def _commit_ack(self, commands: Sequence[record.Command], ledger_id: int) -> bool:
+        facts = None
+        if ledger_id > self._shared.state.acks.newest_ledger:
+            facts = ledgers_of(self._log)
+
+        def body(state: SubscriptionState) -> bool:
+            if not state.exists:
+                return False
+            self.show_alive()
+            news = [] if facts is None else news_for(state, facts)
+            self._before_ack(state)
+            return self._shared.commit([*news, *commands]) & STALE == 0
+
+        return self._shared.transact(body)
+
+    def _read_position(self) -> Entry:
+        """Entries before this one are known to exist."""
+        raise NotImplementedError(f"{type(self).__name__} does not define _read_position()")
+
+    def _note_ack(self, last: Position) -> None:
+        """Entries up to ``last``, from the read position on, are about to be acknowledged."""
+
+    def _before_ack(self, state: SubscriptionState) -> None:
+        """An acknowledgement is about to be committed."""
+
+    def _acknowledge_unreadable(self, skipped: list[AckGroup]) -> None:
+        """Tell the state which ledgers there are now, and acknowledge entries that cannot be read: either
+        would hold back the mark-delete position for ever."""
+        facts = ledgers_of(self._log)
+
+        def body(state: SubscriptionState) -> None:
+            news = news_for(state, facts)
+            if news:
+                self._shared.commit(news)
+
+        self._shared.transact(body)
+        if skipped:
+            self._commit_ack([Ack(self.consumer_id, self.epoch, tuple(skipped), ())], skipped[-1].ledger_id)
+
+    def show_alive(self) -> None:
+        """Let others see that this process runs."""
+
+
+def _end_of(groups: Sequence[AckGroup]) -> Entry:
+    return (groups[-1].ledger_id, groups[-1].last) if groups else BEFORE_FIRST

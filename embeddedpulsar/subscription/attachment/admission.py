@@ -1,0 +1,47 @@
+"""Who may attach. Decisions on a caught-up state, inside a transaction."""
+
+from __future__ import annotations
+
+from embeddedpulsar.enums import ConsumerType
+from embeddedpulsar.exceptions import ConsumerAssignError, ConsumerBusy
+from embeddedpulsar.subscription.dispatch.dispatcher import dispatcher_for
+from embeddedpulsar.subscription.dispatch.dispatcher_sticky_key import key_refusal
+from embeddedpulsar.subscription.state.consumer_registry import Consumer, ConsumerRegistry
+from embeddedpulsar.subscription.state.entry_states import OWNERS
+from embeddedpulsar.subscription.state.state_machine import SubscriptionState
+
+
+def check_admission(state: SubscriptionState, new_consumer: Consumer, most: int) -> None:
+    """Refuse a new consumer whom the attached consumers do not admit.
+
+    Args:
+        state: with the dead detached.
+        new_consumer: who wants to attach.
+        most: how many consumers may be attached; 0 for any number.
+
+    Raises:
+        ConsumerBusy: the text says who is in the way.
+        ConsumerAssignError: the keys cannot be divided with this one.
+    """
+    consumers, consumer_type = state.consumers, ConsumerType(new_consumer.consumer_type)
+    if consumers.consumer_type not in (None, consumer_type):
+        kind = consumers.consumer_type
+        raise ConsumerBusy(f"Subscription is of different type: {names_of(consumers)} attached as {kind!s}")
+    if most and len(consumers) >= most:
+        raise ConsumerBusy(
+            f"the subscription has {most} consumers, as many as maxConsumersPerSubscription allows"
+        )
+    if not consumers.free_code():
+        raise ConsumerBusy(f"the subscription has {OWNERS} consumers, as many as it can have")
+    refusal = dispatcher_for(consumer_type).refusal(consumers, new_consumer, state.dispatch)
+    if refusal:
+        raise ConsumerBusy(refusal)
+    if consumer_type == ConsumerType.KeyShared:
+        refusal = key_refusal(new_consumer, state.dispatch)
+        if refusal:
+            raise ConsumerAssignError(refusal)
+
+
+def names_of(consumers: ConsumerRegistry, but: int = 0) -> str:
+    """The attached consumers, for messages; without the consumer ``but``."""
+    return ", ".join(repr(one.name) for one in consumers.all() if one.consumer_id != but)

@@ -1,0 +1,148 @@
+"""A consumer's place among the consumers of its subscription, and how it gets it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from embeddedpulsar.exceptions import ConsumerAssignError, ConsumerBusy
+from embeddedpulsar.format import subscription_record as record
+from embeddedpulsar.format.control import ConsumerSlotWord
+from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
+from embeddedpulsar.platform.processes.peers import Peers
+from embeddedpulsar.settings import BrokerSettings
+from embeddedpulsar.subscription.attachment.admission import check_admission
+from embeddedpulsar.subscription.attachment.attach_request import AttachRequest
+from embeddedpulsar.subscription.control import slot_of
+from embeddedpulsar.subscription.liveness.detach_commands import (
+    commit_detach_commands,
+    detach_commands_for_dead,
+    detach_commands_for_silent,
+)
+from embeddedpulsar.subscription.liveness.keep_alives import KeepAlives
+from embeddedpulsar.subscription.liveness.watch_ring import processes_of
+from embeddedpulsar.subscription.log_queries import ledgers_of, news_for
+from embeddedpulsar.subscription.options import StateOptions
+from embeddedpulsar.subscription.shared_state import SharedState
+from embeddedpulsar.subscription.state.consumer_registry import Consumer
+from embeddedpulsar.subscription.state.state_machine import SubscriptionState
+
+_ALIVE: Final = ConsumerSlotWord.ALIVE_MS
+_CONSUMER_ID: Final = ConsumerSlotWord.CONSUMER_ID
+_FEW: Final = 16
+"""Up to so many consumers are all looked at, under the lock, when another one joins."""
+
+
+class Membership:
+    """Attaches one consumer, again if need be.
+
+    Role: between an attachment and the settings and surroundings of its subscription. Who may call: methods
+    that take a state inside a transaction; the rest any thread.
+
+    Attributes:
+        uuid: the lease of this process.
+        monotonic, call_later: the time, and timers.
+        joined: ids of the consumers of this process; whoever closes the subscription detaches those.
+    """
+
+    def __init__(
+        self,
+        attach_request: AttachRequest,
+        uuid: bytes,
+        log: ManagedLedger,
+        shared: SharedState,
+        options: StateOptions,
+        settings: BrokerSettings,
+        keep_alives: KeepAlives,
+        joined: set[int],
+    ) -> None:
+        self.uuid: Final = uuid
+        self.joined: Final = joined
+        self._attach_request: Final = attach_request
+        self._log: Final = log
+        self._shared: Final = shared
+        self._peers: Final = options.peers
+        self._clock: Final = options.clock
+        self._settings: Final = settings
+        self._keep_alives: Final = keep_alives
+        self.monotonic: Final = options.clock.monotonic
+        self.call_later: Final = options.scheduler.call_later
+
+    def join(self, state: SubscriptionState, facts: record.Ledgers) -> Consumer:
+        """Attach the consumer, once those that are dead or silent are detached.
+
+        Raises:
+            ConsumerBusy, ConsumerAssignError: the consumers that are attached do not admit this one.
+        """
+        shared, attach_request = self._shared, self._attach_request
+        if len(state.consumers) <= _FEW:
+            self._detach_lost(state)
+        # No earlier consumer has this id, not even one of a deleted subscription of the same name.
+        attach = attach_request.command(state.epoch + 1, self._clock.wall_ms())
+        trial = Consumer(*attach[:-1], 0, state.consumers.free_code(), attach.rules)
+        try:
+            check_admission(state, trial, self._settings.maxConsumersPerSubscription)
+        except (ConsumerBusy, ConsumerAssignError):
+            if len(state.consumers) <= _FEW or not self._detach_lost(state):
+                raise
+            return self.join(state, facts)
+        self.joined.intersection_update(one.consumer_id for one in state.consumers.all())
+        self.joined.add(trial.consumer_id)  # first: nobody else could let it go
+        shared.wakeups.waiting.forget(trial.code)
+        shared.control.take_slot(
+            trial.code, trial.consumer_id, attach_request.receiver_queue_size, self._now_ms()
+        )
+        ring = processes_of(state.consumers.all())
+        shared.commit([attach, *news_for(state, facts)])
+        if attach.client_uuid not in ring:
+            shared.wakeups.processes(ring[-1:])  # it has another neighbour to watch
+        consumer = state.consumers.get(attach.consumer_id)
+        assert consumer is not None
+        return consumer
+
+    def _detach_lost(self, state: SubscriptionState) -> bool:
+        before = len(state.consumers)
+        detach_lost(state, self._shared, self._log, self._peers, self._keep_alives)
+        return len(state.consumers) < before
+
+    def rejoin(self, state: SubscriptionState, consumer_id: int) -> Consumer:
+        """Attach the consumer again: its process was taken for dead.
+
+        Raises:
+            ConsumerBusy, ConsumerAssignError: others came meanwhile and do not admit it.
+        """
+        return self.join(state, ledgers_of(self._log))
+
+    def cutoff_ms(self) -> int:
+        """Entries to be delivered later than this are delayed."""
+        settings = self._settings
+        if not settings.delayedDeliveryEnabled:
+            return (1 << 64) - 1
+        now = self._clock.wall_ms()
+        if settings.isDelayedDeliveryDeliverAtTimeStrict:
+            return now
+        return now + settings.delayedDeliveryTickTimeMillis
+
+    def show_alive(self, code: int, consumer_id: int) -> None:
+        """Say that the process of this consumer runs; nothing if it was taken for dead.
+
+        Others compare the word with what it was before, never with a clock of theirs."""
+        words, base = self._shared.control.words, slot_of(code)
+        if words[base + _CONSUMER_ID] == consumer_id:
+            words[base + _ALIVE] = self._now_ms()
+
+    def _now_ms(self) -> int:
+        return int(self._clock.monotonic() * 1000)
+
+
+def detach_lost(
+    state: SubscriptionState, shared: SharedState, log: ManagedLedger, peers: Peers, keep_alives: KeepAlives
+) -> None:
+    """Journal the departure of consumers whose process is gone, or has been stopped for too long."""
+    lost = detach_commands_for_dead(state, shared.control, peers.is_alive)
+    silent = keep_alives.look(state, shared.control) - {command.consumer_id for command in lost}
+    lost += detach_commands_for_silent(state, shared.control, silent)
+    for command in lost:
+        why = "process is gone" if command.reason == record.DETACH_DEAD else "process is silent"
+        consumer = state.consumers.get(command.consumer_id)
+        shared.note(f"consumer {consumer.name if consumer else command.consumer_id} is detached: its {why}")
+    commit_detach_commands(state, shared, log, lost)

@@ -1,0 +1,157 @@
+"""How a consumer of Shared or Key_Shared sleeps among many of them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from embeddedpulsar.exceptions import PulsarException
+from embeddedpulsar.format.control import ConsumerSlotWord, SubscriptionWord
+from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
+from embeddedpulsar.platform import deadline
+from embeddedpulsar.subscription.attachment.membership import Membership
+from embeddedpulsar.subscription.control import slot_of
+from embeddedpulsar.subscription.dispatch.waiting_consumers import STRANGER
+from embeddedpulsar.subscription.dispatch.work_hint import WorkHint
+from embeddedpulsar.subscription.shared_state import SharedState
+from embeddedpulsar.subscription.state.assigned_entries import AssignedEntries
+from embeddedpulsar.subscription.state.state_machine import SubscriptionState
+
+_GRANTED: Final = ConsumerSlotWord.GRANTED
+_LEAVE_S: Final = 2e-3
+"""How long a consumer that waits no more waits for the lock, to say so."""
+_SUSPICION_S: Final = 0.02
+_LONGEST_BACK_STOP_S: Final = 10.0
+_GRACE_MS: Final = 50
+_MOST_GRACE_MS: Final = 2000
+
+
+class SharedSleep:
+    """One consumer's part in the waiting of its subscription (decision 0115).
+
+    Role: of all consumers that sleep one is woken for what any of them may have. So each of them says under
+    the lock that it sleeps, and afterwards that it does not; one that was woken and leaves without having
+    looked wakes another. A process that is killed or stopped in between cannot: the others look in turns
+    whether something lies there, the first of them soon, the hundredth seldom. Who may call: the threads of
+    the consumer.
+
+    Attributes:
+        room: messages the consumer is ready for when it goes to sleep.
+        is_apart: it consumes several topics, and does not leave one because it was served by another: it is
+            woken beside the one that is chosen, and waits for delayed entries by itself.
+    """
+
+    def __init__(
+        self, log: ManagedLedger, shared: SharedState, membership: Membership, is_apart: bool
+    ) -> None:
+        self.is_apart: Final = is_apart
+        self._shared: Final = shared
+        self._words: Final = shared.control.words
+        self._waiting: Final = shared.wakeups.waiting
+        self._work_hint: Final = WorkHint(log, shared.control, self._waiting, membership.cutoff_ms)
+        self._has_announced = False
+        self._was_armed = False  # when it last looked: a wake-up since was not for what it got then
+        self._own_code = self._consumer_id = 0
+        self.room = 1
+
+    def is_of(self, code: int, consumer_id: int) -> None:
+        """Whose sleep this is; the consumer gets another id when it joins again."""
+        self._own_code, self._consumer_id = code, consumer_id
+
+    @property
+    def _code(self) -> int:
+        """`STRANGER` once the consumer was taken for dead: then its own code may be another's."""
+        return self._waiting.code_of(self._own_code, self._consumer_id)
+
+    def begin_look(self, room: int) -> bool:
+        """The consumer looks whether there is something for it; False if it need not take the lock for
+        that."""
+        self.room = room
+        self._was_armed = self._waiting.is_armed(self._code)
+        return self._work_hint.has_any(self._own_code, self._consumer_id)
+
+    def assigned(self) -> AssignedEntries | None:
+        """What the consumer was assigned, as far as this process knows."""
+        return self._shared.state.dispatch.assigned_by_consumer.get(self._consumer_id)
+
+    # -- falling asleep and leaving ----------------------------------------------------------------
+
+    def is_announced(self) -> bool:
+        """Whether others know that it sleeps, and somebody waits for the next delayed entry."""
+        code = self._code
+        is_watched = self.is_apart or code == STRANGER or self._waiting.is_watched(code)
+        return is_watched and self._waiting.is_armed(code)
+
+    def can_announce(self) -> bool:
+        """Under the lock: whether nobody assigned it anything since it looked."""
+        return not self._waiting.has_assigned(self._code)
+
+    def announced(self) -> None:
+        """Under the lock: it sleeps until it is rung for what it can have."""
+        code, self._has_announced, self._was_armed = self._code, True, True
+        if code != STRANGER:
+            assigned = self.assigned()
+            if assigned is not None:
+                self._words[slot_of(code) + _GRANTED] = assigned.messages + self.room
+            if not self.is_apart and not self._waiting.is_watched(code):
+                self._waiting.watch(code)
+        self._work_hint.note_futile()
+
+    def leave(self, is_served: bool) -> None:
+        """See `Attachment.leave`."""
+        has_announced, self._has_announced = self._has_announced, False
+        waiting, shared = self._waiting, self._shared
+        try:
+            code = self._code
+            if not has_announced or code == STRANGER:
+                return
+            is_watcher, is_armed = waiting.watcher == code, waiting.is_armed(code)
+            if not is_watcher:
+                if not is_armed and is_served and not self._was_armed:
+                    return
+                if is_armed and deadline.within(_LEAVE_S, shared.in_lock, lambda: waiting.disarm(self._code)):
+                    return
+            deadline.within(_LEAVE_S, shared.transact, lambda state: self._withdraw(state, is_served))
+        except (PulsarException, ValueError):
+            return  # closed, or its lock is held for long: the back-stop of the others finds what is left
+
+    def _withdraw(self, state: SubscriptionState, is_served: bool) -> None:
+        wakeups, code = self._shared.wakeups, self._code
+        if code == STRANGER:
+            return
+        if self._waiting.watcher == code:
+            self._waiting.watch(0)
+            if not self._waiting.is_watched(0):
+                wakeups.hand_watch_on(state, self._consumer_id)
+        was_taken = not self._waiting.disarm(code)
+        if was_taken and (self._was_armed or not is_served):
+            wakeups.one(state, self._consumer_id)
+
+    # -- the back-stop -----------------------------------------------------------------------------
+
+    def has_news(self) -> bool:
+        """Whether a wake-up was lost; that something happens is no news, as others see to it. Lock-free."""
+        try:
+            return self._work_hint.has_lain(self._own_code, self._consumer_id)
+        except ValueError:
+            return True  # closed
+
+    def back_stop(self, seconds: float) -> float:
+        """Longer, the more consumers sleep that look before this one."""
+        if self._work_hint.is_suspicious:
+            return _SUSPICION_S
+        try:
+            rank = self._waiting.rank(self._code)
+        except ValueError:
+            return seconds
+        return min(seconds * (1 + rank), max(seconds, _LONGEST_BACK_STOP_S))
+
+    def due_ms(self) -> int:
+        """When the next delayed entry is due, and a little later if another consumer sees to it; 0 for
+        none."""
+        try:
+            due_ms = int(self._words[SubscriptionWord.NEXT_DUE_MS])
+            if not due_ms or self.is_apart or self._waiting.watcher in (0, self._code):
+                return due_ms
+            return due_ms + min(_GRACE_MS * (1 + self._waiting.rank(self._code)), _MOST_GRACE_MS)
+        except ValueError:
+            return 0

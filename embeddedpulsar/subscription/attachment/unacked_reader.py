@@ -1,0 +1,121 @@
+"""Reading the entries of a topic that a subscription has not acknowledged, in order. Hot."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from embeddedpulsar.format.acknowledgement import AckGroup
+from embeddedpulsar.format.entry import EntryView
+from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
+from embeddedpulsar.managed_ledger.position import Position
+from embeddedpulsar.subscription.log_queries import skipped_entries
+from embeddedpulsar.subscription.shared_state import SharedState
+from embeddedpulsar.subscription.state.state_machine import SubscriptionState
+
+
+class UnackedReader:
+    """The read position of an active consumer.
+
+    Role: a cursor that leaves out what is acknowledged. It looks at acknowledgements, which needs the
+    lock, only while it is behind the highest one that was there when it was put back; ahead of that it is
+    the bare cursor. Who may call: one thread at a time; `rewind` and `note_ack` inside, or after, a
+    transaction.
+
+    Attributes:
+        has_jumped: the entry read was not the one behind the last: a ledger ended, or something is missing.
+        skipped: damaged entries that were stepped over and are to be acknowledged, lest they hold back the
+            mark-delete position for ever.
+    """
+
+    __slots__ = ("_acked_through", "_cursor", "_log", "_next", "_shared", "has_jumped", "skipped")
+
+    def __init__(self, log: ManagedLedger, shared: SharedState, state: SubscriptionState) -> None:
+        self._log: Final = log
+        self._shared: Final = shared
+        self._cursor: Final = log.cursor(state.mark_delete, inclusive=False)
+        self.has_jumped = False
+        self.skipped: list[AckGroup] = []
+        self.rewind(state)
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """The entry that is expected next, as (ledger, entry)."""
+        return self._next
+
+    def rewind(self, state: SubscriptionState) -> None:
+        """Go back to the first entry that is not acknowledged."""
+        start = state.mark_delete.next()
+        self._cursor.seek(start)
+        self._next: tuple[int, int] = start
+        last = state.acks.last_touched()
+        self._acked_through: Position | None = last if last > state.mark_delete else None
+
+    def go_back(self, position: tuple[int, int]) -> None:
+        """Read on at an entry that was read before."""
+        self._cursor.seek(Position(*position))
+        self._next = position
+        self.has_jumped, self.skipped = False, []
+        self.note_ack(self._shared.state.acks.last_touched())
+
+    def note_ack(self, last: Position) -> None:
+        """Entries up to ``last``, beyond the read position, were acknowledged."""
+        if self._acked_through is None or last > self._acked_through:
+            self._acked_through = last
+
+    def read(self, max_messages: int, max_bytes: int) -> list[EntryView]:
+        """The next entries; none at the tail. Entries acknowledged in part have their ``skip`` set."""
+        if self._acked_through is not None:
+            return self._read_between(max_messages, max_bytes)
+        views = self._cursor.read(max_messages, max_messages, max_bytes)
+        if views:
+            self._advance(views)
+        return views
+
+    def has_read_all(self, tail: int) -> bool:
+        """Whether it stands where the log ended when its tail word was ``tail``."""
+        return self._acked_through is None and self._cursor.is_at(tail)
+
+    def _advance(self, views: list[EntryView]) -> None:
+        first, last = views[0], views[-1]
+        is_contiguous = last.entry_id - first.entry_id + 1 == len(views)
+        if not is_contiguous or (first.ledger_id, first.entry_id) != self._next:
+            self.has_jumped = True
+            self.skipped += skipped_entries(self._log, self._next, views)
+        self._next = (last.ledger_id, last.entry_id + 1)
+
+    def _read_between(self, max_messages: int, max_bytes: int) -> list[EntryView]:
+        while self._acked_through is not None:
+            start, most = self._shared.transact(lambda state: self._next_stretch(state, max_messages))
+            if start != self._cursor.position:
+                self._cursor.seek(start)
+                self._next = start
+            views = self._cursor.read(most, max_messages, max_bytes)
+            if not views:
+                return views
+            self._advance(views)
+            views = self._leave_out_acked(views)
+            if self._next > self._acked_through:
+                self._acked_through = None
+            if views:
+                return views
+        return self.read(max_messages, max_bytes)
+
+    def _leave_out_acked(self, views: list[EntryView]) -> list[EntryView]:
+        return self._shared.transact(lambda state: unacked(state, views))
+
+    def _next_stretch(self, state: SubscriptionState, most: int) -> tuple[Position, int]:
+        """Where the next unacknowledged entry may be, and how many follow before an acknowledged one."""
+        start = state.acks.next_unacked(Position(*self._next))
+        return start, state.acks.run_length(start, most)
+
+
+def unacked(state: SubscriptionState, views: list[EntryView]) -> list[EntryView]:
+    """Those that are not acknowledged; those that are in part have their ``skip`` set."""
+    acks = state.acks
+    found = []
+    for view in views:
+        position = Position(view.ledger_id, view.entry_id)
+        if not acks.is_acked(position):
+            view.skip = acks.indexes(position) or None
+            found.append(view)
+    return found

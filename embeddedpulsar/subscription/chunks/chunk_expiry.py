@@ -1,0 +1,140 @@
+"""Incomplete chunked messages do not hold up a subscription for ever."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from embeddedpulsar.exceptions import (
+    AlreadyClosed,
+    ConsumerAssignError,
+    ConsumerBusy,
+    LockTimeout,
+)
+from embeddedpulsar.format.entry_view import EntryView
+from embeddedpulsar.managed_ledger.position import Position
+from embeddedpulsar.platform import deadline, fork
+from embeddedpulsar.platform.background import Backoff
+from embeddedpulsar.subscription.chunks.chunk_keeper import ChunkKeeper, Entry
+from embeddedpulsar.subscription.shared_state import SharedState
+
+if TYPE_CHECKING:
+    from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
+    from embeddedpulsar.platform.scheduler import Timer
+
+_RETRY_S: Final = 1.0
+
+
+class ChunkExpiry:
+    """Acknowledges the parts of messages whose last part does not come.
+
+    Role: a timer while there are such parts. When the time of a message is over, the log is asked first: its
+    last part may stand there and only not be read yet, or another consumer may have it; then it gets as much
+    time again. On Shared and Key_Shared, parts whose reader died are found in the state. Who may call: `arm`
+    any thread, not under the subscription's lock; the rest runs in the timer thread.
+
+    Args:
+        keeper: what the consumer knows.
+        log: the topic's.
+        shared: the subscription's state.
+        acknowledge: acknowledges entries in the consumer's name.
+        is_usable: whether the consumer is still attached.
+        monotonic, call_later: time.
+        expire_ms: how long a last part may take; 0 for ever.
+    """
+
+    def __init__(
+        self,
+        keeper: ChunkKeeper,
+        log: ManagedLedger,
+        shared: SharedState,
+        acknowledge: Callable[[list[Entry]], object],
+        is_usable: Callable[[], bool],
+        monotonic: Callable[[], float],
+        call_later: Callable[[float, Callable[[], object]], Timer],
+        expire_ms: int,
+    ) -> None:
+        self._keeper: Final = keeper
+        self._log: Final = log
+        self._shared: Final = shared
+        self._acknowledge: Final = acknowledge
+        self._is_usable: Final = is_usable
+        self._monotonic: Final = monotonic
+        self._call_later: Final = call_later
+        self._expire_s: Final = expire_ms / 1000
+        self._fork_generation: Final = fork.GENERATION
+        self._timer: Timer | None = None
+        self._armed_at = 0.0
+        self._backoff: Final = Backoff()
+
+    def arm(self) -> None:
+        """Parts were seen: look after them in time."""
+        if self._expire_s and self._timer is None:
+            self._armed_at = self._monotonic()
+            self._timer = self._call_later(self._expire_s, self._on_timer)
+
+    def cancel(self) -> None:
+        """The consumer leaves."""
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        if self._fork_generation != fork.GENERATION or not self._is_usable():
+            return
+        is_watched, wait_s = False, 0.0
+        try:
+            is_watched = deadline.try_now(self._look)
+            self._backoff.reset()
+        except LockTimeout:
+            self._timer = self._call_later(self._backoff.next(), self._on_timer)
+        except (AlreadyClosed, ConsumerBusy, ConsumerAssignError):
+            return  # detached: others look after it
+        except Exception:
+            is_watched, wait_s = True, _RETRY_S
+            raise  # to the log
+        finally:
+            if self._is_usable():
+                self._go_on(is_watched, wait_s)
+
+    def _go_on(self, is_watched: bool, wait_s: float) -> None:
+        if self._timer is not None or not is_watched:
+            return
+        now, due = self._monotonic(), self._keeper.next_due()
+        self._armed_at = now
+        delay_s = self._expire_s if due is None else max(due - now, 0.0)
+        self._timer = self._call_later(max(delay_s, wait_s, 0.001), self._on_timer)
+
+    def _look(self) -> bool:
+        """Acknowledge what has expired; whether there is more to be watched."""
+        keeper = self._keeper
+        known = keeper.known()
+        parts = self._shared.transact(lambda state: state.dispatch.pending.parts())
+        strange = [part for part in parts if part not in known]
+        if strange:
+            keeper.adopt(self._read(strange), self._armed_at)
+        gone = []
+        for one in keeper.expired():
+            last = one.last or keeper.assembler.find_last(one.key, one.places)
+            if last is not None and not self._is_acked(last):
+                keeper.wait_on(one, last)
+            else:
+                gone.append(one)
+        if gone:
+            self._acknowledge([place for one in gone for place in sorted(one.places)])
+            keeper.forget(gone)
+        return bool(parts) or keeper.next_due() is not None
+
+    def _is_acked(self, position: Position) -> bool:
+        return self._shared.transact(lambda state: state.acks.is_acked(position))
+
+    def _read(self, parts: list[Entry]) -> list[EntryView]:
+        cursor = self._log.cursor(Position(0, 0), inclusive=True)
+        found = []
+        for part in parts:
+            if cursor.position != part:
+                cursor.seek(Position(*part))
+            views = cursor.read(1, 1, 1)
+            found += [view for view in views if (view.ledger_id, view.entry_id) == part and not view.count]
+        return found

@@ -1,0 +1,245 @@
+"""What one consumer knows of chunked messages: incomplete ones, and the parts of those it was given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from embeddedpulsar.format.acknowledgement import AckGroup
+from embeddedpulsar.format.entry_view import EntryView
+from embeddedpulsar.format.frame import FLAG_CHUNK
+from embeddedpulsar.managed_ledger.chunk_assembler import ChunkAssembler
+from embeddedpulsar.managed_ledger.position import Position
+from embeddedpulsar.platform import threads
+from embeddedpulsar.subscription.chunks.pending_chunks import ChunkOptions, OpenChunks, PendingChunks, key_of
+
+Entry = tuple[int, int]
+_FEW: Final = 100
+
+
+class ChunkKeeper:
+    """The chunked messages of one consumer.
+
+    Role: between what a consumer reads and what it hands out. The entries of a message are acknowledged
+    together, so it remembers the parts of those it handed out; and it watches over incomplete ones, so that
+    their entries do not hold back the mark-delete position for ever.
+
+    Invariants: `delivered` names the parts of every chunked message that was handed out and is not
+    acknowledged, and of some that others acknowledged since. What is in `finished` is to be acknowledged by
+    whoever reads.
+    Who may call: any thread.
+
+    Attributes:
+        assembler: puts messages together.
+        on_delivered: called before a message of several parts is handed out.
+        on_left: told of an entry that was dropped and not acknowledged: (ledger, entry, redelivery count).
+    """
+
+    def __init__(
+        self, assembler: ChunkAssembler, options: ChunkOptions, monotonic: Callable[[], float]
+    ) -> None:
+        self.assembler: Final = assembler
+        self.on_left: Callable[[Entry, int], object] | None = None
+        self.on_delivered: Callable[[], object] = int
+        self.delivered: dict[Entry, tuple[Entry, ...]] = {}
+        self.finished: list[Entry] = []
+        self._options: Final = options
+        self._monotonic: Final = monotonic
+        self._pending: Final = PendingChunks(options)
+        self._unwanted: dict[Entry, OpenChunks] = {}
+        self._many = _FEW
+        self._lock: Final = threads.RLock()
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    def complete(
+        self, views: Sequence[EntryView], max_bytes: int, *, is_noted: bool
+    ) -> tuple[list[EntryView], EntryView | None]:
+        """Of entries that were read, those with messages, chunked messages whole.
+
+        Args:
+            views: as a cursor gave them.
+            max_bytes: of payload, about.
+            is_noted: whether `note` was told of them before.
+
+        Returns:
+            The entries, and the first that was not looked at because they are large enough.
+        """
+        found: list[EntryView] = []
+        size = 0
+        for view in views:
+            if size >= max_bytes and found:
+                return found, view
+            if view.flags & FLAG_CHUNK:
+                if not is_noted:
+                    self.note(view)
+                whole = self._whole(view) if view.count else None
+                if whole is None:
+                    continue
+                view = whole
+            found.append(view)
+            size += view.offsets[-1]
+        return found, None
+
+    def note(self, view: EntryView) -> None:
+        """An entry of a chunked message was read, in the order of the log."""
+        try:
+            self._lock.acquire()
+            if not view.count:
+                dropped = self._pending.add(view, self._monotonic())
+                if dropped is not None and self._options.is_oldest_acked:
+                    self.finished += sorted(dropped.places)
+                return
+            place = Position(view.ledger_id, view.entry_id)
+            done = self._pending.finish(key_of(view), place, self.assembler.earlier(view))
+            if done is not None and done.is_dropped:
+                self._unwanted[place] = done
+        finally:
+            self._lock.release()
+
+    def _whole(self, last: EntryView) -> EntryView | None:
+        place = (last.ledger_id, last.entry_id)
+        dropped = self._unwanted.pop(place, None)
+        if dropped is not None:
+            self._drop(last, dropped)
+            return None
+        whole = self.assembler.try_whole(last)
+        earlier = self.assembler.earlier(last) or ()
+        if whole is None:
+            self.finished += [*earlier, place]
+        elif earlier:
+            self.delivered[place] = earlier
+            self.on_delivered()
+        return whole
+
+    def _drop(self, last: EntryView, dropped: OpenChunks) -> None:
+        """There were too many incomplete messages, and this was the oldest."""
+        place = (last.ledger_id, last.entry_id)
+        earlier = self.assembler.earlier(last) or tuple(sorted(dropped.places))
+        if self._options.is_oldest_acked:
+            self.finished += [*earlier, place]
+            return
+        self.delivered[place] = earlier
+        if self.on_left is not None:
+            self.on_left(place, last.redelivery_count)
+
+    def take_finished(self) -> list[Entry]:
+        """What is to be acknowledged though nobody was given it."""
+        finished, self.finished = self.finished, []
+        return finished
+
+    # -- acknowledging -----------------------------------------------------------------------------
+
+    def strange_parts(self, groups: Iterable[AckGroup], entries: Sequence[Entry]) -> list[Entry]:
+        """The parts of messages that are to be acknowledged and were not handed out here: somebody has a
+        message of another consumer or of a reader, or nothing but its id.
+
+        Args:
+            groups: what is to be acknowledged.
+            entries: the same.
+        """
+        parts: list[Entry] = []
+        for group in groups:
+            found = self.assembler.last_parts.between(group.ledger_id, group.first, group.last)
+            if found:
+                wanted = set(entries)
+                for place in found:
+                    if place in wanted and place not in self.delivered:
+                        parts += self.assembler.parts_of(place)
+        return parts
+
+    def with_parts(self, entries: Sequence[Entry]) -> list[Entry]:
+        """Entries and, of chunked messages, all others that belong to them."""
+        delivered = self.delivered
+        parts = [part for entry in entries for part in delivered.get(entry, ())]
+        return [*parts, *entries] if parts else list(entries)
+
+    def settled(self, entries: Sequence[Entry]) -> None:
+        """They are acknowledged."""
+        for entry in entries:
+            self.delivered.pop(entry, None)
+
+    def drop(self, is_acked: Callable[[Position], bool]) -> None:
+        """Forget messages that somebody else acknowledged, once there may be many."""
+        for place in list(self.delivered):
+            if is_acked(Position(*place)):
+                self.delivered.pop(place, None)
+        self._many = max(_FEW, 2 * len(self.delivered))
+
+    @property
+    def has_many(self) -> bool:
+        """Whether it is time to `drop` some."""
+        return len(self.delivered) > self._many
+
+    def settled_through(self, last: Entry) -> None:
+        """Everything up to ``last`` is acknowledged."""
+        self.settled([entry for entry in list(self.delivered) if entry <= last])
+
+    def unfinished(self, through: Entry) -> list[Entry]:
+        """Parts up to ``through`` of messages that end behind it: not to be acknowledged with the rest."""
+        try:
+            self._lock.acquire()
+            parts: set[Entry] = {place for place in self._pending.places() if place <= through}
+        finally:
+            self._lock.release()
+        for last, earlier in list(self.delivered.items()):
+            if last > through:
+                parts.update(place for place in earlier if place <= through)
+        return sorted(parts)
+
+    # -- expiry ------------------------------------------------------------------------------------
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing to watch, and nothing to acknowledge."""
+        return not self._pending and not self.delivered
+
+    def next_due(self) -> float | None:
+        """When an incomplete message expires, in seconds of the clock; None for never."""
+        try:
+            self._lock.acquire()
+            return self._pending.next_due()
+        finally:
+            self._lock.release()
+
+    def adopt(self, parts: Sequence[EntryView], since: float) -> None:
+        """Watch over parts that another consumer read, which may be gone."""
+        try:
+            self._lock.acquire()
+            for part in parts:
+                self._pending.add(part, since, is_counted=False)
+        finally:
+            self._lock.release()
+
+    def known(self) -> set[Entry]:
+        """All parts that are watched, or belong to a message that was handed out."""
+        try:
+            self._lock.acquire()
+            found: set[Entry] = set(self._pending.places())
+        finally:
+            self._lock.release()
+        for earlier in list(self.delivered.values()):
+            found.update(earlier)
+        return found
+
+    def expired(self) -> list[OpenChunks]:
+        """Incomplete messages whose time is over."""
+        try:
+            self._lock.acquire()
+            return self._pending.expired(self._monotonic())
+        finally:
+            self._lock.release()
+
+    def wait_on(self, one: OpenChunks, last: Position) -> None:
+        """Its last part is in the log after all, and not acknowledged: give it as much time again."""
+        one.last = last
+        one.since = self._monotonic()
+
+    def forget(self, gone: Sequence[OpenChunks]) -> None:
+        """Their parts are acknowledged."""
+        try:
+            self._lock.acquire()
+            for one in gone:
+                self._pending.forget(one)
+        finally:
+            self._lock.release()

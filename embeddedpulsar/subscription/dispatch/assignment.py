@@ -1,0 +1,167 @@
+"""Putting together one assignment: which of the entries at hand go to whom, in order."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from embeddedpulsar.format.dispatch_record import STAY, Assign, FreshRun
+from embeddedpulsar.managed_ledger.position import Position
+from embeddedpulsar.subscription.dispatch.slot_words import Facts
+from embeddedpulsar.subscription.state.consumer_registry import Consumer, ConsumerRegistry
+from embeddedpulsar.subscription.state.dispatch_state import DispatchState
+
+
+class FreshEntry(NamedTuple):
+    """What dispatch needs to know of an entry behind the read position.
+
+    Attributes:
+        ledger_id, entry_id: where it is.
+        messages: how many it holds; 0 for a part of a chunked message that is not the last.
+        key_hash: 31-bit hash of its sticky key.
+        deliver_at: ms since the epoch before which it is not to be delivered; 0 for at once.
+    """
+
+    ledger_id: int
+    entry_id: int
+    messages: int
+    key_hash: int
+    deliver_at: int
+
+
+class Claim(NamedTuple):
+    """What a consumer that ran dry brings along: everything the state does not know.
+
+    Attributes:
+        consumer_id: of the consumer.
+        room: messages it can take.
+        fresh: the entries behind the read position, in order and without a gap, as far as it has looked.
+        backlog: messages behind the read position, about.
+        granted: messages each consumer is ready to be assigned, counted from its attachment on.
+        handed: entries each application was given, counted likewise.
+        cutoff_ms: entries that are to be delivered later than this are delayed.
+    """
+
+    consumer_id: int
+    room: int
+    fresh: Sequence[FreshEntry]
+    backlog: int
+    granted: Facts
+    handed: Facts
+    cutoff_ms: int
+
+
+class Assignment:
+    """An assignment in the making.
+
+    Role: a stack of decisions for a dispatcher, turned into one command. Pure. Invariants: every fresh entry
+    that was `pass`ed is in the command, whether somebody gets it or not.
+    """
+
+    __slots__ = ("_delayed", "_fresh", "_keys_matter", "_passed", "_ranges", "given", "room")
+
+    def __init__(self, fresh: Sequence[FreshEntry], room: int, *, keys_matter: bool) -> None:
+        self._fresh = fresh
+        self._keys_matter = keys_matter
+        self._passed = 0
+        self._delayed: list[tuple[int, int, int]] = []
+        self._ranges: dict[int, list[tuple[int, int, int]]] = {}
+        self.given: dict[int, int] = {}
+        """Messages for each consumer so far."""
+        self.room = room
+        """Messages that all consumers together may still get."""
+
+    def give(self, consumer_id: int, ledger_id: int, entry_id: int, messages: int) -> None:
+        """An entry goes to a consumer, behind those it gets already."""
+        self.give_range(consumer_id, ledger_id, entry_id, entry_id, messages)
+
+    def give_range(self, consumer_id: int, ledger_id: int, first: int, last: int, messages: int) -> None:
+        """The same for several."""
+        ranges = self._ranges.setdefault(consumer_id, [])
+        if ranges and ranges[-1][0] == ledger_id and ranges[-1][2] + 1 == first:
+            ranges[-1] = (ledger_id, ranges[-1][1], last)
+        else:
+            ranges.append((ledger_id, first, last))
+        self.given[consumer_id] = self.given.get(consumer_id, 0) + messages
+        self.room -= messages
+
+    def next_fresh(self, cutoff_ms: int) -> FreshEntry | None:
+        """The next fresh entry that is due; those before it are passed and delayed. It is not passed yet.
+
+        Entries without messages are parts of chunked ones: passed, and nobody's.
+        """
+        fresh = self._fresh
+        while self._passed < len(fresh):
+            entry = fresh[self._passed]
+            if not entry.messages:
+                self._passed += 1
+                continue
+            if entry.deliver_at <= cutoff_ms:
+                return entry
+            self._delayed.append((entry.deliver_at, entry.ledger_id, entry.entry_id))
+            self._passed += 1
+        return None
+
+    def pass_one(self) -> None:
+        """The read position passes the entry `next_fresh` gave."""
+        self._passed += 1
+
+    def command(self, claim: Claim) -> Assign | None:
+        """The assignment; None if there is nothing to say."""
+        fresh = self._fresh
+        while self._passed < len(fresh) and not fresh[self._passed].messages:
+            self._passed += 1  # or they would lie there until a message comes that somebody wants
+        if not self._passed and not self._ranges:
+            return None
+        passed = fresh[: self._passed]
+        read = Position(passed[-1].ledger_id, passed[-1].entry_id + 1) if passed else STAY
+        ranges = tuple((one, *each) for one in self._ranges for each in self._ranges[one])
+        seen = ((one, claim.handed.get(one, 0)) for one in self._ranges)
+        handed = tuple((one, number) for one, number in seen if number)
+        runs = tuple(_fresh_runs(passed, self._keys_matter))
+        return Assign(read, 0, runs, tuple(self._delayed), ranges, handed)
+
+
+def _fresh_runs(passed: Sequence[FreshEntry], keys_matter: bool) -> Iterator[FreshRun]:
+    start = 0
+    for at in range(1, len(passed) + 1):
+        if at < len(passed) and passed[at][:2] == (passed[at - 1].ledger_id, passed[at - 1].entry_id + 1):
+            continue
+        run = passed[start:at]
+        messages = array("I", [entry.messages for entry in run])
+        hashes = array("I", [entry.key_hash for entry in run]) if keys_matter else None
+        plain = messages.count(1) == len(messages)
+        yield FreshRun(
+            run[0].ledger_id, run[0].entry_id, run[-1].entry_id, None if plain else messages, hashes
+        )
+        start = at
+
+
+def others_are_ready(consumers: ConsumerRegistry, dispatch: DispatchState, claim: Claim) -> bool:
+    """Whether a consumer that is not the claimer could be assigned something."""
+    return any(
+        permits_of(dispatch, claim.granted, one) > 0
+        for one in consumers.each()
+        if one.consumer_id != claim.consumer_id
+    )
+
+
+def permits_of(dispatch: DispatchState, granted: Facts, consumer: Consumer) -> int:
+    """Messages a consumer could be assigned now, without holding more than it may; 0 if it is full, or
+    blocked.
+
+    Args:
+        dispatch: the state.
+        granted: messages each consumer is ready to be assigned, as in `Claim`.
+        consumer: the consumer.
+    """
+    consumer_id = consumer.consumer_id
+    assigned = dispatch.assigned_by_consumer.get(consumer_id)
+    if assigned is None or assigned.is_blocked or dispatch.is_blocked:
+        return 0
+    permits = granted.get(consumer_id, 0) - assigned.messages
+    most = consumer.rules.max_unacked
+    if most:
+        permits = min(permits, most - dispatch.holds(consumer_id))
+    return max(0, permits)

@@ -1,0 +1,119 @@
+"""Reading from the log what a consumer was assigned. Hot."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+from embeddedpulsar.format.acknowledgement import FORM_RANGE, AckGroup
+from embeddedpulsar.format.entry import EntryView
+from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
+from embeddedpulsar.managed_ledger.position import Position
+from embeddedpulsar.subscription.dispatch.fetched_range import FetchedRange
+from embeddedpulsar.subscription.dispatch.look_ahead import LookAhead
+
+_GAP: Final = 8
+"""Entries of others that are read on the way, rather than stepped over: putting a cursor elsewhere costs as
+much as reading ten."""
+_MANY: Final = 1 << 30
+
+
+class RangeReader:
+    """Reads assigned ranges, from what was read ahead where that is possible.
+
+    Role: between a consumer's ranges and the log; keys scatter the entries of a consumer, so neighbouring
+    ranges are read in one go. Who may call: the consumer's reading thread.
+
+    Attributes:
+        missing: entries that are not in the log any more, or damaged; for the owner to take.
+    """
+
+    def __init__(self, log: ManagedLedger, ahead: LookAhead) -> None:
+        self._cursor: Final = log.cursor(Position(0, 0), inclusive=True)
+        self._ahead: Final = ahead
+        self._ranges: deque[FetchedRange] = deque()
+        self.missing: list[AckGroup] = []
+
+    def read(
+        self, ready: Sequence[FetchedRange], number: int, max_bytes: int
+    ) -> tuple[list[EntryView], int, bool]:
+        """The entries of ``ready``, about ``max_bytes`` of them.
+
+        Args:
+            ready: ranges, of the numbers from ``number`` on.
+            number: of the first entry that was not read before.
+            max_bytes: of payload.
+
+        Returns:
+            The entries, the number of the first one that was not read, and whether anything of ``ready`` is
+            left.
+        """
+        views: list[EntryView] = []
+        ranges, size = deque(ready), 0
+        self._ranges = ranges
+        while ranges and size < max_bytes:
+            part = ranges[0]
+            found = self._ahead.take(part.ledger_id, part.first, part.last)
+            if found is not None:
+                ranges.popleft()
+                part.stamp(found)
+            else:
+                neighbours = self._neighbours()
+                try:
+                    found = self._read_span(neighbours, max(max_bytes - size, 1))
+                except ImportError:  # packed by a codec that is not installed: what comes before is good
+                    if not views:
+                        raise
+                    ranges.extendleft(reversed(neighbours))
+                    break
+            views += found
+            size += sum([len(one.payload) for one in found])
+        if ranges:
+            return views, ranges[0].number, True
+        return views, ready[-1].end if ready else number, False
+
+    def _neighbours(self) -> list[FetchedRange]:
+        """The first range and those close behind it, taken out."""
+        ranges = self._ranges
+        parts = [ranges.popleft()]
+        while ranges and ranges[0].ledger_id == parts[0].ledger_id:
+            if not 0 < ranges[0].first - parts[-1].last <= _GAP:
+                break
+            if self._ahead.has(ranges[0].ledger_id, ranges[0].first):
+                break
+            parts.append(ranges.popleft())
+        return parts
+
+    def _read_span(self, parts: Sequence[FetchedRange], max_bytes: int) -> list[EntryView]:
+        """The entries of ``parts``; what the read did not reach goes back to the ranges."""
+        ledger_id, first, last = parts[0].ledger_id, parts[0].first, parts[-1].last
+        if self._cursor.position != (ledger_id, first):
+            self._cursor.seek(Position(ledger_id, first))
+        span = self._cursor.read(last - first + 1, _MANY, max_bytes)
+        by_entry = {one.entry_id: one for one in span if one.ledger_id == ledger_id}
+        reached = min(max(by_entry), last) if by_entry and span[-1].ledger_id == ledger_id else last
+        views = []
+        for number, part in enumerate(parts):
+            if part.first > reached:
+                self._ranges.extendleft(reversed(parts[number:]))
+                break
+            end = min(part.last, reached)
+            found = [by_entry[one] for one in range(part.first, end + 1) if one in by_entry]
+            self.missing += _missing(part, found, end + 1)
+            part.stamp(found)
+            views += found
+            if end < part.last:
+                self._ranges.extendleft(reversed([part.rest(end + 1), *parts[number + 1 :]]))
+                break
+        return views
+
+
+def _missing(part: FetchedRange, found: Sequence[EntryView], end: int) -> list[AckGroup]:
+    """The entries before ``end`` that could not be read."""
+    gaps, expected = [], part.first
+    for entry_id in [*(one.entry_id for one in found), end]:
+        if entry_id > expected:
+            gaps.append(AckGroup(part.ledger_id, expected, entry_id - 1, FORM_RANGE, b""))
+        expected = entry_id + 1
+    return gaps

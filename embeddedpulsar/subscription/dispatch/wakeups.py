@@ -1,0 +1,164 @@
+"""Whom to wake when something happened to a subscription: as few as can deal with it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Final
+
+from embeddedpulsar.enums import ConsumerType
+from embeddedpulsar.format.consumer_record import FLAG_SEVERAL_TOPICS
+from embeddedpulsar.platform.processes.peers import Peers
+from embeddedpulsar.subscription.control import SubscriptionControl
+from embeddedpulsar.subscription.dispatch.assignment import permits_of
+from embeddedpulsar.subscription.dispatch.dispatcher import ACTIVE_DISPATCHERS
+from embeddedpulsar.subscription.dispatch.slot_words import Granted
+from embeddedpulsar.subscription.dispatch.waiting_consumers import STRANGER, WaitingConsumers
+from embeddedpulsar.subscription.state.consumer_registry import Consumer
+from embeddedpulsar.subscription.state.state_machine import (
+    CLAIMABLE,
+    MEMBERS,
+    REWOUND,
+    UNBLOCKED,
+    SubscriptionState,
+)
+
+
+def is_apart(consumer: Consumer) -> bool:
+    """Whether a consumer is woken beside the one that is chosen: see `SharedSleep`."""
+    return bool(consumer.rules.flags & FLAG_SEVERAL_TOPICS)
+
+
+class Wakeups:
+    """Chooses consumers that sleep, and rings their processes.
+
+    Role: entries that anybody may have wake one consumer that is ready for them; it passes the rest on when
+    it claims. Entries for a certain consumer wake that one. Of Exclusive and Failover the active consumer is
+    woken. Who may call: the holder of the subscription's lock, on the state as it is afterwards; `ring`
+    without it.
+
+    Attributes:
+        waiting: who sleeps.
+    """
+
+    __slots__ = ("_control", "_is_for_all", "_peers", "_to_ring", "waiting")
+
+    def __init__(self, control: SubscriptionControl, peers: Peers) -> None:
+        self.waiting: Final = WaitingConsumers(control)
+        self._control: Final = control
+        self._peers: Final = peers
+        self._to_ring: deque[bytes] = deque()
+        self._is_for_all = False
+
+    def after(self, state: SubscriptionState, effects: int) -> None:
+        """Commands with these effects were applied."""
+        if effects & MEMBERS and self.waiting.disarm(STRANGER):
+            self.everybody()  # who was taken for dead may join now; nobody knows its process
+        if state.dispatch.assigned_by_consumer:
+            if effects & UNBLOCKED:
+                for consumer in state.consumers.each():
+                    self._wake(consumer)  # those did not wait for entries that are appended
+            elif effects & CLAIMABLE:
+                self.claimers(state)
+            self._watch(state, effects)
+        elif effects & (REWOUND | MEMBERS | CLAIMABLE):
+            kind = state.consumers.consumer_type
+            if kind in ACTIVE_DISPATCHERS:
+                active = state.consumers.get(ACTIVE_DISPATCHERS[ConsumerType(kind)].active(state.consumers))
+                if active is not None:
+                    self._wake(active)
+
+    def claimers(self, state: SubscriptionState, but: int = 0) -> None:
+        """Entries can be claimed. With keys that wait, wake those they belong to as well."""
+        selector, keys = state.dispatch.selector, state.dispatch.pending.waiting_keys
+        if selector is not None and len(keys):
+            for consumer_id in keys.owners(selector.select, state.dispatch.membership):
+                if consumer_id is not None and consumer_id != but:
+                    self.consumers(state, (consumer_id,))
+        self.one(state, but)
+
+    def one(self, state: SubscriptionState, but: int = 0) -> bool:
+        """Wake one that could claim, of the best priority level, and those that stand apart; False if none of
+        those sleeps.
+
+        Args:
+            state: as it is now.
+            but: a consumer that is awake, or cannot.
+        """
+        if not self.waiting.has_any:
+            return False
+        best: Consumer | None = None
+        granted = Granted(self._control, state.consumers)
+        for consumer in state.consumers.each():
+            if consumer.consumer_id == but or not self.waiting.is_armed(consumer.code):
+                continue
+            if best is not None and consumer.priority_level >= best.priority_level:
+                continue
+            if permits_of(state.dispatch, granted, consumer) > 0:
+                if is_apart(consumer):
+                    self._wake(consumer)
+                    continue
+                best = consumer
+                if not consumer.priority_level:
+                    break
+        return best is not None and self._wake(best)
+
+    def assigned(self, state: SubscriptionState, ids: Iterable[int]) -> None:
+        """Entries are about to be assigned to these consumers by another: before the commit."""
+        for consumer_id in ids:
+            consumer = state.consumers.get(consumer_id)
+            if consumer is not None:
+                self.waiting.note_assigned(consumer.code)
+
+    def consumers(self, state: SubscriptionState, ids: Iterable[int]) -> None:
+        """Wake these, as far as they sleep."""
+        for consumer_id in ids:
+            consumer = state.consumers.get(consumer_id)
+            if consumer is not None:
+                self._wake(consumer)
+
+    def _watch(self, state: SubscriptionState, effects: int) -> None:
+        watcher = self.waiting.watcher
+        if watcher and effects & MEMBERS and all(one.code != watcher for one in state.consumers.each()):
+            self.waiting.watch(0)
+        if not self.waiting.is_watched(0):
+            self.hand_watch_on(state)
+
+    def processes(self, uuids: Iterable[bytes]) -> None:
+        """Wake these processes, whatever their consumers do."""
+        self._to_ring.extend(uuids)
+
+    def hand_watch_on(self, state: SubscriptionState, but: int = 0) -> None:
+        """No sleeper wakes when the next delayed entry is due: wake one, which does when it sleeps again."""
+        if self.waiting.has_any:
+            for consumer in state.consumers.each():
+                if consumer.consumer_id != but and self._wake(consumer) and not is_apart(consumer):
+                    return
+
+    def everybody(self) -> None:
+        """Wake all processes of the store: the subscription is gone."""
+        self._is_for_all = True
+
+    def _wake(self, consumer: Consumer) -> bool:
+        if not self.waiting.disarm(consumer.code):
+            return False
+        self._to_ring.append(consumer.client_uuid)
+        return True
+
+    @property
+    def has_any(self) -> bool:
+        """Whether there is somebody to ring."""
+        return bool(self._to_ring) or self._is_for_all
+
+    def ring(self) -> None:
+        """Ring those that were woken. A process that is gone leaves the subscription before long, and that
+        wakes another."""
+        for_all, self._is_for_all = self._is_for_all, False
+        if for_all:
+            self._peers.ring_all()
+        while True:
+            try:
+                uuid = self._to_ring.popleft()
+            except IndexError:
+                return
+            self._peers.ring(uuid)

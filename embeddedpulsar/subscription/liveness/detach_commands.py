@@ -1,0 +1,101 @@
+"""Who has to leave. Decisions on a caught-up state, inside a transaction where nothing else is said."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Sequence
+from typing import Final
+
+from embeddedpulsar.exceptions import LockTimeout, StoreGoneError
+from embeddedpulsar.format.subscription_record import (
+    DETACH_CLOSED,
+    DETACH_DEAD,
+    DETACH_SILENT,
+    Detach,
+)
+from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
+from embeddedpulsar.platform import deadline
+from embeddedpulsar.subscription.control import SubscriptionControl
+from embeddedpulsar.subscription.liveness.watch_ring import bereft, processes_of
+from embeddedpulsar.subscription.log_queries import ledgers_of
+from embeddedpulsar.subscription.shared_state import SharedState
+from embeddedpulsar.subscription.state.state_machine import SubscriptionState
+from embeddedpulsar.subscription.unwritten_acks import with_unwritten_acks
+
+_DETACH_TIMEOUT_S: Final = 0.2
+
+
+def detach_commands_for_dead(
+    state: SubscriptionState, control: SubscriptionControl, is_alive: Callable[[bytes], bool]
+) -> list[Detach]:
+    """Take out consumers whose process is gone; the kernel says which, by their leases."""
+    return [
+        detach_command(state, control, one.consumer_id, DETACH_DEAD)
+        for one in state.consumers.all()
+        if not is_alive(one.client_uuid)
+    ]
+
+
+def detach_commands_for_silent(
+    state: SubscriptionState, control: SubscriptionControl, ids: Collection[int]
+) -> list[Detach]:
+    """Take out consumers whose process lives and has not shown itself for too long."""
+    return [detach_command(state, control, consumer_id, DETACH_SILENT) for consumer_id in sorted(ids)]
+
+
+def detach_commands_for(
+    state: SubscriptionState, control: SubscriptionControl, ids: Collection[int]
+) -> list[Detach]:
+    """Take out those of the consumers ``ids`` that are still attached."""
+    return [
+        detach_command(state, control, one.consumer_id, DETACH_CLOSED)
+        for one in state.consumers.all()
+        if one.consumer_id in ids
+    ]
+
+
+def detach(shared: SharedState, log: ManagedLedger, ids: Collection[int]) -> None:
+    """Detach consumers that are closed, outside of a transaction."""
+    with contextlib.suppress(StoreGoneError):  # then there is nothing to leave
+        shared.transact(
+            lambda state: commit_detach_commands(
+                state, shared, log, detach_commands_for(state, shared.control, ids)
+            )
+        )
+
+
+def commit_detach_commands(
+    state: SubscriptionState, shared: SharedState, log: ManagedLedger, leaving: Sequence[Detach]
+) -> None:
+    """Let consumers leave, if any: with what they acknowledged and did not come to write.
+
+    The processes that stood before theirs have other neighbours then, and are woken to watch them.
+    """
+    if leaving:
+        ring = processes_of(state.consumers.all())
+        shared.commit(
+            with_unwritten_acks(
+                state, shared.directory, shared.control.boot_id, leaving, lambda: ledgers_of(log)
+            )
+        )
+        shared.wakeups.processes(bereft(ring, processes_of(state.consumers.all())))
+
+
+def detach_at_last(shared: SharedState, log: ManagedLedger, ids: Collection[int]) -> None:
+    """Detach consumers when the subscription is closed here; unless another process stays in the lock.
+
+    Then others detach them, because this process soon has no lease.
+    """
+    with contextlib.suppress(LockTimeout):
+        deadline.within(_DETACH_TIMEOUT_S, detach, shared, log, ids)
+
+
+def detach_command(
+    state: SubscriptionState, control: SubscriptionControl, consumer_id: int, reason: int
+) -> Detach:
+    """The command by which an attached consumer leaves: it says what its application has seen."""
+    consumer = state.consumers.get(consumer_id)
+    handed = 0
+    if consumer is not None:
+        handed = control.handed(consumer.code, consumer_id)
+    return Detach(consumer_id, reason, handed)

@@ -1,0 +1,94 @@
+"""What the state machine has to be told about the topic's log: commands carry facts, this is where from.
+
+Everything here reads the log and is called without the subscription's lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+from embeddedpulsar.exceptions import StorageError
+from embeddedpulsar.format.acknowledgement import FORM_RANGE, MAX_ENTRY_ID, AckGroup
+from embeddedpulsar.format.entry import EntryView
+from embeddedpulsar.format.subscription_record import Command, Ledgers, Seek
+from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
+from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
+from embeddedpulsar.storage.segment_snapshot import SegmentInfo
+from embeddedpulsar.subscription.state.ledger_acks import OPEN
+from embeddedpulsar.subscription.state.state_machine import SubscriptionState
+
+
+def ledgers_of(log: ManagedLedger) -> Ledgers:
+    """All ledgers there are; the last one may still grow."""
+    segments = _segments(log)
+    newest = segments[-1].ledger_id if segments else 0
+    return Ledgers(
+        tuple(
+            (segment.ledger_id, OPEN if segment.ledger_id == newest else segment.entries)
+            for segment in segments
+        )
+    )
+
+
+def _segments(log: ManagedLedger) -> list[SegmentInfo]:
+    """What there is to know; nothing, if the log is too damaged to tell. It reports that itself."""
+    try:
+        return log.segments()
+    except StorageError:
+        return []
+
+
+def news_for(state: SubscriptionState, facts: Ledgers) -> list[Command]:
+    """The command that tells the state what it lacks of the facts; none if it knows, or needs not."""
+    listed, first = facts.listed, state.mark_delete.ledger_id
+    if not listed or (listed[-1][0] <= state.acks.newest_ledger and listed[0][0] <= first):
+        return []
+    return [Ledgers(tuple(ledger for ledger in listed if ledger[0] >= first))]
+
+
+def existing(log: ManagedLedger, positions: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Those that are not beyond the log's end: ids may be made up, and must not acknowledge the future."""
+    last = log.last_position() or BEFORE_FIRST
+    return [one for one in positions if (0, 0) <= one <= last and 0 <= one[1] <= MAX_ENTRY_ID]
+
+
+def skipped_entries(
+    log: ManagedLedger, expected: tuple[int, int], views: Sequence[EntryView]
+) -> list[AckGroup]:
+    """The entries a cursor stepped over because they are damaged, from ``expected`` through ``views``.
+
+    Ledgers that were trimmed are not listed any more, and so not in the result.
+    """
+    first = views[0]
+    gaps = []
+    for segment in _segments(log):
+        ledger_id = segment.ledger_id
+        if expected[0] <= ledger_id <= first.ledger_id:
+            start = expected[1] if ledger_id == expected[0] else 0
+            end = first.entry_id if ledger_id == first.ledger_id else segment.entries
+            gaps.append((ledger_id, start, end - 1))
+    gaps += [(one.ledger_id, one.entry_id + 1, other.entry_id - 1) for one, other in pairwise(views)]
+    return [
+        AckGroup(ledger_id, start, end, FORM_RANGE, b"") for ledger_id, start, end in gaps if start <= end
+    ]
+
+
+def seek_commands(log: ManagedLedger, position: Position, inclusive: bool) -> list[Command]:
+    """The commands that make ``position``, or the entry behind it, the next one; within the log."""
+    target = _target_of(log, position, inclusive)
+    listed = tuple(ledger for ledger in ledgers_of(log).listed if ledger[0] >= target.ledger_id)
+    return [Seek(*target), Ledgers(listed)]
+
+
+def _target_of(log: ManagedLedger, position: Position, inclusive: bool) -> Position:
+    """The mark-delete position that makes ``position`` (or the entry behind it) the next, within the log."""
+    last = log.last_position() or BEFORE_FIRST
+    first = log.first_position()
+    if not inclusive and position >= last:
+        return last
+    if position < first:
+        return first.previous()
+    if position > last:
+        return last
+    return position.previous() if inclusive else position

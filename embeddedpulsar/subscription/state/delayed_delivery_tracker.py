@@ -1,0 +1,194 @@
+"""The entries of a subscription that wait for their time: Pulsar's DelayedDeliveryTracker."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable
+from typing import Final
+
+from embeddedpulsar.subscription.state.delayed_bucket import DelayedBucket, is_ascending
+
+_NEVER: Final = 1 << 63
+_ENTRY_MASK: Final = (1 << 32) - 1
+_WORD: Final = 8
+
+# A full bucket becomes eight: the more pieces, the less often an entry is moved. Cutting takes 2 ms.
+_FULL: Final = 4096
+_PIECE: Final = 512
+
+
+class DelayedDeliveryTracker:
+    """Entries by (time, ledger, entry), for millions of them.
+
+    Role: part of the replicated state. Pure: it knows no clock, whoever asks says what time it is. Guarded by
+    whoever guards the state. An entry added twice is there twice.
+
+    The order is kept only as far as somebody asks for it: entries lie in buckets that follow each other in
+    time, a few thousand at most in each, in any order within. A bucket that is full is cut into several; the
+    first one is put in order when its first entry is due, and kept so. So an entry costs 16 bytes and no
+    object, and no step but the whole of a `pack` or a `drop_before` takes longer than sorting one bucket.
+
+    Invariants: no key of bucket ``i`` is above ``_bounds[i]``, none of bucket ``i + 1`` below; no bucket is
+    empty unless it is the only one; `_next` is the earliest time; no position is below `_lowest`, and that is
+    not above the `lowest` of any bucket.
+
+    >>> tracker = DelayedDeliveryTracker()
+    >>> tracker.add_many([(1700, 4, 0), (1500, 4, 2), (1500, 4, 1)])
+    >>> tracker.next_due(), tracker.pop_due(1499), tracker.pop_due(1600), len(tracker)
+    (1500, [], [(4, 1), (4, 2)], 1)
+    """
+
+    __slots__ = ("_bounds", "_buckets", "_count", "_lowest", "_next")
+
+    def __init__(self) -> None:
+        self._buckets: list[DelayedBucket] = []
+        self._bounds: list[int] = []
+        self._count = 0
+        self._next = _NEVER
+        self._lowest = 0
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._take_over([], [])
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, deliver_at_ms: int, ledger_id: int, entry_id: int) -> None:
+        """Add an entry and the time it is due at, which may have passed.
+
+        Raises:
+            ValueError: an id that does not fit into 32 bits.
+            OverflowError: a time that does not fit into 64 bits, the sign included.
+        """
+        if (ledger_id | entry_id) >> 32:
+            raise ValueError(f"there cannot be an entry {ledger_id}:{entry_id}")
+        position = ledger_id << 32 | entry_id
+        at = bisect_right(self._bounds, deliver_at_ms << 64 | position)
+        bucket = self._buckets[at]
+        if at or not bucket.is_sorted:
+            bucket.times.append(deliver_at_ms)
+            bucket.positions.append(position)
+            bucket.is_sorted = False
+        else:
+            bucket.insert(deliver_at_ms, position)
+        self._count += 1
+        if deliver_at_ms < self._next:
+            self._next = deliver_at_ms
+        if position < bucket.lowest:
+            bucket.lowest = position
+            if position < self._lowest:
+                self._lowest = position
+        if len(bucket.times) >= _FULL:
+            self._cut(at)
+
+    def add_many(self, entries: Iterable[tuple[int, int, int]]) -> None:
+        """Add entries given as (time, ledger, entry); see `add`."""
+        add = self.add
+        for deliver_at_ms, ledger_id, entry_id in entries:
+            add(deliver_at_ms, ledger_id, entry_id)
+
+    def _cut(self, at: int) -> None:
+        keys = sorted(self._buckets[at].keys())
+        pieces = [keys[first : first + _PIECE] for first in range(0, len(keys), _PIECE)]
+        self._buckets[at : at + 1] = [DelayedBucket.of(piece) for piece in pieces]
+        self._bounds[at:at] = [piece[0] for piece in pieces[1:]]
+        # Who fills the tracker to the brim asks for no order yet, and inserting costs twice as much.
+        self._buckets[0].is_sorted = False
+
+    def next_due(self) -> int | None:
+        """The earliest time of all; None without entries."""
+        return self._next if self._count else None
+
+    def pop_due(self, cutoff_ms: int, limit: int | None = None) -> list[tuple[int, int]]:
+        """Remove the entries whose time is not after ``cutoff_ms``, at most ``limit`` of them.
+
+        Returns:
+            Their (ledger, entry), in order of (time, ledger, entry).
+        """
+        due: list[tuple[int, int]] = []
+        while self._count and self._next <= cutoff_ms and (limit is None or len(due) < limit):
+            bucket = self._buckets[0]
+            bucket.sort()
+            count = bisect_right(bucket.times, cutoff_ms)
+            if limit is not None:
+                count = min(count, limit - len(due))
+            due += [(position >> 32, position & _ENTRY_MASK) for position in bucket.take(count)]
+            self._count -= count
+            if not bucket.times and self._bounds:
+                del self._buckets[0], self._bounds[0]
+            self._next = self._earliest()
+        return due
+
+    def _earliest(self) -> int:
+        first = self._buckets[0]
+        return first.times[0] if first.is_sorted and first.times else min(first.times, default=_NEVER)
+
+    def drop_before(self, ledger_id: int, entry_id: int) -> None:
+        """Forget the entries below a position: they were acknowledged or trimmed.
+
+        Cheap where there are none, so it may follow every move of the mark-delete position.
+        """
+        limit = (ledger_id << 32) + max(entry_id, 0)
+        if limit <= self._lowest:
+            return
+        dropped = [bucket.drop_below(limit) for bucket in self._buckets if bucket.lowest < limit]
+        if any(dropped):
+            self._take_over(self._buckets, self._bounds)
+        else:
+            self._lowest = min(bucket.lowest for bucket in self._buckets)
+
+    def _take_over(self, buckets: list[DelayedBucket], bounds: list[int]) -> None:
+        """Keep what is left of these buckets; small neighbours become one."""
+        self._buckets, self._bounds = [], []
+        for at, bucket in enumerate(buckets):
+            if not bucket.times:
+                continue
+            if self._buckets and len(self._buckets[-1]) + len(bucket) <= _PIECE:
+                self._buckets[-1].extend(bucket)
+                continue
+            if self._buckets:
+                self._bounds.append(bounds[at - 1])
+            self._buckets.append(bucket)
+        if not self._buckets:
+            self._buckets.append(DelayedBucket(array("q"), array("Q")))
+        self._count = sum(len(bucket) for bucket in self._buckets)
+        self._next = self._earliest()
+        self._lowest = min(bucket.lowest for bucket in self._buckets)
+
+    def pack(self) -> bytes:
+        """All entries in order: a column of their times (i64), then one of ``ledger << 32 | entry`` (u64).
+
+        The same entries give the same bytes, however they came together. Nothing changes, but that the next
+        time is cheaper.
+        """
+        for bucket in self._buckets:
+            bucket.sort()
+        columns = [bucket.times for bucket in self._buckets] + [bucket.positions for bucket in self._buckets]
+        return b"".join(columns)
+
+    @classmethod
+    def unpack(cls, data: bytes) -> DelayedDeliveryTracker:
+        """The tracker that packs like this.
+
+        Raises:
+            ValueError: none does.
+        """
+        if len(data) % (2 * _WORD):
+            raise ValueError(f"delayed entries in {len(data)} bytes, which is no multiple of {2 * _WORD}")
+        count = len(data) // (2 * _WORD)
+        times, positions = array("q"), array("Q")
+        times.frombytes(memoryview(data)[: count * _WORD])
+        positions.frombytes(memoryview(data)[count * _WORD :])
+        buckets = []
+        for first in range(0, count, _FULL // 2):
+            last = first + _FULL // 2
+            # With the first entry of the next one, for the order must hold across the border too.
+            if not is_ascending(times[first : last + 1], positions[first : last + 1]):
+                raise ValueError("delayed entries that are not in order")
+            buckets.append(DelayedBucket(times[first:last], positions[first:last]))
+        tracker = cls()
+        tracker._take_over(buckets, [bucket.times[0] << 64 | bucket.positions[0] for bucket in buckets[1:]])
+        return tracker

@@ -1,0 +1,406 @@
+"""What Shared and Key_Shared subscriptions know besides acknowledgements: who has what, and what waits."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from embeddedpulsar.format.consumer_record import (
+    DETACH_CLOSED,
+    FLAG_CLASSIC,
+    FLAG_OUT_OF_ORDER,
+)
+from embeddedpulsar.format.dispatch_record import STAY, Assign, FreshRun, Redeliver
+from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
+from embeddedpulsar.subscription.state.ack_bitmaps import AckBitmaps
+from embeddedpulsar.subscription.state.assigned_entries import AssignedEntries
+from embeddedpulsar.subscription.state.consumer_registry import Consumer
+from embeddedpulsar.subscription.state.delayed_delivery_tracker import DelayedDeliveryTracker
+from embeddedpulsar.subscription.state.entry_states import DELAYED, FIRST_OWNER, PART, WAITING
+from embeddedpulsar.subscription.state.pending_entries import PendingEntries
+from embeddedpulsar.subscription.state.resting_counts import RestingCounts
+from embeddedpulsar.subscription.state.sticky_key_selector import (
+    StickyKeySelector,
+    make_selector,
+    selector_of,
+)
+
+UNLIMITED: Final = 1 << 62
+MOST_DUE: Final = 10_000
+"""Delayed entries that one command makes due: it is applied under the lock, at about 1 us each. Part of what
+the command means."""
+
+
+class DispatchState:
+    """The dispatch half of a subscription's replicated state.
+
+    Role: applies what was decided about entries and consumers; decides nothing. Pure, guarded by whoever
+    guards the state. Invariants: with no consumer it is empty but for `counts`, and `read` is the entry
+    behind the mark-delete position; each consumer has an `AssignedEntries` whose code marks its entries in
+    `pending`.
+
+    Attributes:
+        read: the entry that is read next: nobody has it, and nothing behind it is known.
+        pending: entries that were read and are not acknowledged.
+        counts: redeliveries of entries that are not in `pending`: they were, before the last consumer left.
+        delayed: those of them that are not due, by time.
+        assigned_by_consumer: by consumer id.
+        selector: who gets which key; None on Shared.
+        membership: how often consumers came or went, as far as this replica has seen; not stored.
+        joined: where consumers joined that get nothing from behind there before everything before there is
+            acknowledged (the classic rule of Key_Shared).
+        most_unacked: messages that all consumers together may hold; 0 for any number.
+        is_blocked: the consumers together hold too many unacknowledged messages.
+        has_blocked: that is so, or a consumer is blocked; follows from them, not stored.
+    """
+
+    __slots__ = (
+        "assigned_by_consumer",
+        "counts",
+        "delayed",
+        "has_blocked",
+        "is_blocked",
+        "joined",
+        "membership",
+        "most_unacked",
+        "pending",
+        "read",
+        "selector",
+        "selector_kind",
+    )
+
+    def __init__(self) -> None:
+        self.pending = PendingEntries()
+        self.counts = RestingCounts()
+        self.delayed = DelayedDeliveryTracker()
+        self.assigned_by_consumer: dict[int, AssignedEntries] = {}
+        self.joined: dict[int, Position] = {}
+        self.selector: StickyKeySelector | None = None
+        self.selector_kind = 0
+        self.most_unacked = 0
+        self.membership = 0
+        self.read = BEFORE_FIRST
+        self.is_blocked = self.has_blocked = False
+
+    def seek(self, mark_delete: Position) -> None:
+        """The subscription was moved: all begins anew."""
+        self.counts.clear()
+        if self.assigned_by_consumer:
+            self._restart(mark_delete)
+
+    def clamp(self, mark_delete: Position) -> None:
+        """Some of the entries do not exist any more."""
+        self.counts.keep(self.pending.counted())
+        self.counts.drop_before(mark_delete.next())
+        self._restart(mark_delete)
+
+    def _restart(self, mark_delete: Position) -> None:
+        """Everything behind ``mark_delete`` is to be read, by nobody yet."""
+        self.pending.clear()
+        self.delayed.clear()
+        self.read = mark_delete.next()
+        self.is_blocked = self.has_blocked = False
+        for assigned in self.assigned_by_consumer.values():
+            assigned.clear()
+            assigned.is_blocked = False
+        self.joined.clear()
+
+    # -- consumers ---------------------------------------------------------------------------------
+
+    def join(self, consumer: Consumer, mark_delete: Position) -> None:
+        """A consumer attached. The first one decides how keys are divided."""
+        self.membership += 1
+        rules = consumer.rules
+        if not self.assigned_by_consumer:
+            self._restart(mark_delete)
+            self.most_unacked = rules.max_unacked_in_all
+            self.selector_kind = rules.selector
+            self.selector = make_selector(rules.selector, rules.points) if rules.selector else None
+        elif rules.flags & (FLAG_CLASSIC | FLAG_OUT_OF_ORDER) == FLAG_CLASSIC:
+            if mark_delete.next() < self.read:
+                self.joined[consumer.consumer_id] = self.read
+        self.assigned_by_consumer[consumer.consumer_id] = AssignedEntries(consumer.code)
+        if self.selector is not None:
+            with contextlib.suppress(ValueError):  # refused before the command was written
+                self.selector.add(consumer.consumer_id, consumer.name, rules.ranges)
+
+    def leave(self, consumer_id: int, reason: int, handed: int, mark_delete: Position) -> None:
+        """A consumer left; what it had waits for others. With the last one all but the counts is forgotten.
+
+        Entries its application was given count as redelivered unless it closed in good order.
+        """
+        assigned = self.assigned_by_consumer.pop(consumer_id, None)
+        if assigned is None:
+            return
+        self.membership += 1
+        self.joined.pop(consumer_id, None)
+        if self.selector is not None:
+            self.selector.remove(consumer_id)
+        unseen = assigned.behind(handed)
+        self.pending.give_back_all(assigned.code, unseen, counted=reason != DETACH_CLOSED)
+        if not self.assigned_by_consumer:
+            self.counts.keep(self.pending.counted())
+            self._restart(mark_delete)
+            self.selector = None
+            return
+        self.check_limits({})
+
+    # -- entries -----------------------------------------------------------------------------------
+
+    def assign(self, command: Assign, acks: AckBitmaps) -> None:
+        """Entries were read, delayed, or given to consumers."""
+        pending = self.pending
+        if command.due_ms:
+            for ledger_id, entry_id in self.delayed.pop_due(command.due_ms, MOST_DUE):
+                pending.come_due(ledger_id, entry_id)
+        given = self._read(command, acks)
+        for deliver_at, ledger_id, entry_id in command.delayed:
+            if pending.state(ledger_id, entry_id) == WAITING:
+                pending.delay(ledger_id, entry_id)
+                self.delayed.add(deliver_at, ledger_id, entry_id)
+        if command.read != STAY:
+            self.read = max(self.read, Position(*command.read))
+        for consumer_id, handed in command.handed:
+            if consumer_id in self.assigned_by_consumer:
+                self.assigned_by_consumer[consumer_id].forget(handed)
+        for number, (consumer_id, ledger_id, first, last) in enumerate(command.ranges):
+            assigned = self.assigned_by_consumer.get(consumer_id)
+            if assigned is not None:
+                messages = given.get(number, -1)
+                if messages < 0:
+                    messages = pending.assign(ledger_id, first, last, assigned.code)
+                assigned.assign(ledger_id, first, last, messages)
+
+    def _read(self, command: Assign, acks: AckBitmaps) -> dict[int, int]:
+        """Entries were read.
+
+        Returns:
+            The ranges of the command, by their number, that are given to their consumers with that, and how
+            many messages they are: nearly always all of them, at half the cost of giving what waits.
+        """
+        runs = command.fresh
+        if len(runs) == 1 and not self._has_acked(runs[0], acks):
+            run, assigned_by_consumer = runs[0], self.assigned_by_consumer
+            numbers, shares = [], []
+            for number, (consumer_id, ledger_id, first, last) in enumerate(command.ranges):
+                if ledger_id == run.ledger_id and run.first <= first and last <= run.last:
+                    if consumer_id in assigned_by_consumer:
+                        numbers.append(number)
+                        shares.append((first, last, assigned_by_consumer[consumer_id].code))
+            given = dict(zip(numbers, self.pending.deal(run, shares), strict=True))
+            self._recall(run)
+            return given
+        for run in runs:
+            self.pending.add(run)
+            self._recall(run)
+            self._settle_acked(run, acks)
+        return {}
+
+    def _recall(self, run: FreshRun) -> None:
+        if self.counts:
+            self.pending.recall(run.ledger_id, self.counts.take(run.ledger_id, run.first, run.last))
+
+    def _has_acked(self, run: FreshRun, acks: AckBitmaps) -> bool:
+        known = acks.ledger(run.ledger_id)
+        if known is None:
+            return run.ledger_id < acks.mark_delete.ledger_id
+        return 0 <= known.next_acked(run.first) <= run.last
+
+    def _settle_acked(self, run: FreshRun, acks: AckBitmaps) -> None:
+        """Entries that were acknowledged before they were read do not wait."""
+        known = acks.ledger(run.ledger_id)
+        if known is None:
+            if run.ledger_id < acks.mark_delete.ledger_id:
+                self.pending.settle_range(run.ledger_id, run.first, run.last)
+            return
+        entry = run.first
+        while 0 <= (entry := known.next_acked(entry)) <= run.last:
+            end = known.next_unacked(entry)
+            self.pending.settle_range(run.ledger_id, entry, min(end - 1, run.last))
+            entry = end
+
+    def redeliver(self, command: Redeliver) -> None:
+        """A consumer gave entries back."""
+        assigned = self.assigned_by_consumer.get(command.consumer_id)
+        if assigned is None:
+            return
+        if command.groups:
+            assigned.forget(command.handed)
+            for group in command.groups:
+                assigned.drop(group.ledger_id, self.pending.give_back(assigned.code, group))
+        else:
+            self.pending.give_back_all(assigned.code, assigned.behind(command.handed), counted=True)
+            assigned.clear()
+
+    def advance(self, mark_delete: Position, acks: AckBitmaps) -> bool:
+        """The mark-delete position moved up: nothing before it matters. Whether newcomers are held back no
+        more."""
+        start = mark_delete.next()
+        self.pending.trim(start.ledger_id, start.entry_id)
+        self.delayed.drop_before(start.ledger_id, start.entry_id)
+        self.read = max(self.read, start)
+        return self.admit(mark_delete, acks)
+
+    def admit(self, mark_delete: Position, acks: AckBitmaps) -> bool:
+        """Let newcomers go before whom everything is acknowledged; whether there were any."""
+        if not self.joined:
+            return False
+        first = self._first_message(mark_delete, acks)
+        admitted = [one for one, position in self.joined.items() if position <= first]
+        for consumer_id in admitted:
+            del self.joined[consumer_id]
+        return bool(admitted)
+
+    def _first_message(self, mark_delete: Position, acks: AckBitmaps) -> Position:
+        """The first entry that is not acknowledged and no part of a chunked message that ends further on: who
+        waits for such a part might be the one to get that message."""
+        position = mark_delete.next()
+        while self.pending.state(*position) == PART:
+            position = acks.next_unacked(position.next())
+        return position
+
+    def may_block(self, least: int) -> bool:
+        """Whether `check_limits` could change anything after entries were assigned: seldom, and it looks at
+        hundreds of consumers. ``least`` is the lowest limit of a consumer; 0 if there is none."""
+        least = min(least or UNLIMITED, self.most_unacked or UNLIMITED)
+        return self.has_blocked or sum(self.pending.totals[FIRST_OWNER:]) >= least
+
+    def check_limits(self, limits: Mapping[int, int]) -> bool:
+        """Block who holds too much, unblock who holds half of that; whether somebody was unblocked.
+
+        Args:
+            limits: most messages for each consumer that has a limit.
+        """
+        totals = self.pending.totals
+        is_free, has_blocked, held = False, False, 0
+        for consumer_id, assigned in self.assigned_by_consumer.items():
+            holds = totals[assigned.code]
+            held += holds
+            most = limits.get(consumer_id, 0)
+            if most and assigned.is_blocked and holds <= most // 2:
+                assigned.is_blocked, is_free = False, True
+            elif most and holds >= most:
+                assigned.is_blocked = True
+            has_blocked |= assigned.is_blocked
+        most = self.most_unacked
+        if most and self.is_blocked and held <= most // 2:
+            self.is_blocked, is_free = False, True
+        elif most and held >= most:
+            self.is_blocked = True
+        self.has_blocked = has_blocked or self.is_blocked
+        return is_free
+
+    # -- looking -----------------------------------------------------------------------------------
+
+    @property
+    def waiting(self) -> int:
+        """Messages that wait for a consumer, of those that were read."""
+        return self.pending.totals[WAITING]
+
+    def is_due(self, cutoff_ms: int) -> bool:
+        """Whether delayed entries are due by then."""
+        next_due = self.delayed.next_due()
+        return next_due is not None and next_due <= cutoff_ms
+
+    @property
+    def delayed_messages(self) -> int:
+        """Messages that are not due."""
+        return self.pending.totals[DELAYED]
+
+    def holds(self, consumer_id: int) -> int:
+        """Messages a consumer has not acknowledged."""
+        assigned = self.assigned_by_consumer.get(consumer_id)
+        return 0 if assigned is None else self.pending.totals[assigned.code]
+
+    @property
+    def room(self) -> int:
+        """Messages that consumers may get before they hold too many together."""
+        if not self.most_unacked:
+            return UNLIMITED
+        return max(0, self.most_unacked - sum(self.pending.totals[FIRST_OWNER:]))
+
+    # -- snapshots ---------------------------------------------------------------------------------
+
+    def pack(self, acks: AckBitmaps) -> list[Any]:
+        """Everything, the same for the same contents."""
+        floors = {ledger_id: ledger.floor for ledger_id, ledger in acks.ledgers()}
+        return self._pack(self.pending.pack(floors), self.delayed.pack())
+
+    def outline(self) -> list[Any]:
+        """The same without what there may be a million of."""
+        totals = [[code, total] for code, total in enumerate(self.pending.totals) if total]
+        return self._pack(totals, [len(self.delayed), self.delayed.next_due()])
+
+    def _pack(self, pending: list[Any], delayed: Any) -> list[Any]:
+        return [
+            list(self.read),
+            pending,
+            delayed,
+            [[consumer_id, *assigned.pack()] for consumer_id, assigned in self.assigned_by_consumer.items()],
+            [[consumer_id, *position] for consumer_id, position in self.joined.items()],
+            self.most_unacked,
+            self.selector_kind,
+            None if self.selector is None else self.selector.pack(),
+            self.is_blocked,
+        ]
+
+    def pack_progress(self, acks: AckBitmaps) -> list[Any]:
+        """What changes while consumers neither come nor leave: a fifth of `pack` where there are hundreds."""
+        floors = {ledger_id: ledger.floor for ledger_id, ledger in acks.ledgers()}
+        assigned_by_consumer = self.assigned_by_consumer.values()
+        return [
+            list(self.read),
+            self.pending.pack(floors),
+            self.delayed.pack(),
+            [[consumer_id, *position] for consumer_id, position in self.joined.items()],
+            self.is_blocked,
+            bytes([one.code for one in assigned_by_consumer]),
+            [one.start for one in assigned_by_consumer],
+            [one.end for one in assigned_by_consumer],
+            [one.messages for one in assigned_by_consumer],
+            [one.code for one in assigned_by_consumer if one.is_blocked],
+            [[one.code, [list(each) for each in one.ranges]] for one in assigned_by_consumer if one.ranges],
+        ]
+
+    def unpack_progress(self, packed: Sequence[Any]) -> None:
+        """Become what `pack_progress` gave of a state with the same consumers.
+
+        Raises:
+            ValueError, TypeError: it is no such thing.
+        """
+        read, pending, delayed, joined, self.is_blocked, codes, *columns, blocked, ranges = packed
+        assigned_by_consumer = list(self.assigned_by_consumer.values())
+        if codes != bytes([one.code for one in assigned_by_consumer]):
+            raise ValueError("other consumers")
+        self.read = Position(*read)
+        self.pending.unpack(pending)
+        self.delayed = DelayedDeliveryTracker.unpack(delayed)
+        self.joined = {consumer_id: Position(*position) for consumer_id, *position in joined}
+        behind = dict(ranges)
+        for assigned, start, end, messages in zip(assigned_by_consumer, *columns, strict=True):
+            assigned.start, assigned.end, assigned.messages = start, end, messages
+            assigned.is_blocked = assigned.code in blocked
+            assigned.ranges = deque([tuple(each) for each in behind.get(assigned.code, ())])
+        self.has_blocked = self.is_blocked or bool(blocked)
+
+    def unpack(self, packed: Sequence[Any]) -> None:
+        """Become what was packed.
+
+        Raises:
+            ValueError, TypeError: it is no such thing.
+        """
+        read, pending, delayed, assigned_by_consumer, joined, most, kind, selector, self.is_blocked = packed
+        self.read = Position(*read)
+        self.pending.unpack(pending)
+        self.delayed = DelayedDeliveryTracker.unpack(delayed)
+        self.assigned_by_consumer = {
+            consumer_id: AssignedEntries.unpack(rest) for consumer_id, *rest in assigned_by_consumer
+        }
+        self.has_blocked = self.is_blocked or any(
+            one.is_blocked for one in self.assigned_by_consumer.values()
+        )
+        self.joined = {consumer_id: Position(*position) for consumer_id, *position in joined}
+        self.most_unacked, self.selector_kind = most, kind
+        self.selector = None if selector is None else selector_of(kind, selector)

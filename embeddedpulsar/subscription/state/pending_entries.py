@@ -1,0 +1,372 @@
+"""Entries of all ledgers that were read and are not acknowledged: who has which, and which wait."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+from zlib import crc32
+
+from embeddedpulsar.format.acknowledgement import FORM_RANGE, MAX_ENTRY_ID, AckGroup
+from embeddedpulsar.format.dispatch_record import FreshRun, column_bytes, column_of
+from embeddedpulsar.subscription.state.entry_states import (
+    DELAYED,
+    FIRST_OWNER,
+    NONE,
+    PART,
+    SETTLE,
+    WAITING,
+    EntryStates,
+    moving,
+)
+from embeddedpulsar.subscription.state.key_holds import KeyHolds
+from embeddedpulsar.subscription.state.waiting_keys import WaitingKeys
+
+_TRIM_STEP: Final = 4096
+_U32: Final = 0xFFFFFFFF
+
+
+class PendingEntries:
+    """One byte per entry, and a few numbers, for everything between the mark-delete and the read position.
+
+    Role: part of the replicated state; pure, guarded by whoever guards that. Invariants: an entry has a state
+    exactly while it was read and is not acknowledged; `totals` are the messages in each state, `keys` what
+    key hashes consumers hold, `waiting_keys` the waiting entries by key. `has_parts` is true if any entry may
+    be in state PART; it is not stored.
+    """
+
+    __slots__ = ("_ledgers", "_moves", "has_parts", "keys", "totals", "waiting_keys")
+
+    def __init__(self) -> None:
+        self._moves = 0
+        self.has_parts = False
+        self.totals = [0] * 256
+        self.keys = KeyHolds()
+        self.waiting_keys = WaitingKeys()
+        self._ledgers: dict[int, EntryStates] = {}
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.has_parts = False
+        self.totals = [0] * 256
+        self.keys = KeyHolds()
+        self.waiting_keys = WaitingKeys()
+        self._ledgers = {}
+
+    def take_moves(self) -> int:
+        """A checksum of all that was changed since this was last asked, and of how it stood before."""
+        moves, self._moves = self._moves, 0
+        return moves
+
+    def _move(self, states: EntryStates, first: int, last: int, table: bytes) -> bytes:
+        old = states.move(first, last, table)
+        # How far back entries are kept that are nobody's business differs: that must not show.
+        known = old.lstrip(b"\0")
+        if known:
+            at = max(first, states.base) + len(old) - len(known)
+            self._moves = crc32(known.rstrip(b"\0"), self._moves + at & _U32)
+        return old
+
+    def _move_some(self, states: EntryStates, entries: Sequence[int], table: bytes) -> list[tuple[int, int]]:
+        changed = states.move_some(entries, table)
+        if changed:
+            self._moves = crc32(bytes([code for _, code in changed]), self._moves + changed[0][0] & _U32)
+        return changed
+
+    # -- entries come and go -----------------------------------------------------------------------
+
+    def add(self, run: FreshRun) -> None:
+        """Entries were read: they wait."""
+        states = self._ledgers.get(run.ledger_id)
+        if states is None:
+            states = self._ledgers[run.ledger_id] = EntryStates(run.first, self.totals)
+        if run.first < states.end:
+            return  # no writer does that: the read position only rises
+        states.add(run.first, run.last, run.messages, run.hashes)
+        entries: Sequence[int] = range(run.first, run.last + 1)
+        if run.messages is not None and 0 in run.messages:
+            self.has_parts = True
+            entries = [entry for entry in entries if states.state(entry) == WAITING]
+        self.waiting_keys.add(run.ledger_id, states, entries)
+
+    def deal(self, run: FreshRun, shares: Sequence[tuple[int, int, int]]) -> list[int]:
+        """Entries were read, and some of them are given to consumers at once.
+
+        Args:
+            run: the entries. None of them is acknowledged.
+            shares: (first, last, code): entries of the run, and the consumer that gets them.
+
+        Returns:
+            For each share how many messages it is; -1 if it could not be given, because not all of it waits.
+        """
+        states = self._ledgers.get(run.ledger_id)
+        if states is None:
+            states = self._ledgers[run.ledger_id] = EntryStates(run.first, self.totals)
+        if run.first < states.end:
+            return [-1] * len(shares)  # no writer does that: the read position only rises
+        states.add(run.first, run.last, run.messages, run.hashes)
+        self.has_parts |= run.messages is not None and 0 in run.messages
+        given = []
+        for first, last, code in shares:
+            given.append(states.give(first, last, code))
+            if given[-1] >= 0 and states.hashes is not None:
+                self.keys.hold(states, range(first, last + 1), code)
+        codes = bytes(states.states[run.first - states.base :])
+        self._moves = crc32(codes, self._moves + run.first & _U32)
+        if states.hashes is not None and WAITING in codes:
+            waiting = [run.first + at for at, code in enumerate(codes) if code == WAITING]
+            self.waiting_keys.add(run.ledger_id, states, waiting)
+        return given
+
+    def _moved(
+        self, ledger_id: int, states: EntryStates, changed: Sequence[tuple[int, int]], after: int
+    ) -> bool:
+        """Entries, given with the state they had, have another now; whether that frees a key somebody waits
+        for."""
+        if states.hashes is None or not changed:
+            return False
+        waited = [entry for entry, before in changed if before == WAITING]
+        if waited:
+            self.waiting_keys.remove(ledger_id, states, waited)
+        if after == WAITING:
+            self.waiting_keys.add(ledger_id, states, [entry for entry, _ in changed])
+        is_free = any(self.waiting_keys.waits_in(slot) for slot in self.keys.release(states, changed))
+        if after >= FIRST_OWNER:
+            self.keys.hold(states, [entry for entry, _ in changed], after)
+        return is_free
+
+    def _moved_run(self, ledger_id: int, states: EntryStates, first: int, old: bytes, table: bytes) -> bool:
+        """The same for entries from ``first`` on, with the states they had and the table that changed
+        them."""
+        if states.hashes is None:
+            return False
+        changed = [(first + at, code) for at, code in enumerate(old) if table[code] != code]
+        return self._moved(ledger_id, states, changed, table[changed[0][1]]) if changed else False
+
+    def settle(self, group: AckGroup) -> bool:
+        """Entries were acknowledged; whether that frees a key somebody waits for."""
+        states = self._ledgers.get(group.ledger_id)
+        if states is None:
+            return False
+        if group.form == FORM_RANGE:
+            if group.first == group.last:
+                return self._settle_one(group.ledger_id, states, group.first)
+            return self.settle_range(group.ledger_id, group.first, group.last)
+        changed = self._move_some(states, group.expanded(), SETTLE)
+        if states.counts is not None:
+            for entry, _ in changed:
+                states.counts[entry - states.base] = 0
+        return self._moved(group.ledger_id, states, changed, NONE)
+
+    def _settle_one(self, ledger_id: int, states: EntryStates, entry: int) -> bool:
+        code = states.settle(entry)
+        if code == NONE:
+            return False
+        self._moves = crc32(bytes((code,)), self._moves + entry & _U32)
+        if states.hashes is None:
+            return False
+        if code == WAITING:
+            self.waiting_keys.remove(ledger_id, states, (entry,))
+        free = self.keys.release(states, ((entry, code),))
+        return bool(free) and self.waiting_keys.waits_in(free[0])
+
+    def settle_range(self, ledger_id: int, first: int, last: int) -> bool:
+        """The same for all entries ``first..last`` of a ledger."""
+        states = self._ledgers.get(ledger_id)
+        if states is None:
+            return False
+        old = self._move(states, first, last, SETTLE)
+        states.forget_counts(first, last)
+        return self._moved_run(ledger_id, states, max(first, states.base), old, SETTLE)
+
+    def assign(self, ledger_id: int, first: int, last: int, code: int) -> int:
+        """Waiting entries go to the consumer ``code``; returns how many messages."""
+        states = self._ledgers.get(ledger_id)
+        if states is None:
+            return 0
+        before = self.totals[code]
+        table = moving(WAITING, code)
+        old = self._move(states, first, last, table)
+        self._moved_run(ledger_id, states, max(first, states.base), old, table)
+        return self.totals[code] - before
+
+    def recall(self, ledger_id: int, counted: Sequence[tuple[int, int]]) -> None:
+        """Entries that were just added came back before, as (entry, count)."""
+        states = self._ledgers.get(ledger_id)
+        if states is not None:
+            for entry, count in counted:
+                if states.state(entry) != NONE:
+                    states.set_count(entry, count)
+
+    def counted(self) -> Iterator[tuple[int, int, int]]:
+        """Entries that came back, as (ledger, entry, count)."""
+        for ledger_id, states in self._ledgers.items():
+            for entry, count in states.counted():
+                yield ledger_id, entry, count
+
+    def delay(self, ledger_id: int, entry_id: int) -> None:
+        """A waiting entry is to wait until it is due."""
+        states = self._ledgers.get(ledger_id)
+        if states is not None:
+            changed = self._move_some(states, (entry_id,), moving(WAITING, DELAYED))
+            self._moved(ledger_id, states, changed, DELAYED)
+
+    def come_due(self, ledger_id: int, entry_id: int) -> None:
+        """A delayed entry is due; it may have been acknowledged meanwhile."""
+        states = self._ledgers.get(ledger_id)
+        if states is not None:
+            changed = self._move_some(states, (entry_id,), moving(DELAYED, WAITING))
+            self._moved(ledger_id, states, changed, WAITING)
+
+    def give_back(self, code: int, group: AckGroup) -> list[int]:
+        """Entries of the consumer ``code`` wait again, and count; returns which of the group were its own."""
+        states = self._ledgers.get(group.ledger_id)
+        if states is None:
+            return []
+        changed = self._move_some(states, group.expanded(), moving(code, WAITING))
+        entries = [entry for entry, _ in changed]
+        states.count_redelivery(entries)
+        self._moved(group.ledger_id, states, changed, WAITING)
+        return entries
+
+    def give_back_all(self, code: int, spared: Sequence[tuple[int, int, int]], *, counted: bool) -> None:
+        """Everything of the consumer ``code`` waits again.
+
+        Args:
+            code: of the consumer.
+            spared: (ledger, first, last): not counted as redelivered.
+            counted: whether the rest is.
+        """
+        for ledger_id, first, last in spared:
+            self._give_back_runs(code, ledger_id, first, last, counted=False)
+        for ledger_id in self._ledgers:
+            self._give_back_runs(code, ledger_id, 0, MAX_ENTRY_ID, counted=counted)
+
+    def _give_back_runs(self, code: int, ledger_id: int, first: int, last: int, *, counted: bool) -> None:
+        states = self._ledgers.get(ledger_id)
+        if states is None:
+            return
+        table = moving(code, WAITING)
+        for start, stop in states.runs(code, first, last):
+            old = self._move(states, start, stop, table)
+            if counted:
+                states.count_redelivery(range(start, stop + 1))
+            self._moved_run(ledger_id, states, start, old, table)
+
+    def trim(self, ledger_id: int, floor: int) -> None:
+        """Let go of everything before an entry: the mark-delete position passed it."""
+        for one in [one for one in self._ledgers if one < ledger_id]:
+            states = self._ledgers.pop(one)
+            old = self._move(states, states.base, states.end, SETTLE)
+            self._moved_run(one, states, states.base, old, SETTLE)
+        first = self._ledgers.get(ledger_id)
+        if first is not None and floor - first.base >= _TRIM_STEP:
+            first.trim(floor)
+
+    # -- looking -----------------------------------------------------------------------------------
+
+    def state(self, ledger_id: int, entry_id: int) -> int:
+        """Where an entry stands."""
+        states = self._ledgers.get(ledger_id)
+        return NONE if states is None else states.state(entry_id)
+
+    def ledger(self, ledger_id: int) -> EntryStates | None:
+        """The entries of one ledger."""
+        return self._ledgers.get(ledger_id)
+
+    def waiting_runs(self) -> Iterator[tuple[int, int, int]]:
+        """Waiting entries as (ledger, first, last), ascending."""
+        if not self.totals[WAITING]:
+            return
+        for ledger_id in sorted(self._ledgers):
+            states = self._ledgers[ledger_id]
+            entry = 0
+            while (run := states.waiting(entry)) is not None:
+                yield ledger_id, *run
+                entry = run[1] + 1
+
+    def owned_runs(self, code: int, ledger_id: int, first: int, last: int) -> list[tuple[int, int]]:
+        """Entries of ``first..last`` the consumer ``code`` has, as (first, last)."""
+        states = self._ledgers.get(ledger_id)
+        return [] if states is None else list(states.runs(code, first, last))
+
+    def parts(self) -> list[tuple[int, int]]:
+        """Parts of chunked messages that are not the last, as (ledger, entry), ascending."""
+        if not self.has_parts:
+            return []
+        found = [
+            (ledger_id, entry)
+            for ledger_id in sorted(self._ledgers)
+            for first, last in self._ledgers[ledger_id].runs(PART)
+            for entry in range(first, last + 1)
+        ]
+        self.has_parts = bool(found)
+        return found
+
+    # -- snapshots ---------------------------------------------------------------------------------
+
+    def pack(self, floors: dict[int, int]) -> list[list[Any]]:
+        """Everything, the same for the same contents.
+
+        Args:
+            floors: the first unacknowledged entry of each ledger that has one.
+        """
+        packed = []
+        for ledger_id in sorted(self._ledgers):
+            states = self._ledgers[ledger_id]
+            skip = min(max(floors.get(ledger_id, 0) - states.base, 0), len(states.states))
+            live = states.states[skip:]
+            packed.append([ledger_id, states.base + skip, bytes(live), *_pack_numbers(states, skip, live)])
+        return packed
+
+    def unpack(self, packed: Sequence[Sequence[Any]]) -> None:
+        """Become what was packed.
+
+        Raises:
+            ValueError, TypeError: it is no such thing.
+        """
+        self.clear()
+        for ledger_id, base, live, messages, hashes, counts in packed:
+            if not (0 <= base <= MAX_ENTRY_ID and ledger_id >= 0):
+                raise ValueError(f"entries from {base} of ledger {ledger_id}")
+            states = self._ledgers[ledger_id] = EntryStates(base, self.totals)
+            states.states = bytearray(live)
+            states.messages = _unpack_column(messages, len(live))
+            states.hashes = _unpack_column(hashes, len(live))
+            if counts:
+                states.set_counts(counts)
+            for at, code in enumerate(live):
+                if code:
+                    self.totals[code] += 1 if states.messages is None else states.messages[at]
+            self.has_parts |= PART in live
+            self.keys.learn(states)
+            waiting = [base + at for at, code in enumerate(live) if code == WAITING]
+            self.waiting_keys.add(ledger_id, states, waiting)
+
+
+def _pack_numbers(states: EntryStates, skip: int, live: bytes | bytearray) -> list[Any]:
+    columns: list[Any] = []
+    for numbers, default in ((states.messages, 1), (states.hashes, -1)):
+        if numbers is None:
+            columns.append(b"")
+            continue
+        kept = [number if code else 0 for number, code in zip(numbers[skip:], live, strict=True)]
+        # Whether keys matter is told by any column of hashes, be they 0, as long as there are entries.
+        is_plain = all(number == default for number, code in zip(kept, live, strict=True) if code)
+        columns.append(b"" if is_plain else column_bytes(kept))
+    counts = states.counts
+    counted: list[list[int]] = (
+        []
+        if counts is None
+        else [[at, counts[skip + at]] for at, code in enumerate(live) if code and counts[skip + at]]
+    )
+    return [*columns, counted]
+
+
+def _unpack_column(data: bytes, number: int) -> array[int] | None:
+    if not data:
+        return None
+    column = column_of(data)
+    if len(column) != number:
+        raise ValueError(f"{len(column)} numbers for {number} entries")
+    return column

@@ -1,0 +1,45 @@
+"""Every file name in the root of a store; the files of a topic's directory are named in `storage.filenames`.
+
+broker.conf · store.meta · store.ctl · store.lock · catalog · catalog.lock · housekeeping.lock
+clients/<uuid> · topics/<dir>/ · staging/<random>/ · tenants/
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from embeddedpulsar.storage.recovery import boot_agreement
+
+SETTINGS: Final = "broker.conf"
+META: Final = "store.meta"
+CONTROL: Final = boot_agreement.STORE_CONTROL
+STORE_LOCK: Final = "store.lock"
+CATALOG: Final = "catalog"
+CATALOG_LOCK: Final = "catalog.lock"
+HOUSEKEEPING_LOCK: Final = "housekeeping.lock"
+CLIENTS: Final = boot_agreement.CLIENTS
+TOPICS: Final = "topics"
+STAGING: Final = "staging"
+TENANTS: Final = "tenants"
+
+DIRECTORIES: Final = (CLIENTS, TOPICS, STAGING)
+OURS: Final = frozenset(
+    (SETTINGS, META, CONTROL, STORE_LOCK, CATALOG, CATALOG_LOCK, HOUSEKEEPING_LOCK, *DIRECTORIES, TENANTS)
+)
+_LEFTOVERS: Final = (".tmp", ".new")
+
+
+def is_ours(name: str) -> bool:
+    """Whether a file of that name may lie in the root of a store.
+
+    Example:
+        >>> is_ours("store.meta"), is_ours("store.meta.4f-0.tmp"), is_ours("holiday.jpg")
+        (True, True, False)
+    """
+    return name in OURS or name.endswith(_LEFTOVERS)
+
+
+def in_root(root: str, name: str) -> str:
+    """The path of one of the names above."""
+    return os.path.join(root, name)

@@ -1,0 +1,188 @@
+"""Who produces to a topic: a pure state machine over the commands of the topic's journal."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from embeddedpulsar.enums import ProducerAccessMode
+from embeddedpulsar.exceptions import CorruptionError, ProducerBusy, ProducerFenced
+from embeddedpulsar.format.topic_record import (
+    REASON_FENCED,
+    AttachProducer,
+    DetachProducer,
+    EnqueueProducer,
+    ForgetProducer,
+    RememberProducer,
+    SetDeduplication,
+    TopicCommand,
+)
+from embeddedpulsar.topic.producers.sequence_table import SequenceTable
+
+_SHARED: Final = ProducerAccessMode.Shared
+_EXCLUSIVE: Final = ProducerAccessMode.Exclusive
+_WAIT: Final = ProducerAccessMode.WaitForExclusive
+_FENCING: Final = ProducerAccessMode.ExclusiveWithFencing
+
+
+class ProducerRequest(NamedTuple):
+    """What somebody who wants to produce asks for."""
+
+    client_uuid: bytes
+    access_mode: int
+    named: bool
+    name: str
+
+
+class ProducerTable:
+    """Connected and waiting producers, the topic's epoch, and the sequence ids stored by name.
+
+    Role: `apply` follows the journal; `admit` and `promote` say which commands a request leads to, without
+    changing anything. The same commands in the same order give the same state everywhere: it reads no
+    clock, no file and asks nobody who is alive. The caller first journals the departure of the dead.
+    Invariants: at most one connected producer that is not shared, and then no other; ids and the epoch only
+    rise.
+    """
+
+    def __init__(self) -> None:
+        self.connected: dict[int, AttachProducer] = {}
+        self.waiting: dict[int, EnqueueProducer] = {}
+        self.fenced: dict[int, bytes] = {}
+        """Producers that were fenced out, and their clients, until those have seen it."""
+        self.next_id = 1
+        self.epoch = 0
+        self.sequences = SequenceTable()
+
+    # -- following the journal ---------------------------------------------------------------------
+
+    def apply(self, command: TopicCommand, time_ms: int = 0) -> None:
+        """Follow one command, which was decided at ``time_ms``."""
+        if isinstance(command, (RememberProducer, ForgetProducer, SetDeduplication)):
+            self.sequences.apply(command, time_ms)
+            return
+        if isinstance(command, DetachProducer):
+            number = command.producer_id
+            gone = self.connected.pop(number, None) or self.waiting.pop(number, None)
+            if gone is not None:
+                self.sequences.note_left(gone.name, time_ms)
+            if gone is not None and command.reason == REASON_FENCED:
+                self.fenced[command.producer_id] = gone.client_uuid
+            else:
+                self.fenced.pop(command.producer_id, None)
+            return
+        self.next_id = max(self.next_id, command.producer_id + 1)
+        self.epoch = max(self.epoch, command.epoch)
+        if isinstance(command, AttachProducer):
+            self.waiting.pop(command.producer_id, None)
+            self.connected[command.producer_id] = command
+        else:
+            self.waiting[command.producer_id] = command
+
+    def everybody(self) -> list[AttachProducer | EnqueueProducer]:
+        """The connected, then those who wait, each in order of arrival."""
+        found: list[AttachProducer | EnqueueProducer] = list(self.connected.values())
+        found += self.waiting.values()
+        return found
+
+    def connected_names(self) -> set[str]:
+        """The names that somebody has."""
+        return {one.name for one in self.everybody()}
+
+    def clients(self) -> set[bytes]:
+        """The leases of everybody mentioned: whom to probe."""
+        return {one.client_uuid for one in self.everybody()} | set(self.fenced.values())
+
+    def detach_commands(self, dead: set[bytes], reason: int) -> list[TopicCommand]:
+        """The commands that take out everybody of the clients ``dead``."""
+        gone = [one.producer_id for one in self.everybody() if one.client_uuid in dead]
+        gone += [number for number, uuid in self.fenced.items() if uuid in dead]
+        return [DetachProducer(number, reason) for number in gone]
+
+    # -- deciding ----------------------------------------------------------------------------------
+
+    def admit(self, request: ProducerRequest, most: int = 0) -> list[TopicCommand]:
+        """The commands that let a newcomer in, or put him in the queue; the last one is his own.
+
+        Args:
+            request: what he asks for.
+            most: how many producers may be connected; 0 for any number.
+
+        Raises:
+            ProducerBusy: his name is taken, the topic is exclusively another's, or full.
+            ProducerFenced: he wants the topic for himself, at once, and is not alone.
+        """
+        mode = request.access_mode
+        if mode == _EXCLUSIVE and (self.connected or self.waiting):
+            raise ProducerFenced(f"the topic is in use by {self._holder()}")
+        self._check_name(request)
+        held = [one for one in self.connected.values() if one.access_mode != _SHARED]
+        if mode == _SHARED:
+            if held or self.waiting:
+                raise ProducerBusy(f"the topic is exclusively held by, or promised to, {self._holder()}")
+            if most and len(self.connected) >= most:
+                raise ProducerBusy(f"the topic has {most} producers, as many as maxProducersPerTopic allows")
+            return [AttachProducer(self.next_id, 0, *request)]
+        if not self.connected and not self.waiting:
+            return [self._grant(self.next_id, request)]
+        if mode == _WAIT:
+            return [EnqueueProducer(self.next_id, 0, *request)]
+        out: list[TopicCommand] = [
+            DetachProducer(number, REASON_FENCED) for number in (*self.connected, *self.waiting)
+        ]
+        return [*out, self._grant(self.next_id, request)]
+
+    def promote(self) -> list[TopicCommand]:
+        """The command that grants the topic to the first in the queue, if it is free."""
+        if self.connected or not self.waiting:
+            return []
+        first = next(iter(self.waiting.values()))
+        return [self._grant(first.producer_id, ProducerRequest(*first[2:]))]
+
+    def _grant(self, producer_id: int, request: ProducerRequest) -> AttachProducer:
+        return AttachProducer(producer_id, self.epoch + 1, *request)
+
+    def _check_name(self, request: ProducerRequest) -> None:
+        if request.access_mode == _FENCING:
+            return  # he replaces whoever has the name
+        for one in self.everybody():
+            if one.name == request.name:
+                raise ProducerBusy(f"a producer named {request.name!r} is connected")
+
+    def _holder(self) -> str:
+        everybody = self.everybody()
+        names = ", ".join(repr(one.name) for one in everybody[:3])
+        return names + (f" and {len(everybody) - 3} more" if len(everybody) > 3 else "")
+
+    # -- snapshots ---------------------------------------------------------------------------------
+
+    def to_fields(self) -> dict[str, Any]:
+        """The state as a document."""
+        return {
+            "connected": [list(one) for one in self.connected.values()],
+            "waiting": [list(one) for one in self.waiting.values()],
+            "fenced": [[number, uuid] for number, uuid in self.fenced.items()],
+            "next_id": self.next_id,
+            "epoch": self.epoch,
+            "sequences": self.sequences.to_fields(),
+        }
+
+    @classmethod
+    def from_fields(cls, fields: dict[str, Any]) -> ProducerTable:
+        """The state of a document.
+
+        Raises:
+            CorruptionError: it is none.
+        """
+        table = cls()
+        try:
+            for row in fields["connected"]:
+                one = AttachProducer(*row)
+                table.connected[one.producer_id] = one
+            for row in fields["waiting"]:
+                waiting = EnqueueProducer(*row)
+                table.waiting[waiting.producer_id] = waiting
+            table.fenced = {int(number): bytes(uuid) for number, uuid in fields["fenced"]}
+            table.next_id, table.epoch = int(fields["next_id"]), int(fields["epoch"])
+            table.sequences = SequenceTable.from_fields(fields["sequences"])
+        except (KeyError, TypeError, ValueError) as e:
+            raise CorruptionError(reason=f"the snapshot of a topic's producers is incomplete: {e!r}") from e
+        return table

@@ -1,0 +1,320 @@
+"""The producers of a topic: registered in the topic's journal, alive as long as their lease."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple, TypeVar
+
+from embeddedpulsar.enums import ProducerAccessMode
+from embeddedpulsar.exceptions import (
+    AlreadyClosed,
+    LockTimeout,
+    ProducerBusy,
+    ProducerFenced,
+    StoreGoneError,
+    Timeout,
+    TopicTerminated,
+)
+from embeddedpulsar.format.control import TopicWord
+from embeddedpulsar.format.topic_record import REASON_CLOSED, AttachProducer, DetachProducer, EnqueueProducer
+from embeddedpulsar.platform import deadline, fork
+from embeddedpulsar.platform.background import FIRST_PAUSE_S, BackgroundWork
+from embeddedpulsar.platform.clock import Clock
+from embeddedpulsar.platform.processes.mailbox import Mailbox
+from embeddedpulsar.platform.scheduler import SchedulerLike
+from embeddedpulsar.storage.topic_control import DELETED, TERMINATED
+from embeddedpulsar.topic.producers.producer_table import ProducerRequest, ProducerTable
+from embeddedpulsar.topic.producers.sequence_memory import SequenceMemory
+from embeddedpulsar.topic.producers.topic_journal import Commit, TopicJournal
+
+T = TypeVar("T")
+Applicant = AttachProducer | EnqueueProducer
+
+_LOOK_S: Final = 0.1
+"""How long a producer in the queue sleeps before it looks for itself: whether it is still wanted, and for a
+death in mid-ring."""
+_DETACH_TIMEOUT_S: Final = 1.0
+"""How long a producer that closes waits for the topic's lock; later attempts are made for it."""
+
+
+class ProducerRegistration(NamedTuple):
+    """A producer's place in its topic.
+
+    Attributes:
+        name: given, or made by the topic.
+        epoch: of the topic when an exclusive producer was granted it; 0 for a shared one.
+        last_sequence_id: highest sequence id stored under this name, where deduplication keeps it; else -1.
+        producer_id: unique for the life of the topic.
+        generation: fork generation; a registration of the parent is not the child's to give back.
+        deduplicates: whether the topic drops duplicates.
+    """
+
+    name: str
+    epoch: int
+    last_sequence_id: int = -1
+    producer_id: int = 0
+    generation: int = 0
+    deduplicates: bool = False
+
+
+class Producers:
+    """Registration of producers, decided under the topic's append lock.
+
+    Role: one per process and topic. Whoever decides first probes the leases of everybody registered and
+    journals the departure of the dead, so the name of a killed producer is free at once, and nobody has to
+    clean up. A producer that leaves while a stopped process holds the lock is taken out later.
+    Invariants: see `ProducerTable`. Durable: nothing is flushed, because no producer survives a power loss.
+    Who may call: any thread, without the topic's lock.
+    """
+
+    def __init__(
+        self,
+        journal: TopicJournal,
+        memory: SequenceMemory,
+        mailbox: Mailbox,
+        clock: Clock,
+        scheduler: SchedulerLike,
+        *,
+        most: int,
+    ) -> None:
+        self.memory: Final = memory
+        self._shared: Final = journal
+        self._words: Final = journal.words
+        self._mailbox = mailbox
+        self._clock = clock
+        self._most = most
+        self._checked = -1  # journal word at the last `check` that found its producer connected
+        self._leaving: dict[int, int | None] = {}
+        """Producers that left while somebody held the lock, and the sequence ids they stored last."""
+        self._rejoined: dict[int, int] = {}
+        """The ids of shared producers that were fenced out and came back, by those of their registrations."""
+        self._is_closed = False
+        self._detaching: Final = BackgroundWork(scheduler.call_later, self._take_out_left)
+
+    # -- joining and leaving -----------------------------------------------------------------------
+
+    def attach(
+        self,
+        name: str,
+        *,
+        named: bool,
+        access_mode: int = ProducerAccessMode.Shared,
+        deduplicate: bool = False,
+        timeout_s: float | None = None,
+        check_wanted: Callable[[], object] = int,
+    ) -> ProducerRegistration:
+        """Register a producer; `WaitForExclusive` waits its turn.
+
+        Args:
+            deduplicate: whether the topic is to drop duplicates; it is switched if it is otherwise.
+            check_wanted: called now and then while it waits; what it raises ends that.
+
+        Raises:
+            ProducerBusy: a living producer has the name, or the topic, or there are too many.
+            ProducerFenced: exclusive access is not to be had, or was taken away while waiting.
+            Timeout: not granted within ``timeout_s``.
+            TopicTerminated: nothing can be appended any more.
+        """
+        request = ProducerRequest(self._mailbox.uuid, int(access_mode), named, name)
+        given: list[Applicant] = []
+        try:
+            while not self._admit(request, deduplicate, given):
+                self.memory.switch(deduplicate)
+            own = given[-1]
+            if isinstance(own, EnqueueProducer):  # for days, perhaps
+                own = deadline.unbounded(self._wait_turn, own, timeout_s, check_wanted)
+                highest = deadline.unbounded(self.memory.account_for, name)
+            else:
+                highest = self.memory.account_for(name)
+            last = -1 if highest is None else highest
+            return ProducerRegistration(
+                own.name, own.epoch, last, own.producer_id, fork.GENERATION, highest is not None
+            )
+        except BaseException:
+            # Whoever asked will never learn of his place (Ctrl-C, a time-out): it is given back, or his own
+            # next attempt would find the name taken.
+            if given:
+                self._leave(given[-1].producer_id, None)
+            raise
+
+    def _admit(self, request: ProducerRequest, deduplicate: bool, given: list[Applicant]) -> bool:
+        """Let the producer in or into the queue; False if deduplication has to be switched before."""
+
+        def admit(commit: Commit) -> bool:
+            if self._words[TopicWord.STATE] & TERMINATED:
+                raise TopicTerminated("nothing can be appended to the topic any more")
+            if self.memory.is_on != deduplicate:
+                return False
+            commands = self._table.admit(request, self._most)
+            own = commands[-1]
+            if isinstance(own, (AttachProducer, EnqueueProducer)):
+                given.append(own)
+            commit([*commands, *self.memory.beginnings(commands)])
+            return True
+
+        return self._section(admit, refused=DELETED)
+
+    @property
+    def _table(self) -> ProducerTable:
+        return self._shared.table
+
+    def _section(self, work: Callable[[Commit], T], timeout_s: float | None = None, refused: int = 0) -> T:
+        """`TopicJournal.section`, after taking out who could not leave when he wanted to."""
+
+        def after_the_left(commit: Commit) -> T:
+            for producer_id, highest in list(self._leaving.items()):
+                self._take_out(commit, producer_id, highest)
+                self._leaving.pop(producer_id, None)
+            return work(commit)
+
+        return self._shared.section(after_the_left, timeout_s, refused)
+
+    def detach(self, registration: ProducerRegistration, highest: int | None = None) -> None:
+        """Take a producer out and let the next in the queue in. Nothing in a forked child of its owner.
+
+        Args:
+            highest: the sequence id he stored last, for deduplication; None if he does not know.
+        """
+        if registration.generation == fork.GENERATION:
+            number = self._rejoined.pop(registration.producer_id, registration.producer_id)
+            self._leave(number, highest)
+
+    def _leave(self, producer_id: int, highest: int | None) -> None:
+        """Take a producer out; later, if somebody holds the lock for long: nobody waits for one who left."""
+        try:
+            self._section(lambda commit: self._take_out(commit, producer_id, highest), _DETACH_TIMEOUT_S)
+        except LockTimeout:
+            self._leaving[producer_id] = highest
+            self._detaching.after(FIRST_PAUSE_S)
+        except StoreGoneError:
+            return  # there is nothing to leave
+
+    def _take_out_left(self) -> None:
+        """In the timer thread: take out those that could not leave when they wanted to."""
+        if self._leaving and not self._is_closed:
+            self._section(lambda _: None)
+
+    def _take_out(self, commit: Commit, producer_id: int, highest: int | None) -> None:
+        connected = self._table.connected.get(producer_id)
+        ending = [] if connected is None else self.memory.ending(connected.name, highest)
+        commit([*ending, DetachProducer(producer_id, REASON_CLOSED)])
+        self._promote(commit)
+
+    def _promote(self, commit: Commit) -> None:
+        commands = self._table.promote()
+        commit([*commands, *self.memory.beginnings(commands)])
+
+    def _wait_turn(
+        self, own: EnqueueProducer, timeout_s: float | None, check_wanted: Callable[[], object]
+    ) -> AttachProducer:
+        """Sleep until granted. Deaths of those ahead ring the doorbell, as does whoever leaves in order."""
+        deadline = None if timeout_s is None else self._clock.monotonic() + timeout_s
+        watched: set[bytes] = set()
+        try:
+            while True:
+                generation = self._mailbox.generation
+                check_wanted()
+                granted, ahead = self._look(own)
+                if granted is not None:
+                    return granted
+                for uuid in ahead - watched:
+                    watched.add(uuid)
+                    self._mailbox.watch(uuid, _wake)
+                left = _LOOK_S if deadline is None else min(deadline - self._clock.monotonic(), _LOOK_S)
+                if left <= 0:
+                    raise Timeout(f"producer {own.name!r} was not granted exclusive access in {timeout_s} s")
+                self._mailbox.wait(generation, left)
+        finally:
+            for uuid in watched:
+                self._mailbox.unwatch(uuid, _wake)
+
+    def _look(self, own: EnqueueProducer) -> tuple[AttachProducer | None, set[bytes]]:
+        def look(commit: Commit) -> tuple[AttachProducer | None, set[bytes]]:
+            self._promote(commit)
+            table = self._table
+            connected = table.connected.get(own.producer_id)
+            if connected is None and own.producer_id not in table.waiting:
+                raise ProducerFenced(f"producer {own.name!r} was fenced out while it waited")
+            return connected, {one.client_uuid for one in table.everybody()} - {self._mailbox.uuid}
+
+        return self._section(look)
+
+    # -- being there -------------------------------------------------------------------------------
+
+    def check(self, registration: ProducerRegistration) -> int | None:
+        """Make sure that the producer was not fenced out. One read of a word when nothing happened.
+
+        A shared one that was is let in again as soon as no other has the topic for itself.
+
+        Returns:
+            The highest sequence id known of its name, where the topic drops duplicates; else None.
+
+        Raises:
+            ProducerFenced: another producer has the topic now.
+            AlreadyClosed: the registration was given back, or is the parent's.
+        """
+        if registration.generation != fork.GENERATION:
+            raise AlreadyClosed(f"producer {registration.name!r} belongs to the parent of this process")
+        if self._words[TopicWord.JOURNAL] == self._checked:
+            return self._highest_known(registration)
+        lock = self._shared.lock
+        try:
+            lock.acquire(self._shared.lock_timeout_s)
+            self._shared.follow()
+            table = self._table
+            number = self._rejoined.get(registration.producer_id, registration.producer_id)
+            if number in table.fenced and not registration.epoch:
+                number = self._rejoin(registration, number)
+            is_connected = number in table.connected
+            is_fenced = number in table.fenced
+            # Only all is well for everybody here: another producer of this process may have been fenced.
+            all_well = not any(uuid == self._mailbox.uuid for uuid in table.fenced.values())
+            self._checked = self._words[TopicWord.JOURNAL] if is_connected and all_well else -1
+        finally:
+            lock.release()
+        if is_fenced:
+            raise ProducerFenced(f"producer {registration.name!r} was fenced out by another")
+        if not is_connected:
+            raise AlreadyClosed(f"producer {registration.name!r} is not registered any more")
+        return self._highest_known(registration)
+
+    def _rejoin(self, registration: ProducerRegistration, number: int) -> int:
+        """Let a shared producer in again, and return its number; the one it had, if that is not possible."""
+        request = ProducerRequest(
+            self._mailbox.uuid, int(ProducerAccessMode.Shared), False, registration.name
+        )
+
+        def admit(commit: Commit) -> int:
+            (own,) = self._table.admit(request, self._most)
+            assert isinstance(own, AttachProducer)
+            commit([DetachProducer(number, REASON_CLOSED), own, *self.memory.beginnings([own])])
+            self._rejoined[registration.producer_id] = own.producer_id
+            return own.producer_id
+
+        try:
+            return self._section(admit)
+        except ProducerBusy:
+            return number
+
+    def _highest_known(self, registration: ProducerRegistration) -> int | None:
+        return self.memory.known(registration.name) if self.memory.is_on else None
+
+    def names(self) -> list[str]:
+        """Names of the connected producers whose process lives, in order of arrival."""
+        return [name for name, _ in self.connected()]
+
+    def connected(self) -> list[tuple[str, bytes]]:
+        """(name, lease) of the connected producers whose process lives, in order of arrival."""
+        return self._section(
+            lambda _: [(one.name, one.client_uuid) for one in self._table.connected.values()]
+        )
+
+    def close(self) -> None:
+        """Give the journal's descriptor back. Idempotent."""
+        self._is_closed = True
+        self._detaching.cancel()
+        self._shared.close()
+
+
+def _wake(_: bytes) -> None:
+    """A death concerns the waiting producer: the ring that comes with it is all it needs."""

@@ -1,0 +1,178 @@
+"""The journal of a topic as its processes share it: producers, and what they stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+from embeddedpulsar.exceptions import StorageError, TopicNotFound
+from embeddedpulsar.format.control import KIND_TOPIC, TopicWord
+from embeddedpulsar.format.document import KIND_TOPIC_SNAPSHOT, decode_document, encode_document
+from embeddedpulsar.format.topic_record import REASON_DEAD, TopicCommand, decode_command, encode_command
+from embeddedpulsar.platform import disk
+from embeddedpulsar.platform.clock import Clock
+from embeddedpulsar.platform.file_lock import FileLock
+from embeddedpulsar.platform.processes.peers import Peers
+from embeddedpulsar.storage.journal.journal import Journal
+from embeddedpulsar.topic.producers.producer_table import ProducerTable
+
+JOURNAL_CHECKED: Final = TopicWord.JOURNAL + 1
+"""Epoch of the ctl, plus 1, for which the journal word was found true; recovery of the ctl raises the
+epoch."""
+
+T = TypeVar("T")
+Commit = Callable[[Sequence[TopicCommand]], None]
+
+
+class TopicReplica:
+    """The table as the journal sees it."""
+
+    def __init__(self) -> None:
+        self.table = ProducerTable()
+
+    def reset(self, snapshot: bytes | None) -> None:
+        if snapshot is None:
+            self.table = ProducerTable()
+        else:
+            self.table = ProducerTable.from_fields(decode_document(snapshot, KIND_TOPIC_SNAPSHOT))
+
+    def replay(self, kind: int, payload: bytes, time_ms: int) -> None:
+        self.table.apply(decode_command(kind, payload), time_ms)
+
+    def leap(self, kind: int, payload: bytes) -> bool:
+        """No command of a topic tells the state before it."""
+        return False
+
+    def snapshot(self) -> bytes:
+        return encode_document(KIND_TOPIC_SNAPSHOT, self.table.to_fields())
+
+
+class TopicJournal:
+    """Decisions about a topic, one after the other, under its append lock.
+
+    Role: one per process and topic. `section` follows the journal, journals the departure of the dead, and
+    lets the caller decide on the table; whom that concerns is rung after the lock.
+    Durable: nothing but compactions, and what was committed before a `sync`.
+    Who may call: any thread. Within a section another may be begun.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        words: memoryview,
+        lock: FileLock,
+        peers: Peers,
+        clock: Clock,
+        *,
+        lock_timeout_s: float,
+    ) -> None:
+        self.words: Final = words
+        self.replica: Final = TopicReplica()
+        self.journal: Final = Journal(
+            directory,
+            words=words,
+            word=TopicWord.JOURNAL,
+            owner_kind=KIND_TOPIC,
+            replica=self.replica,
+            check_in_place=lock.check_reopened,
+        )
+        self.lock_timeout_s: Final = lock_timeout_s
+        self._directory: Final = directory
+        self.lock: Final = lock
+        self._peers: Final = peers
+        self._clock: Final = clock
+        self._is_named = False
+        lock.on_rest = self.journal.rest
+
+    @property
+    def table(self) -> ProducerTable:
+        """The state, as far as it was followed. To be used within a section."""
+        return self.replica.table
+
+    @property
+    def tail(self) -> int:
+        """The tail word of the log; within a section it stands still."""
+        return int(self.words[TopicWord.TAIL])
+
+    @property
+    def now_ms(self) -> int:
+        """The time commands are decided at, in ms since the epoch."""
+        return self._clock.wall_ms()
+
+    def section(self, work: Callable[[Commit], T], timeout_s: float | None = None, refused: int = 0) -> T:
+        """Run ``work(commit)`` under the topic's lock, on the table as it is now without the dead.
+
+        Raises:
+            TopicNotFound: the topic's state word has one of the bits ``refused``: it was deleted.
+            LockTimeout: the lock was not free within ``timeout_s`` (default: that of the ledger).
+        """
+        to_ring: set[bytes] = set()
+
+        def commit(commands: Sequence[TopicCommand]) -> None:
+            to_ring.update(self._append(commands))
+
+        try:
+            self.lock.acquire(self.lock_timeout_s if timeout_s is None else timeout_s)
+            if self.words[TopicWord.STATE] & refused:
+                raise TopicNotFound("the topic was deleted")
+            self.follow()
+            dead = {uuid for uuid in self.table.clients() if not self._is_alive(uuid)}
+            if dead:
+                commit(self.table.detach_commands(dead, REASON_DEAD))
+            return work(commit)
+        finally:
+            self.lock.release()
+            for uuid in to_ring:
+                self._peers.ring(uuid)
+
+    def follow(self) -> None:
+        """Catch up with the journal, after looking whether its word may be believed in this boot.
+
+        Under the topic lock.
+        """
+        words = self.words
+        wanted = words[TopicWord.EPOCH] + 1
+        if words[JOURNAL_CHECKED] != wanted:
+            self.journal.recover(self._clock.wall_ms())
+            words[JOURNAL_CHECKED] = wanted
+        self.journal.catch_up()
+
+    def _is_alive(self, uuid: bytes) -> bool:
+        try:
+            return self._peers.is_alive(uuid)
+        except OSError:
+            return True  # no answer (no descriptors left, no permission): nobody is declared dead on that
+
+    def _append(self, commands: Sequence[TopicCommand]) -> set[bytes]:
+        """Commit commands; returns the clients who wait and should look."""
+        if not commands:
+            return set()
+        records = [encode_command(command) for command in commands]
+        if self.journal.exists:
+            self.journal.append(records, self._clock.wall_ms())
+        else:
+            self.journal.create(records, self._clock.wall_ms())
+        table = self.table
+        concerned = {one.client_uuid for one in table.waiting.values()} | set(table.fenced.values())
+        return concerned | {one.client_uuid for one in table.connected.values() if one.epoch}
+
+    def sync(self) -> None:
+        """Make everything committed so far survive a power loss. Without the lock.
+
+        Raises:
+            OSError: the flush failed; what the disk has is unknown.
+        """
+        self.journal.sync()
+        if not self._is_named:
+            disk.DISK.fsync_dir(self._directory)
+            self._is_named = True
+
+    def take_damage(self) -> list[StorageError]:
+        """What could not be read since the last call; for the log, outside all locks."""
+        found = self.journal.damage[:]
+        del self.journal.damage[: len(found)]
+        return found
+
+    def close(self) -> None:
+        """Give the journal's descriptor back. Idempotent."""
+        self.journal.close()

@@ -1,0 +1,1 @@
+"""Simulated consumers of one subscription that do everything in every order."""

@@ -1,0 +1,65 @@
+"""The simulator of subscriptions: seeds, and that it notices what is wrong."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from embeddedpulsar.subscription.chunks.chunk_keeper import ChunkKeeper
+from embeddedpulsar.subscription.dispatch.wakeups import Wakeups
+from embeddedpulsar.subscription.state.dispatch_state import DispatchState
+from embeddedpulsar.subscription.state.key_holds import KeyHolds
+from tests.storms import commands
+from tests.storms.dispatch import dispatch_storm
+
+SEEDS = 500
+MEMORY = "/dev/shm"
+
+
+@pytest.fixture
+def workspace() -> Iterator[str]:
+    """In memory where there is some: a compaction flushes files."""
+    place = MEMORY if os.access(MEMORY, os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="dispatch-", dir=place) as found:
+        yield found
+
+
+def test_seeds_are_clean(workspace: str):
+    """Consumers of every type do everything in every order."""
+    found = dispatch_storm.storm(SEEDS, 1, workspace)
+    assert not found.violations, found.violations[0]
+    assert found.seeds == SEEDS
+    assert min(found.entries, found.deliveries, 4 * found.deaths) > SEEDS
+
+
+def test_a_seed_decides_all(workspace: str):
+    """The same seed is the same schedule."""
+    histories = [dispatch_storm.run_seed(7, os.path.join(workspace, "s")).history for _ in range(2)]
+    assert histories[0] == histories[1]
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "instead"),
+    [
+        (Wakeups, "after", lambda *_: None),  # nobody is woken for what changed
+        (DispatchState, "check_limits", lambda *_: False),  # nobody is blocked
+        (KeyHolds, "holder", lambda *_: 0),  # keys in flight go to others
+        (DispatchState, "advance", lambda *_: False),  # what is acknowledged stays
+        (ChunkKeeper, "with_parts", lambda _, entries: list(entries)),  # parts stay behind
+    ],
+)
+def test_faults_are_found(workspace: str, monkeypatch: pytest.MonkeyPatch, owner: type, name: str, instead):
+    """A subscription that does something wrong does not pass."""
+    monkeypatch.setattr(owner, name, instead)
+    assert dispatch_storm.storm(200, 1, workspace).violations
+
+
+def test_the_command_line_runs_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """With a report, status 0, and an empty workspace."""
+    assert commands.main(["--workspace", str(tmp_path), "--quiet", "dispatch", "--seeds", "3"]) == 0
+    assert "3 seeds of shared, key-shared" in capsys.readouterr().out
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,275 @@
+"""A random script of everything that happens to a topic's log, on a disk that will lose power."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from typing import Final, NamedTuple
+
+from embeddedpulsar.exceptions import PoisonedSegment
+from embeddedpulsar.format.control import CONTROL_HEADER_SIZE
+from embeddedpulsar.format.entry import (
+    EncodedEntry,
+    EntryContent,
+    ProducerPrefix,
+    encode,
+    encode_plain,
+    encode_single,
+)
+from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
+from embeddedpulsar.managed_ledger.position import Position
+from embeddedpulsar.platform import failpoints
+from embeddedpulsar.platform.clock import ManualClock
+from embeddedpulsar.platform.failpoints import InjectedFailure
+from embeddedpulsar.platform.scheduler import ManualScheduler
+from embeddedpulsar.storage import damage
+from embeddedpulsar.storage.filenames import control_path
+from embeddedpulsar.storage.topic_control import POISON_TO, TopicControl
+from tests.storms.log_model import LogModel, Payloads, Seen
+from tests.support.disks.crash_image import CrashState
+from tests.support.disks.fake_disk import FakeDisk
+from tests.support.ledger_files import LedgerIds, open_ledger
+
+_SUBJECTS: Final = ("append", "roll", "sync", "trim", "recover")
+POINTS: Final = tuple(name for name in failpoints.names() if name.partition(":")[0] in _SUBJECTS)
+_WORST: Final = ("append:body_done", "append:index_done", "roll:header_written", "roll:synced")
+"""Where a death leaves something that looks fine."""
+_WHERE: Final = {"append": 0.0, "roll": 0.85, "sync": 0.77, "trim": 0.89}
+"""What to do to get to a failpoint (see `Workload._act`)."""
+_RECOVERY: Final = tuple(name for name in POINTS if name.startswith("recover:"))
+_PREFIX: Final = ProducerPrefix("storm")
+_READ: Final = (1000, 100_000, 1 << 30)
+
+
+class Moment(NamedTuple):
+    """The disk at one moment, and what had been promised by then."""
+
+    disk: CrashState
+    model: LogModel
+    where: str
+
+
+def read_all(ledger: ManagedLedger) -> list[Seen]:
+    """Every entry from the first retained one on."""
+    cursor = ledger.cursor(Position(0, 0), inclusive=True)
+    seen: list[Seen] = []
+    while entries := cursor.read(*_READ):
+        seen += [Seen((e.ledger_id, e.entry_id), tuple(e.values()), e.publish_time) for e in entries]
+    return seen
+
+
+class Workload:
+    """One topic under a random script.
+
+    Args:
+        directory: of the topic, below the root of `fake`.
+        fake: the disk, in use.
+        rng: decides everything.
+        ids: ledger ids; shared by all crashes of a chain.
+        model: what is expected of what is there already.
+    """
+
+    def __init__(
+        self, directory: str, fake: FakeDisk, rng: random.Random, ids: LedgerIds, model: LogModel
+    ) -> None:
+        self.directory = directory
+        self.fake = fake
+        self.rng = rng
+        self.ids = ids
+        self.model = model
+        self.moments: list[Moment] = []
+        self.reports: list[damage.DamageReport] = []
+        self.clock = ManualClock()
+        self.scheduler = ManualScheduler(self.clock)
+        self._number = 0
+        self._unsettled = False
+        self._poisoned = 0
+        self._flushes = rng.random() < 0.5  # the other half of the scripts leaves nearly all to the kernel
+        self._ledgers: list[ManagedLedger] = []
+        self.violations: list[str] = []
+
+    def run(self, steps: int) -> list[Moment]:
+        """Do `steps` operations and return the moments captured on the way."""
+        try:
+            self._open()
+            for _ in range(steps):
+                self._step()
+            self._capture("at the end")
+        finally:
+            failpoints.clear()
+            self.fake.heal()
+            for ledger in self._ledgers:
+                ledger.close()
+            self._ledgers.clear()
+            self.scheduler.close()
+        return self.moments
+
+    def _open(self) -> None:
+        level = self.rng.choice(("process", "process", "interval", "flush")) if self._flushes else "process"
+        reports = self.reports.append
+        self._ledgers.append(
+            open_ledger(
+                self.directory, self.ids, self.clock, self.scheduler, durability=level, damage=reports
+            )
+        )
+
+    def _capture(self, where: str) -> None:
+        self.moments.append(Moment(self.fake.capture(), self.model.copy(), where))
+
+    def _step(self) -> None:
+        rng = self.rng
+        self.clock.advance(rng.choice((0.0, 0.001, 0.2, 1.0)))
+        ledger = rng.choice(self._ledgers)
+        action = rng.random()
+        trouble = rng.random()
+        if trouble < 0.12:
+            point = rng.choice(POINTS) if rng.random() < 0.4 else rng.choice(_WORST)
+            failpoints.set(point, "raise", nth=rng.choice((1, 1, 2)))
+            if rng.random() < 0.5:
+                action = _WHERE.get(point.partition(":")[0], action)
+        elif trouble < 0.2:
+            point = rng.choice(POINTS)
+            failpoints.set(point, lambda: self._capture(f"inside, at {point}"), nth=rng.randrange(1, 3))
+        elif trouble < 0.23:
+            self.fake.fail(rng.choice(("fdatasync", "fsync", "fsync_dir")), nth=1)
+        try:
+            self._act(ledger, action)
+        except InjectedFailure:
+            self._unsettled = True
+            failpoints.clear()
+            if rng.random() < 0.4:  # what a dead writer left may well reach the disk
+                self._sync(ledger)
+            if rng.random() < 0.5:  # the process died: its maps and descriptors go
+                self._restart(ledger)
+        except PoisonedSegment:
+            self._expect_poison(ledger)
+        except OSError:
+            self._unsettled = True
+        finally:
+            failpoints.clear()
+            self.fake.heal()
+            self._look_for_poison()
+
+    def _act(self, ledger: ManagedLedger, action: float) -> None:
+        if action < 0.76:
+            self._append(ledger)
+        elif action < (0.84 if self._flushes else 0.775):
+            self._sync(ledger)
+        elif action < 0.88:
+            ledger.roll()
+        elif action < 0.90:
+            self._trim(ledger)
+        elif action < 0.93:
+            self.scheduler.run_due()
+        elif action < 0.965:
+            self._capture("between operations")
+        elif action < 0.985:
+            self._restart(ledger)
+        else:
+            self._lose_control()
+
+    def _sync(self, ledger: ManagedLedger) -> None:
+        ledger.sync()
+        self.model.sync()
+
+    def _expect_poison(self, ledger: ManagedLedger) -> None:
+        """A flush failed: from now on nobody may be told that those entries are durable."""
+        self.model.poison()
+        failpoints.clear()
+        self.fake.heal()
+        try:
+            ledger.wait_durable(ledger.tail)
+        except PoisonedSegment:
+            return
+        self.violations.append("entries whose flush failed were called durable")
+
+    def _lose_control(self) -> None:
+        """The ctl is destroyed while the machine runs. What its recovery shows is durable by then."""
+        failpoints.clear()
+        self.fake.heal()
+        for ledger in self._ledgers:
+            ledger.close()
+        self._ledgers.clear()
+        with open(control_path(self.directory), "r+b") as file:
+            file.write(bytes(CONTROL_HEADER_SIZE))
+        point = self.rng.choice(_RECOVERY)
+        failpoints.set(point, lambda: self._capture(f"inside, at {point}"))
+        self._open()
+        failpoints.clear()
+        seen = read_all(self._ledgers[-1])
+        self.model.settle(seen)
+        self._unsettled = False
+        self.violations += self.model.violations(seen)
+        self.model.sync()
+
+    def _look_for_poison(self) -> None:
+        """A flush that failed behind the scenes tells through the control words alone."""
+        with contextlib.closing(TopicControl.open(self.directory)) as control:
+            poisoned = control.words[POISON_TO]
+        if poisoned > self._poisoned:
+            self._poisoned = poisoned
+            self.model.poison()
+
+    def _append(self, ledger: ManagedLedger) -> None:
+        entry, payloads = self._entry()
+        self.model.pending.append(payloads)
+        level = self.rng.choice((None, None, "process", "flush")) if self._flushes else None
+        try:
+            ledger_id, entry_id, *_ = ledger.append_nowait(entry)
+        except BaseException:
+            self._unsettled = True
+            raise
+        self.model.pending.remove(payloads)
+        if self._unsettled:
+            # What became of those that raised? Whatever is not in the log by now must never be.
+            place = (ledger_id, entry_id)
+            before = Position(*self.model.highest)
+            entries = ledger.cursor(before, inclusive=False).read(*_READ)
+            self.model.settle(
+                Seen((e.ledger_id, e.entry_id), tuple(e.values()), e.publish_time)
+                for e in entries
+                if (e.ledger_id, e.entry_id) < place
+            )
+            self._unsettled = False
+        self.model.commit((ledger_id, entry_id), payloads)
+        if level == "flush" or (level is None and ledger.options.durability == "flush"):
+            ledger.wait_durable(ledger.tail)
+            self.model.sync()
+        elif ledger.options.durability == "interval":
+            ledger.note_dirty()
+
+    def _trim(self, ledger: ManagedLedger) -> None:
+        segments = ledger.segments()
+        if segments:
+            point = self.rng.choice(segments).ledger_id
+            self.model.trimmed_below = max(self.model.trimmed_below, point)
+            ledger.trim_before(point)
+
+    def _restart(self, ledger: ManagedLedger) -> None:
+        failpoints.clear()
+        self.fake.heal()
+        if len(self._ledgers) < 2 or self.rng.random() < 0.3:
+            self._open()
+        if len(self._ledgers) > 2:
+            self._ledgers.remove(ledger)
+            ledger.close()
+
+    def _entry(self) -> tuple[EncodedEntry, Payloads]:
+        """Something new: single or batch, plain or with columns, small or larger than a segment."""
+        rng = self.rng
+        self._number += 1
+        mark = b"%d/%d/" % (rng.randrange(1 << 48), self._number)
+        kind = rng.random()
+        if kind < 0.5:
+            payload = mark + rng.randbytes(rng.choice((0, 10, 300, 3000)))
+            return encode_single(payload, self._number, _PREFIX), (payload,)
+        count = rng.randrange(1, 30)
+        values = [mark + b"%d" % i + bytes(rng.choice((0, 50))) for i in range(count)]
+        if kind < 0.75:
+            return encode_plain(values, self._number, _PREFIX), tuple(values)
+        if kind < 0.95:
+            keys: list[str | None] = [f"key {i % 3}" for i in range(count)]
+            content = EntryContent(values, self._number, keys=keys)
+            return encode(content, _PREFIX, rng.choice((0, 1, 2))), tuple(values)
+        payload = mark + bytes(rng.choice((40_000, 70_000, 150_000)))
+        return encode_single(payload, self._number, _PREFIX), (payload,)

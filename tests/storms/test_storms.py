@@ -1,0 +1,68 @@
+"""The command line of the storms."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+from tests.storms import commands, kill_storm, power_loss, producer_storm, type_storm
+from tests.storms.storm_report import StormReport
+
+
+@pytest.mark.parametrize("arguments", [["power-loss", "--images", "20"], ["corruption", "--cases", "4"]])
+def test_storms_run_and_clean_up(arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """A report, status 0, an empty workspace."""
+    assert commands.main(["--workspace", str(tmp_path), "--quiet", *arguments]) == 0
+    assert "0 violations" in capsys.readouterr().out
+    assert not list(tmp_path.iterdir())
+
+
+def test_violations_are_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    """Each line, and status 1."""
+    found = power_loss.Summary(1, 2, 3, 4, ["seed 7, crash 1: something is wrong"])
+    monkeypatch.setattr(power_loss, "storm", lambda *_, **__: found)
+    assert commands.main(["--workspace", str(tmp_path), "power-loss"]) == 1
+    assert "seed 7" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "words", ["{common} {storm} {own}", "{storm} {common} {own}", "{storm} {own} {common}"]
+)
+@pytest.mark.parametrize(
+    ("storm", "own"), [("kill", "--cycles 5"), ("types", "--kills 5"), ("producers", "--kills 5")]
+)
+def test_options_stand_before_a_storm_or_behind_it(
+    storm: str, own: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """What all storms have in common may be told in either place, to those that kill as well."""
+    told: list[argparse.Namespace] = []
+
+    def one(options: argparse.Namespace) -> StormReport:
+        told.append(options)
+        return StormReport("nothing")
+
+    monkeypatch.setattr(kill_storm, "run", one)
+    monkeypatch.setattr(type_storm, "run", lambda options, _: [one(options)])
+    monkeypatch.setattr(producer_storm, "run", lambda options, _: [one(options)])
+    line = words.format(common=f"--seed 7 --quiet --workspace {tmp_path}", storm=storm, own=own)
+    assert commands.main(line.split()) == 0
+    (options,) = told
+    assert (options.seed, options.quiet, options.workspace) == (7, True, str(tmp_path))
+    assert getattr(options, own.split()[0].strip("-")) == 5
+
+
+def test_what_stands_behind_a_storm_wins(monkeypatch: pytest.MonkeyPatch):
+    """And what stands nowhere has its default, what is a storm's own too."""
+    told: list[tuple[int, int, str | None]] = []
+    monkeypatch.setattr(
+        kill_storm,
+        "run",
+        lambda options: told.append((options.seed, options.cycles, options.folder)) or StormReport("nothing"),
+    )
+    commands.main(["--seed", "7", "kill", "--seed", "8"])
+    commands.main(["kill"])
+    assert told == [(8, 1000, None), (1, 1000, None)]

@@ -1,0 +1,103 @@
+"""The receiver queue: what is fetched ahead, and what is left out."""
+
+from __future__ import annotations
+
+import pytest
+
+from embeddedpulsar.client.consumer.consumer_session import MessageOrigin
+from embeddedpulsar.client.consumer.receiver_queue import ReceiverQueue, is_skipped
+from embeddedpulsar.format.entry import ProducerPrefix, encode_plain, encode_single
+from embeddedpulsar.schema import BytesSchema
+from tests.unit.client.fakes import view_of
+
+ORIGIN = MessageOrigin("persistent://public/default/t", BytesSchema())
+PREFIX = ProducerPrefix("p")
+
+
+class Log:
+    """Entries to fetch, one or more at a time."""
+
+    def __init__(self, *counts: int) -> None:
+        self.views = []
+        self.asked: list[int] = []
+        for entry, count in enumerate(counts):
+            values = [b"%d.%d" % (entry, index) for index in range(count)]
+            encoded = encode_plain(values, 0, PREFIX) if count > 1 else encode_single(values[0], 0, PREFIX)
+            self.views.append(view_of(encoded, 7, entry))
+
+    def fetch(self, most: int, most_bytes: int) -> list:
+        self.asked.append(most)
+        return [self.views.pop(0)] if self.views else []
+
+
+def drain(queue: ReceiverQueue) -> list[bytes]:
+    """Every message, in order."""
+    found = []
+    while queue.fill():
+        found.append(queue.take().data())
+    return found
+
+
+def test_batches_are_fetched_whole_and_in_order():
+    """Entries of one and of many messages come as their messages, in order."""
+    queue = ReceiverQueue(Log(1, 3, 1).fetch, 10, ORIGIN)
+    assert drain(queue) == [b"0.0", b"1.0", b"1.1", b"1.2", b"2.0"]
+
+
+def test_no_more_is_fetched_than_there_is_room():
+    """The queue asks for what it has room for, and for nothing when it is full."""
+    log = Log(2, 2, 2)
+    queue = ReceiverQueue(log.fetch, 3, ORIGIN)
+    assert queue.fill()
+    assert queue.fill()
+    assert queue.fill()
+    assert len(queue) == 4
+    assert log.asked == [3, 1]
+
+
+def test_size_0_fetches_one_entry_at_a_time():
+    """A queue without room still has to fetch something."""
+    log = Log(1)
+    assert ReceiverQueue(log.fetch, 0, ORIGIN).fill()
+    assert log.asked == [1]
+
+
+@pytest.mark.parametrize("skip", [0b101, bytearray([1, 0, 1])])
+def test_messages_acknowledged_before_are_left_out(skip):
+    """Of a partly acknowledged batch only the rest is delivered."""
+    log = Log(3)
+    log.views[0].skip = skip
+    assert drain(ReceiverQueue(log.fetch, 10, ORIGIN)) == [b"0.1"]
+
+
+def test_reading_may_start_within_a_batch():
+    """Messages before the start are left out, and count as acknowledged for their batch."""
+    log = Log(4, 2)
+    views = list(log.views)
+    for view in views:
+        view.acked = bytearray(view.count)
+    queue = ReceiverQueue(log.fetch, 10, ORIGIN)
+    queue.start_within(7, 0, 3)
+    assert drain(queue) == [b"0.3", b"1.0", b"1.1"]
+    assert views[0].acked == bytearray([1, 1, 1, 0])
+
+
+def test_a_start_that_is_not_there_is_forgotten():
+    """If the first entry fetched is another one, nothing is left out."""
+    queue = ReceiverQueue(Log(2).fetch, 10, ORIGIN)
+    queue.start_within(6, 9, 1)
+    assert drain(queue) == [b"0.0", b"0.1"]
+
+
+def test_clearing_drops_what_was_fetched():
+    """After a rewind nothing from before is delivered."""
+    queue = ReceiverQueue(Log(3, 1).fetch, 10, ORIGIN)
+    queue.fill()
+    queue.clear()
+    assert drain(queue) == [b"1.0"]
+
+
+def test_bits_and_bytes():
+    """Acknowledged indexes come as a bit set or as bytes."""
+    assert [is_skipped(0b10, i) for i in range(3)] == [False, True, False]
+    assert [is_skipped(bytearray([0, 1]), i) for i in range(2)] == [False, True]

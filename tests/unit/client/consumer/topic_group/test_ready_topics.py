@@ -1,0 +1,196 @@
+"""Which of many topics are asked for messages, and when."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from embeddedpulsar.client.consumer.topic_group.ready_topics import ReadyTopics
+from embeddedpulsar.exceptions import AlreadyClosed
+from embeddedpulsar.platform.clock import ManualClock
+
+
+class Log:
+    """A topic: two words, and what stands for the rest of it."""
+
+    def __init__(self) -> None:
+        self.words = memoryview(bytearray(16)).cast("Q")
+        self.signs = ((self.words, 0), (self.words, 1))
+        self.on_change: Any = int
+        self.due = 0
+        self.armed = 0
+
+    def due_ms(self) -> int:
+        return self.due
+
+    def arm(self, seen: tuple[int, int]) -> bool:
+        self.armed += 1
+        return tuple(self.words) == seen
+
+
+class Site:
+    """Some topics, and the generation of a mailbox."""
+
+    def __init__(self, count: int) -> None:
+        self.clock = ManualClock()
+        self.generation = 0
+        self.logs = [Log() for _ in range(count)]
+        self.topics = ReadyTopics(self.clock.monotonic, self.clock.wall_ms)
+        self.topics.extend(self.logs)  # type: ignore[arg-type]
+
+    def asked(self) -> list[int]:
+        """The topics that are asked, all of which are found empty."""
+        found = []
+        while (number := self.topics.first(self.generation)) >= 0:
+            found.append(number)
+            self.topics.note_dry(number, self.topics.look(number))
+        return found
+
+    def settle(self) -> None:
+        """Ask until nothing is left, and have all of them ring."""
+        while self.asked() or not self.topics.arm():
+            pass
+
+
+@pytest.fixture
+def site() -> Site:
+    """A hundred topics that were found empty and will ring."""
+    made = Site(100)
+    assert made.asked() == list(range(100))
+    assert made.topics.arm()
+    made.generation += 1
+    made.settle()
+    return made
+
+
+def test_a_ring_leads_to_the_topics_that_changed(site: Site):
+    """And to no others; those that had nothing are asked to ring once."""
+    site.logs[7].words[0] += 1
+    site.logs[70].words[1] += 1
+    assert site.asked() == []  # nobody rang
+    site.generation += 1
+    assert site.asked() == [7, 70]
+    assert site.topics.arm()
+    assert [log.armed for log in site.logs] == [2 if i in (7, 70) else 1 for i in range(100)]
+
+
+def test_a_topic_with_messages_stays_ready(site: Site):
+    """Turns go round; no other topic is looked at meanwhile."""
+    for number in (3, 5):
+        site.logs[number].words[0] += 1
+    site.generation += 1
+    turns = []
+    for _ in range(6):
+        number = site.topics.first(site.generation)
+        turns.append(number)
+        site.topics.end_turn(number)
+    assert turns == [3, 5] * 3
+    assert not site.topics.arm()
+
+
+def test_what_comes_while_a_topic_is_asked_is_found(site: Site):
+    """The words are read before the topic is asked: a change in between makes it ready again."""
+    site.logs[9].words[0] += 1
+    site.generation += 1
+    assert site.topics.first(site.generation) == 9
+    seen = site.topics.look(9)
+    site.logs[9].words[0] += 1
+    site.topics.note_dry(9, seen)
+    assert site.asked() == [9]
+
+
+def test_what_comes_before_it_is_asked_to_ring_is_found(site: Site):
+    """A topic that refuses to ring is ready."""
+    site.logs[9].words[0] += 1
+    site.generation += 1
+    assert site.asked() == [9]
+    site.logs[9].words[0] += 1
+    assert not site.topics.arm()
+    assert site.asked() == [9]
+
+
+def test_a_touched_topic_is_ready_without_a_ring(site: Site):
+    """Also one that is touched while it is asked, by another thread."""
+    site.logs[4].on_change()
+    assert site.topics.first(site.generation) == 4
+    seen = site.topics.look(4)
+    site.logs[4].on_change()
+    site.topics.note_dry(4, seen)
+    assert site.asked() == [4]
+
+
+def test_a_lost_ring_is_made_good(site: Site):
+    """The words are compared in slices as time passes."""
+    site.logs[50].words[0] += 1
+    before = site.topics.check()
+    site.clock.advance(0.2)
+    assert site.topics.check() != before
+    assert site.asked() == [50]
+
+
+def test_all_are_asked_in_the_course_of_time(site: Site):
+    """Whatever their words say, a few at a time."""
+    found: set[int] = set()
+    for _ in range(3):
+        site.clock.advance(2.1)
+        part = site.asked()
+        assert len(part) <= 64
+        found |= set(part)
+    assert found == set(range(100))
+
+
+def test_delayed_messages(site: Site):
+    """The earliest of all topics counts; when it is due its topic is ready."""
+    now = site.clock.wall_ms()
+    for number, delay in ((1, 90), (2, 50), (3, 70)):
+        site.logs[number].due = now + delay
+        site.logs[number].on_change()
+    site.settle()
+    assert site.topics.next_due_ms() == now + 50
+    site.clock.advance(0.06)
+    site.logs[2].due = 0
+    assert site.asked() == [2]
+    assert site.topics.next_due_ms() == now + 70
+
+
+def test_a_topic_whose_lock_is_held_is_put_off(site: Site):
+    """It is tried again after 1 ms, then 2, up to 50; the others have their turns meanwhile."""
+    pauses = []
+    for _ in range(8):
+        site.logs[6].words[0] += 1
+        site.logs[8].words[0] += 1
+        site.generation += 1
+        while (number := site.topics.first(site.generation)) >= 0:
+            seen = site.topics.look(number)
+            if number == 6:
+                site.topics.put_off(number, seen)
+            else:
+                site.topics.note_dry(number, seen)
+        pauses.append(round(1000 * site.topics.pause_s()))
+        site.clock.advance(site.topics.pause_s() + 1e-6)
+    assert pauses == [1, 2, 4, 8, 16, 32, 50, 50]
+    assert site.asked() == [6]
+    site.logs[6].words[0] += 1
+    site.generation += 1
+    number = site.topics.first(site.generation)
+    site.topics.put_off(number, site.topics.look(number))
+    assert round(1000 * site.topics.pause_s()) == 1
+
+
+def test_more_topics(site: Site):
+    """They are ready at once."""
+    site.topics.extend([Log()])  # type: ignore[list-item]
+    assert site.asked() == [100]
+
+
+def test_a_closed_topic_is_asked(site: Site):
+    """It says itself that it is closed."""
+    site.logs[3].words.release()
+    site.generation += 1
+    number = site.topics.first(site.generation)
+    while number != 3:
+        site.topics.note_dry(number, site.topics.look(number))
+        number = site.topics.first(site.generation)
+    with pytest.raises(AlreadyClosed):
+        site.topics.look(3)

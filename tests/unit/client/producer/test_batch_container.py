@@ -1,0 +1,89 @@
+"""The container of a batch."""
+
+from __future__ import annotations
+
+from embeddedpulsar.client.common.message_options import DELIVER_AT, NO_OPTIONS
+from embeddedpulsar.client.producer.batch_container import BatchContainer
+
+
+def test_small_messages_need_no_accounting():
+    """Up to the fair share of the byte limit, the number of messages alone decides."""
+    box = BatchContainer(10, 1000)
+    assert box.share == 100
+    assert not any(box.add(b"x" * 100, 100) for _ in range(9))
+    assert box.share == 100
+    assert box.add(b"x" * 100, 100)
+
+
+def test_a_large_message_switches_the_accounting_on():
+    """From the first message above the share, bytes are counted, those before it included."""
+    box = BatchContainer(10, 1000)
+    box.items.extend([b"x" * 100] * 3)  # appended without the lock, as a producer does
+    assert box.has_room(600)
+    assert not box.add(b"x" * 600, 600)
+    assert box.share == -1
+    assert box.has_room(100)
+    assert not box.has_room(101)
+    assert box.add(b"x" * 100, 100)
+
+
+def test_flushing_switches_the_accounting_off():
+    """After a flush small messages are free again."""
+    box = BatchContainer(10, 1000)
+    box.add(b"x" * 600, 600)
+    del box.items[:]
+    box.settle()
+    assert box.share == 100
+    assert box.has_room(1000)
+
+
+def test_one_oversized_message_is_its_own_batch():
+    """A message larger than a batch may be goes alone."""
+    box = BatchContainer(10, 1000)
+    assert box.has_room(5000)
+    assert box.add(b"x" * 5000, 5000)
+
+
+def test_slow_only():
+    """Later messages find no fast path, also not after a flush."""
+    box = BatchContainer(10, 1000)
+    box.slow_only()
+    box.settle()
+    assert box.share == -1
+
+
+def test_hold_up_ends_with_a_flush():
+    """While messages cannot be stored there is no fast path."""
+    box = BatchContainer(10, 1000)
+    box.hold_up()
+    assert box.share == -1
+    box.settle()
+    assert box.share == 100
+
+
+def test_a_batch_is_cut_where_the_next_message_would_not_fit():
+    """Count and bytes both end a batch, wherever it begins; a message larger than a batch is one."""
+    box = BatchContainer(3, 100)
+    for size in (40, 60, 1, 200, 10, 10, 10, 10):
+        box.add(b"x" * size, size)
+    cuts, start = [], 0
+    while start < len(box.items):
+        cuts.append(box.cut(start))
+        start += cuts[-1]
+    assert cuts == [2, 1, 1, 3, 1]
+
+
+def test_a_loner_is_noticed_whatever_another_thread_does_before_its_append():
+    """A sender sets the flag and appends, without the lock; a batch may leave between the two."""
+    box = BatchContainer(10, 1000)
+    unbatchable = (b"x", None, *(NO_OPTIONS[:DELIVER_AT]), 1, *NO_OPTIONS[DELIVER_AT + 1 :])
+
+    class Items(list):
+        def append(self, item):
+            box.settle()
+            super().append(item)
+
+    box.items = Items([b"small"])
+    box.add_unbatchable(unbatchable)
+    assert box.cut(0) == 1
+    assert box.cut(1) == 1

@@ -1,0 +1,38 @@
+"""Making a mailbox while others sweep away what looks like an orphan."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+from embeddedpulsar.platform.processes import lease
+from embeddedpulsar.platform.processes.mailbox import Mailbox
+
+
+def test_a_sweeper_between_the_steps_of_a_creation(tmp_path: Path):
+    """A new FIFO is an orphan until its creator has locked it: creation starts again, and both sides
+    survive."""
+    stop = threading.Event()
+    failures: list[BaseException] = []
+
+    def sweep() -> None:
+        while not stop.is_set():
+            for name in os.listdir(tmp_path):
+                try:
+                    lease.remove_if_orphan(f"{tmp_path}/{name}")
+                except OSError as e:
+                    failures.append(e)
+
+    sweepers = [threading.Thread(target=sweep) for _ in range(2)]
+    for sweeper in sweepers:
+        sweeper.start()
+    try:
+        for _ in range(200):
+            Mailbox.create(tmp_path).close()
+    finally:
+        stop.set()
+        for sweeper in sweepers:
+            sweeper.join()
+    assert failures == []
+    assert os.listdir(tmp_path) == []

@@ -1,0 +1,155 @@
+"""Who lives: by a byte that is locked for life, and by a file in ``clients/`` that may be removed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from embeddedpulsar.platform.processes import liveness as module
+from embeddedpulsar.platform.processes.doorbell import FifoDoorbell
+from embeddedpulsar.platform.processes.liveness import Liveness, has_any
+from embeddedpulsar.platform.processes.polling_doorbell import PollingDoorbell
+from tests.children import ForkedChild, in_child
+
+Make = Callable[[], Any]
+needs_bytes = pytest.mark.skipif(not module._ARE_THERE, reason="open-file-description locks are Linux's")
+
+
+@pytest.fixture
+def roll(tmp_path: Path) -> str:
+    """A file to lock bytes of; beside it the directory of the leases."""
+    (tmp_path / "clients").mkdir()
+    (tmp_path / "store.ctl").write_bytes(bytes(100))
+    return str(tmp_path / "store.ctl")
+
+
+@pytest.fixture(params=[FifoDoorbell, PollingDoorbell])
+def make(request: pytest.FixtureRequest, tmp_path: Path, roll: str) -> Iterator[Make]:
+    """Doorbells of either kind, as if each were a process's; closed at the end."""
+    made = []
+
+    def one() -> Any:
+        directory = str(tmp_path / "clients")
+        made.append(request.param.create(directory, Liveness(directory, roll)))
+        return made[-1]
+
+    yield one
+    for bell in made:
+        bell.close()
+
+
+@needs_bytes
+def test_a_byte_is_held_until_its_process_gives_it_up(tmp_path: Path, roll: str):
+    """One does not stand for another, and the file does not grow."""
+    uuid, another = os.urandom(16), os.urandom(16)
+    here, there = Liveness(str(tmp_path / "clients"), roll), Liveness(str(tmp_path / "clients"), roll)
+    assert not has_any(roll)
+    here.hold(uuid)
+    assert there.is_alive(uuid) and not there.is_alive(another) and has_any(roll)
+    here.close()
+    here.close()
+    assert not there.is_alive(uuid) and not has_any(roll)
+    there.close()
+    assert os.path.getsize(roll) == 100
+
+
+@needs_bytes
+def test_the_byte_of_a_killed_process_is_free(tmp_path: Path, roll: str):
+    """The kernel sees to it."""
+    uuid, kept = os.urandom(16), []
+
+    def hold() -> None:
+        kept.append(Liveness(str(tmp_path), roll))
+        kept[0].hold(uuid)
+
+    child = ForkedChild(hold)
+    child.ready()
+    asking = Liveness(str(tmp_path), roll)
+    assert asking.is_alive(uuid)
+    child.end()
+    assert not asking.is_alive(uuid)
+    asking.close()
+
+
+@needs_bytes
+def test_a_forked_child_leaves_the_byte_to_its_parent(tmp_path: Path, roll: str):
+    """Closing its copy frees nothing."""
+    uuid = os.urandom(16)
+    here, there = Liveness(str(tmp_path), roll), Liveness(str(tmp_path), roll)
+    here.hold(uuid)
+    in_child(here.close)
+    assert there.is_alive(uuid)
+    here.close()
+    there.close()
+
+
+def test_without_such_locks_the_lease_decides(tmp_path: Path, roll: str, monkeypatch):
+    """Elsewhere than on Linux."""
+    monkeypatch.setattr(module, "_ARE_THERE", False)
+    directory = str(tmp_path / "clients")
+    bell = FifoDoorbell.create(directory, Liveness(directory, roll))
+    asking = Liveness(directory, roll)
+    assert asking.is_alive(bell.uuid) and not has_any(roll)
+    bell.close()
+    assert not asking.is_alive(bell.uuid)
+
+
+def test_a_doorbell_that_is_there_is_left_alone(make: Make):
+    """Nothing is made again without need."""
+    bell = make()
+    before = os.stat(bell.path)
+    assert bell.mend() is False
+    assert os.stat(bell.path).st_ino == before.st_ino
+
+
+@needs_bytes
+@pytest.mark.parametrize("what", ["its name", "the directory"])
+def test_a_doorbell_is_made_again(make: Make, what: str, tmp_path: Path):
+    """Under the same name, and it rings; it lives for others at any moment, and dies when it is closed."""
+    bell, other = make(), make()
+    assert other.watch(bell.uuid)
+    os.unlink(bell.path)
+    if what == "the directory":
+        os.unlink(other.path)
+        os.rmdir(tmp_path / "clients")
+    assert other.liveness.is_alive(bell.uuid)
+    assert bell.mend()
+    assert os.listdir(tmp_path / "clients").count(bell.uuid.hex()) == 1
+    assert not other.wait(0.06) and not other.dead
+    assert other.liveness.is_alive(bell.uuid)
+    bell.wait(0)
+    bell.ring()
+    assert bell.wait(0)
+    bell.close()
+    assert not other.liveness.is_alive(bell.uuid)
+    assert other.wait(1) and list(other.dead) == [bell.uuid]
+
+
+@needs_bytes
+def test_one_without_a_doorbell_is_watched_all_the_same(make: Make):
+    """Its death is found when somebody looks."""
+    bell, other = make(), make()
+    os.unlink(bell.path)
+    assert other.watch(bell.uuid) and other.watch(bell.uuid)
+    assert not other.wait(0) and not other.mend()
+    bell.close()
+    assert (other.wait(0.1) or other.mend()) and list(other.dead) == [bell.uuid]
+
+
+def test_nothing_is_made_in_another_store(make: Make, tmp_path: Path):
+    """The directory of the store was removed, and another one is there now."""
+    bell = make()
+    root = tmp_path.rename(tmp_path.with_name(tmp_path.name + "-gone"))
+    try:
+        assert not bell.mend()
+        (tmp_path / "clients").mkdir(parents=True)
+        assert not bell.mend()
+        assert os.listdir(tmp_path / "clients") == []
+        os.rmdir(tmp_path / "clients")
+        os.rmdir(tmp_path)
+    finally:
+        root.rename(tmp_path)

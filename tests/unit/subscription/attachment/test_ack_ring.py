@@ -1,0 +1,115 @@
+"""Acknowledgements in shared memory: what others find there."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from embeddedpulsar.exceptions import CorruptionError
+from embeddedpulsar.format.ack_ring import RING_SIZE, RingWord, Unwritten, parse_ring, place_word
+from embeddedpulsar.storage.filenames import acks_path, consumers_in
+from embeddedpulsar.subscription.attachment.ack_ring import MOST_ENTRIES, AckRing
+
+BOOT = b"b" * 16
+
+
+def ring_in(directory: Path) -> AckRing:
+    return AckRing.make(str(directory), 3, 7, BOOT)
+
+
+def read(directory: Path) -> Unwritten:
+    return parse_ring(Path(acks_path(str(directory), 3)).read_bytes())[1]
+
+
+def test_what_is_stored_is_found(tmp_path: Path):
+    """Entries, parts of batches and cumulative acknowledgements."""
+    ring = ring_in(tmp_path)
+    ring.note(4, 0)
+    ring.note(4, 5)
+    ring.note(0, 0)
+    assert ring.note_part(9, 2, 0, 10)
+    assert ring.note_part(9, 2, 3, 10)
+    ring.note_cumulative(3, 8, -1, 0)
+    ring.note_cumulative(5, -1, -1, 0)
+    ring.note_cumulative(5, 1, 2, 6)
+    found = read(tmp_path)
+    assert found[:2] == (3, 7)
+    assert found.entries == [(0, 0), (4, 0), (4, 5)]
+    assert found.parts == {(9, 2): (0b1001, 10)}
+    assert found.cumulative == [(5, -1, -1, 0), (5, 1, 2, 6)]
+
+
+def test_the_newest_entries_are_there(tmp_path: Path):
+    """The ring is used in turn: as many as it has words are never lost."""
+    ring = ring_in(tmp_path)
+    for entry in range(3 * MOST_ENTRIES // 2):
+        ring.note(1, entry)
+    expected = range(MOST_ENTRIES // 2, 3 * MOST_ENTRIES // 2)
+    assert read(tmp_path).entries == [(1, entry) for entry in expected]
+
+
+def test_a_new_epoch_voids_everything(tmp_path: Path):
+    """Nothing of the old one is taken for new."""
+    ring = ring_in(tmp_path)
+    ring.note(4, 0)
+    ring.note_part(4, 1, 0, 2)
+    ring.note_cumulative(4, 2, -1, 0)
+    ring.begin(8)
+    assert read(tmp_path) == Unwritten(3, 8, [], {}, [])
+
+
+def test_parts_have_room_again_once_they_are_written(tmp_path: Path):
+    """Those noted while others are written are not overwritten; without room the caller is told."""
+    ring = ring_in(tmp_path)
+    half = 0
+    while ring.note_part(1, half, 0, 2):
+        half += 1
+    ring.begin_writing()
+    assert ring.note_part(2, 0, 0, 2)
+    ring.end_writing()
+    ring.begin_writing()  # and the first half again
+    assert ring.note_part(3, 0, 0, 2)
+    assert {(2, 0), (3, 0)} <= set(read(tmp_path).parts)
+    ring.begin_writing()  # the one before failed: both halves are full of what is not written
+    assert not ring.note_part(4, 0, 0, 2)
+    assert {(2, 0), (3, 0)} <= set(read(tmp_path).parts)
+    ring.end_writing()
+    assert sum(ring.note_part(5, entry, 0, 2) for entry in range(half + 1)) == half
+
+
+def test_half_a_pair_is_none(tmp_path: Path):
+    """A pair whose first word is 0 says nothing, nor does one that makes no sense."""
+    ring = ring_in(tmp_path)
+    ring.words[RingWord.PARTS + 1] = 5 << 32 | 10
+    ring.words[RingWord.PARTS + 2] = place_word(1, 1)  # index 0 of 0
+    ring.words[RingWord.PARTS + 4] = place_word(1, 1)
+    ring.words[RingWord.PARTS + 5] = 10 << 32 | 10
+    ring.words[RingWord.ENTRIES] = place_word(1, 1 << 31)
+    assert read(tmp_path)[2:] == ([], {}, [])
+
+
+def test_files(tmp_path: Path):
+    """A file of an earlier boot is replaced; it goes when all is written; elsewhere it is no such file."""
+    path = Path(acks_path(str(tmp_path), 3))
+    path.write_bytes(b"\xff" * RING_SIZE)
+    ring = ring_in(tmp_path)
+    assert read(tmp_path).entries == []
+    assert consumers_in(os.listdir(tmp_path)) == [3]
+    ring.remove()
+    ring.remove()
+    ring.note(1, 1)  # somebody was late
+    assert os.listdir(tmp_path) == []
+    for data in (b"", b"\0" * RING_SIZE, b"x" * 200):
+        with pytest.raises(CorruptionError):
+            parse_ring(data)
+
+
+def test_a_directory_that_is_gone(tmp_path: Path):
+    """A deleted topic: what is acknowledged means nothing, and nothing is made anew."""
+    ring = ring_in(tmp_path / "gone")
+    ring.note(1, 1)
+    ring.begin(9)
+    ring.remove()
+    assert os.listdir(tmp_path) == []

@@ -1,0 +1,308 @@
+"""Which topics there are: partitioned ones, their partitions, their growth, what is made by itself."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+import pytest
+
+from embeddedpulsar.exceptions import InvalidTopicName, NotAllowedError, TopicNotFound
+from embeddedpulsar.format.entry import ProducerPrefix, encode_single
+from embeddedpulsar.platform import clock, failpoints
+from embeddedpulsar.storage import filenames
+from embeddedpulsar.storage.topic_control import DELETED
+from embeddedpulsar.topic.catalog import topic_deletion, topic_meta
+from embeddedpulsar.topic.catalog.catalog import Catalog
+from embeddedpulsar.topic.store import Store
+
+NAME = "persistent://public/default/orders"
+PREFIX = ProducerPrefix("p", 0)
+
+
+def partition(index: int) -> str:
+    """The full name of a partition of the topic."""
+    return f"{NAME}-partition-{index}"
+
+
+@pytest.fixture
+def store(tmp_path: Path):
+    """An open store."""
+    opened = Store.open(tmp_path / "store")
+    yield opened
+    opened.release()
+
+
+@contextlib.contextmanager
+def fails_at(step: str):
+    """What runs inside fails there."""
+    failpoints.set(step, "raise")
+    try:
+        with pytest.raises(failpoints.InjectedFailure):
+            yield
+    finally:
+        failpoints.clear()
+
+
+def configured(tmp_path: Path, text: str) -> Store:
+    """A store with settings."""
+    root = tmp_path / "configured"
+    root.mkdir(mode=0o700)
+    (root / "broker.conf").write_text(text)
+    return Store.open(root)
+
+
+def test_a_partitioned_topic_is_its_partitions(store: Store):
+    """They exist at once, and have files when they are opened."""
+    assert store.partitions("orders") == 0 and not store.has_topic("orders")
+    version = store.catalog_version
+    store.create_partitioned_topic("orders", 3)
+    assert store.catalog_version == version + 1
+    assert store.partitions("orders") == store.resolve_partitions(NAME) == 3
+    assert store.topic_names() == [partition(0), partition(1), partition(2)]
+    assert store.partitioned_topic_names() == store.partitioned_topic_names("public/default") == [NAME]
+    assert store.partitioned_topic_names("public/functions") == []
+    assert store.has_topic("orders") and store.has_topic(partition(2)) and not store.has_topic(partition(3))
+    assert store.topic(partition(1), create=False).name == partition(1)
+    assert store.topic_names() == [partition(0), partition(1), partition(2)]
+    assert store.partitions(partition(1)) == store.resolve_partitions(partition(1)) == 0
+
+
+def test_neither_its_name_nor_a_partition_too_many_can_be_opened(store: Store):
+    """The text says what can be."""
+    store.create_partitioned_topic("orders", 3)
+    for opening in (store.topic, store.use_topic, store.create_topic):
+        with pytest.raises(NotAllowedError, match=r"partitioned topic.*orders-partition-0 to .*-partition-2"):
+            opening("orders")
+        with pytest.raises(TopicNotFound, match="has 3 partitions, numbered from 0"):
+            opening(partition(3))
+    assert store.resolve_partitions(partition(3)) == 0
+    assert not store.has_topic(partition(3))
+
+
+def test_it_only_grows(store: Store):
+    """As many as there are change nothing."""
+    store.create_partitioned_topic("orders", 2)
+    first = store.topic(partition(0))
+    store.grow_partitions("orders", 4)
+    version = store.catalog_version
+    store.grow_partitions("orders", 4)
+    assert store.catalog_version == version and store.partitions("orders") == 4
+    assert store.topic(partition(0)) is first and store.topic(partition(3)).name == partition(3)
+    with pytest.raises(NotAllowedError, match="has 4 partitions and cannot have 3: a topic only grows"):
+        store.grow_partitions("orders", 3)
+    with pytest.raises(TopicNotFound, match="no such topic"):
+        store.grow_partitions("other", 3)
+    store.topic("plain")
+    with pytest.raises(NotAllowedError, match="plain is not partitioned"):
+        store.grow_partitions("plain", 3)
+
+
+@pytest.mark.parametrize("number", [0, -1, 10_001, 2.5, "3", True, None])
+def test_numbers_that_are_none(store: Store, number):
+    """From 1 to 10,000."""
+    with pytest.raises(ValueError, match="1 to 10000 partitions"):
+        store.create_partitioned_topic("orders", number)
+    with pytest.raises(ValueError, match="1 to 10000 partitions"):
+        store.grow_partitions("orders", number)
+    assert store.topic_names() == []
+
+
+def test_conflicts(store: Store):
+    """A name is one topic's, and those of its partitions are its own."""
+    store.create_topic("plain")
+    with pytest.raises(NotAllowedError, match="plain exists already, and is not partitioned"):
+        store.create_partitioned_topic("plain", 2)
+    store.create_partitioned_topic("orders", 2)
+    with pytest.raises(NotAllowedError, match="exists already, with 2 partitions"):
+        store.create_partitioned_topic("orders", 2)
+    store.create_topic("loose-partition-7")
+    with pytest.raises(NotAllowedError, match=r"loose-partition-7 is a topic of its own"):
+        store.create_partitioned_topic("loose", 2)
+    with pytest.raises(InvalidTopicName, match="this is the name of a partition"):
+        store.create_partitioned_topic("orders-partition-0", 2)
+    with pytest.raises(TopicNotFound, match="there is no namespace acme/sales"):
+        store.create_partitioned_topic("acme/sales/orders", 2)
+    with pytest.raises(NotImplementedError, match="non-persistent"):
+        store.create_partitioned_topic("non-persistent://public/default/orders", 2)
+
+
+def test_topics_are_made_as_the_settings_say(tmp_path: Path, store: Store):
+    """By default one that is not partitioned; never one in the name of a partition."""
+    assert store.resolve_partitions("plain", create=False) == 0 and not store.has_topic("plain")
+    assert store.resolve_partitions("plain") == 0 and store.has_topic("plain")
+    other = configured(tmp_path, "allowAutoTopicCreationType=partitioned\ndefaultNumPartitions=4\n")
+    assert other.resolve_partitions("orders", create=False) == 0 and not other.has_topic("orders")
+    assert other.resolve_partitions("orders") == other.partitions("orders") == 4
+    assert other.resolve_partitions("loose-partition-1") == 0
+    assert other.topic_names()[4:] == ["persistent://public/default/loose-partition-1"]
+    other.release()
+
+
+def test_the_number_alone_changes_nothing(tmp_path: Path):
+    """It counts where topics are made with partitions."""
+    other = configured(tmp_path, "defaultNumPartitions=4\n")
+    assert other.resolve_partitions("orders") == 0
+    other.release()
+
+
+def test_nothing_is_made_where_that_is_not_allowed(tmp_path: Path):
+    """But the partitions of a topic that exists do."""
+    other = configured(tmp_path, "allowAutoTopicCreation=false\nallowAutoTopicCreationType=partitioned\n")
+    with pytest.raises(TopicNotFound, match="allowAutoTopicCreation=false"):
+        other.resolve_partitions("orders")
+    other.create_partitioned_topic("orders", 2)
+    assert other.resolve_partitions("orders") == 2
+    assert other.topic(partition(1)).name == partition(1)
+    with pytest.raises(TopicNotFound, match="allowAutoTopicCreation=false"):
+        other.topic("loose-partition-1")
+    other.release()
+
+
+def test_other_processes_see_all_or_nothing(store: Store):
+    """They follow the catalog: here a second session of the same store."""
+    store.create_partitioned_topic("orders", 3)
+    catalog_size = Path(store.root, "catalog").stat().st_size
+    store.grow_partitions("orders", 5)
+    whole = Path(store.root, "catalog").read_bytes()
+    for size in range(catalog_size, len(whole)):
+        copy = Path(store.root, "catalog.copy.tmp")
+        copy.write_bytes(whole[:size])
+        catalog = Catalog(str(copy), store._current().catalog.lock)
+        found = catalog.find(NAME)
+        assert found is not None and found.partitions == 3
+        catalog.close()
+
+
+@pytest.mark.parametrize("step", ["topic:staged", "topic:described", "topic:renamed", "topic:catalogued"])
+def test_who_dies_while_making_one_leaves_all_or_nothing(store: Store, step: str):
+    """The next finds what is there, or makes it; also another kind of topic."""
+    with fails_at(step):
+        store.create_partitioned_topic("orders", 3)
+    made = step == "topic:catalogued"
+    assert store.partitions("orders") == (3 if made else 0)
+    if made:
+        return
+    assert store.topic_names() == []
+    store.create_topic("orders")
+    assert store.partitions("orders") == 0 and store.topic_names() == [NAME]
+
+
+def test_a_plain_topic_half_made_becomes_a_partitioned_one(store: Store):
+    """The directory is taken over with its new kind."""
+    with fails_at("topic:renamed"):
+        store.create_topic("orders")
+    store.create_partitioned_topic("orders", 3)
+    entry = store.partitions("orders")
+    directory = next(Path(store.root, "topics").iterdir())
+    described = topic_meta.read(str(directory))
+    assert entry == 3 and described is not None and described.partitions == 3
+    assert not list(directory.glob("*.log")) and Path(filenames.subscriptions_path(str(directory))).is_dir()
+
+
+def test_messages_stay_in_their_partition(store: Store):
+    """Each has a log of its own."""
+    store.create_partitioned_topic("orders", 2)
+    for index in range(2):
+        store.topic(partition(index)).ledger.append(encode_single(b"%d" % index, 0, PREFIX))
+    for index in range(2):
+        ledger = store.topic(partition(index)).ledger
+        views = ledger.cursor(ledger.first_position(), inclusive=True).read(10, 10, 1 << 20)
+        assert [view.value(0) for view in views] == [b"%d" % index]
+
+
+def reboot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on it is another boot."""
+    monkeypatch.setattr(clock, "_boot_id", os.urandom(16))
+
+
+def test_a_lost_catalog_is_made_from_the_topics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Partitioned topics keep their number, also the one they grew to."""
+    root = tmp_path / "store"
+    store = Store.open(root)
+    store.create_partitioned_topic("orders", 2)
+    store.grow_partitions("orders", 4)
+    store.topic(partition(3)).ledger.append(encode_single(b"3", 0, PREFIX))
+    store.release()
+    (root / "catalog").unlink()
+    reboot(monkeypatch)
+    store = Store.open(root)
+    assert store.partitions("orders") == 4 and store.topic_names() == [partition(i) for i in range(4)]
+    assert store.topic(partition(3)).ledger.last_position() is not None
+    store.release()
+
+
+def test_a_partition_that_was_about_to_come_is_not_taken_for_a_topic(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Growing died and the machine too: it has to wait until the topic grows."""
+    root = tmp_path / "store"
+    store = Store.open(root)
+    store.create_partitioned_topic("orders", 2)
+    store.topic(partition(0)).create_subscription("sub")
+    with fails_at("partitions:prepared"):
+        store.grow_partitions("orders", 3)
+    store.release()
+    reboot(monkeypatch)
+    store = Store.open(root)
+    assert store.topic_names() == [partition(0), partition(1)]
+    with pytest.raises(TopicNotFound, match="has 2 partitions"):
+        store.topic(partition(2))
+    store.grow_partitions("orders", 3)
+    assert store.topic(partition(2)).subscriptions() == ["sub"]
+    store.release()
+
+
+@pytest.mark.parametrize("step", ["deletion:marked", "deletion:recorded", "deletion:moved"])
+def test_a_deletion_is_finished_or_forgotten_after_a_boot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+):
+    """Whatever the words of its topics said."""
+    root = tmp_path / "store"
+    store = Store.open(root)
+    store.create_partitioned_topic("orders", 2)
+    store.topic(partition(1)).ledger.append(encode_single(b"1", 0, PREFIX))
+    monkeypatch.setattr(topic_deletion, "mark", lambda *_: None)  # as if it was killed: nothing is undone
+    with fails_at(step):
+        store.delete_partitioned_topic("orders")
+    store.release()
+    reboot(monkeypatch)
+    store = Store.open(root)
+    if step == "deletion:marked":
+        assert store.partitions("orders") == 2
+        assert store.topic(partition(1)).ledger.last_position() is not None
+    else:
+        assert store.topic_names() == [] and os.listdir(root / "topics") == os.listdir(root / "staging") == []
+    store.release()
+
+
+def test_whoever_finds_a_topic_marked_takes_the_mark_back(store: Store):
+    """Its deletion died. A deleted one is not found."""
+    topic = store.create_topic("orders")
+    topic_deletion.mark(topic, DELETED)
+    again = store.topic("orders")
+    assert again is not topic and not again.is_deleted and topic.closed is False
+    again.ledger.append(encode_single(b"x", 0, PREFIX))
+    store.delete_topic("orders", force=True)
+    with pytest.raises(TopicNotFound):
+        store.topic("orders", create=False)
+
+
+def test_users_of_a_deleted_topic_keep_it_open(store: Store):
+    """Their instance is closed when the last of them is done, beside the one of the topic's next life."""
+    uses = [store.use_topic("orders") for _ in range(2)]
+    old = uses[0].topic
+    store.delete_topic("orders")
+    new = store.use_topic("orders")
+    assert new.topic is not old and new.topic.directory == f"{old.directory}.2"
+    uses[0].release()
+    uses[0].release()
+    assert not old.closed
+    uses[1].release()
+    assert old.closed and not new.topic.closed
+    idle = new.topic
+    store.delete_topic("orders")
+    assert not idle.closed
+    new.release()
+    assert idle.closed
