@@ -7,10 +7,11 @@ the wrong place, or that a value should be passed in.
 from __future__ import annotations
 
 import sys
+from collections import Counter
 
 import pytest
 
-from tests.source_tree import imported_modules, modules
+from tests.source_tree import imported_modules, module_name, modules, python_files
 
 LAYERS: dict[str, int] = {
     # 0: values
@@ -57,6 +58,69 @@ ARROW_READERS = {"arrow", "client", "asyncio", "testing", "spark", "cli"}
 
 # Edges across the siblings above, each with its reason.
 ALLOWED: dict[tuple[str, str], str] = {}
+
+# The folders of a layer: what of its own layer each may import at run time, besides itself. Modules that lie
+# in the # layer's own folder put the folders together, and may import all of them.
+FOLDERS: dict[str, tuple[str, ...]] = {
+    "platform.processes": (
+        "platform.descriptors",
+        "platform.filesystem",
+        "platform.fork",
+        "platform.ownership",
+        "platform.section_lock",
+    ),
+    "topic.catalog": (),
+    "topic.producers": (),
+    "storage.journal": ("storage.filenames",),
+    "storage.recovery": (
+        "storage.damage",
+        "storage.filenames",
+        "storage.segment",
+        "storage.segment_chain",
+        "storage.segment_index",
+        "storage.topic_control",
+    ),
+    "subscription.state": (),
+    "subscription.dispatch": ("subscription.state", "subscription.control", "subscription.log_queries"),
+    "subscription.chunks": ("subscription.state", "subscription.shared_state"),
+    "subscription.liveness": (
+        "subscription.state",
+        "subscription.control",
+        "subscription.log_queries",
+        "subscription.shared_state",
+        "subscription.unwritten_acks",
+    ),
+    "subscription.attachment": (
+        "subscription.state",
+        "subscription.dispatch",
+        "subscription.chunks",
+        "subscription.liveness",
+        "subscription.backlog",
+        "subscription.control",
+        "subscription.log_queries",
+        "subscription.options",
+        "subscription.shared_state",
+    ),
+    "client.common": (),
+    "client.producer": ("client.common",),
+    "client.consumer": ("client.common",),
+    "client.consumer.dead_letter": ("client.common", "client.consumer", "client.producer"),
+}
+
+# The client reaches files through the topic alone: what it imports from storage/ all the same, with the
+# reason.
+CLIENT_OF_STORAGE: dict[tuple[str, str], str] = {
+    (
+        "embeddedpulsar.client.consumer.delivery",
+        "embeddedpulsar.storage.topic_control",
+    ): "a word of the map says that the topic is deleted; asked for at every wake-up",
+    (
+        "embeddedpulsar.client.consumer.delivery",
+        "embeddedpulsar.storage.waiter_slots",
+    ): "how often a waiter without a slot looks, which the log says of its own waiters alone",
+}
+
+MOST_IN_A_FOLDER = 32
 
 # Only platform/ meets the clock, locks, maps and threads of the operating system.
 PLATFORM_ONLY = {"fcntl", "mmap", "select", "selectors", "signal", "threading", "time", "_thread"}
@@ -125,6 +189,76 @@ def test_siblings_do_not_know_each_other():
         if {own, layer_name(target)} == set(pair) and (name, target) not in ALLOWED
     ]
     assert not bad, "\n".join(bad)
+
+
+def folder_of(module: str) -> str | None:
+    """The longest folder of the table that a module lies in, without the name of the package; None for
+    none."""
+    own = module.removeprefix("embeddedpulsar.")
+    inside = [folder for folder in FOLDERS if own == folder or own.startswith(f"{folder}.")]
+    return max(inside, key=len, default=None)
+
+
+def test_folders_of_a_layer_import_what_the_table_says():
+    """A folder of a layer imports itself and the few names that are listed, so no two of them need each
+    other."""
+    bad = []
+    for name, own, target in edges():
+        folder, other = folder_of(name), target.removeprefix("embeddedpulsar.")
+        if folder is None or layer_name(target) != own:
+            continue
+        allowed = (folder, *FOLDERS[folder])
+        if not any(other == one or other.startswith(f"{one}.") for one in allowed):
+            bad.append(f"{name} imports {target}")
+    assert not bad, "\n".join(bad)
+
+
+def test_the_table_of_folders_is_true():
+    """Every folder inside a layer is in the table or below one that is, and nothing in the table is
+    missing."""
+    packages = {
+        module_name(path.parent / "__init__.py") for path in python_files() if path.name == "__init__.py"
+    }
+    inside = {
+        name.removeprefix("embeddedpulsar.")
+        for name in packages
+        if name.count(".") > 1 and "_discovery" not in name
+    }
+    assert {one for one in inside if folder_of(f"embeddedpulsar.{one}") is None} == set()
+    named = {*FOLDERS, *(one for allowed in FOLDERS.values() for one in allowed)}
+    assert {one for one in named if f"embeddedpulsar.{one}" not in modules()} == set()
+
+
+def test_the_client_reaches_storage_through_the_topic():
+    """What the client needs of files, a topic or its log offers."""
+    found = {
+        (name, target)
+        for name, own, target in edges()
+        if own in ("client", "admin", "asyncio") and layer_name(target) == "storage"
+    }
+    assert found == set(CLIENT_OF_STORAGE)
+
+
+def test_no_circle_of_imports():
+    """Modules can be understood one after the other: no two need each other at run time, however indirectly.
+
+    Imports inside of functions count; those that only type checkers see do not.
+    """
+    graph = {name: imported_modules(name, tree) & set(modules()) - {name} for name, tree in modules().items()}
+    while leaves := [name for name, needs in graph.items() if not needs & graph.keys()]:
+        for name in leaves:
+            del graph[name]
+    # What is left is a circle, or needs one: leave out what no other module needs.
+    while tops := graph.keys() - {target for needs in graph.values() for target in needs}:
+        for name in tops:
+            del graph[name]
+    assert not graph, sorted(graph)
+
+
+def test_folders_are_small():
+    """A folder holds what a reader can survey."""
+    sizes = Counter(str(path.parent) for path in python_files() if path.name != "__init__.py")
+    assert not {folder: size for folder, size in sizes.items() if size > MOST_IN_A_FOLDER}
 
 
 def test_arrow_stays_optional():

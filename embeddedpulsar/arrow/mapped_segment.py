@@ -13,9 +13,10 @@ from embeddedpulsar.arrow.entry_range import EntryRange
 from embeddedpulsar.crypto.entry_opener import EntryOpener
 from embeddedpulsar.crypto.key_reader import CryptoKeyReader
 from embeddedpulsar.exceptions import CorruptionError, CryptoError
-from embeddedpulsar.format.entry_view import EntryView, decompressed_columns
+from embeddedpulsar.format.entry_decoder import decompressed_columns
+from embeddedpulsar.format.entry_view import EntryView
 from embeddedpulsar.format.frame import HEADER_SIZE, TRAILER_SIZE, FrameHeader
-from embeddedpulsar.format.sealed_entry import FIELD_KEYS, SealedView, sealed_view
+from embeddedpulsar.format.sealed_view import FIELD_KEYS, SealedView, sealed_view
 from embeddedpulsar.platform import descriptors
 from embeddedpulsar.platform.mapped_file import MappedFile
 from embeddedpulsar.storage.chunk_reader import ChunkReader

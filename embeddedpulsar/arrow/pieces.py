@@ -16,7 +16,7 @@ from embeddedpulsar.arrow.mapped_segment import MappedSegment
 from embeddedpulsar.arrow.segment_frames import FrameGroup
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.columns import OPTIONAL, ColumnSlices, Slice, locate
-from embeddedpulsar.format.entry_view import decompressed_columns
+from embeddedpulsar.format.entry_decoder import decompressed_columns
 from embeddedpulsar.format.frame import CODEC_ENCRYPTED, COLUMN_FLAGS, HEADER_SIZE, TRAILER_SIZE
 
 Header = tuple[Any, ...]

@@ -16,7 +16,7 @@ from embeddedpulsar.arrow.entry_range import EntryRange
 from embeddedpulsar.arrow.mapped_segment import MappedSegment
 from embeddedpulsar.exceptions import CorruptionError, CryptoError
 from embeddedpulsar.format.chunk import Entry
-from embeddedpulsar.format.entry_view import decode
+from embeddedpulsar.format.entry_decoder import decode
 from embeddedpulsar.format.frame import (
     FLAG_CHUNK,
     FLAG_ENCRYPTED,

@@ -14,7 +14,8 @@ from embeddedpulsar.client.common.value_type import T
 from embeddedpulsar.client.consumer.consumer import Consumer
 from embeddedpulsar.client.consumer.consumer_config import consumer_config, reader_config
 from embeddedpulsar.client.consumer.consumer_opening import open_consumer
-from embeddedpulsar.client.consumer.reader import Reader, open_reader
+from embeddedpulsar.client.consumer.reader import Reader
+from embeddedpulsar.client.consumer.reader_opening import open_reader
 from embeddedpulsar.client.producer.producer import Producer
 from embeddedpulsar.client.producer.producer_config import producer_config
 from embeddedpulsar.client.producer.producer_opening import open_producer

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from embeddedpulsar.client.common.arguments import (
     INT32_MAX,
     UINT32_MAX,
+    check_durability,
     check_fits,
     check_range,
     check_type,
@@ -20,7 +21,6 @@ from embeddedpulsar.client.common.network_options import (
 )
 from embeddedpulsar.topic.service_url import ServiceUrl
 
-DURABILITY_LEVELS = ("process", "interval", "flush")
 _DAY_MS = 24 * 3600 * 1000
 
 
@@ -93,17 +93,6 @@ def client_config(options: dict[str, Any]) -> ClientConfig:
         options["memory_limit_bytes"],
         max(0, options["operation_timeout_seconds"]),
     )
-
-
-def check_durability(durability: object) -> None:
-    """Refuse what is no durability level.
-
-    >>> check_durability("disk")
-    Traceback (most recent call last):
-    ValueError: Argument durability must be 'process', 'interval' or 'flush', not 'disk'
-    """
-    if durability not in DURABILITY_LEVELS:
-        raise ValueError(f"Argument durability must be 'process', 'interval' or 'flush', not {durability!r}")
 
 
 _INTS = (

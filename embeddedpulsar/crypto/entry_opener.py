@@ -10,7 +10,8 @@ from embeddedpulsar.crypto.key_wrap import require_cryptography, unwrap
 from embeddedpulsar.encryption import EncryptedKey, EncryptionContext, EncryptionFacts
 from embeddedpulsar.exceptions import CorruptionError, CryptoError
 from embeddedpulsar.format.entry_view import EntryView
-from embeddedpulsar.format.sealed_entry import SealedView, opened_view
+from embeddedpulsar.format.sealed_entry import opened_view
+from embeddedpulsar.format.sealed_view import SealedView
 
 _MOST_KEYS: Final = 256
 """Data keys that are remembered: each producer has one at a time."""

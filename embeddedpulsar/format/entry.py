@@ -1,4 +1,4 @@
-"""Entries: one batch of messages to bytes and back (docs/format/frame.md). Hot: benchmarks measure this file.
+"""Entries: one batch of messages to bytes (docs/format/frame.md). Hot: benchmarks measure this file.
 
 An entry's body is metadata (32 bytes and the producer name) and columns. Encoding needs nothing that is only
 known under the topic lock, so producers encode outside it: entry id, publish time and the chain go into the
@@ -7,7 +7,6 @@ frame header, which `frame.seal` builds.
     encode_single(value, sequence_id, prefix)   one message, payload only       below 1 us
     encode_plain(values, first_id, prefix)      a batch of payloads             0.1 us per message
     encode(content, prefix, codec)              everything else                 0.2 us per keyed message
-    decode(header, body, ledger_id)             an `EntryView` (entry_view.py)  1 us, and 0.02 us per message
 """
 
 from __future__ import annotations
@@ -26,7 +25,8 @@ from embeddedpulsar.format.columns import (
     offsets_of,
 )
 from embeddedpulsar.format.compression import compress
-from embeddedpulsar.format.entry_view import METADATA, EntryView, decode
+from embeddedpulsar.format.entry_decoder import decode
+from embeddedpulsar.format.entry_view import METADATA, EntryView
 from embeddedpulsar.format.frame import (
     FLAG_BATCHED,
     FLAG_CHUNK,

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.format.entry_view import EntryView, decode
+from embeddedpulsar.format.entry_decoder import decode
+from embeddedpulsar.format.entry_view import EntryView
 from embeddedpulsar.format.frame import FLAG_CHUNK, HEADER_SIZE, TRAILER_SIZE
 from embeddedpulsar.format.index_slot import SLOT, SLOT_SIZE, slot_offset
 from embeddedpulsar.managed_ledger.position import Position

@@ -11,7 +11,8 @@ from embeddedpulsar.exceptions import CorruptionError, CryptoError, StorageError
 from embeddedpulsar.format.chunk import LARGEST_MESSAGE, Chunk, Entry, read_chunk
 from embeddedpulsar.format.columns import Slice, locate
 from embeddedpulsar.format.compression import decompress
-from embeddedpulsar.format.entry_view import EntryView, decode
+from embeddedpulsar.format.entry_decoder import decode
+from embeddedpulsar.format.entry_view import EntryView
 from embeddedpulsar.format.frame import (
     FLAG_CHUNKS,
     FLAG_ENCRYPTED,

@@ -15,7 +15,8 @@ from embeddedpulsar.encryption import EncryptedKey
 from embeddedpulsar.exceptions import CorruptionError, CryptoError
 from embeddedpulsar.format import frame
 from embeddedpulsar.format.entry import EncodedEntry, EntryContent, ProducerPrefix, decode, encode
-from embeddedpulsar.format.sealed_entry import SealedView, pack_keys, raw_view, seal_entry
+from embeddedpulsar.format.sealed_entry import pack_keys, raw_view, seal_entry
+from embeddedpulsar.format.sealed_view import SealedView
 from tests.frames import contents, framed, unframed
 from tests.support.key_files import KeyRing, key_pair
 from tests.unit.format.test_entry import assert_same

@@ -188,3 +188,17 @@ def checked_seek_target(target: object) -> MessageId | int:
         f"invalid seek_arg type {type(target)}; seek goes to a MessageId (MessageId.earliest, say) or to a "
         "time in milliseconds: int(moment.timestamp() * 1000)"
     )
+
+
+DURABILITY_LEVELS = ("process", "interval", "flush")
+
+
+def check_durability(durability: object) -> None:
+    """Refuse what is no durability level.
+
+    >>> check_durability("disk")
+    Traceback (most recent call last):
+    ValueError: Argument durability must be 'process', 'interval' or 'flush', not 'disk'
+    """
+    if durability not in DURABILITY_LEVELS:
+        raise ValueError(f"Argument durability must be 'process', 'interval' or 'flush', not {durability!r}")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.crypto.entry_opener import EntryOpener
     from embeddedpulsar.crypto.key_reader import CryptoKeyReader
     from embeddedpulsar.format.entry import EntryView
-    from embeddedpulsar.format.sealed_entry import SealedView
+    from embeddedpulsar.format.sealed_view import SealedView
 
 _CONSUME: Final = ConsumerCryptoFailureAction.CONSUME
 _DISCARD: Final = ConsumerCryptoFailureAction.DISCARD

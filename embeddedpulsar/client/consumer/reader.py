@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from embeddedpulsar.client.common.arguments import check_type, checked_seek_target
 from embeddedpulsar.client.common.close_guard import CloseGuard
-from embeddedpulsar.client.common.deletion_retry import despite_deletion
 from embeddedpulsar.client.common.value_type import T
 from embeddedpulsar.client.consumer.async_receiver import AsyncReceiver
 from embeddedpulsar.client.consumer.consumer_session import MessageOrigin, last_or_start, resolve
@@ -21,7 +20,6 @@ from embeddedpulsar.managed_ledger.chunk_assembler import has_chunks
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.message_id import MessageId, make
 from embeddedpulsar.platform import fork, interrupts
-from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -349,30 +347,6 @@ class Reader(Generic[T]):
 
     def __repr__(self) -> str:
         return f"<Reader {self._name} on {self._topic_name} {'open' if self.is_connected() else 'closed'}>"
-
-
-def open_reader(core: ClientCore, config: ReaderConfig) -> Reader[Any]:
-    """Make the reader that a topic needs: of the topic, or of its partitions."""
-    core.begin_operation()
-    full = TopicName.parse(config.topic).full
-    return despite_deletion(lambda: _open(core, config, full))
-
-
-def _open(core: ClientCore, config: ReaderConfig, full: str) -> Reader[Any]:
-    partitions = core.store.resolve_partitions(full)
-    # Imported on first use: most readers have one topic, and no interceptors.
-    if not partitions:
-        kind: type[Reader[Any]] = Reader
-        if config.chain is not None:
-            from embeddedpulsar.client.consumer.intercepting_consumer import InterceptingReader as kind
-        return kind(core, config)
-    if config.chain is not None:
-        from embeddedpulsar.client.consumer.intercepting_consumer import InterceptingMultiTopicsReader
-
-        return InterceptingMultiTopicsReader(core, config, full, partitions)
-    from embeddedpulsar.client.consumer.topic_group.multi_topics_reader import MultiTopicsReader
-
-    return MultiTopicsReader(core, config, full, partitions)
 
 
 def nothing_to_take() -> Any:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from embeddedpulsar.client.client_config import check_durability
 from embeddedpulsar.client.common.arguments import (
     INT32_MAX,
     INT64_MAX,
     UINT32_MAX,
     UINT64_MAX,
+    check_durability,
     check_fits,
     check_range,
     check_type,

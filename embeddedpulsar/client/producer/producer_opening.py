@@ -5,38 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from embeddedpulsar.client.common.deletion_retry import despite_deletion
+from embeddedpulsar.client.producer.plain_producer import attach_producer
 from embeddedpulsar.client.producer.producer import Producer
 from embeddedpulsar.client.producer.producer_session import ProducerSession
-from embeddedpulsar.client.producer.publisher import Publisher
 from embeddedpulsar.enums import ProducerAccessMode
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.client_core import ClientCore
     from embeddedpulsar.client.producer.producer_config import ProducerConfig
-
-
-def attach_producer(
-    core: ClientCore, session: ProducerSession, config: ProducerConfig, kind: type[Producer[Any]] = Producer
-) -> Producer[Any]:
-    """Attach a producer of class ``kind`` to one topic. Ctrl-C in the middle of it leaves nothing attached.
-
-    Raises:
-        ProducerBusy, ProducerFenced, TopicTerminated: see `Topic.attach_producer`.
-        AlreadyClosed: the client was closed meanwhile.
-    """
-    publisher = None
-    try:
-        publisher = Publisher(session, config)
-        core.add_publisher(publisher)
-        core.check_open()  # who closed the client meanwhile may not have seen this one
-        producer = kind(session, publisher)
-    except BaseException:
-        if publisher is not None:
-            core.forget_publisher(publisher)
-        session.detach()
-        raise
-    core.log.info("Created producer %s on %s", publisher.name, session.topic_name)
-    return producer
 
 
 def open_producer(core: ClientCore, config: ProducerConfig) -> Producer[Any]:
@@ -56,7 +32,7 @@ def _open(core: ClientCore, config: ProducerConfig) -> Producer[Any]:
     # Imported on first use: most topics are plain, and most producers have no interceptors.
     if partitions:
         if config.chain is not None:
-            from embeddedpulsar.client.consumer.intercepting_consumer import InterceptingPartitionedProducer
+            from embeddedpulsar.client.producer.intercepting_producer import InterceptingPartitionedProducer
 
             return InterceptingPartitionedProducer(core, config, partitions)
         from embeddedpulsar.client.producer.partitioned.partitioned_producer import PartitionedProducer
@@ -64,5 +40,5 @@ def _open(core: ClientCore, config: ProducerConfig) -> Producer[Any]:
         return PartitionedProducer(core, config, partitions)
     kind: type[Producer[Any]] = Producer
     if config.chain is not None:
-        from embeddedpulsar.client.consumer.intercepting_consumer import InterceptingProducer as kind
+        from embeddedpulsar.client.producer.intercepting_producer import InterceptingProducer as kind
     return attach_producer(core, ProducerSession(core, config), config, kind)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar.client.producer.batch_container import BatchContainer
 from embeddedpulsar.client.producer.partitioned.partition_session import Membership, PartitionSession
+from embeddedpulsar.client.producer.plain_producer import attach_producer
 from embeddedpulsar.client.producer.producer import Producer
-from embeddedpulsar.client.producer.producer_opening import attach_producer
 from embeddedpulsar.enums import ProducerAccessMode
 from embeddedpulsar.exceptions import AlreadyClosed, TopicNotFound
 from embeddedpulsar.platform import deadline, fork, threads
