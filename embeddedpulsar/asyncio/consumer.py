@@ -13,7 +13,7 @@ from embeddedpulsar.exceptions import PulsarException
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from embeddedpulsar.client.client_core import ClientCore
+    from embeddedpulsar.client.common.client_context import ClientContext
     from embeddedpulsar.client.consumer.consumer import Consumer as BlockingConsumer
     from embeddedpulsar.message import Message
     from embeddedpulsar.message_id import MessageId
@@ -31,7 +31,7 @@ class Consumer(MessageStream[T]):
         self,
         consumer: BlockingConsumer[T],
         schema: Schema[T],
-        core: ClientCore,
+        core: ClientContext,
         *,
         acknowledging_blocks: bool = False,
     ) -> None:

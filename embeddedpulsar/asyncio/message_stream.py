@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from types import TracebackType
 
-    from embeddedpulsar.client.client_core import ClientCore
+    from embeddedpulsar.client.common.client_context import ClientContext
     from embeddedpulsar.client.consumer.consumer import Consumer
     from embeddedpulsar.client.consumer.reader import Reader
     from embeddedpulsar.message import Message
@@ -28,7 +28,7 @@ class MessageStream(ABC, Generic[T]):
     program drops without closing it is closed soon, and what is not acknowledged goes to others.
     """
 
-    def __init__(self, source: Consumer[T] | Reader[T], core: ClientCore) -> None:
+    def __init__(self, source: Consumer[T] | Reader[T], core: ClientContext) -> None:
         self._source = source
         self._client_core = core
 

@@ -11,7 +11,7 @@ from embeddedpulsar.client.common.value_type import T
 from embeddedpulsar.exceptions import PulsarException
 
 if TYPE_CHECKING:
-    from embeddedpulsar.client.client_core import ClientCore
+    from embeddedpulsar.client.common.client_context import ClientContext
     from embeddedpulsar.client.consumer.reader import Reader as BlockingReader
     from embeddedpulsar.message import Message
     from embeddedpulsar.message_id import MessageId
@@ -24,7 +24,7 @@ class Reader(MessageStream[T]):
     Used with ``async with`` it is closed at the end; ``async for`` reads for ever, until it is closed.
     """
 
-    def __init__(self, reader: BlockingReader[T], schema: Schema[T], core: ClientCore) -> None:
+    def __init__(self, reader: BlockingReader[T], schema: Schema[T], core: ClientContext) -> None:
         super().__init__(reader, core)
         self._reader = reader
         self._schema = schema

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections import deque
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from embeddedpulsar.client.callbacks import CallbackThread
 from embeddedpulsar.client.common.partition_watch import PartitionWatch
@@ -27,27 +27,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from embeddedpulsar.client.client_config import ClientConfig
+    from embeddedpulsar.client.common.client_context import Closable, PublisherLike, Receiver
     from embeddedpulsar.client.common.client_log import ClientLog
-    from embeddedpulsar.client.producer.publisher import Publisher
     from embeddedpulsar.topic.open_topics import TopicUse
 
 
 R = TypeVar("R")
-
-
-class Closable(Protocol):
-    """What is closed with its client."""
-
-    def close(self) -> None: ...
-
-
-class Receiver(Closable, Protocol):
-    """A consumer or a reader."""
-
-    _client: Any
-
-    def _start(self) -> None: ...
-    def _save(self) -> None: ...
 
 
 class ClientCore:
@@ -68,7 +53,7 @@ class ClientCore:
         self._was_interrupted = False
         self.abandoned: deque[Callable[[], object]] = deque()
         self._lock = threads.RLock()
-        self._publishers: dict[int, Publisher] = {}
+        self._publishers: dict[int, PublisherLike] = {}
         self._consumers: dict[int, weakref.ref[Receiver]] = {}  # their client keeps them
         self.fork_generation = fork.GENERATION
         self.at_close: dict[int, Callable[[], object]] = {}
@@ -140,11 +125,11 @@ class ClientCore:
         """Let everything that waits in this process look again."""
         self.store.mailbox.ring_self()
 
-    def add_publisher(self, publisher: Publisher) -> None:
+    def add_publisher(self, publisher: PublisherLike) -> None:
         """A producer was made."""
         self._publishers[id(publisher)] = publisher
 
-    def forget_publisher(self, publisher: Publisher) -> None:
+    def forget_publisher(self, publisher: PublisherLike) -> None:
         """A producer is closed."""
         self._publishers.pop(id(publisher), None)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from embeddedpulsar.exceptions import AlreadyClosed
 
 if TYPE_CHECKING:
-    from embeddedpulsar.client.client_core import ClientCore
+    from embeddedpulsar.client.common.client_context import ClientContext
 
 
 class CloseGuard:
@@ -28,7 +28,7 @@ class CloseGuard:
 
     __slots__ = ("_client", "_has_begun")
 
-    def __init__(self, client: ClientCore) -> None:
+    def __init__(self, client: ClientContext) -> None:
         self._client = client
         self._has_begun = False
 

@@ -16,7 +16,7 @@ from embeddedpulsar.message_id import make
 from embeddedpulsar.platform import deadline
 
 if TYPE_CHECKING:
-    from embeddedpulsar.client.client_core import ClientCore
+    from embeddedpulsar.client.common.client_context import ClientContext
     from embeddedpulsar.client.common.client_log import ClientLog
     from embeddedpulsar.client.producer.producer_message import ProducerMessage
 
@@ -37,10 +37,10 @@ class InterceptorChain:
 
     def __init__(self, interceptors: Sequence[Any]) -> None:
         self._interceptors = tuple(interceptors)
-        self._core: ClientCore | None = None
+        self._core: ClientContext | None = None
         self._owner: Callable[[], Any] = _nobody
 
-    def bind(self, core: ClientCore, owner: Any) -> None:
+    def bind(self, core: ClientContext, owner: Any) -> None:
         """Call the interceptors for ``owner`` from now on. The owner may still be incomplete."""
         self._owner = weakref.ref(owner)  # timers refer to the chain, and must not keep the owner
         self._core = core

@@ -9,7 +9,7 @@ from embeddedpulsar.exceptions import AlreadyClosed
 from embeddedpulsar.platform import fork, threads
 
 if TYPE_CHECKING:
-    from embeddedpulsar.client.client_core import ClientCore
+    from embeddedpulsar.client.common.client_context import ClientContext
     from embeddedpulsar.platform.processes.mailbox import Mailbox
     from embeddedpulsar.platform.scheduler import Timer
 
@@ -52,7 +52,7 @@ class PartitionWatch:
     Thread-safe. After a fork the child's copy watches nothing: who goes on there adds itself again.
     """
 
-    def __init__(self, core: ClientCore) -> None:
+    def __init__(self, core: ClientContext) -> None:
         self._core = core
         self._reset()
         fork.register(self)

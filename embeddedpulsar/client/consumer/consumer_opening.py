@@ -15,11 +15,11 @@ from embeddedpulsar.policies import ConsumerDeadLetterPolicy
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
-    from embeddedpulsar.client.client_core import ClientCore
+    from embeddedpulsar.client.common.client_context import ClientContext
     from embeddedpulsar.client.consumer.consumer_config import ConsumerConfig
 
 
-def open_consumer(client: ClientCore, config: ConsumerConfig, topic: Any) -> Consumer[Any]:
+def open_consumer(client: ClientContext, config: ConsumerConfig, topic: Any) -> Consumer[Any]:
     """Attach a consumer to the subscription of one topic, or of several; partitions are topics.
 
     Args:
@@ -50,7 +50,7 @@ def open_consumer(client: ClientCore, config: ConsumerConfig, topic: Any) -> Con
     return despite_deletion(lambda: _open(client, config, topics))
 
 
-def _open(client: ClientCore, config: ConsumerConfig, topics: list[str]) -> Consumer[Any]:
+def _open(client: ClientContext, config: ConsumerConfig, topics: list[str]) -> Consumer[Any]:
     partitions = {name: client.store.resolve_partitions(name) for name in topics}
     if len(topics) == 1 and not partitions[topics[0]]:
         kind: type[Consumer[Any]] = Consumer
@@ -61,7 +61,7 @@ def _open(client: ClientCore, config: ConsumerConfig, topics: list[str]) -> Cons
     return _open_several(client, config, partitions)
 
 
-def _warn_if_idle(client: ClientCore, config: ConsumerConfig) -> None:
+def _warn_if_idle(client: ClientContext, config: ConsumerConfig) -> None:
     """A dead letter policy that nothing will ever apply is most likely a wrong type of subscription."""
     is_counted = config.consumer_type in (ConsumerType.Shared, ConsumerType.KeyShared)
     if config.dead_letter is not None and not is_counted and not config.enable_retry:
@@ -73,7 +73,7 @@ def _warn_if_idle(client: ClientCore, config: ConsumerConfig) -> None:
         )
 
 
-def _with_letter_topics(client: ClientCore, config: ConsumerConfig, topics: list[str]) -> ConsumerConfig:
+def _with_letter_topics(client: ClientContext, config: ConsumerConfig, topics: list[str]) -> ConsumerConfig:
     policy = config.dead_letter
     found = letter_topics(
         topics, config.subscription_name, policy, config.retry_letter_topic, client.store.has_topic
@@ -85,7 +85,7 @@ def _with_letter_topics(client: ClientCore, config: ConsumerConfig, topics: list
     )
 
 
-def _open_several(client: ClientCore, config: ConsumerConfig, partitions: dict[str, int]) -> Consumer[Any]:
+def _open_several(client: ClientContext, config: ConsumerConfig, partitions: dict[str, int]) -> Consumer[Any]:
     # Imported on first use: most consumers have one topic.
     from embeddedpulsar.client.consumer.topic_group.multi_topics_consumer import MultiTopicsConsumer
     from embeddedpulsar.client.consumer.topic_group.multi_topics_consumer_core import MultiTopicsCore

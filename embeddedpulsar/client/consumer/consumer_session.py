@@ -17,7 +17,7 @@ from embeddedpulsar.message_id import MessageId, make
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
-    from embeddedpulsar.client.client_core import ClientCore
+    from embeddedpulsar.client.common.client_context import ClientContext
     from embeddedpulsar.client.consumer.consumer_config import ConsumerConfig
     from embeddedpulsar.format.entry import EntryView
     from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
@@ -54,7 +54,7 @@ class ConsumerSession:
     """
 
     def __init__(
-        self, core: ClientCore, config: ConsumerConfig, call_to_write: CallLater | None = None
+        self, core: ClientContext, config: ConsumerConfig, call_to_write: CallLater | None = None
     ) -> None:
         use = core.use_topic(config.topic)
         topic = use.topic

@@ -11,7 +11,7 @@ from embeddedpulsar.format.entry_view import SEEN
 from embeddedpulsar.format.frame import CODEC_ENCRYPTED
 
 if TYPE_CHECKING:
-    from embeddedpulsar.client.client_core import ClientCore
+    from embeddedpulsar.client.common.client_context import ClientContext
     from embeddedpulsar.crypto.entry_opener import EntryOpener
     from embeddedpulsar.crypto.key_reader import CryptoKeyReader
     from embeddedpulsar.format.entry import EntryView
@@ -60,7 +60,7 @@ class Decryption:
 
     def __init__(
         self,
-        client: ClientCore,
+        client: ClientContext,
         topic: str,
         reader: CryptoKeyReader | None,
         action: ConsumerCryptoFailureAction,

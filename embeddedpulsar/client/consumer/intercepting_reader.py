@@ -9,7 +9,7 @@ from embeddedpulsar.client.consumer.topic_group.multi_topics_reader import Multi
 from embeddedpulsar.message import Message
 
 if TYPE_CHECKING:
-    from embeddedpulsar.client.client_core import ClientCore
+    from embeddedpulsar.client.common.client_context import ClientContext
     from embeddedpulsar.client.common.interceptor_chain import InterceptorChain
     from embeddedpulsar.client.consumer.consumer_config import ReaderConfig
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class InterceptingReader(Reader[Any]):
     """A reader that shows its messages to interceptors."""
 
-    def __init__(self, core: ClientCore, config: ReaderConfig, *partitions: Any) -> None:
+    def __init__(self, core: ClientContext, config: ReaderConfig, *partitions: Any) -> None:
         assert config.chain is not None
         self._chain: InterceptorChain = config.chain
         self._chain.bind(core, self)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from embeddedpulsar.client.client_core import ClientCore
+    from embeddedpulsar.client.common.client_context import ClientContext
     from embeddedpulsar.client.consumer.consumer_config import ReaderConfig
     from embeddedpulsar.format.entry import EntryView
     from embeddedpulsar.message import Message
@@ -59,7 +59,7 @@ class Reader(Generic[T]):
     _client: Any = None  # which lives as long as this
     _waits_for_ever = False  # whether time limits are refused
 
-    def __init__(self, core: ClientCore, config: ReaderConfig) -> None:
+    def __init__(self, core: ClientContext, config: ReaderConfig) -> None:
         self._use = core.use_topic(config.topic)
         try:
             self._begin(core, config, self._use.topic)
@@ -68,7 +68,7 @@ class Reader(Generic[T]):
             raise
         self._in_child = fork.InChild(self._after_fork_in_child)
 
-    def _begin(self, core: ClientCore, config: ReaderConfig, topic: Topic) -> None:
+    def _begin(self, core: ClientContext, config: ReaderConfig, topic: Topic) -> None:
         prefix = f"{config.role_prefix}-" if config.role_prefix else ""
         self._name = config.name or f"{prefix}reader-{os.urandom(5).hex()}"
         self._core = core

@@ -9,18 +9,18 @@ from embeddedpulsar.client.consumer.reader import Reader
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
-    from embeddedpulsar.client.client_core import ClientCore
+    from embeddedpulsar.client.common.client_context import ClientContext
     from embeddedpulsar.client.consumer.consumer_config import ReaderConfig
 
 
-def open_reader(core: ClientCore, config: ReaderConfig) -> Reader[Any]:
+def open_reader(core: ClientContext, config: ReaderConfig) -> Reader[Any]:
     """Make the reader that a topic needs: of the topic, or of its partitions."""
     core.begin_operation()
     full = TopicName.parse(config.topic).full
     return despite_deletion(lambda: _open(core, config, full))
 
 
-def _open(core: ClientCore, config: ReaderConfig, full: str) -> Reader[Any]:
+def _open(core: ClientContext, config: ReaderConfig, full: str) -> Reader[Any]:
     partitions = core.store.resolve_partitions(full)
     # Imported on first use: most readers have one topic, and no interceptors.
     if not partitions:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import timedelta
 
-    from embeddedpulsar.client.client_core import ClientCore
+    from embeddedpulsar.client.common.client_context import ClientContext
     from embeddedpulsar.client.common.interceptor_chain import InterceptorChain
     from embeddedpulsar.client.producer.pending_entry import SendCallback
     from embeddedpulsar.client.producer.producer_config import ProducerConfig
@@ -36,7 +36,7 @@ class InterceptingProducer(Producer[Any]):
         super().__init__(session, publisher)
         self._begin(session.config, session.wall_ms)
 
-    def _bind(self, core: ClientCore, config: ProducerConfig) -> None:
+    def _bind(self, core: ClientContext, config: ProducerConfig) -> None:
         assert config.chain is not None
         self._chain: InterceptorChain = config.chain
         self._chain.bind(core, self)
@@ -115,7 +115,7 @@ class InterceptingProducer(Producer[Any]):
 class InterceptingPartitionedProducer(InterceptingProducer, PartitionedProducer[Any]):
     """A producer of a partitioned topic that shows its messages to interceptors."""
 
-    def __init__(self, core: ClientCore, config: ProducerConfig, partitions: int) -> None:
+    def __init__(self, core: ClientContext, config: ProducerConfig, partitions: int) -> None:
         self._bind(core, config)
         PartitionedProducer.__init__(self, core, config, partitions)
         self._begin(config, core.store.clock.wall_ms)

@@ -9,12 +9,15 @@ from embeddedpulsar.client.producer.producer_session import ProducerSession
 from embeddedpulsar.client.producer.publisher import Publisher
 
 if TYPE_CHECKING:
-    from embeddedpulsar.client.client_core import ClientCore
+    from embeddedpulsar.client.common.client_context import ClientContext
     from embeddedpulsar.client.producer.producer_config import ProducerConfig
 
 
 def attach_producer(
-    core: ClientCore, session: ProducerSession, config: ProducerConfig, kind: type[Producer[Any]] = Producer
+    core: ClientContext,
+    session: ProducerSession,
+    config: ProducerConfig,
+    kind: type[Producer[Any]] = Producer,
 ) -> Producer[Any]:
     """Attach a producer of class ``kind`` to one topic. Ctrl-C in the middle of it leaves nothing attached.
 

@@ -11,11 +11,11 @@ from embeddedpulsar.client.producer.producer_session import ProducerSession
 from embeddedpulsar.enums import ProducerAccessMode
 
 if TYPE_CHECKING:
-    from embeddedpulsar.client.client_core import ClientCore
+    from embeddedpulsar.client.common.client_context import ClientContext
     from embeddedpulsar.client.producer.producer_config import ProducerConfig
 
 
-def open_producer(core: ClientCore, config: ProducerConfig) -> Producer[Any]:
+def open_producer(core: ClientContext, config: ProducerConfig) -> Producer[Any]:
     """Attach a producer to a topic, which is made if need be, or to all its partitions.
 
     Raises:
@@ -27,7 +27,7 @@ def open_producer(core: ClientCore, config: ProducerConfig) -> Producer[Any]:
     return despite_deletion(lambda: _open(core, config))
 
 
-def _open(core: ClientCore, config: ProducerConfig) -> Producer[Any]:
+def _open(core: ClientContext, config: ProducerConfig) -> Producer[Any]:
     partitions = core.store.resolve_partitions(config.topic)
     # Imported on first use: most topics are plain, and most producers have no interceptors.
     if partitions:

@@ -17,7 +17,7 @@ from embeddedpulsar.topic_name import TopicName
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from embeddedpulsar.client.client_core import ClientCore
+    from embeddedpulsar.client.common.client_context import ClientContext
     from embeddedpulsar.client.producer.producer_config import ProducerConfig
     from embeddedpulsar.client.producer.publisher import Publisher
     from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
@@ -38,7 +38,7 @@ class ProducerSession:
 
     _creates = True  # the topic, if there is none
 
-    def __init__(self, core: ClientCore, config: ProducerConfig) -> None:
+    def __init__(self, core: ClientContext, config: ProducerConfig) -> None:
         self.client = core
         self._use: TopicUse = core.use_topic(config.topic, self._creates)
         self._topic: Topic = self._use.topic

@@ -27,7 +27,7 @@ from embeddedpulsar.topic_name import TopicName
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from embeddedpulsar.client.client_core import ClientCore
+    from embeddedpulsar.client.common.client_context import ClientContext
     from embeddedpulsar.client.producer.bulk.bulk_publisher import Target
     from embeddedpulsar.client.producer.producer import Producer
     from embeddedpulsar.crypto.key_reader import CryptoKeyReader
@@ -107,7 +107,7 @@ class DeadLetterProducer:
 
     def __init__(
         self,
-        client: ClientCore,
+        client: ClientContext,
         topic: str,
         schema: Any,
         name: str | None = None,
@@ -236,7 +236,7 @@ class DeadLetterProducer:
         self._opened = {}
 
 
-def _ensure_subscription(client: ClientCore, topic_name: str, name: str) -> None:
+def _ensure_subscription(client: ClientContext, topic_name: str, name: str) -> None:
     """Make a subscription that begins with the first message, if there is none of that name."""
     use = client.use_topic(topic_name)
     try:

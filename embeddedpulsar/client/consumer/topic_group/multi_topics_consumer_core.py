@@ -26,7 +26,7 @@ from embeddedpulsar.subscription.attachment.freshness import Freshness
 from embeddedpulsar.topic.catalog.topic_list import partition_names
 
 if TYPE_CHECKING:
-    from embeddedpulsar.client.client_core import ClientCore
+    from embeddedpulsar.client.common.client_context import ClientContext
     from embeddedpulsar.client.common.partition_watch import WatchedTopic
     from embeddedpulsar.client.consumer.consumer_config import ConsumerConfig
 
@@ -38,7 +38,7 @@ _MANY: Final = 64
 class MultiTopicsSession:
     """What the consumers of the topics have in common."""
 
-    def __init__(self, client: ClientCore, topic_name: str, consumer_name: str) -> None:
+    def __init__(self, client: ClientContext, topic_name: str, consumer_name: str) -> None:
         self.client = client
         self.topic_name = topic_name
         self.consumer_name = consumer_name
@@ -68,7 +68,7 @@ class MultiTopicsCore:
     """
 
     def __init__(
-        self, client: ClientCore, config: ConsumerConfig, partitions: dict[str, int], topic_name: str
+        self, client: ClientContext, config: ConsumerConfig, partitions: dict[str, int], topic_name: str
     ) -> None:
         if config.receiver_queue_size == 0 and any(partitions.values()):
             raise InvalidConfiguration(

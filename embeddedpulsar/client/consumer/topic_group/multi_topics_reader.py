@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from embeddedpulsar.client.client_core import ClientCore
+    from embeddedpulsar.client.common.client_context import ClientContext
     from embeddedpulsar.client.common.partition_watch import WatchedTopic
     from embeddedpulsar.client.consumer.consumer_config import ReaderConfig
     from embeddedpulsar.message import Message
@@ -58,7 +58,7 @@ class MultiTopicsReader(Reader[T]):
         [(b'line 0', 0), (b'line 1', 1)]
     """
 
-    def __init__(self, core: ClientCore, config: ReaderConfig, topic: str, partitions: int) -> None:
+    def __init__(self, core: ClientContext, config: ReaderConfig, topic: str, partitions: int) -> None:
         prefix = f"{config.role_prefix}-" if config.role_prefix else ""
         self._name = config.name or f"{prefix}reader-{os.urandom(5).hex()}"
         self._core = core

@@ -10,7 +10,7 @@ from embeddedpulsar.platform import fork, threads
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from embeddedpulsar.client.client_core import ClientCore
+    from embeddedpulsar.client.common.client_context import ClientContext
     from embeddedpulsar.client.common.partition_watch import WatchedTopic
     from embeddedpulsar.client.producer.producer_config import ProducerConfig
     from embeddedpulsar.topic.producers.producers import ProducerRegistration
@@ -38,7 +38,7 @@ class Membership:
 
     def __init__(
         self,
-        core: ClientCore,
+        core: ClientContext,
         topic: str,
         name: str | None,
         partitions: int,
@@ -106,7 +106,7 @@ class PartitionSession(ProducerSession):
 
     _creates = False
 
-    def __init__(self, core: ClientCore, config: ProducerConfig, membership: Membership) -> None:
+    def __init__(self, core: ClientContext, config: ProducerConfig, membership: Membership) -> None:
         super().__init__(core, config)
         self._membership = membership
         self._is_member = False

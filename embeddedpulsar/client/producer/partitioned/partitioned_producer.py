@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import timedelta
 
-    from embeddedpulsar.client.client_core import ClientCore
+    from embeddedpulsar.client.common.client_context import ClientContext
     from embeddedpulsar.client.common.message_options import Options
     from embeddedpulsar.client.common.statistics import ProducerStats
     from embeddedpulsar.client.producer.bulk.bulk_publisher import Target
@@ -48,7 +48,7 @@ class PartitionedProducer(Producer[T]):
         PulsarException: a partition could not be attached; then none is.
     """
 
-    def __init__(self, core: ClientCore, config: ProducerConfig, partitions: int) -> None:
+    def __init__(self, core: ClientContext, config: ProducerConfig, partitions: int) -> None:
         router = make_router(config, partitions)
         self._config = config
         self._router = router

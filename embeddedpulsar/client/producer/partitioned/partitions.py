@@ -17,7 +17,7 @@ from embeddedpulsar.topic_name import TopicName
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from embeddedpulsar.client.client_core import ClientCore
+    from embeddedpulsar.client.common.client_context import ClientContext
     from embeddedpulsar.client.producer.partitioned.message_router import Router
     from embeddedpulsar.client.producer.producer_config import ProducerConfig
 
@@ -56,7 +56,7 @@ class Partitions:
         chain: interceptors, which are told of more partitions; or None.
     """
 
-    def __init__(self, core: ClientCore, config: ProducerConfig, router: Router) -> None:
+    def __init__(self, core: ClientContext, config: ProducerConfig, router: Router) -> None:
         self.topic = TopicName.parse(config.topic)
         self.producers: list[Producer[Any]] = [NOT_ATTACHED] * router.partitions
         self.is_closed = self.is_deleted = False

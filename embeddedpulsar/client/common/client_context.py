@@ -1,0 +1,81 @@
+"""What producers, consumers and readers need of the client that made them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from embeddedpulsar.client.callbacks import CallbackThread
+    from embeddedpulsar.client.client_config import ClientConfig
+    from embeddedpulsar.client.common.client_log import ClientLog
+    from embeddedpulsar.client.common.partition_watch import PartitionWatch
+    from embeddedpulsar.client.consumer.listener import ListenerThreads
+    from embeddedpulsar.client.flusher import Flusher
+    from embeddedpulsar.client.memory_limit import MemoryLimit
+    from embeddedpulsar.client.waiting_threads import WaitingThreads
+    from embeddedpulsar.client.workers import Workers
+    from embeddedpulsar.platform.scheduler import Scheduler
+    from embeddedpulsar.topic.open_topics import TopicUse
+    from embeddedpulsar.topic.store import Store
+
+R = TypeVar("R")
+
+
+class Closable(Protocol):
+    """What is closed with its client."""
+
+    def close(self) -> None: ...
+
+
+class Receiver(Closable, Protocol):
+    """A consumer or a reader."""
+
+    _client: Any
+
+    def _start(self) -> None: ...
+    def _save(self) -> None: ...
+
+
+class PublisherLike(Closable, Protocol):
+    """The working half of a producer."""
+
+    @property
+    def is_closed(self) -> bool: ...
+    def flush_all(self) -> None: ...
+    def save(self) -> None: ...
+
+
+class ClientContext(Protocol):
+    """The store, the threads and the options of one client. `ClientCore` is its only implementation.
+
+    The modules below `client_core` are typed with this protocol, so that none of them needs the others.
+    """
+
+    config: ClientConfig
+    log: ClientLog
+    is_closed: bool
+    at_close: dict[int, Callable[[], object]]
+    store: Store
+    scheduler: Scheduler
+    workers: Workers
+    callbacks: CallbackThread
+    flusher: Flusher
+    memory: MemoryLimit | None
+    listeners: ListenerThreads
+    partition_watch: PartitionWatch
+    waiting: WaitingThreads
+
+    def use_topic(self, name: str, create: bool = True) -> TopicUse: ...
+    def abandon(self, close: Callable[[], object]) -> None: ...
+    def check_open(self) -> None: ...
+    def begin_operation(self) -> None: ...
+    def in_time(self, function: Callable[..., R], *arguments: object) -> R: ...
+    def wake(self) -> None: ...
+    def add_publisher(self, publisher: PublisherLike) -> None: ...
+    def forget_publisher(self, publisher: PublisherLike) -> None: ...
+    def add_consumer(self, consumer: Receiver) -> None: ...
+    def know(self, consumer: Receiver) -> None: ...
+    def forget_consumer(self, consumer: Receiver) -> None: ...
+    def close_dropped(self, consumer: Closable) -> None: ...
