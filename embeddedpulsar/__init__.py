@@ -98,11 +98,6 @@ from embeddedpulsar.schema import BytesSchema, Schema, SchemaInfo, StringSchema
 if TYPE_CHECKING:
     from embeddedpulsar.admin.admin import Admin
     from embeddedpulsar.client.client import Client
-    from embeddedpulsar.client.common.interceptors import (
-        ConsumerInterceptor,
-        ProducerInterceptor,
-        ReaderInterceptor,
-    )
     from embeddedpulsar.client.common.network_options import (
         Authentication,
         AuthenticationAthenz,
@@ -120,6 +115,11 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.consumer.consumer import Consumer
     from embeddedpulsar.client.consumer.reader import Reader
     from embeddedpulsar.client.consumer.redelivery_backoff import MultiplierRedeliveryBackoff
+    from embeddedpulsar.client.interceptors import (
+        ConsumerInterceptor,
+        ProducerInterceptor,
+        ReaderInterceptor,
+    )
     from embeddedpulsar.client.producer.producer import Producer
     from embeddedpulsar.crypto.key_reader import CryptoKeyReader, EncryptionKeyInfo
     from embeddedpulsar.encryption import EncryptionContext, EncryptionKey
@@ -128,7 +128,7 @@ __version__ = "0.1.0"
 
 # Loaded when first asked for, so that importing the package stays cheap.
 _NETWORK = "embeddedpulsar.client.common.network_options"
-_INTERCEPTORS = "embeddedpulsar.client.common.interceptors"
+_INTERCEPTORS = "embeddedpulsar.client.interceptors"
 _STATISTICS = "embeddedpulsar.client.common.statistics"
 _LAZY = {
     "Authentication": _NETWORK,

@@ -28,16 +28,16 @@ def module_name(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imported_modules(name: str, tree: ast.Module) -> set[str]:
+def imported_modules(name: str, tree: ast.Module, *, with_types: bool = False) -> set[str]:
     """The absolute names of all modules a module imports, wherever in it the import stands.
 
-    Imports that only type checkers see (below `if TYPE_CHECKING`) are left out.
+    Imports that only type checkers see (below `if TYPE_CHECKING`) are left out, except ``with_types``.
     """
     found: set[str] = set()
     hidden = {
         id(child)
         for node in ast.walk(tree)
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test) and not with_types
         for statement in node.body
         for child in ast.walk(statement)
     }

@@ -121,6 +121,7 @@ CLIENT_OF_STORAGE: dict[tuple[str, str], str] = {
 }
 
 MOST_IN_A_FOLDER = 32
+MOST_IN_A_CIRCLE = 4
 
 # Only platform/ meets the clock, locks, maps and threads of the operating system.
 PLATFORM_ONLY = {"fcntl", "mmap", "select", "selectors", "signal", "threading", "time", "_thread"}
@@ -253,6 +254,28 @@ def test_no_circle_of_imports():
         for name in tops:
             del graph[name]
     assert not graph, sorted(graph)
+
+
+def test_circles_of_types_are_small():
+    """With the imports that only type checkers see, a circle has at most four modules."""
+    graph = {
+        name: imported_modules(name, tree, with_types=True) & set(modules()) - {name, "embeddedpulsar"}
+        for name, tree in modules().items()
+    }
+    reached = {name: reachable(name, graph) for name in graph}
+    circles = {frozenset({name, *(one for one in reached[name] if name in reached[one])}) for name in graph}
+    assert not [sorted(circle) for circle in circles if len(circle) > MOST_IN_A_CIRCLE]
+
+
+def reachable(start: str, graph: dict[str, set[str]]) -> set[str]:
+    """The modules that ``start`` needs, directly or through others."""
+    found: set[str] = set()
+    ahead = [start]
+    while ahead:
+        more = graph[ahead.pop()] - found
+        found |= more
+        ahead += more
+    return found
 
 
 def test_folders_are_small():

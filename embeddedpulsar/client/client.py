@@ -16,6 +16,7 @@ from embeddedpulsar.client.consumer.consumer_config import consumer_config, read
 from embeddedpulsar.client.consumer.consumer_opening import open_consumer
 from embeddedpulsar.client.consumer.reader import Reader
 from embeddedpulsar.client.consumer.reader_opening import open_reader
+from embeddedpulsar.client.interceptors import ConsumerInterceptor, ProducerInterceptor, ReaderInterceptor
 from embeddedpulsar.client.producer.producer import Producer
 from embeddedpulsar.client.producer.producer_config import producer_config
 from embeddedpulsar.client.producer.producer_opening import open_producer
@@ -38,11 +39,6 @@ if TYPE_CHECKING:
     import os
     import re
 
-    from embeddedpulsar.client.common.interceptors import (
-        ConsumerInterceptor,
-        ProducerInterceptor,
-        ReaderInterceptor,
-    )
     from embeddedpulsar.client.consumer.redelivery_backoff import MultiplierRedeliveryBackoff
     from embeddedpulsar.crypto.key_reader import CryptoKeyReader
     from embeddedpulsar.message import Message
@@ -212,7 +208,7 @@ class Client(ClientQueries):
             ...     producer.topic(), producer.producer_name()
             ('persistent://public/default/orders', 'till-1')
         """
-        config = producer_config(_given(locals()))
+        config = producer_config(_given(locals()), ProducerInterceptor)
         with interrupts.translated:
             producer: Producer[T] = self._core.in_time(open_producer, self._core, config)
         self._keep(producer)
@@ -323,7 +319,7 @@ class Client(ClientQueries):
             ...     consumer.subscription_name(), consumer.receive_nowait()
             ('kitchen', None)
         """
-        config = consumer_config(_given(locals()))
+        config = consumer_config(_given(locals()), ConsumerInterceptor)
         with interrupts.translated:
             consumer: Consumer[T] = self._core.in_time(open_consumer, self._core, config, topic)
         config.schema.attach_client(self)
@@ -374,7 +370,7 @@ class Client(ClientQueries):
             ...     client.create_reader("orders", MessageId.earliest).has_message_available()
             False
         """
-        config = reader_config(_given(locals()))
+        config = reader_config(_given(locals()), ReaderInterceptor)
         with interrupts.translated:
             reader: Reader[T] = self._core.in_time(open_reader, self._core, config)
         config.schema.attach_client(self)

@@ -6,11 +6,6 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from embeddedpulsar.client.common.interceptors import (
-    ConsumerInterceptor,
-    ProducerInterceptor,
-    ReaderInterceptor,
-)
 from embeddedpulsar.message import Message
 from embeddedpulsar.message_id import make
 from embeddedpulsar.platform import deadline
@@ -20,7 +15,6 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.common.client_log import ClientLog
     from embeddedpulsar.client.producer.producer_message import ProducerMessage
 
-Interceptor = ProducerInterceptor | ConsumerInterceptor | ReaderInterceptor
 Position = tuple[int, int]
 
 
@@ -140,9 +134,9 @@ def chain_of(options: dict[str, Any], kind: type[Any]) -> InterceptorChain | Non
     Raises:
         ValueError: no list of such interceptors.
 
-    >>> chain_of({"interceptors": [5]}, ProducerInterceptor)
+    >>> chain_of({"interceptors": [5]}, str)
     Traceback (most recent call last):
-    ValueError: Argument interceptors is expected to be a list of ProducerInterceptor, and 5 is none
+    ValueError: Argument interceptors is expected to be a list of str, and 5 is none
     """
     given = options.get("interceptors")
     if given is None:

@@ -14,7 +14,6 @@ from embeddedpulsar.client.common.arguments import (
     refuse_unbuilt,
 )
 from embeddedpulsar.client.common.interceptor_chain import InterceptorChain, chain_of
-from embeddedpulsar.client.common.interceptors import ConsumerInterceptor, ReaderInterceptor
 from embeddedpulsar.client.consumer.redelivery_backoff import MultiplierRedeliveryBackoff
 from embeddedpulsar.crypto.key_reader import CryptoKeyReader
 from embeddedpulsar.enums import (
@@ -118,8 +117,12 @@ class ReaderConfig(NamedTuple):
     chain: InterceptorChain | None = None
 
 
-def consumer_config(options: dict[str, Any]) -> ConsumerConfig:
+def consumer_config(options: dict[str, Any], interceptor_kind: type[Any]) -> ConsumerConfig:
     """Check the arguments of `Client.subscribe`, given by name.
+
+    Args:
+        options: the arguments.
+        interceptor_kind: what each of the ``interceptors`` must be.
 
     Raises:
         ValueError: a wrong type or value.
@@ -132,7 +135,7 @@ def consumer_config(options: dict[str, Any]) -> ConsumerConfig:
     _refuse_unbuilt(options)
     policy, key_shared = options["batch_receive_policy"], options["key_shared_policy"]
     timeout_ms = options["unacked_messages_timeout_ms"] or 0
-    chain = chain_of(options, ConsumerInterceptor)
+    chain = chain_of(options, interceptor_kind)
     return ConsumerConfig(
         topic=options["topic"] if isinstance(options["topic"], str) else "",
         subscription_name=options["subscription_name"],
@@ -212,8 +215,12 @@ def _refuse_unbuilt(options: dict[str, Any]) -> None:
     refuse_unbuilt(options["is_read_compacted"], "is_read_compacted", "topic compaction")
 
 
-def reader_config(options: dict[str, Any]) -> ReaderConfig:
+def reader_config(options: dict[str, Any], interceptor_kind: type[Any]) -> ReaderConfig:
     """Check the arguments of `Client.create_reader`, given by name.
+
+    Args:
+        options: the arguments.
+        interceptor_kind: what each of the ``interceptors`` must be.
 
     Raises:
         ValueError: a wrong type or value.
@@ -224,7 +231,7 @@ def reader_config(options: dict[str, Any]) -> ReaderConfig:
         (check_type_or_none if optional else check_type)(kind, options[name], name)
     check_range(options["receiver_queue_size"], "receiver_queue_size", INT32_MIN, INT32_MAX)
     refuse_unbuilt(options["is_read_compacted"], "is_read_compacted", "topic compaction")
-    chain = chain_of(options, ReaderInterceptor)
+    chain = chain_of(options, interceptor_kind)
     return ReaderConfig(
         topic=options["topic"],
         start=options["start_message_id"],

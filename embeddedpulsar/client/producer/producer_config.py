@@ -17,7 +17,6 @@ from embeddedpulsar.client.common.arguments import (
     checked_properties,
 )
 from embeddedpulsar.client.common.interceptor_chain import InterceptorChain, chain_of
-from embeddedpulsar.client.common.interceptors import ProducerInterceptor
 from embeddedpulsar.crypto.key_reader import CryptoKeyReader, Encryption
 from embeddedpulsar.enums import (
     BatchingType,
@@ -88,8 +87,12 @@ class ProducerConfig(NamedTuple):
     chunk_max_size: int = -1
 
 
-def producer_config(options: dict[str, Any]) -> ProducerConfig:
+def producer_config(options: dict[str, Any], interceptor_kind: type[Any]) -> ProducerConfig:
     """Check the arguments of `Client.create_producer`, given by name.
+
+    Args:
+        options: the arguments.
+        interceptor_kind: what each of the ``interceptors`` must be.
 
     Raises:
         ValueError: a wrong type or value.
@@ -123,7 +126,7 @@ def producer_config(options: dict[str, Any]) -> ProducerConfig:
         hashing_scheme=options["hashing_scheme"],
         lazy_start=options["lazy_start_partitioned_producers"],
         encryption=_encryption(options),
-        chain=chain_of(options, ProducerInterceptor),
+        chain=chain_of(options, interceptor_kind),
         chunking=options["chunking_enabled"],
         chunk_max_size=options["chunk_max_message_size"],
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from embeddedpulsar.client.common.statistics import ProducerStats, percentiles
 from embeddedpulsar.client.producer.chunker import ChunkedPendingEntry
@@ -13,7 +13,6 @@ from embeddedpulsar.client.producer.chunker import ChunkedPendingEntry
 if TYPE_CHECKING:
     from embeddedpulsar.client.producer.pending_entry import PendingEntry
     from embeddedpulsar.client.producer.producer_session import ProducerSession
-    from embeddedpulsar.client.producer.publisher import Publisher
     from embeddedpulsar.platform.scheduler import Timer
 
 ONE: Final = 1 << 48
@@ -33,6 +32,22 @@ class Totals(NamedTuple):
     failures: int
 
 
+class CountingPublisher(Protocol):
+    """What a meter reads of the publisher it belongs to.
+
+    Attributes:
+        tally: messages and bytes that took the hot path.
+    """
+
+    tally: int
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def pending(self) -> int: ...
+    def sample(self, messages: int) -> None: ...
+
+
 class ProducerMeter:
     """Counts what one attachment of a producer stores, and logs it every ``stats_interval_in_seconds``.
 
@@ -48,7 +63,7 @@ class ProducerMeter:
     """
 
     def __init__(self, session: ProducerSession, interval_s: int) -> None:
-        self.publisher: Publisher | None = None
+        self.publisher: CountingPublisher | None = None
         self._session = session
         self._interval_s = interval_s
         self._monotonic = session.monotonic

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from embeddedpulsar.client.common import awaited_call
+from embeddedpulsar.client.common.client_context import PublisherLike
 from embeddedpulsar.client.producer.producer_meter import ProducerMeter
 from embeddedpulsar.enums import ProducerAccessMode
 from embeddedpulsar.exceptions import StorageError
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from embeddedpulsar.client.common.client_context import ClientContext
+    from embeddedpulsar.client.producer.completions import Completions
     from embeddedpulsar.client.producer.producer_config import ProducerConfig
-    from embeddedpulsar.client.producer.publisher import Publisher
     from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
     from embeddedpulsar.topic.open_topics import TopicUse
     from embeddedpulsar.topic.producers.producers import ProducerRegistration
@@ -27,6 +28,15 @@ if TYPE_CHECKING:
 
 _ENTRIES_A_LOOK = 64
 _BYTES_A_LOOK = 8 << 20
+
+
+class AttachedPublisher(PublisherLike, Protocol):
+    """What a session asks of the publisher that is attached through it."""
+
+    completions: Completions
+
+    @property
+    def name(self) -> str: ...
 
 
 class ProducerSession:
@@ -169,7 +179,7 @@ class ProducerSession:
                     return Position(view.ledger_id, view.entry_id)
         return None
 
-    def close(self, publisher: Publisher) -> None:
+    def close(self, publisher: AttachedPublisher) -> None:
         """Close the producer and wait for its callbacks, as long as an operation may take, in all."""
 
         def close() -> None:
@@ -178,12 +188,12 @@ class ProducerSession:
 
         self.client.in_time(close)
 
-    def forget(self, publisher: Publisher) -> None:
+    def forget(self, publisher: AttachedPublisher) -> None:
         """The producer is closed."""
         self.client.forget_publisher(publisher)
         self.client.log.info("Closed producer %s on %s", publisher.name, self.topic_name)
 
-    def abandon(self, publisher: Publisher) -> None:
+    def abandon(self, publisher: AttachedPublisher) -> None:
         """The producer is garbage, and perhaps not closed. Runs in a finalizer: only notes it."""
         core = self.client
 

@@ -27,13 +27,15 @@ def defaults(method) -> dict[str, object]:
 
 def config(**options):
     """The consumer config for some options; the others at their defaults."""
-    return consumer_config(defaults(Client.subscribe) | {"topic": "t", "subscription_name": "s"} | options)
+    return consumer_config(
+        defaults(Client.subscribe) | {"topic": "t", "subscription_name": "s"} | options, object
+    )
 
 
 def config_of_reader(**options):
     """The reader config for some options; the others at their defaults."""
     required = {"topic": "t", "start_message_id": MessageId.earliest}
-    return reader_config(defaults(Client.create_reader) | required | options)
+    return reader_config(defaults(Client.create_reader) | required | options, object)
 
 
 @pytest.fixture(scope="module")
