@@ -7,7 +7,7 @@ import weakref
 from collections import deque
 from typing import TYPE_CHECKING, TypeVar
 
-from embeddedpulsar.client.callbacks import CallbackThread
+from embeddedpulsar.client.common.callbacks import CallbackThread
 from embeddedpulsar.client.common.partition_watch import PartitionWatch
 from embeddedpulsar.client.consumer.listener import ListenerThreads
 from embeddedpulsar.client.consumer.unwritten_acknowledgements import AcknowledgementsUnwritten, together

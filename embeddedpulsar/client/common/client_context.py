@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from embeddedpulsar.client.callbacks import CallbackThread
     from embeddedpulsar.client.client_config import ClientConfig
+    from embeddedpulsar.client.common.callbacks import CallbackThread
     from embeddedpulsar.client.common.client_log import ClientLog
     from embeddedpulsar.client.common.partition_watch import PartitionWatch
     from embeddedpulsar.client.consumer.listener import ListenerThreads

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
-from embeddedpulsar.client.callbacks import CallbackThread
+from embeddedpulsar.client.common.callbacks import CallbackThread
 from embeddedpulsar.client.common.waiter_set import WaiterSet
 from embeddedpulsar.client.producer.pending_entry import PendingEntry, PlainWaiter, SendCallback
 from embeddedpulsar.enums import Result

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -345,45 +344,6 @@ class DispatchState:
             None if self.selector is None else self.selector.pack(),
             self.is_blocked,
         ]
-
-    def pack_progress(self, acks: AckBitmaps) -> list[Any]:
-        """What changes while consumers neither come nor leave: a fifth of `pack` where there are hundreds."""
-        floors = {ledger_id: ledger.floor for ledger_id, ledger in acks.ledgers()}
-        assigned_by_consumer = self.assigned_by_consumer.values()
-        return [
-            list(self.read),
-            self.pending.pack(floors),
-            self.delayed.pack(),
-            [[consumer_id, *position] for consumer_id, position in self.joined.items()],
-            self.is_blocked,
-            bytes([one.code for one in assigned_by_consumer]),
-            [one.start for one in assigned_by_consumer],
-            [one.end for one in assigned_by_consumer],
-            [one.messages for one in assigned_by_consumer],
-            [one.code for one in assigned_by_consumer if one.is_blocked],
-            [[one.code, [list(each) for each in one.ranges]] for one in assigned_by_consumer if one.ranges],
-        ]
-
-    def unpack_progress(self, packed: Sequence[Any]) -> None:
-        """Become what `pack_progress` gave of a state with the same consumers.
-
-        Raises:
-            ValueError, TypeError: it is no such thing.
-        """
-        read, pending, delayed, joined, self.is_blocked, codes, *columns, blocked, ranges = packed
-        assigned_by_consumer = list(self.assigned_by_consumer.values())
-        if codes != bytes([one.code for one in assigned_by_consumer]):
-            raise ValueError("other consumers")
-        self.read = Position(*read)
-        self.pending.unpack(pending)
-        self.delayed = DelayedDeliveryTracker.unpack(delayed)
-        self.joined = {consumer_id: Position(*position) for consumer_id, *position in joined}
-        behind = dict(ranges)
-        for assigned, start, end, messages in zip(assigned_by_consumer, *columns, strict=True):
-            assigned.start, assigned.end, assigned.messages = start, end, messages
-            assigned.is_blocked = assigned.code in blocked
-            assigned.ranges = deque([tuple(each) for each in behind.get(assigned.code, ())])
-        self.has_blocked = self.is_blocked or bool(blocked)
 
     def unpack(self, packed: Sequence[Any]) -> None:
         """Become what was packed.

@@ -3,10 +3,15 @@ instead of applying all commands since it was awake."""
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Sequence
 from typing import Any, Final
 
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.packed_map import pack_map, unpack_map
+from embeddedpulsar.managed_ledger.position import Position
+from embeddedpulsar.subscription.state.delayed_delivery_tracker import DelayedDeliveryTracker
+from embeddedpulsar.subscription.state.dispatch_state import DispatchState
 from embeddedpulsar.subscription.state.snapshot import (
     DISTORTIONS,
     pack_ledgers,
@@ -41,7 +46,7 @@ def pack_summary(state: SubscriptionState) -> bytes:
         "digest": state.digest,
         "stale": state.stale,
         "ledgers": pack_ledgers(state.acks),
-        "dispatch": state.dispatch.pack_progress(state.acks),
+        "dispatch": _pack_dispatch(state),
     }
     return pack_map(fields)
 
@@ -60,10 +65,46 @@ def adopt_summary(state: SubscriptionState, content: bytes) -> bool:
         if not state.exists or fields["epoch"] != state.epoch or fields["commands"] < state.commands:
             return False
         state.acks = unpack_ledgers(fields["ledgers"], state.acks)
-        state.dispatch.unpack_progress(fields["dispatch"])
+        _unpack_dispatch(state.dispatch, fields["dispatch"])
         state.commands = fields["commands"]
         state.digest = fields["digest"]
         state.stale = fields["stale"]
     except DISTORTIONS as e:
         raise CorruptionError(reason=f"the summary lacks or distorts {e or type(e).__name__}") from e
     return True
+
+
+def _pack_dispatch(state: SubscriptionState) -> list[Any]:
+    dispatch = state.dispatch
+    floors = {ledger_id: ledger.floor for ledger_id, ledger in state.acks.ledgers()}
+    assigned = dispatch.assigned_by_consumer.values()
+    return [
+        list(dispatch.read),
+        dispatch.pending.pack(floors),
+        dispatch.delayed.pack(),
+        [[consumer_id, *position] for consumer_id, position in dispatch.joined.items()],
+        dispatch.is_blocked,
+        bytes([one.code for one in assigned]),
+        [one.start for one in assigned],
+        [one.end for one in assigned],
+        [one.messages for one in assigned],
+        [one.code for one in assigned if one.is_blocked],
+        [[one.code, [list(each) for each in one.ranges]] for one in assigned if one.ranges],
+    ]
+
+
+def _unpack_dispatch(dispatch: DispatchState, packed: Sequence[Any]) -> None:
+    read, pending, delayed, joined, dispatch.is_blocked, codes, *columns, blocked, ranges = packed
+    assigned = list(dispatch.assigned_by_consumer.values())
+    if codes != bytes([one.code for one in assigned]):
+        raise ValueError("other consumers")
+    dispatch.read = Position(*read)
+    dispatch.pending.unpack(pending)
+    dispatch.delayed = DelayedDeliveryTracker.unpack(delayed)
+    dispatch.joined = {consumer_id: Position(*position) for consumer_id, *position in joined}
+    behind = dict(ranges)
+    for one, start, end, messages in zip(assigned, *columns, strict=True):
+        one.start, one.end, one.messages = start, end, messages
+        one.is_blocked = one.code in blocked
+        one.ranges = deque([tuple(each) for each in behind.get(one.code, ())])
+    dispatch.has_blocked = dispatch.is_blocked or bool(blocked)

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from embeddedpulsar.client.callbacks import CallbackThread
+from embeddedpulsar.client.common.callbacks import CallbackThread
 from embeddedpulsar.client.common.client_log import ClientLog
 
 
