@@ -148,7 +148,8 @@ class Client:
     ) -> Consumer[Any]:
         """Attach a consumer to a subscription, creating both topic and subscription if need be.
 
-        If the coroutine is cancelled, the consumer is closed when it is there.
+        If the coroutine is cancelled, the consumer is closed when it is there; until then it holds an
+        ``Exclusive`` subscription.
 
         Args:
             topic: as for `embeddedpulsar.Client.subscribe`, and so are the other options.

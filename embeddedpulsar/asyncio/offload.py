@@ -21,7 +21,9 @@ async def in_thread(call: Callable[[], R], undo: Callable[[R], object] | None = 
 
     Not on the loop's thread pool: that has a handful of threads, and a producer may wait for its turn for
     days. Whoever is cancelled meanwhile does not get the result, so ``undo`` is called with it, on a thread
-    too: a consumer nobody knows of must not hold messages. If ``call`` waits for its turn, that ends.
+    too: a consumer nobody knows of must not hold messages. If ``call`` waits for its turn, that ends. A call
+    with an ``undo`` that has not begun by then does not begin: its thread may be slow to start, and the next
+    call of the same coroutine must not meet what it makes.
     """
     future, awaited = _begin(call, undo)
     try:
@@ -67,6 +69,8 @@ def _begin(call: Callable[[], R], undo: Undo | None) -> tuple[asyncio.Future[R],
     awaited = awaited_call.AwaitedCall()
 
     def run() -> None:
+        if undo is not None and awaited.is_given_up:
+            return
         awaited_call.current.set(awaited)
         outcome: Any = None
         error: BaseException | None = None

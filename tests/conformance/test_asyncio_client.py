@@ -323,41 +323,108 @@ def test_a_cancelled_send_disturbs_no_other(run):
 
 
 @pytest.mark.parametrize("what", ["consumer", "producer", "reader"])
-def test_what_is_made_for_a_cancelled_coroutine_is_closed(run, what: str):
+def test_what_is_made_for_a_cancelled_coroutine_is_closed(run, call_threads, what: str):
     """Nobody would know of it, and it would hold messages, or the topic."""
 
     async def main(client: Client) -> None:
         for _ in range(20):
-            call = {
-                "consumer": lambda: client.subscribe("topic", "sub"),
-                "producer": lambda: client.create_producer(
-                    "topic", access_mode=pulsar.ProducerAccessMode.WaitForExclusive
-                ),
-                "reader": lambda: client.create_reader("topic", MessageId.earliest),
-            }[what]
-            task = asyncio.create_task(call())
+            task = asyncio.create_task(making(client, what))
             await asyncio.wait([task], timeout=0)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
+        await ended(call_threads)
         core = client._client._core
-        for _ in range(1000):  # what was made is on its way to the loop, or being closed
-            if not core._consumers and not core._publishers and not blocked_threads():
-                break
-            await asyncio.wait([asyncio.ensure_future(asyncio.wait_for(asyncio.Event().wait(), 0.01))])
         assert not core._consumers
         assert not core._publishers
         if what != "reader":
-            await asyncio.wait_for(call(), WITHIN_S)
+            await asyncio.wait_for(making(client, what), WITHIN_S)
 
     run(main)
 
 
-def blocked_threads() -> list[Any]:
-    """The threads that make or undo something."""
-    import threading
+def test_a_call_that_has_begun_when_it_is_cancelled_is_undone_by_its_threads(run, call_threads, monkeypatch):
+    """When they have ended, the subscription is free."""
+    has_begun, is_cancelled = threads.Event(), threads.Event()
+    subscribe = pulsar.Client.subscribe
 
-    return [one for one in threading.enumerate() if one.name.endswith(("blocking-call", "undo"))]
+    def held(*arguments: Any, **options: Any) -> Any:
+        has_begun.set()
+        assert is_cancelled.wait(WITHIN_S)
+        return subscribe(*arguments, **options)
+
+    monkeypatch.setattr(pulsar.Client, "subscribe", held)
+
+    async def main(client: Client) -> None:
+        task = asyncio.create_task(making(client, "consumer"))
+        await asyncio.to_thread(has_begun.wait, WITHIN_S)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        is_cancelled.set()
+        await ended(call_threads)
+        assert [thread.name.split("-", 1)[1] for thread in call_threads] == ["blocking-call", "undo"]
+        await making(client, "consumer")
+
+    run(main)
+
+
+def test_a_call_that_has_not_begun_when_it_is_cancelled_makes_nothing(run, call_threads, monkeypatch):
+    """Its thread starts late: the next call, on the same subscription, meets no consumer of it."""
+    is_over = threads.Event()
+    start = threads._start_from_inside
+
+    def start_late(thread: threads.Daemon) -> None:
+        if thread is call_threads[0]:
+            assert is_over.wait(WITHIN_S)
+        start(thread)
+
+    monkeypatch.setattr(threads, "_start_from_inside", start_late)
+
+    async def main(client: Client) -> None:
+        task = asyncio.create_task(making(client, "consumer"))
+        await one_step()
+        assert len(call_threads) == 1
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        is_over.set()
+        await ended(call_threads)
+        assert len(call_threads) == 1, "there was something to undo"
+        await making(client, "consumer")
+
+    run(main)
+
+
+def making(client: Client, what: str) -> Any:
+    """A coroutine that makes what nobody else may have beside it, or a reader."""
+    if what == "consumer":
+        return client.subscribe("topic", "sub")
+    if what == "producer":
+        return client.create_producer("topic", access_mode=pulsar.ProducerAccessMode.WaitForExclusive)
+    return client.create_reader("topic", MessageId.earliest)
+
+
+@pytest.fixture
+def call_threads(monkeypatch) -> list[threads.Daemon]:
+    """The threads on which something was made or undone. `threading` lists them only once they run."""
+    started: list[threads.Daemon] = []
+    start = threads._start
+
+    def recorded(thread: threads.Daemon) -> None:
+        if thread.name.endswith(("blocking-call", "undo")):
+            started.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threads, "_start", recorded)
+    return started
+
+
+async def ended(call_threads: list[threads.Daemon]) -> None:
+    """Wait until all calls have ended, and what was made for nobody is undone."""
+    for thread in call_threads:  # grows: the loop has started what undoes a call when its end is seen here
+        await asyncio.to_thread(thread.join, WITHIN_S)
+        assert thread.is_over
 
 
 def test_async_with_and_async_for(run):
@@ -385,7 +452,7 @@ def test_async_with_and_async_for(run):
     run(main)
 
 
-def test_a_client_closes_and_nothing_is_left(tmp_path: Path):
+def test_a_client_closes_and_nothing_is_left(tmp_path: Path, call_threads):
     """`async with` on the client; its threads end, and a second close says AlreadyClosed."""
 
     async def main() -> None:
@@ -395,10 +462,11 @@ def test_a_client_closes_and_nothing_is_left(tmp_path: Path):
             assert repr(producer).startswith("<asyncio Producer ")
             await producer.send(b"")
         assert await error_of(client.close()) == Result.AlreadyClosed
+        await ended(call_threads)
+        assert len(call_threads) == 3
 
     asyncio.run(main())
     gc.collect()
-    assert blocked_threads() == []
 
 
 def test_two_loops_use_one_store(tmp_path: Path):
