@@ -4,7 +4,7 @@
     for batch in embeddedpulsar.arrow.scan_topic("./data", "orders"):
         ...
 
-Reading takes no lock, needs no right to write and disturbs nobody; it sees what was committed when it was
+Reading takes no lock, needs no right to write and disturbs no writer; it sees what was committed when it was
 called. The result goes to pandas, Polars or DuckDB without a copy (`__arrow_c_stream__`). Needs pyarrow:
 ``pip install "embeddedpulsar[arrow]"``.
 """

@@ -39,7 +39,7 @@ class Access:
 
     Attributes:
         chunks: reads the earlier parts of messages, wherever in the log they are.
-        discards: whether entries that cannot be decrypted are left out; else whoever asks for what is
+        discards: whether entries that cannot be decrypted are left out; else a caller that asks for what is
             encrypted in them gets the error.
         warned: reasons of which the log says already that entries were left out for them.
     """
@@ -195,10 +195,10 @@ def open_ahead(
     Args:
         ranges: of one log after the other.
         key_reader: where private keys come from, or None.
-        on_gone: told of ranges that cannot be read any more, and are left out.
+        on_gone: called with ranges that cannot be read any more, and are left out.
         discards: leave out entries that cannot be decrypted.
         is_fresh: the plan was made for this call. What is trimmed before anything of its log was read is
-            then as good as trimmed before the plan: nobody is told.
+            then as good as trimmed before the plan: it is not reported.
     """
     ahead: deque[tuple[EntryRange, MappedSegment]] = deque()
     access: dict[str, Access] = {}

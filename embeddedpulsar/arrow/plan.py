@@ -63,7 +63,7 @@ def topic_partitions(root: str, topic: str) -> list[TopicName]:
         return [name]
     if name.partition >= 0:
         if name.partition < _partitions(root, TopicName.parse(name.base)):
-            return []  # it exists, and nobody has used it
+            return []  # it exists, and was never used
     else:
         found: list[TopicName] = []  # of a store whose list of topics is lost
         while os.path.isdir(topic_directory(root, name.of_partition(len(found)))):
@@ -103,10 +103,10 @@ def plan_log(
     """The entries of one topic or partition within `bounds`, one range for each segment, in order.
 
     Args:
-        on_lost: told of segments that are missing or unreadable, and left out; may raise.
+        on_lost: called with segments that are missing or unreadable, and left out; may raise.
 
     Raises:
-        CorruptionError: a segment is missing or unreadable, and nobody is to be told.
+        CorruptionError: a segment is missing or unreadable, and there is no ``on_lost``.
     """
     return plan_segments(listed_segments(root, name, on_lost), name, bounds)
 
@@ -115,7 +115,7 @@ def listed_segments(root: str, name: TopicName, on_lost: DamageHook | None = Non
     """The committed segments of one topic or partition, oldest first; arguments and errors as in `plan_log`.
 
     Raises:
-        TopicNotFound: the topic was deleted since somebody looked.
+        TopicNotFound: the topic was deleted meanwhile.
     """
     try:
         return committed_segments(topic_directory(root, name), on_lost)
@@ -150,7 +150,7 @@ def plan_segments(
 def split(planned: EntryRange, most_bytes: int) -> list[EntryRange]:
     """Cut a range at entry boundaries into pieces of about `most_bytes`, equal in size.
 
-    One whose segment is gone stays whole: whoever reads it will say so.
+    One whose segment is gone stays whole: reading it raises the error.
     """
     pieces = -(-planned.size // max(1, most_bytes))
     if pieces <= 1:

@@ -37,7 +37,7 @@ def record_batches(
         columns: names out of `schema.ALL_COLUMNS`.
         rows: small entries are gathered into batches of about this many rows.
         large: entries of this many messages or more become batches of their own, without a copy.
-        on_damage: told about what is skipped; may raise.
+        on_damage: called with what is skipped; may raise.
 
     Raises:
         CryptoError: an entry cannot be decrypted.

@@ -99,7 +99,7 @@ def frame_groups(
     Args:
         rows: a group is closed when it has this many messages (or `GROUP_BYTES`).
         large: an entry of this many messages or more is a group of its own, so that nothing of it is copied.
-        on_damage: told about what is skipped; may raise.
+        on_damage: called with what is skipped; may raise.
 
     Raises:
         NotImplementedError: an entry uses a feature that only consumers understand.
@@ -191,7 +191,7 @@ def chunked_group(
         if segment.access.discards:
             segment.left_out(header[8], error)
             return
-        payload = None  # whoever asks for more than what is in the clear will be told
+        payload = None  # a caller that asks for more than what is in the clear gets the error
     except (CorruptionError, FileNotFoundError) as error:
         reason = error.reason if isinstance(error, CorruptionError) else "a part of it is in no file any more"
         found = CorruptionError(

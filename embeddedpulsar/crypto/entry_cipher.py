@@ -24,21 +24,21 @@ class EntryCipher:
     """Encrypts the entries of one attachment of a producer to a topic.
 
     Role: makes a data key of 32 random bytes, has it wrapped by every public key, and uses it for four hours;
-    then the keys are read again and the next one is made. If that fails the old one serves on, somebody is
-    told, and after a minute it is tried again.
+    then the keys are read again and the next one is made. If that fails the old one remains in use,
+    ``on_stale`` is called, and after a minute it is tried again.
 
     Invariants: no initialization vector is used twice with one key: it is four random bytes of the key's and
     a counter of eight, of which a key sees 2^32 at most. A forked child makes a key of its own before it
     encrypts anything. Neither data keys nor private keys are ever written, logged or part of an error.
 
-    Who may call: one thread at a time (under the producer's lock).
+    Callers: one thread at a time (under the producer's lock).
 
     Args:
         topic: full name, which is authenticated with every entry.
         names: of the public keys, at least one.
         reader: where those come from.
         monotonic: the time in seconds.
-        on_stale: told when the key could not be exchanged in time.
+        on_stale: called when the key could not be exchanged in time.
 
     Raises:
         ImportError: the extra ``crypto`` is not installed.

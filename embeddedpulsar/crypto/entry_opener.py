@@ -27,7 +27,7 @@ class EntryOpener:
 
     Args:
         topic: full name.
-        reader: where private keys come from; None if nobody has any.
+        reader: where private keys come from; None if there are none.
 
     Raises:
         ImportError: there is a reader, and the extra ``crypto`` is not installed.

@@ -43,7 +43,7 @@ class ColumnSlices(NamedTuple):
     both ends of every offsets array are checked; the offsets between are covered by the body checksum only.
     """
 
-    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody needs here
+    count: int  # type: ignore[assignment]  # hides tuple.count, which is not needed here
     value_offsets: Slice
     value_data: Slice
     key_offsets: Slice | None = None

@@ -58,7 +58,7 @@ class TopicWord:
     """Word indexes (byte offset / 8) of a topic's ctl."""
 
     TAIL: Final = 16  # ledger << 32 | end offset >> 3; 0: no ledger yet. THE commit word
-    OWNER: Final = 24  # pid << 32 | low half of the thread id of who is appending; 0: nobody
+    OWNER: Final = 24  # pid << 32 | low half of the thread id of the thread that appends; 0: none
     EPOCH: Final = 32  # raised when cached state of other processes is void
     SYNCED: Final = 40  # a tail word: everything before it is durable
     ALLOCATED: Final = 48  # bytes of the tail segment's log that have disk blocks
@@ -66,7 +66,7 @@ class TopicWord:
     TRIM: Final = 56  # first ledger id that is retained
     RETREATS: Final = 57  # raised when a subscription was made, or put further back than it was
     FIRST_OPEN_TXN: Final = 64
-    WAITERS: Final = 72  # bitmap of the groups in which somebody waits
+    WAITERS: Final = 72  # bitmap of the groups in which a process waits
     TOTAL_MESSAGES: Final = 80
     TOTAL_BYTES: Final = 81
     TOTAL_ENTRIES: Final = 82

@@ -1,7 +1,7 @@
 """Payloads of the commands of Shared and Key_Shared subscriptions (docs/format/subscription.md): which
 consumer gets which entries, and which entries come back.
 
-Whoever commits an assignment has read the log; the command carries what the others need to know of it.
+The process that commits an assignment has read the log; the command carries what others need to know of it.
 """
 
 from __future__ import annotations

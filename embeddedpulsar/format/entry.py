@@ -198,7 +198,7 @@ class EncodedEntry(NamedTuple):
     parts: list[bytes]
     size: int
     body_crc: int
-    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody needs here
+    count: int  # type: ignore[assignment]  # hides tuple.count, which is not needed here
     metadata_length: int
     codec: int
     flags: int
@@ -277,7 +277,7 @@ def encode_plain(
 
 
 def encode(content: EntryContent, producer: ProducerPrefix, codec: int = 0) -> EncodedEntry:
-    """Encode any content; columns nobody uses are left out, and a codec that does not help is not used.
+    """Encode any content; unused columns are left out, and a codec that does not help is not used.
 
     Raises:
         ValueError: no message, several in an unbatched entry, or lists of different lengths.
@@ -318,7 +318,7 @@ def encode_columns(
     """
     columns_size = sum(map(len, columns))
     if codec and columns_size > MAX_FRAME_SIZE:
-        codec = 0  # nobody would unpack that much
+        codec = 0  # a reader refuses to unpack that much
     if codec:
         stored = compress(codec, b"".join(columns))
         if len(stored) + 8 < columns_size:

@@ -33,7 +33,7 @@ TWO: Final = struct.Struct("<ii")
 
 
 class _Seen:
-    """Whether this process ever decoded an encrypted entry: until then nobody has to look for them."""
+    """Whether this process ever decoded an encrypted entry: until then no caller has to look for them."""
 
     __slots__ = ("encrypted",)
 
@@ -48,7 +48,7 @@ class EntryView:
     """One entry, decoded. Owns its bytes, so it outlives maps and trims; not safe to mutate from two threads.
 
     Made by `decode` and `decode_singles`. Message i is `payload[offsets[i]:offsets[i + 1]]`; what else may
-    stand in `payload` is nobody's business. Other columns are decoded when
+    stand in `payload` has no meaning. Other columns are decoded when
     asked for; a column of a hostile writer may then raise `CorruptionError`.
 
     `encryption` is set in entries that were decrypted, and in no others. The last four slots belong to the

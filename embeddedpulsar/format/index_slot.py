@@ -34,7 +34,7 @@ class IndexSlot(NamedTuple):
     messages: int
     key_hash: int
     flags: int
-    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody needs here
+    count: int  # type: ignore[assignment]  # hides tuple.count, which is not needed here
     crc: int
 
 

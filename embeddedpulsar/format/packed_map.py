@@ -41,7 +41,7 @@ def pack_map(fields: dict[str, Any]) -> bytes:
 
 
 _PACKERS: Final[list[Callable[[Any], bytes]]] = []
-"""Packers that nobody uses now: making one takes as long as packing. Not reentrant, so each is taken out for
+"""Idle packers: making one takes as long as packing. Not reentrant, so each is taken out for
 its use by a thread, signal handler or finalizer; one that failed is not put back."""
 
 

@@ -108,7 +108,7 @@ def opened_view(sealed: SealedView, plain: bytes) -> EntryView:
     """The entry that was encrypted.
 
     Raises:
-        CorruptionError: whoever encrypted it had the key, and no entry.
+        CorruptionError: it was encrypted with the right key, but is no entry.
     """
     metadata = sealed._metadata
     header = _header(

@@ -86,7 +86,7 @@ class SealedView(EntryView):
         return associated_data(self.flags, self.count, topic, self.clear)
 
     def facts(self, topic: str, is_failed: bool) -> EncryptionFacts:
-        """What the application is told; without keys if these are malformed and that is why it failed.
+        """The facts for the application; without keys if these are malformed and that is why it failed.
 
         Raises:
             CorruptionError: the keys are malformed, and nothing failed yet.

@@ -27,9 +27,9 @@ def has_chunks(views: Sequence[EntryView]) -> bool:
 class ChunkAssembler(ChunkReader):
     """Makes messages of the entries a cursor gives.
 
-    Role: between a cursor and whoever hands out its messages. A message that cannot be put together is
+    Role: between a cursor and the reader of its messages. A message that cannot be put together is
     reported as any other damage is, once each time it is read.
-    Who may call: any thread; takes the topic lock only where a part does not verify.
+    Callers: any thread; takes the topic lock only where a part does not verify.
 
     Attributes:
         last_parts: tells which entries are last parts.
@@ -95,7 +95,7 @@ class ChunkAssembler(ChunkReader):
     def try_whole(self, last: EntryView) -> EntryView | None:
         """The message of a last part; None, and a report, if it is damaged.
 
-        One that cannot be decrypted is left as it is, for whoever knows what becomes of those.
+        One that cannot be decrypted is left as it is: the caller decides what becomes of it.
         """
         try:
             try:

@@ -65,7 +65,7 @@ def has_parts(view: LogView, ledger_id: int) -> bool:
         view.slot(ledger_id, last)
         data = view.segment(ledger_id).index.data
     except (CorruptionError, FileNotFoundError):
-        return True  # who wants to be sure looks closer
+        return True  # unknown: the caller has to read the entries
     flags = bytes(data[slot_offset(0) + _FLAGS_AT : slot_offset(last + 1) : SLOT_SIZE])
     return bool(flags.translate(None, _WITHOUT))
 
@@ -73,8 +73,8 @@ def has_parts(view: LogView, ledger_id: int) -> bool:
 class ChunkLocator:
     """Which entries of a log are last parts of chunked messages, asked again and again.
 
-    Role: remembers of each ledger one stretch of entries without anything of chunked messages, so whoever
-    goes through a log without any pays for each entry once. Who may call: any thread; two that look at once
+    Role: remembers of each ledger one stretch of entries without anything of chunked messages, so a reader
+    of a log without any pays for each entry once. Callers: any thread; two that look at once
     may forget what one of them saw.
 
     >>> ChunkLocator.__slots__

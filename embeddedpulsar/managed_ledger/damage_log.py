@@ -1,4 +1,4 @@
-"""Telling somebody about damage: each stretch once, and never under a lock."""
+"""Reporting damage: each stretch once, and never under a lock."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _REMEMBERED: Final = 4096
 class DamageLog:
     """Collects the damage reports of one topic in this process and hands them on.
 
-    Role: whoever meets damage calls `report`, with or without the topic lock; the hook runs without it.
+    Role: a reader that meets damage calls `report`, with or without the topic lock; the hook runs without it.
     Invariants: one stretch is handed on and counted once, however many cursors meet it.
-    Who may call: any thread.
+    Callers: any thread.
     """
 
     def __init__(

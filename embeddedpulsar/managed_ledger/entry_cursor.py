@@ -24,7 +24,7 @@ class EntryCursor:
     this one ends. A frame that does not verify is read again, then once more under the topic lock (a barrier
     for machines that reorder); only then it is damage: reported, skipped, never removed. If a ledger was
     trimmed, reading goes on at the first that is retained; a position behind the tail is taken for the tail.
-    Who may call: one thread at a time.
+    Callers: one thread at a time.
     """
 
     __slots__ = ("_limit", "_pending", "_reader", "_view", "_words")
@@ -91,7 +91,7 @@ class EntryCursor:
                     except ImportError:
                         if not out:
                             raise
-                except FileNotFoundError:  # trimmed, or lost, while nobody had it mapped
+                except FileNotFoundError:  # trimmed, or lost, while this process had not mapped it
                     self.seek(self.position)
                 if out:
                     return out

@@ -48,7 +48,7 @@ class ManagedLedger:
     Role: one per process and topic directory; producers append, cursors read, housekeeping trims.
     Invariants: entries appear in the order of their positions and publish times, all at once and for ever
     (until trimmed). Ids are never given out twice, not even after a recovery.
-    Who may call: any thread. After a fork the child may go on appending and reading; it must `rebind` to its
+    Callers: any thread. After a fork the child may go on appending and reading; it must `rebind` to its
     own mailbox before it waits.
     Durable: what `append` promises at its level (`LedgerOptions.durability`).
     """
@@ -150,7 +150,7 @@ class ManagedLedger:
             options: layout and durability.
             clock: stamps entries.
             scheduler: runs the syncs of level "interval"; one of its own if None.
-            damage: told of what cannot be read, outside all locks; logged if None.
+            damage: called with what cannot be read, outside all locks; it is logged if None.
 
         Raises:
             FileNotFoundError: the directory is gone.
@@ -225,7 +225,7 @@ class ManagedLedger:
         """Wait until everything before `end_word` (from `append_nowait`) survives a power loss.
 
         Raises:
-            PoisonedSegment, AlreadyClosed: a flush failed, or it was closed; whether it survives is unknown.
+            PoisonedSegment, AlreadyClosed: a flush failed, or it was closed. The entries may not survive.
         """
         self._check_open()
         self._commit.wait_durable(end_word)
@@ -257,7 +257,7 @@ class ManagedLedger:
         return trim_before(self.directory, self._control, self._lock, ledger_id, self.options.lock_timeout_s)
 
     def terminate(self) -> Position | None:
-        """Let nobody append any more until the next reboot (the topic's journal remembers it beyond)."""
+        """Refuse all appends until the next reboot (the topic's journal remembers it beyond)."""
         self._check_open()
         self._control.demand_under(self._lock, self._timeout_s, TERMINATED)
         return self.last_position()
@@ -333,7 +333,7 @@ class ManagedLedger:
 
     @property
     def damage(self) -> DamageHook | None:
-        """Who is told of unreadable stretches of the log (None: the log of this package). Settable."""
+        """Called with unreadable stretches of the log (None: they are logged). Settable."""
         return self._damage.hook
 
     @damage.setter

@@ -44,12 +44,12 @@ class SequenceScan:
     alone: some 1 us per entry. What the answer rests on is verified. Where only certain names are wanted it
     stops when each was met once, because their ids rise while duplicates are dropped. Where frames do not fit
     together, or the answer would rest on damage, it reads the ledger forward, as consumers do.
-    Who may call: any thread, without a lock: what lies below a tail word never changes.
+    Callers: any thread, without a lock: what lies below a tail word never changes.
 
     Args:
         view: the log.
         wanted: names; None for all.
-        on_progress: told now and then how many entries were looked at.
+        on_progress: called now and then with the number of entries looked at.
     """
 
     def __init__(

@@ -33,10 +33,10 @@ class TailWait:
 
     Role: spin shortly where appends come fast, else announce the process in the topic's waiters and sleep in
     its mailbox. Waiters with a key share it with waiters of other processes that do the same work: an append
-    rings one of them, and who was rung and does not look has to `leave`.
+    rings one of them, and one that was rung and does not look has to `leave`.
     Invariants: the mailbox's generation is read before the tail is looked at, and the bit is set under the
-    topic lock with the tail unmoved; so whoever appends later finds the bit and rings.
-    Who may call: any thread.
+    topic lock with the tail unmoved; so a process that appends later finds the bit and rings.
+    Callers: any thread.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class TailWait:
         self._mailbox = mailbox
         self._slot = OTHERS
         self._groups: dict[int, int] = {EACH: EACH}
-        self._sharing: dict[int, set[object]] = {}  # who waits, by key
+        self._sharing: dict[int, set[object]] = {}  # the waiters by key
         self._announced: set[int] = set()
 
     @property
@@ -75,7 +75,7 @@ class TailWait:
 
         Args:
             seen_tail: the tail when the caller last looked.
-            key: what the caller has in common with those of whom one is to be rung; `EACH` for nothing.
+            key: identifies the waiters of which an append rings only one; `EACH` if there are none.
             waiter: stands for the caller until it leaves; with a key only.
         """
         words, lock, waiters = self._words, self._lock, self._waiters
@@ -86,7 +86,7 @@ class TailWait:
                 self._sharing.setdefault(key, set()).add(waiter)
             uuid = self._mailbox.uuid
             if waiters.is_armed(self._slot, self._groups.get(key, EACH), key, uuid):
-                return True  # still announced: whoever appends from now on takes the bit and rings
+                return True  # still announced: the next append clears the bit and rings
             lock.acquire(self._timeout_s)
             if words[_TAIL] != seen_tail:
                 return False
@@ -103,7 +103,7 @@ class TailWait:
     def leave(self, key: int, waiter: object, seen_tail: int, is_served: bool) -> None:
         """The caller waits no more: it must not be rung in the place of another that does.
 
-        Waits 2 ms for the topic lock at most; if somebody is rung in vain then, the back-stop of the others
+        Waits 2 ms for the topic lock at most; if a process is rung in vain then, the back-stop of the others
         heals it.
 
         Args:

@@ -1,4 +1,4 @@
-"""Which ledgers of a topic nobody needs any more, and giving them up."""
+"""Which ledgers of a topic are not needed any more, and giving them up."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from embeddedpulsar.storage.topic_control import TopicControl
 class Trimming:
     """The trim point of one topic.
 
-    Role: what may go is decided here, who asks and when is the business of the layers above.
+    Role: decides what may go; the layers above decide when it is trimmed.
     Invariants: only whole closed ledgers go, from the oldest on, and none that holds an entry which is not
     acknowledged. A trim point that was chosen before a subscription was made or put back is not published.
-    Who may call: any thread.
+    Callers: any thread.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Trimming:
         return trim.rewind_count(self._control, self._lock, lock_timeout_s or self._timeout_s)
 
     def note_retreat(self) -> None:
-        """A subscription was made or put back. To be called before anybody is told that it was."""
+        """A subscription was made or put back. To be called before that is reported to the caller."""
         trim.note_retreat(self._control, self._lock, self._timeout_s)
 
     @property

@@ -69,6 +69,6 @@ def _nearest(path: str) -> tuple[str, os.stat_result]:
 
 def _this_process() -> str:
     if not hasattr(os, "geteuid"):
-        return "this process runs as somebody else"
+        return "this process runs as another user"
     groups = ", ".join(map(str, sorted({os.getegid(), *os.getgroups()})))
     return f"this process runs as user id {os.geteuid()} with the groups {groups}"

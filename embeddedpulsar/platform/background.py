@@ -69,7 +69,7 @@ class BackgroundWork:
     of `run`. One that strikes a timer goes to the log, and the work is done again after a second.
 
     Invariants: at most one timer is pending. ``work`` may be called twice at once, by the timer and by
-    `run`, and can be repeated after it raised. Who may call: any thread, holding no lock that ``work`` takes.
+    `run`, and can be repeated after it raised. Callers: any thread, holding no lock that ``work`` takes.
     """
 
     __slots__ = ("_backoff", "_call_later", "_is_over", "_timer", "_work")

@@ -17,7 +17,7 @@ class Beat:
     the timer thread would run most of the time. Invariants: at most one timer is current, and there is one
     while there are functions. The first call of a function may come sooner than after an interval; one that
     raises does not keep the others from being called.
-    Who may call: any thread, and signal handlers: no lock is taken.
+    Callers: any thread, and signal handlers: no lock is taken.
 
     Args:
         call_later: of the scheduler.
@@ -68,7 +68,7 @@ class Beat:
     def _on_timer(self, turn: object) -> None:
         if turn is not self._turn:
             return  # of two threads that armed it at once, one had its timer replaced
-        self._turn = None  # first: whoever joins from here on arms it, or is in the list
+        self._turn = None  # first: a function that joins from here on arms it, or is in the list
         functions = list(self._functions)
         if functions and self._turn is None:
             self._arm()

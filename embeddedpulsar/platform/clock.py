@@ -64,7 +64,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that moves only when told, for tests.
+    """A clock that moves only when a test moves it.
 
     >>> clock = ManualClock(wall_ms=1_000, monotonic=5.0)
     >>> clock.advance(0.25)

@@ -1,4 +1,4 @@
-"""The file descriptors of this process: who can do without some, and the error when there are none left.
+"""The file descriptors of this process: which can be given back, and the error when none are left.
 
 Locks, journals and maps of segments need a descriptor only while they are used. They give theirs back when
 more than a share of the limit is open, the longest open first, and all of them when the system refuses one.
@@ -41,8 +41,8 @@ class Sleepers:
 
     Role: keeps the number of topics that a process uses from being the number of descriptors it needs.
     Invariants: holds weak references only. `Sleeper.rest` runs without the lock, and gives up rather than
-    wait, so it may be called by somebody who holds any lock whatsoever.
-    Who may call: any thread. A forked child starts empty.
+    wait, so its caller may hold any lock.
+    Callers: any thread. A forked child starts empty.
     """
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class Sleepers:
         return len(self._open)
 
     def opened(self, sleeper: Sleeper) -> None:
-        """It has just opened its descriptors. Whoever had them open longest gives his back for it."""
+        """It has just opened its descriptors. The one that had them open longest gives its own back."""
         most = max(_FEWEST, limit() // _SHARE)
         tired: list[weakref.ref[Sleeper]] = []
         try:
@@ -79,7 +79,7 @@ class Sleepers:
         self._helpers.append(helper)
 
     def make_room(self) -> None:
-        """Let everybody rest who is not busy."""
+        """Let every sleeper rest that is not busy."""
         try:
             self._lock.acquire()
             tired = list(self._open.values())
@@ -91,7 +91,7 @@ class Sleepers:
             helper()
 
     def _let_rest(self, tired: list[weakref.ref[Sleeper]]) -> None:
-        """Whoever is busy is asked again, after the others."""
+        """Let these rest. One that is busy is asked again, after the others."""
         for reference in tired:
             sleeper = reference()
             if sleeper is None or sleeper.rest():

@@ -1,4 +1,4 @@
-"""A shared lock on a directory, held by everybody who uses it: the last one can tell that it is the last.
+"""A shared lock on a directory, held by every process that uses it: the last one sees that it is the last.
 
 The open descriptor also keeps the inode number of the directory from being given to another one, so that
 (device, inode) identifies it while it is in use.
@@ -16,7 +16,7 @@ _FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 class DirectoryLease:
-    """``flock`` on a directory: shared by default, exclusive for whoever wants to remove it.
+    """``flock`` on a directory: shared by default, exclusive for the process that wants to remove it.
 
     Attributes:
         device, inode: the identity of the directory.
@@ -41,12 +41,12 @@ class DirectoryLease:
         return self.device, self.inode
 
     def try_shared(self) -> bool:
-        """Say that this process uses the directory. False while somebody removes it."""
+        """Show that this process uses the directory. False while another one removes it."""
         return self._try(fcntl.LOCK_SH)
 
     def try_exclusive(self) -> bool:
-        """Whether nobody else uses it; from then on nobody else can. A shared hold of one's own is lost if
-        not."""
+        """Whether this process is the only one that uses it; from then on no other one can. If not, a shared
+        hold of this process is lost."""
         return self._try(fcntl.LOCK_EX)
 
     def _try(self, mode: int) -> bool:

@@ -113,8 +113,8 @@ class Disk:
         """Reserve the blocks of ``[offset, offset + length)``; the file grows if it ends before, and reads
         zeros.
 
-        Keeps what is written there. Where the system cannot reserve, zeros are written: then nobody else may
-        write in that range meanwhile.
+        Keeps what is written there. Where the system cannot reserve, zeros are written: then no other process
+        may write in that range meanwhile.
 
         Raises:
             StorageFullError: no room; nothing of the range counts as reserved.
@@ -145,7 +145,7 @@ class Disk:
     def truncate_new(self, fd: int, size: int) -> None:
         """Let the file be at least ``size`` bytes long, the new part a hole. Never shrinks it.
 
-        For a file nobody else grows at the same time (a new one, or under a lock).
+        For a file that no other process grows at the same time (a new one, or under a lock).
         """
         if os.fstat(fd).st_size < size:
             with naming_full(f"cannot grow a file to {size} bytes"):
@@ -237,7 +237,7 @@ class Disk:
         os.rmdir(path)
 
     def atomic_write(self, path: str, data: Buffer, durable: bool) -> None:
-        """Let ``path`` hold ``data``: whoever opens it sees the old file or the new one, never a part.
+        """Let ``path`` hold ``data``: a reader sees the old file or the new one, never a part.
 
         ``durable``: it survives a power loss when this returns. A crash may leave a ``*.tmp`` file beside it.
         """

@@ -149,7 +149,7 @@ def _pause(path: str) -> None:
 
 
 class Schedule:
-    """Holds another process (or thread) at a failpoint, so that a test can plan who does what first.
+    """Holds another process (or thread) at a failpoint, so that a test can plan their order.
 
     Give the other side the action ``schedule.action``; then `wait_reached`, look around, `release`. One hit
     at a time. Two FIFOs beside ``path`` carry it.

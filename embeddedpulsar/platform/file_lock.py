@@ -3,7 +3,7 @@
 Two locks in one: a re-entrant thread lock keeps the threads of this process apart (they share the descriptor,
 and so the flock), and the flock keeps the processes apart. Thread lock first, flock second; given back the
 other way round. The kernel frees the flock when its holder dies, however it dies; it is never stolen from one
-who lives.
+that lives.
 
 Not ``lockf``: those locks vanish when any descriptor of the file is closed anywhere in the process, maps
 included. Not ``portalocker`` where ``fcntl`` exists: it costs 15 us a pair against 1 us.
@@ -71,7 +71,7 @@ class FileLock:
     """An exclusive lock between threads and processes. Thread-safe; one instance per lock file and process.
 
     Always in this shape, so that an interrupt (KeyboardInterrupt, any raising signal handler) leaves nothing
-    locked and frees nobody else's lock, whatever instruction it hits::
+    locked and frees no lock of another thread, whatever instruction it hits::
 
         try:
             lock.acquire()
@@ -81,16 +81,16 @@ class FileLock:
 
     `release` is one call into C (see `indivisible`): it does nothing when this thread does not hold the lock,
     and once begun it cannot be interrupted. The thread that has the lock may acquire it again; an interrupt
-    that hits the inner `acquire` may then end the outer hold as well, so whoever unwinds must not touch what
+    that hits the inner `acquire` may then end the outer hold as well, so a handler must not touch what
     the lock guards.
 
-    While nobody in this process is inside, `rest` may close the descriptor; the next `acquire` opens it.
+    While no thread of this process is inside, `rest` may close the descriptor; the next `acquire` opens it.
     After a fork the child closes its descriptor without unlocking (the parent's lock stays the parent's),
     holds nothing, and opens the file again on its first `acquire`.
 
     Args:
         path: the lock file; created empty, with the rights of its directory, if absent.
-        describe: says in a few words who holds the lock, for the text of `LockTimeout`. Runs without the
+        describe: names the holder of the lock, for the text of `LockTimeout`. Runs without the
         lock.
 
     Attributes:
@@ -140,7 +140,7 @@ class FileLock:
     def acquire(self, timeout_s: float = 30.0) -> None:
         """Lock; wait up to ``timeout_s`` seconds (0: do not wait), or to the `deadline` of the present call.
 
-        About 1 us a pair with `release` when nobody else wants it. A waiter tries three times, giving up its
+        About 1 us a pair with `release` when it is free. A waiter tries three times, giving up its
         time slice between, then with pauses of 20 us to 1 ms: unlike a blocking flock this ends in time, and
         in a worker thread too.
 
@@ -183,12 +183,12 @@ class FileLock:
         return True
 
     def enter_alone(self) -> bool:
-        """`keep_threads_out` if nobody is inside, this thread included. To be followed by `release` either
+        """`keep_threads_out` if no thread is inside, this one included. To be followed by `release` either
         way."""
         return self._enter(False) and self._count() == 1
 
     def rest(self) -> bool:
-        """Give the descriptor back, unless somebody is inside (then False); the next `acquire` opens the file
+        """Give the descriptor back, unless a thread is inside (then False); the next `acquire` opens the file
         again."""
         try:
             if not self.enter_alone():

@@ -1,7 +1,7 @@
-"""May a store live here, and who else may touch it.
+"""Whether a store may live on a file system, and whether other users may write to it.
 
 Locks and maps are shared between the processes of one machine. On a network file system they are not, or only
-seemingly, so a store there is refused unless the caller insists. Whoever may write a mapped file may crash
+seemingly, so a store there is refused unless the caller insists. A user that writes a mapped file may crash
 every process that maps it; a directory that strangers may write to is refused as well, as ssh does with its
 keys.
 """
@@ -108,7 +108,7 @@ def prepare_root(path: str, *, create: bool = True, allow_network: bool = False)
 
     Raises:
         FileNotFoundError: absent, and ``create`` is false.
-        ForeignFileError: not a directory, owned by another user, or writable by everybody.
+        ForeignFileError: not a directory, owned by another user, or writable by every user.
         AccessDeniedError: this process may not use it.
         NetworkFilesystemError: see `check_writable_filesystem`.
     """
@@ -154,7 +154,7 @@ def check_owner(path: str, status: os.stat_result) -> None:
     Its users are its owner, root, and the group that its owner shares it with.
 
     Raises:
-        ForeignFileError: owned by somebody else, or world-writable without the sticky bit.
+        ForeignFileError: owned by another user, or world-writable without the sticky bit.
     """
     if not hasattr(os, "getuid"):
         return  # Windows: access is by ACL, and the default one is private
@@ -166,7 +166,7 @@ def check_owner(path: str, status: os.stat_result) -> None:
         )
     if status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
         raise ForeignFileError(
-            f"{path} is writable by everybody, who could crash or forge the store",
+            f"{path} is writable by every user, and any of them could crash or forge the store",
             remedy=f"chmod o-w {path}",
         )
 

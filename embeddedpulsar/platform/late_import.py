@@ -12,7 +12,7 @@ def late_import(name: str) -> Any:
     """Import a module in a thread that others may fork beside.
 
     A process that forks while another thread of it executes a module hands its child a module that is half
-    there, under a lock nobody releases: whoever imports it in the child waits for ever. So a fork waits for
+    there, under a lock that is never released: an import of it there waits for ever. So a fork waits for
     the imports that go on here, a few milliseconds at most.
 
     Raises:

@@ -30,7 +30,7 @@ _easy_maps = 0
 
 
 class MappedFile:
-    """One mapping of one file. Thread-safe as bytes are; who may write what is the business of the owner.
+    """One mapping of one file. Thread-safe as bytes are; the owner decides which threads may write.
 
     Attributes:
         path: the name it was opened by.
@@ -223,7 +223,7 @@ class MappedFile:
         return self._map is None
 
     def close(self) -> None:
-        """Give the descriptor back, and the map too unless somebody still holds a slice of it: then the map
+        """Give the descriptor back, and the map too unless a slice of it is still in use: then the map
         goes with the last slice. Idempotent."""
         global _easy_maps
         mapping, self._map = self._map, None
@@ -235,7 +235,7 @@ class MappedFile:
         self.words.release()
         self.view.release()
         if not isinstance(mapping, mmap.mmap):
-            return  # unmapped with the last view, that is now, unless somebody holds one
+            return  # unmapped with the last view: that is now, unless a slice is still in use
         try:
             mapping.close()
         except BufferError:

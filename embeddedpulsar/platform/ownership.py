@@ -1,4 +1,4 @@
-"""Who owns a new file of a store, and who may use it: the same as of the directory it is made in.
+"""Owner and rights of a new file of a store: the same as those of the directory it is made in.
 
 The directory of a store decides for everything below it, as an SQLite database does for its journal: owner
 and group where the process may give files away (root may; a member of the group may give them to the group),
@@ -19,7 +19,7 @@ _CREATE: Final = (
     os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
 )
 _BITS: Final = 0o7777
-_FOR_FILES: Final = 0o664  # strangers may write nothing: who may write a mapped file may crash its users
+_FOR_FILES: Final = 0o664  # not writable by others: a user that writes a mapped file may crash the rest
 _FOR_DIRECTORIES: Final = 0o2775
 _NO_LINKS: Final = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 _IS_SUPPORTED: Final = hasattr(os, "fchown")
@@ -75,8 +75,8 @@ def grant_directory(path: str, rights: Rights) -> None:
 
 def _grant(target: int | str, status: os.stat_result, rights: Rights, mode: int) -> None:
     if (status.st_uid, status.st_gid) != (rights.uid, rights.gid):
-        # A container's root may lack the right, as may who is no member of the group: then the file stays
-        # with its maker, and `access_denied` says so to whom it shuts out.
+        # A container's root may lack the right, as may a user outside the group: then the file stays with
+        # its maker, and `access_denied` explains that to users that cannot open it.
         with contextlib.suppress(PermissionError):
             is_given = status.st_uid != rights.uid and os.geteuid() == 0
             os.chown(target, rights.uid if is_given else -1, rights.gid)

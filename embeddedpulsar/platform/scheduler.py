@@ -105,7 +105,7 @@ class Scheduler:
 
     Thread-safe, and safe in signal handlers and finalizers: a caller takes no lock. A timer that is due
     before the thread wakes by itself goes into a queue, which is one call into C that also wakes the thread;
-    an interrupt comes before it or after it. One that is due later waits in a list, and wakes nobody. The
+    an interrupt comes before it or after it. One that is due later waits in a list, and wakes no thread. The
     heap belongs to the thread alone.
 
     Functions run one after the other, holding no lock; they should be short, and wait for no lock: with
@@ -188,7 +188,7 @@ class Scheduler:
         if (left is None or left > 0) and not later:
             with contextlib.suppress(Empty):
                 self._take_in(incoming.get(timeout=left))
-        while incoming.qsize():  # nobody else takes from it
+        while incoming.qsize():  # only this thread takes from it
             self._take_in(incoming.get())
         while later:
             timers.push(later.popleft())

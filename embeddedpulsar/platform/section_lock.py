@@ -44,7 +44,7 @@ class SectionLock:
 
 def is_free(lock: Any) -> bool:
     """Whether no thread, this one included, holds a ``threading.RLock``. In a forked child alone: elsewhere
-    somebody may take it the next moment, or fail to because of the question."""
+    another thread may take it the next moment, or fail to because of the question."""
     if lock._is_owned() or not lock.acquire(False):
         return False
     lock.release()
@@ -52,7 +52,7 @@ def is_free(lock: Any) -> bool:
 
 
 def renewed(lock: SectionLock) -> SectionLock:
-    """What a forked child uses in the place of an inherited lock: the lock itself, unless somebody had it.
+    """What a forked child uses in the place of an inherited lock: the lock itself, unless it was held.
 
     A new one for each would do too, but those of thousands of topics are some hundred thousand objects, which
     the next garbage collection goes through.

@@ -99,7 +99,7 @@ def _start_from_inside(thread: Daemon) -> None:
 class LoneThread:
     """A daemon thread that is started when it is first needed, by any thread or signal handler.
 
-    Invariants: the target is called once. Two who start it at the same time, say a thread and a signal
+    Invariants: the target is called once. Two that start it at the same time, say a thread and a signal
     handler in the middle of its `start`, may make two threads; the second ends without calling the target.
 
     Attributes:
@@ -139,7 +139,7 @@ class LoneThread:
         self._thread, self.is_started = self._thread or thread, True
 
     def wait_over(self, timeout_s: float = threading.TIMEOUT_MAX) -> bool:
-        """Wait until it has ended; whether it has. It has if it was never started, or is the caller."""
+        """Wait until it has ended. True if it has, was never started, or is the caller."""
         thread = self._thread
         if thread is None or self.is_current:
             return True

@@ -105,7 +105,7 @@ class Schema(Generic[T]):
             raise TypeError(f"{text}{self._hint(obj)}")
 
     def _hint(self, obj: object) -> str:
-        """What a caller who gives ``obj`` most likely means, for the text of the error."""
+        """What a caller that gives ``obj`` most likely means, for the text of the error."""
         return ""
 
     def __repr__(self) -> str:

@@ -10,11 +10,11 @@ failpoints.declare("group:entry_stored", "group:unlocked")
 
 
 class AppendHold:
-    """Stands for the topic lock in appends of a caller who has it.
+    """Stands for the topic lock in appends of a caller that has it.
 
-    Role: `SegmentWriter.append` takes and gives back a lock; given a hold, it takes nothing, and leaves to
-    the hold who is to be rung. So a group of entries costs one ``flock``, and the interpreter is not handed
-    on between its entries. Each entry is committed by itself: a crash in a group leaves a prefix of it.
+    Role: `SegmentWriter.append` takes and gives back a lock; given a hold, it takes nothing, and adds the
+    processes to be rung to the hold. So a group of entries costs one ``flock``, and the interpreter is not
+    handed on between its entries. Each entry is committed by itself: a crash leaves a prefix of the group.
 
     Used in this shape, in one thread::
 
@@ -46,7 +46,7 @@ class AppendHold:
             failpoints.hit("group:entry_stored")
 
     def ring_all(self) -> None:
-        """Ring whoever waited. Without the lock."""
+        """Ring the processes that waited. Without the lock."""
         if failpoints.ACTIVE:
             failpoints.hit("group:unlocked")
         rung, self.rung = self.rung, []

@@ -81,8 +81,8 @@ class AppendPoint:
     Role: the part of the writer that is not hot: finding the end again when it moved, repairing what a dead
     holder of the lock left, reserving disk, starting the next ledger.
     Invariants: `_state` is a function of the tail word and is used only while the tail word is what it was.
-    A nonzero owner word at entry means that a holder died, or that somebody demands attention.
-    Who may call: whoever holds the topic lock.
+    A nonzero owner word at entry means that a holder died, or that a process demands attention.
+    Callers: the holder of the topic lock.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class AppendPoint:
         return self._state
 
     def _look(self, now_ns: int) -> None:
-        """Refuse to append to a file that nobody can find any more. Under the topic lock.
+        """Refuse to append to a file that has no name any more. Under the topic lock.
 
         The name of the lock file (0.7 us) shows that the store was removed, the place of the ctl (1.5 us)
         also that it was moved or replaced; see `LOOK_NS`.

@@ -37,10 +37,10 @@ class ChunkReader:
 
     Role: knows segments and frames, neither tail nor subscription. Memory: one buffer of the size of the
     message, filled part by part; where the message is compressed, that and the payload.
-    Who may call: any thread. Takes no lock.
+    Callers: any thread. Takes no lock.
 
     Attributes:
-        opened: makes an entry whose columns are ciphertext readable; None where nobody can.
+        opened: makes an entry whose columns are ciphertext readable; None if there are no keys.
     """
 
     def __init__(self, segments: Segments, opened: Opener | None = None) -> None:

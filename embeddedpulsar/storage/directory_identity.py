@@ -17,7 +17,7 @@ _EVERY_S: Final = 0.01
 class DirectoryIdentity(NamedTuple):
     """The directory of a topic, and the identity of the ctl in it.
 
-    Invariant: whoever keeps one has that ctl mapped, so the inode is not given to another file meanwhile. A
+    Invariant: its owner has that ctl mapped, so the inode is not given to another file meanwhile. A
     store that is removed and made again, or a copy in its place, has other ones.
     """
 

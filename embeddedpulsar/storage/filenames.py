@@ -21,7 +21,7 @@ SUBSCRIPTIONS: Final = "subscriptions"
 LOG_SUFFIX: Final = ".log"
 INDEX_SUFFIX: Final = ".idx"
 NEW_SUFFIX: Final = ".new"
-"""A file under construction: renamed when complete, removed by whoever holds the lock next."""
+"""A file under construction: renamed when complete, else removed by the next holder of the lock."""
 
 _LEDGER_DIGITS: Final = 20
 _JOURNAL: Final = "journal."

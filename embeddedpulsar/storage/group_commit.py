@@ -29,16 +29,16 @@ Schedule = Callable[[float, Callable[[], object]], Timer]
 
 
 class GroupCommit:
-    """Flushes a topic's log up to its tail for everybody who waits.
+    """Flushes a topic's log up to its tail, once for all callers that wait.
 
     Role: `wait_durable` for level "flush"; `note_dirty` and a timer for level "interval"; `sync` for both and
     for closing.
     Invariants: the synced word rises only under the sync lock, after every segment between its old and its
     new value was flushed (a roll may lie between). A flush that failed is final: the kernel dropped the
-    pages and would report success the second time. Its range is poisoned: whoever waits for an entry in it
-    gets an error, in every process, and the next append starts a new segment.
-    Lock order: sync lock, then topic lock. Nobody takes them the other way round.
-    Who may call: any thread, without the topic lock.
+    pages and would report success the second time. Its range is poisoned: a caller that waits for an entry in
+    it gets an error, in every process, and the next append starts a new segment.
+    Lock order: sync lock, then topic lock, never the other way round.
+    Callers: any thread, without the topic lock.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class GroupCommit:
         """Return once everything before `end_word`, a tail word, survives a power loss.
 
         Raises:
-            PoisonedSegment: a flush failed; whether it survives is unknown.
+            PoisonedSegment: a flush failed, and the entry may not survive.
             LockTimeout: another process stayed in its flush.
             StoreGoneError: the store was removed, moved or replaced.
         """
@@ -84,7 +84,7 @@ class GroupCommit:
                 self._lock.acquire(self._timeout_s)
                 if self._failed_from is not None:
                     self._poison(self._failed_from)
-                # Whoever had the lock may have flushed our entry too.
+                # The process that had the lock may have flushed our entry too.
                 if words[_SYNCED] < end_word and not self._is_poisoned(end_word):
                     self._flush()
             finally:
@@ -93,7 +93,7 @@ class GroupCommit:
         if self._is_poisoned(end_word):
             raise PoisonedSegment(
                 path=self._control.path,
-                reason="a flush failed; whether the entry survives a power loss is unknown",
+                reason="a flush failed, so the entry may not survive a power loss",
                 remedy="check the disk, then send the message again: writing goes on in a new segment",
             )
 
@@ -159,7 +159,7 @@ class GroupCommit:
     def _flush_segment(self, ledger_id: int) -> None:
         path = log_path(self._view.directory, ledger_id)
         try:
-            # A descriptor from before the writes: one opened after a failed write-back may not be told of it.
+            # A descriptor from before the writes: one opened later may not report a failed write-back.
             segment = self._view.segment(ledger_id)
             own = segment.fd
         except FileNotFoundError:
@@ -208,7 +208,7 @@ class GroupCommit:
             if self._timer is None:
                 self._arm(self._backoff.next())
         except PoisonedSegment:
-            raise  # whoever waits for it learns of that, and what follows goes elsewhere
+            raise  # callers that wait for it get the error, and what follows goes elsewhere
         except Exception:
             self.note_dirty()  # it is still owed
             raise

@@ -29,7 +29,7 @@ class LogView:
     Role: answers by ledger and entry id, from the tail word, the chain of headers and the indexes. An index
     that does not fit its frames is derived again, once, under the topic lock.
     Invariants: nothing at or above the tail is looked at. Frames are never changed, cut or skipped here.
-    Who may call: any thread; `repair_index` takes the topic lock.
+    Callers: any thread; `repair_index` takes the topic lock.
     """
 
     def __init__(

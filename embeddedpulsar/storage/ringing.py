@@ -1,4 +1,4 @@
-"""Ringing those who wait for an append."""
+"""Ringing the processes that wait for an append."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Ringing:
     """Rings a process that was taken from the waiters; if it is gone, the next of its group.
 
     Role: between the waiters, which a sender takes from under the lock, and the doorbells, which it rings
-    without. Who may call: any thread, holding no lock.
+    without. Callers: any thread, holding no lock.
 
     Attributes:
         waiters: of the topic.
@@ -31,7 +31,7 @@ class Ringing:
         self._ring: Final = peers.ring
 
     def __call__(self, uuid: bytes) -> bool:
-        """Ring; False if somebody else was rung instead, or nobody is left."""
+        """Ring; False if another process was rung instead, or none is left."""
         if self._ring(uuid):
             return True
         gone = [uuid]

@@ -61,7 +61,7 @@ def start_ledger(
         raise StorageError(
             path=directory, reason=f"ledger id {new.ledger_id} after {tail_ledger}; ids rise and have 32 bits"
         )
-    # 1. Strays of a roll that died here. Ids above the tail's are nobody's.
+    # 1. Strays of a roll that died here. Ids above the tail's are unused.
     remove_strays(directory, tail_ledger)
     header = _header(new, previous)
     segment: Segment | None = None

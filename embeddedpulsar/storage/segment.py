@@ -61,7 +61,7 @@ class Segment:
     Role: bytes and where they are. It knows neither the tail nor its neighbours; callers bring the end.
     Invariants: the header never changes; bytes below the ledger's end never change; nothing at or above the
     end may be read (it may be a hole, or what a dead writer left).
-    Who may call: any thread. Files are closed when the last reference goes, so a reader that holds a segment
+    Callers: any thread. Files are closed when the last reference goes, so a reader that holds a segment
     may go on after it was trimmed or dropped from the cache. By its parts, not by a finalizer of its own:
     while that ran, a weak reference would still give out the segment.
     """
@@ -282,7 +282,7 @@ class Segment:
         return Ending(self.ledger_id, end, entry_id, crc, messages, fields[9])
 
     def close(self) -> None:
-        """Unmap now. For owners who know that nobody else holds the segment; otherwise drop the reference."""
+        """Unmap now. For an owner that shares the segment with no other; else drop the reference."""
         index, self._index = self._index, None
         if index is not None:
             index.close()

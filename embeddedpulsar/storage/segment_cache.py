@@ -16,7 +16,7 @@ _DESCRIPTORS_EACH: Final = 3
 
 
 class SegmentHolder(Protocol):
-    """Who keeps a segment beside the cache and can be asked to let it go: the writer of a topic."""
+    """Keeps a segment beside the cache and can be asked to let it go: the writer of a topic."""
 
     def let_go(self, segment: Segment) -> bool:
         """Drop the segment; False if it is in use this moment. Never waits."""
@@ -31,7 +31,7 @@ class SegmentCache:
     refer to it weakly and ask again. So what is dropped is closed, unless it is being read this moment.
     Invariants: one entry per ledger of a topic's `DirectoryIdentity`, so that nothing of a store that was
     removed serves another one at its path; a writable mapping replaces a read-only one.
-    Who may call: any thread. Nothing here is shared between processes.
+    Callers: any thread. Nothing here is shared between processes.
     """
 
     def __init__(self, capacity: int | None = None) -> None:
@@ -90,7 +90,7 @@ class SegmentCache:
         return opened
 
     def put(self, home: DirectoryIdentity, segment: Segment, holder: SegmentHolder | None = None) -> None:
-        """Keep `segment`; `holder` is told before it is dropped."""
+        """Keep `segment`; `holder` is asked to let it go before it is dropped."""
         segment.home = home
         key = (home, segment.ledger_id)
         dropped: list[tuple[Segment, SegmentHolder | None]] = []
@@ -125,8 +125,8 @@ class SegmentCache:
         self._tell_holders(dropped)
 
     def _tell_holders(self, dropped: list[tuple[Segment, SegmentHolder | None]]) -> None:
-        """Closing files and taking a writer's lock happen outside our lock. Whoever is busy keeps his
-        segment, and is asked again when somebody else needs room."""
+        """Close files and take a writer's lock outside our lock. A holder that is busy keeps its segment, and
+        is asked again when another caller needs room."""
         for segment, holder in dropped:
             if holder is None or holder.let_go(segment):
                 continue

@@ -32,12 +32,12 @@ class SegmentIndex:
     """Where each entry of a ledger lies, when it was published, how many messages there are up to it.
 
     Role: found by position, by time and by message count in O(1) or O(log n), without touching the log.
-    Never authoritative: every slot can be derived from its frame, and whoever uses one checks it against
+    Never authoritative: every slot can be derived from its frame, and a reader checks the slot against
     that frame (`slot.crc`).
     Invariants: a slot is written before the tail that makes its entry visible; slots of visible entries are
     never changed except to the value their frames give. Only slots below the entry count may be read: beyond
     them the file may be a hole.
-    Who may call: readers, any thread; `seal`, `allocate` and stores, the holder of the topic lock.
+    Callers: readers, any thread; `seal`, `allocate` and stores, the holder of the topic lock.
     Durable: nothing is flushed. Sealed blocks carry a checksum; the rest is rebuilt after an unclean boot.
     """
 

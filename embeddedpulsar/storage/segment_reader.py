@@ -41,7 +41,7 @@ class SegmentReader:
     given out. Entries own their bytes. The window is a copy of bytes below a limit, so it never gets stale.
     The segment is referred to weakly: a reader that rests keeps no file open, and maps it again when it goes
     on.
-    Who may call: one thread at a time. Takes no lock.
+    Callers: one thread at a time. Takes no lock.
     """
 
     __slots__ = (
@@ -73,7 +73,7 @@ class SegmentReader:
 
     @property
     def segment(self) -> Segment:
-        """The segment, mapped again if nobody kept it.
+        """The segment, mapped again if it was dropped.
 
         Raises:
             FileNotFoundError: it was trimmed meanwhile, or cannot be used any more: find a place anew.
@@ -130,7 +130,7 @@ class SegmentReader:
                 if header is None:
                     header = read_header(data, pos, min(limit, len(data)))
                     length = header[0]
-                    if not header[10]:  # a part of a chunked message: whoever wants its bytes checks them
+                    if not header[10]:  # a part of a chunked message: a reader of its bytes checks them
                         out.append(self._part(header, pos, entry_id, crc))
                         max_entries -= 1
                         pos, entry_id, crc = pos + length, entry_id + 1, header[1]

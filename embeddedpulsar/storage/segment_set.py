@@ -89,7 +89,7 @@ class SegmentSet:
     Invariants: a `LedgerChain` never changes; a newer one is put in its place. A file above the tail's ledger
     does not exist, whatever a listing shows. What is missing at or above the trim point is reported once and
     kept in the chain: its successor still says what was in it.
-    Who may call: any thread. Nothing is written.
+    Callers: any thread. Nothing is written.
     Cost: one header (some 15 us) per ledger, when first needed; later one per roll.
     """
 
@@ -111,7 +111,7 @@ class SegmentSet:
             self._lock.acquire()
             self._chain = self._extended(self._chain, words[TopicWord.TAIL] >> 32, words[TopicWord.TRIM])
             if self._chain.first_retained != chain.first_retained:
-                # Somebody trimmed. The disk is given back when nobody has the files mapped any more.
+                # The log was trimmed. The disk space is given back when no process maps the files any more.
                 SEGMENTS.forget_below(self._home, self._chain.first_retained)
             return self._chain
         finally:

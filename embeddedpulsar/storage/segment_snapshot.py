@@ -69,11 +69,11 @@ def committed_segments(directory: str, on_lost: DamageHook | None = None) -> lis
 
     Args:
         directory: of the topic.
-        on_lost: told of segments that should be there and cannot be read, which are left out; may raise.
+        on_lost: called with segments that should be there and cannot be read, which are left out; may raise.
 
     Raises:
         FileNotFoundError: there is no such directory.
-        CorruptionError: a segment is missing or has no readable header, and nobody is to be told.
+        CorruptionError: a segment is missing or has no readable header, and there is no ``on_lost``.
     """
     words = _control_words(directory)
     lost = on_lost or _refuse

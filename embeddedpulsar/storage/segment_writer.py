@@ -44,10 +44,10 @@ _pack_slot: Final = SLOT.pack
 
 
 class AppendGuard(Protocol):
-    """Whoever appends under a registration that can be taken from him.
+    """Appends under a registration that another producer can take away.
 
     Attributes:
-        checked: the topic's journal word at which he was last found registered.
+        checked: the topic's journal word at which it was last found registered.
     """
 
     checked: int
@@ -73,9 +73,9 @@ class SegmentWriter(AppendPoint):
 
     Role: one per process and topic. `append` decides nothing but *where*; roll_policy.py says when a ledger
     is full, roll.py starts the next.
-    Invariants: everything between setting the owner word and storing the tail word changes only bytes nobody
-    reads, so a writer may die at any instruction.
-    Who may call: any thread; a signal handler of a thread that is inside an append, too.
+    Invariants: everything between setting the owner word and storing the tail word changes only bytes that
+    are never read, so a writer may die at any instruction.
+    Callers: any thread; a signal handler of a thread that is inside an append, too.
     Durable: on return an entry survives the death of any process, not a power loss (group_commit.py).
     """
 
@@ -86,12 +86,12 @@ class SegmentWriter(AppendPoint):
         timeout_s: float | None = None,
         hold: AppendHold | None = None,
     ) -> tuple[int, int, int, int]:
-        """Append one entry. About 3 us for a small one when nobody else appends.
+        """Append one entry. About 3 us for a small one without other writers.
 
         Args:
             entry: its bytes.
-            guard: whose entry it is; asked under the lock whether he may append, when producers came or went
-                since he looked last. So nobody appends who was fenced out before, however long he slept.
+            guard: the producer of the entry; asked under the lock whether it may append, when producers came
+                or went since it looked last. So a producer that was fenced out cannot append, however late.
             timeout_s: seconds to wait for the lock; None for as long as the options say.
             hold: says that the caller has the lock, and keeps it; see `AppendHold`.
 
@@ -177,7 +177,7 @@ class SegmentWriter(AppendPoint):
                 self._log[start:end] = frame
             if active:
                 failpoints.hit("append:body_done")
-            # 3. The index slot. A crash leaves a slot beyond the last entry, which nobody reads.
+            # 3. The index slot. A crash leaves a slot beyond the last entry, which is never read.
             self._index[slot_start : slot_start + SLOT_SIZE] = slot
             if active:
                 failpoints.hit("append:index_done")
@@ -190,7 +190,7 @@ class SegmentWriter(AppendPoint):
             words[_OWNER] = 0
             if active:
                 failpoints.hit("append:owner_cleared")
-            # 6. Who waits is read under the lock that waiters announce themselves under: none can be missed.
+            # 6. The waiters are read under the lock under which they announce themselves: none can be missed.
             if words[_WAITERS]:
                 rung = self._waiters.take()
         except ValueError:

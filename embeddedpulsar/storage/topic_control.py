@@ -39,14 +39,14 @@ DELETED: Final = 1 << 2
 """State bit: the topic's files are being removed."""
 
 ATTENTION: Final = 1
-"""Owner word of nobody (pid 0): makes every process drop its cached state and look at the state word.
+"""Owner word without an owner (pid 0): each process drops its cached state and looks at the state word.
 
 The hot path reads the owner word anyway, so a rare event costs it nothing.
 """
 
 
 def is_deleted(words: memoryview) -> bool:
-    """Whether the words say that their topic was deleted. Not if they are closed: then nobody knows."""
+    """Whether the words say that their topic was deleted. False if they are closed: then it is unknown."""
     try:
         return bool(words[TopicWord.STATE] & DELETED)
     except ValueError:
@@ -56,11 +56,11 @@ def is_deleted(words: memoryview) -> bool:
 class TopicControl:
     """The words of a topic and the identity of the file they are in.
 
-    Role: one per process and topic; everybody else works on `words`. A word with several writers is changed
+    Role: one per process and topic; all other classes work on `words`. A word with several writers is changed
     only under the lock that docs/format/control.md names for it, by one aligned store.
     Durable: nothing. The words are believed only within the boot, and on the inode, they were written in
     (`is_trusted`); otherwise recovery derives them from the log and then calls `adopt`.
-    Who may call: any thread; `create` and `adopt` under the topic lock.
+    Callers: any thread; `create` and `adopt` under the topic lock.
     """
 
     __slots__ = ("_file", "header", "home", "path", "view", "words")
@@ -93,7 +93,7 @@ class TopicControl:
     def create(cls, directory: str, incarnation: int, boot: bytes) -> TopicControl:
         """Make the ctl of a topic that has none, or replace one that was cut short. Under the topic lock.
 
-        The file gets its name when it is complete: whoever opens it finds a header.
+        The file gets its name when it is complete: a process that opens it finds a header.
         """
         path = control_path(directory)
         building = under_construction(path)
@@ -173,7 +173,7 @@ class TopicControl:
         return split_tail(self.words[TopicWord.TAIL])
 
     def describe_owner(self) -> str:
-        """Who is inside the topic lock, for the text of `LockTimeout`."""
+        """The process inside the topic lock, for the text of `LockTimeout`."""
         try:
             owner = self.words[TopicWord.OWNER]
         except ValueError:
@@ -182,7 +182,7 @@ class TopicControl:
         return f"process {pid}" if pid else ""
 
     def demand(self, state_bits: int) -> None:
-        """Set bits of the state word and make everybody notice. Under the topic lock."""
+        """Set bits of the state word and make every process notice. Under the topic lock."""
         self.words[TopicWord.STATE] |= state_bits
         self.words[TopicWord.OWNER] = ATTENTION
 

@@ -1,9 +1,9 @@
 """Giving up the oldest ledgers of a topic.
 
-Whoever trims looks at the subscriptions first, without a lock, and publishes the trim point afterwards. What
-makes that safe is one word, RETREATS: whoever has put a subscription further back than it was, or has made
-one, raises it under the topic lock before he tells anyone. So a trim point counts only if the word is what it
-was before the subscriptions were looked at: until then they can only have moved forward.
+A process that trims looks at the subscriptions first, without a lock, and publishes the trim point
+afterwards. One word makes that safe, RETREATS: a process that has put a subscription further back than it
+was, or has made one, raises it under the topic lock before it reports that. So a trim point counts only if
+the word is what it was before the subscriptions were looked at: until then they can only have moved forward.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def rewind_count(control: TopicControl, lock: FileLock, lock_timeout_s: float) -
 def note_retreat(control: TopicControl, lock: FileLock, lock_timeout_s: float) -> None:
     """A subscription was made, or put back: a trim point that was chosen before is void.
 
-    Called after it was, and before anybody is told so. Whoever dies in between promised nothing.
+    Called after it was, and before that is reported. A process that dies in between has reported nothing.
     """
     words = control.words
     try:
@@ -76,7 +76,7 @@ def publish_trim_point(
         lock.acquire(lock_timeout_s)
         if seen_retreats is not None and words[_RETREATS] != seen_retreats:
             return False
-        # 1. The trim point. Whoever misses a file below it knows that it was trimmed, not lost.
+        # 1. The trim point. A process that misses a file below it knows that it was trimmed, not lost.
         tail_ledger, _ = split_tail(words[TopicWord.TAIL])
         point = min(ledger_id, tail_ledger)
         if point > words[_TRIM]:
@@ -91,7 +91,7 @@ def publish_trim_point(
 def remove_trimmed(directory: str, control: TopicControl, most: int = EVERYTHING) -> int:
     """Remove the files of ledgers that were given up, at most `most` of them; return how many segments went.
 
-    Needs no lock: nobody makes a file below the trim point.
+    Needs no lock: no process makes a file below the trim point.
     """
     point = int(control.words[_TRIM])
     names = descriptors.names_in(directory)
@@ -114,6 +114,6 @@ def remove_trimmed(directory: str, control: TopicControl, most: int = EVERYTHING
             if failpoints.ACTIVE:
                 failpoints.hit("trim:unlinked")
     finally:
-        # 4. The maps of this process: as long as anybody has one, the disk is not given back.
+        # 4. The maps of this process: as long as a process has one, the disk space is not given back.
         SEGMENTS.forget_below(control.home, point)
     return len(expired)

@@ -1,4 +1,4 @@
-"""Who waits for an append: a slot per process, and groups of which one is rung (docs/format/control.md).
+"""The waiters for an append: a slot per process, and groups of which one is rung (docs/format/control.md).
 
 Every method but `is_armed` runs under the topic lock. A waiter looks at the state and sets its bit in one
 section, a sender changes the state and takes bits in another, so neither can miss the other and no fence is
@@ -21,7 +21,7 @@ from embeddedpulsar.format.control import (
 from embeddedpulsar.platform.processes.peers import Peers
 
 EACH: Final = 0
-"""The group, and the key, of those who are all rung: readers, and consumers that share with nobody."""
+"""The group, and the key, of waiters that are all rung: readers, and consumers that share with no other."""
 OTHERS: Final = UUID_SLOTS
 """In place of a slot, for a process that found none."""
 OTHERS_POLL_S: Final = 0.05  # how often those look for themselves
@@ -38,13 +38,13 @@ _GROUP_TABLE: Final = GROUP_TABLE_OFFSET // 8
 class WaiterSlots:
     """The waiter word, the slots and the groups in the ctl of one topic.
 
-    Role: an append rings everybody in the group `EACH`, and one process of each other group: those of a
+    Role: an append rings every process in the group `EACH`, and one of each other group: those of a
     group do the same work, and one is enough. A group is known by a key, the same in all processes.
 
     Invariants: a bit in a group's bitmap is set only while the slot of that number carries the uuid of the
     process that set it; a slot changes hands only when its process gave it up, is dead, or waits for nothing.
     Bit g of the waiter word is set whenever the bitmap of group g is not empty, and perhaps when it is.
-    Who may call: the holder of the topic lock. Nothing here is durable: after a reboot the ctl starts afresh.
+    Callers: the holder of the topic lock. Nothing here is durable: after a reboot the ctl starts afresh.
 
     Args:
         words: the ctl as 8-byte words; the only access used, so every store is one store.
@@ -199,7 +199,7 @@ class WaiterSlots:
     # -- ringing -----------------------------------------------------------------------------------
 
     def take(self) -> list[bytes]:
-        """Whom to ring, once the lock is released: all of `EACH`, and one of each other group. Clears their
+        """The processes to ring once the lock is released: all of `EACH`, and one of each other group. Clears
         bits."""
         waiting = still = self._words[self._waiters_word]
         uuids = []

@@ -41,7 +41,7 @@ class SubscriptionControl:
     something happened. Everything here is derived from the journal, but for the journal word itself, which is
     the commit, and the waiters.
     Durable: nothing. The words are believed only in the boot, and on the inode, they were written in.
-    Who may call: any thread reads; writing needs the subscription's lock.
+    Callers: any thread reads; writing needs the subscription's lock.
     """
 
     __slots__ = ("_file", "epoch", "header", "path", "view", "words")
@@ -127,7 +127,7 @@ class SubscriptionControl:
         self.header = self._parse()
 
     def forget(self) -> None:
-        """Clear what only living processes know: who waits, and their slots. First step of a recovery."""
+        """Clear what concerns living processes only: waiters and slots. First step of a recovery."""
         words = self.words
         for first in (_WAITERS, _ASSIGNED):
             for number in range(BITMAP_WORDS):
@@ -156,7 +156,7 @@ class SubscriptionControl:
         words[SubscriptionWord.VERSION] = (words[SubscriptionWord.VERSION] + 1) % _MODULUS
 
     def publish(self, mark_delete: Position, consumers: int, epoch: int) -> bool:
-        """Show where the subscription stands; whether it is in another ledger than before."""
+        """Show where the subscription stands. True if the mark-delete position is in another ledger."""
         words = self.words
         is_elsewhere = self._show_mark_delete(mark_delete)
         words[SubscriptionWord.CONSUMERS] = consumers
@@ -176,8 +176,8 @@ class SubscriptionControl:
         return is_elsewhere
 
     def draw_back(self, mark_delete: Position) -> None:
-        """The mark-delete position is about to be put there. Before the commit: if whoever does it dies right
-        after that, nobody may take what is behind that position for acknowledged, and trim it."""
+        """Show a mark-delete position before the commit that moves it back. If the process dies right after
+        the commit, no other process may take entries behind that position for acknowledged and trim them."""
         if mark_delete < self.mark_delete:
             self._show_mark_delete(mark_delete)
 
@@ -186,7 +186,7 @@ class SubscriptionControl:
         many messages wait for a consumer."""
         words = self.words
         if words[SubscriptionWord.READ_LEDGER] != read.ledger_id:
-            # Whoever reads between two stores sees a position that is behind the truth, as in `publish`:
+            # A process that reads between two stores sees a position behind the truth, as in `publish`:
             # what is acknowledged from there on is looked up in the log.
             words[SubscriptionWord.READ_ENTRY] = 0
             words[SubscriptionWord.READ_LEDGER] = read.ledger_id
@@ -266,8 +266,8 @@ class SubscriptionControl:
 
 
 def handed_tag(consumer_id: int) -> int:
-    """What is added to the count of handed entries: a consumer that was stopped before the store, and taken
-    for dead, must not speak for whoever has its slot now."""
+    """What is added to the count of handed entries. It keeps a consumer that was stopped before the store,
+    and taken for dead, from reporting a count for the consumer that has its slot now."""
     return consumer_id << _HANDED_BITS & ~_HANDED_MASK & _MODULUS - 1
 
 

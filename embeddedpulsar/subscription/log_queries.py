@@ -1,4 +1,4 @@
-"""What the state machine has to be told about the topic's log: commands carry facts, this is where from.
+"""What the state machine needs to know about the topic's log: commands carry it, and it is read here.
 
 Everything here reads the log and is called without the subscription's lock.
 """

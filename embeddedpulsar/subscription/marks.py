@@ -19,11 +19,11 @@ from embeddedpulsar.subscription.state.replica import SubscriptionReplica
 def mark_deletes(directories: Sequence[str], boot: bytes) -> list[Position]:
     """The mark-delete positions of the subscriptions in ``directories`` that exist. Takes no lock.
 
-    Some 50 us each, and one descriptor at a time. Of a subscription that nobody has opened since the last
-    boot the journal is read. What is returned is where the subscription is, or a position before that.
+    Some 50 us each, and one descriptor at a time. If no process has opened a subscription since the last
+    boot, its journal is read. A returned position is where the subscription is, or one before that.
 
     Raises:
-        StorageError: it cannot be told where one of them stands: nothing may be trimmed.
+        StorageError: the position of one of them is unknown: nothing may be trimmed.
         DescriptorLimitError: no descriptor was to be had.
     """
     found = [_mark_delete(directory, boot) for directory in directories]
@@ -42,8 +42,8 @@ def _mark_delete(directory: str, boot: bytes) -> Position | None:
 
 
 def _from_files(directory: str, word: int) -> Position | None:
-    """What snapshot and journal say; also where the words say that there is nothing, as they do when all is
-    damaged and nobody who knows the name has started the subscription anew yet."""
+    """What snapshot and journal say. Also used if the words say that there is nothing, as they do when all is
+    damaged and no process that knows the name has started the subscription anew yet."""
     damage: list[StorageError] = []
     try:
         journal = choose(directory, KIND_SUBSCRIPTION, damage).journal

@@ -1,4 +1,4 @@
-"""What a subscription's shared state is given by whoever opens it."""
+"""The options with which a subscription's shared state is opened."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class StateOptions(NamedTuple):
         lock_timeout_s: how long to wait for the lock.
         boot: identity of the boot in which control words are believed.
         compact_bytes: see `storage.journal.journal.COMPACT_BYTES`.
-        report: told of what could not be read, outside the lock.
+        report: called with what could not be read, outside the lock.
         check_in_place: raises if the topic's directory is not the one that was opened.
     """
 
@@ -42,7 +42,7 @@ class StateOptions(NamedTuple):
 
 
 def log_damage(error: StorageError) -> None:
-    """What becomes of damage when nobody asked to be told of it."""
+    """Log damage: what happens to it if the application passed no callback."""
     import logging  # 5 ms, and only where something is broken
 
     logging.getLogger("embeddedpulsar").error("%s", error)

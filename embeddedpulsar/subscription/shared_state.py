@@ -46,7 +46,7 @@ class SharedState:
     lock, journal and control words. Invariants: a decision is made on a replica that has applied everything
     committed; the control words are those of the replica whenever the lock is free, or the next holder makes
     them so. Commands that void what consumers read ahead raise EPOCH before they are committed. Durable: as
-    `durability` says, when `transact` returns. Who may call: any thread, but not a signal handler that
+    `durability` says, when `transact` returns. Callers: any thread, but not a signal handler that
     interrupted a call to the same subscription. In a forked child it is closed.
     """
 

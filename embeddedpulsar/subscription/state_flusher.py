@@ -15,7 +15,7 @@ from embeddedpulsar.subscription.options import StateOptions
 
 
 class StateFlusher:
-    """Role: flushes the journal of one directory: at once, or by a timer. Who may call: any thread; without
+    """Role: flushes the journal of one directory: at once, or by a timer. Callers: any thread; without
     the subscription's lock, but for `note_dirty`.
 
     Args:
@@ -66,7 +66,7 @@ class StateFlusher:
                 return  # in the middle of it
             raise StorageError(
                 path=self._directory,
-                reason=f"a flush failed ({e}); whether the last changes survive a power loss is unknown",
+                reason=f"a flush failed ({e}), so the last changes may not survive a power loss",
                 remedy="check the disk; the next change is written to new files",
             ) from e
 

@@ -16,7 +16,7 @@ class SubscriptionStatistics(NamedTuple):
     Attributes:
         name: of the subscription.
         consumer_type: that of the attached consumers; None without any.
-        consumers: who is attached, the longest attached first.
+        consumers: the attached consumers, the longest attached first.
         mark_delete: everything up to here is acknowledged.
         epoch: how often consumers came, left or were moved.
         backlog: messages stored and not acknowledged.

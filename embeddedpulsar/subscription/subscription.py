@@ -1,4 +1,4 @@
-"""A subscription: who consumes a topic together, and how far they have come."""
+"""A subscription: the consumers that share a topic's messages, and the position they have reached."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Subscription:
     Role: the face of everything in this package; topics hand these out. Opening one that does not exist makes
     no file: `create` does.
     Durable: what a method changed is, when it returns, at the level given to `open`.
-    Who may call: any thread. In a forked child it is closed.
+    Callers: any thread. In a forked child it is closed.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class Subscription:
             scheduler: runs the flushes of level "interval"; one of its own if None.
             durability: "process", "interval" or "flush", for acknowledgements too; default that of the log.
             compact_bytes: length at which a journal is replaced by a snapshot; for tests and tuning.
-            damage: told of what cannot be read, outside all locks; logged if None.
+            damage: called with what cannot be read, outside all locks; it is logged if None.
         """
         ledger_options = managed_ledger.options
         options = StateOptions(
@@ -313,7 +313,7 @@ class Subscription:
             self._liveness_monitor.begin(attachment)
             return attachment
         except BaseException:
-            # Whoever asked will never learn of his consumer (Ctrl-C): nobody else could let it go.
+            # The caller never gets this consumer (Ctrl-C, for example), so only this method can detach it.
             if joining:
                 detach(shared, self._log, joining)
             raise
@@ -363,7 +363,7 @@ class Subscription:
     # -- the end -----------------------------------------------------------------------------------
 
     def sync(self) -> None:
-        """Make everything this subscription was told so far survive a power loss."""
+        """Make every change of this subscription so far survive a power loss."""
         self._existing().sync()
 
     def close(self) -> None:

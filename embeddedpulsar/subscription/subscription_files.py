@@ -1,7 +1,7 @@
 """The directory of one subscription: opened as a whole, and taken away when the subscription has ended.
 
 Order of the removal, under the subscription's lock: 1. the word REMOVED says that this directory is not used
-again; 2. the directory gets a name nobody looks for; and without the lock: 3. its files are removed. A
+again; 2. the directory gets a name that no process looks for; without the lock: 3. its files are removed. A
 process that waits for the lock meanwhile, or has it at rest, finds REMOVED in the control words it mapped
 before. One that opens the directory finds lock and control words of one and the same life, or opens them
 again. A process that dies after 1 leaves the rest to the next one that opens the directory, after 2 to
@@ -111,7 +111,7 @@ def remove_gone(directory: str) -> None:
     """Step 3. What cannot be removed stays for housekeeping."""
     with contextlib.suppress(OSError):
         for name in descriptors.names_in(directory):
-            with contextlib.suppress(FileNotFoundError):  # somebody else is at it
+            with contextlib.suppress(FileNotFoundError):  # another process removes them too
                 disk.DISK.unlink(os.path.join(directory, name))
             if failpoints.ACTIVE:
                 failpoints.hit("removal:half_removed")

@@ -19,7 +19,7 @@ class SubscriptionLives:
 
     Role: a subscription that ended takes its directory along; consumers that were attached to it keep its
     state, which says so. Invariants: `current` is none whose directory is known to be taken away.
-    Who may call: any thread.
+    Callers: any thread.
 
     Attributes:
         name: of the subscription; empty to take the one that is stored.
@@ -57,7 +57,7 @@ class SubscriptionLives:
             self._lock.release()
 
     def find(self) -> SharedState | None:
-        """The state, opened if there is a directory; whether the subscription exists is another question."""
+        """The state, opened if there is a directory. The subscription may be deleted nevertheless."""
         shared = self.current
         if shared is None and os.path.isdir(self._directory):
             with contextlib.suppress(FileNotFoundError):  # not any more

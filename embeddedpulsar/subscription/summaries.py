@@ -23,8 +23,8 @@ class Summaries:
     """Writes the summaries of one subscription, from this process.
 
     Role: called after each commit; the word SUMMARY says where the last one stands, whichever process wrote
-    it. Crash order: the command is committed and published before the word names it. Who may
-    call: the holder of the subscription's lock, on the published state.
+    it. Crash order: the command is committed and published before the word names it. Callers:
+    the holder of the subscription's lock, on the published state.
     """
 
     def __init__(

@@ -32,7 +32,7 @@ def with_unwritten_acks(
         state: caught up.
         directory: of the subscription.
         boot: that of its control words: nothing of another one is believed.
-        leaving: who leaves.
+        leaving: the consumers that leave.
         facts: the ledgers there are; asked for if the state does not know one that counts.
     """
     commands: list[Command] = []
@@ -92,5 +92,5 @@ def sweep_rings(directory: str, state: SubscriptionState) -> None:
         return  # it went with its topic
     for consumer_id in found:
         if consumer_id <= epoch and consumer_id not in attached:
-            with contextlib.suppress(FileNotFoundError):  # somebody else is at it
+            with contextlib.suppress(FileNotFoundError):  # another process removes it too
                 disk.DISK.unlink(acks_path(directory, consumer_id))

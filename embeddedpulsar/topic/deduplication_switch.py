@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def set_deduplication(store: Store, session: StoreSession, name: str, is_on: bool | None) -> None:
-    """Note what a topic or namespace wants, then tell the topics that have or had producers.
+    """Note what a topic or namespace wants, then change the topics that have or had producers.
 
-    A crash between leaves topics that were not told; the next producer that attaches there does it, as does
-    calling this again.
+    A crash between leaves topics that are not changed; the next producer that attaches there changes them, as
+    does calling this again.
 
     Raises:
         TopicNotFound: there is no such topic or namespace.

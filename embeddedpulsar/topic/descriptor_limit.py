@@ -17,7 +17,7 @@ def within_limit(action: Callable[[], Result], make_room: Callable[[], object], 
 
     Args:
         action: what to do; may run twice.
-        make_room: closes what nobody uses.
+        make_room: closes files that are not in use.
         what: says in a few words what cannot be done if it fails.
 
     Raises:

@@ -33,7 +33,7 @@ class Chore(Protocol):
     def name(self) -> str: ...
 
     def do_chores(self, done: list[str]) -> bool:
-        """Do a slice of what is due, some milliseconds long; whether to be called again for the rest.
+        """Do a slice of what is due, some milliseconds long. True if there is more to do.
 
         What is to be logged of it is added to ``done``: the housekeeping lock is held.
         """
@@ -58,9 +58,9 @@ class Housekeeping:
     """What is due in one process.
 
     Role: collects topics to look at, and looks at them on a timer thread of its own, while it holds
-    ``housekeeping.lock``. Invariants: nothing waits for that lock; who does not get it tries again later. A
-    topic that is closed meanwhile is forgotten: whoever opens it looks at it again.
-    Who may call: any thread, also one that holds locks; `look_at` waits for nothing. In a forked child it
+    ``housekeeping.lock``. Invariants: nothing waits for that lock; a process that does not get it tries again
+    later. A topic that is closed meanwhile is forgotten: the next process that opens it looks at it again.
+    Callers: any thread, also one that holds locks; `look_at` waits for nothing. In a forked child it
     does nothing: the child has its own.
     """
 
@@ -96,7 +96,7 @@ class Housekeeping:
         try:
             return self._timers.chores.call_later(delay_s, function)
         except RuntimeError:
-            return None  # the store is being closed, or no thread can be started; who looks next tries again
+            return None  # the store is being closed, or no thread can be started; the next look tries again
 
     def _run(self) -> None:
         self._soon = None  # first: what becomes due from here on arms again
@@ -107,7 +107,7 @@ class Housekeeping:
             self._arm_next(is_unfinished)
 
     def _try(self) -> bool:
-        """Do what is due, if nobody else is at it; whether there is more to do at once."""
+        """Do what is due, unless another process does. True if there is more to do at once."""
         is_unfinished = False
         notes: list[str] = []
         done: list[str] = []
@@ -132,7 +132,7 @@ class Housekeeping:
             self._go_on()
         if not self._due:
             self._retry_s = _FIRST_RETRY_S
-        elif self._soon is None:  # somebody else is at it, or stays in the lock of a topic
+        elif self._soon is None:  # another process does it, or stays in the lock of a topic
             self._arm(self._retry_s)
             self._retry_s = min(2 * self._retry_s, self._interval_s)
         if self._watched and self._later is None:

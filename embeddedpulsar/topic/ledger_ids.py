@@ -26,7 +26,7 @@ class LedgerIds:
     Invariants: an id is handed out once in the life of the store: the word in ``store.ctl`` is above it,
     durably, before. Ids a process leaves unused are lost, which is fine: 32 bits last for decades of
     restarts.
-    Who may call: any thread, with a topic's append lock held; takes the store lock, the innermost of all.
+    Callers: any thread, with a topic's append lock held; takes the store lock, the innermost of all.
     """
 
     __slots__ = ("__weakref__", "_block", "_control", "_end", "_lock", "_mutex", "_next")

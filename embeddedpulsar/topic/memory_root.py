@@ -1,8 +1,8 @@
 """``memory://``: a private store in memory that goes with its last process.
 
 The directory lies on ``/dev/shm`` where there is one, else among the temporary files. Every process that
-uses it holds a shared ``flock`` on the directory itself, so "is anybody left" is a question to the kernel:
-who closes last removes it, and whoever makes the next one removes what killed processes left behind.
+uses it holds a shared ``flock`` on the directory itself, so the kernel knows whether it is in use: the last
+process that closes it removes it, and the next store that is made removes what killed processes left behind.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def is_memory(root: str) -> bool:
 
 
 def create() -> str:
-    """Make the directory of a new private store, and clear away those nobody uses any more."""
+    """Make the directory of a new private store, and remove those that are not in use any more."""
     parent = _parent()
     _sweep(parent)
     path = os.path.join(parent, _PREFIX + os.urandom(12).hex())

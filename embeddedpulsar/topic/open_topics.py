@@ -19,7 +19,7 @@ TopicOpener = Callable[[list[str]], Topic]
 class TopicUse:
     """A hold on a topic: until `release` it stays open.
 
-    Who may call: any thread. In a forked child the parent's hold holds nothing.
+    Callers: any thread. In a forked child the parent's hold holds nothing.
     """
 
     __slots__ = ("_topics", "is_over", "topic")
@@ -37,11 +37,11 @@ class TopicUse:
 class OpenTopics:
     """The open topics of a `Store` by name.
 
-    Role: keeps one instance per topic. Topics that nobody uses stay open for their next user, `MOST_IDLE` of
+    Role: keeps one instance per topic. Topics without users stay open for their next user, `MOST_IDLE` of
     them; the longest idle are closed first, and all of them when the process runs out of descriptors.
-    Invariants: a topic is opened and closed under `_lock`, so whoever asks for one that is being closed waits
+    Invariants: a topic is opened and closed under `_lock`, so a caller that asks for a closing one waits
     and gets a new instance; one with a user is closed by `take_all` alone.
-    Who may call: any thread.
+    Callers: any thread.
     """
 
     def __init__(self) -> None:
@@ -103,7 +103,7 @@ class OpenTopics:
             _log(notes)
 
     def close_idle(self) -> None:
-        """Close every topic that nobody uses: the process needs descriptors."""
+        """Close every topic without users: the process needs descriptors."""
         notes: list[str] = []
         try:
             deadline.enter(self._lock, "the table of open topics")
@@ -149,7 +149,7 @@ class OpenTopics:
         return [*topics.values(), *departed]
 
     def after_fork_in_child(self) -> None:
-        """What the parent opened is the parent's. Called by the store, which is told of forks."""
+        """Forget what the parent opened: it remains the parent's. Called by the store after a fork."""
         topics = [*self._topics.values(), *self._departed]
         self._reset()
         for topic in topics:

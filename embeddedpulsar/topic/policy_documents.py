@@ -29,8 +29,8 @@ class PolicyDocuments:
     Role: `tenants/ns-<hash>-<name>` holds those of a namespace, `policies` in a topic's directory those of a
     topic (of a partitioned one, for its partitions). A document that is not there says nothing. What a
     release does not know it keeps.
-    Invariants: `version` rises with every change. Whoever reads sees a document before a change or after it.
-    Who may call: any thread; `change_namespace` and `change_topic` under the catalog lock.
+    Invariants: `version` rises with every change. A reader sees a document before a change or after it.
+    Callers: any thread; `change_namespace` and `change_topic` under the catalog lock.
 
     Args:
         root: of the store.

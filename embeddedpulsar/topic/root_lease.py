@@ -1,4 +1,4 @@
-"""The shared hold on the root of a store: as long as somebody has it, nobody removes the directory."""
+"""The shared hold on the root of a store: as long as any process has it, the directory is not removed."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class Store(StoreTopics):
     itself.
     Invariants: at most one open instance per (device, inode) and process. Whatever the instance opened is
     closed by the last `release`: no descriptor, thread or FIFO stays.
-    Who may call: any thread. Lock order: the registry's, then that of `OpenTopics`, then the file locks of
+    Callers: any thread. Lock order: the registry's, then that of `OpenTopics`, then the file locks of
     docs/concurrency.md.
 
     Attributes:
@@ -252,7 +252,7 @@ class Store(StoreTopics):
         deduplication_switch.set_deduplication(self, self._present(), name, is_on)
 
     def set_retention(self, name: str, retention: Retention | None) -> None:
-        """What a topic, or each of a ``tenant/namespace``, keeps of what everybody has acknowledged; None: as
+        """What a topic, or each of a ``tenant/namespace``, keeps of what is acknowledged everywhere; None: as
         what is above it says. Open topics of all processes see it when they look what to trim next.
 
         Raises:
@@ -353,7 +353,7 @@ class Store(StoreTopics):
         return self
 
     def _is_in_place(self) -> bool:
-        """Whether the directory still is the store that was opened; somebody may have emptied it."""
+        """Whether the directory still is the store that was opened; it may have been emptied."""
         session = self._session
         return session is not None and session.control.is_in_place()
 

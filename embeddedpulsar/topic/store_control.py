@@ -31,7 +31,7 @@ class StoreControl:
 
     Invariants: every word only rises. `NEXT_LEDGER_ID` is flushed before an id below it is used, so it
     holds after a reboot too; `NEXT_CLIENT_NUMBER` is not, and jumps ahead then.
-    Who may call: any thread; everything that writes, under the store lock.
+    Callers: any thread; everything that writes, under the store lock.
     """
 
     __slots__ = ("_file", "path", "words")
@@ -86,7 +86,7 @@ class StoreControl:
 
         Every process that uses the store holds a shared ``flock`` on this file from the moment it has made
         sure that the words are of this boot. So a hold of another process proves that the machine was not
-        rebooted since, whatever a container shows as the boot id; and without any, nobody loses anything if
+        rebooted since, whatever a container shows as the boot id; and without any, nothing is lost if
         the words are derived again. A process that finds other holds joins; one that finds none has the file
         to itself until it calls `share`.
 

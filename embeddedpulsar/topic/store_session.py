@@ -148,7 +148,7 @@ class StoreSession:
     def _heal(self, path: str, catalog_lock: FileLock, clock: Clock, report: list[str]) -> None:
         """The first opening in a boot (or of a copy): look after what a power loss may have left.
 
-        Under the catalog lock, and nobody else has joined. Two processes may come here one after the other;
+        Under the catalog lock, and no other process has joined. Two may come here one after the other;
         the second finds nothing to do.
         """
         for name in root_layout.DIRECTORIES:

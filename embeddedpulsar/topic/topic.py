@@ -34,7 +34,7 @@ class Topic:
     Role: where the log, the producers and the subscriptions of a topic are found. It decides nothing about
     messages.
     Invariants: one instance per process and topic, so one `ManagedLedger` and one `Subscription` per name.
-    Who may call: any thread. The instance of a forked child's parent is closed in the child; ask the store
+    Callers: any thread. The instance of a forked child's parent is closed in the child; ask the store
     again.
 
     Attributes:
@@ -103,7 +103,7 @@ class Topic:
         """Open the topic in ``directory``.
 
         Args:
-            make_room: closes other topics that nobody uses, when descriptors run out.
+            make_room: closes other topics without users, when descriptors run out.
 
         Raises:
             StorageError: its files cannot be used.
@@ -184,7 +184,7 @@ class Topic:
         try:
             for damage in self._journal.take_damage():
                 self._log_damage(damage)
-        except BaseException:  # whoever asked will never learn of it
+        except BaseException:  # the caller never gets the registration
             self.detach_producer(registration)
             raise
         return registration
@@ -201,8 +201,8 @@ class Topic:
             self._producers.detach(registration, highest)
 
     def remember_producer(self, registration: ProducerRegistration, highest: int, *, durable: bool) -> None:
-        """Note the highest sequence id a connected producer stored: whoever takes its name after a death
-        reads the log from here. The producer must not append meanwhile."""
+        """Note the highest sequence id a connected producer stored: the next producer that takes its name
+        after its death reads the log from here. The producer must not append meanwhile."""
         if not self.closed:
             self._memory.remember(registration.name, highest, durable=durable)
 
@@ -212,7 +212,7 @@ class Topic:
 
     @property
     def had_producers(self) -> bool:
-        """Whether anybody ever produced here: otherwise nothing needs to be told."""
+        """Whether there ever was a producer: otherwise a change of deduplication concerns nothing."""
         return self._journal.journal.exists
 
     def set_deduplication(self, is_on: bool) -> None:
@@ -285,7 +285,7 @@ class Topic:
         )
 
     def end_use(self, subscription: Subscription, name: str, *, durable: bool = True) -> None:
-        """Undo one `use_subscription`. A deleted subscription is closed when nobody uses it any more, and one
+        """Undo one `use_subscription`. A deleted subscription is closed when it has no users, and one
         that is not durable is deleted when its last consumer has left."""
         if not self.closed:
             self._subscriptions.end_use(subscription, SubscriptionKey(name, durable))
@@ -336,7 +336,7 @@ class Topic:
         keep; return how many went. Housekeeping does the same by itself, in the background.
 
         Raises:
-            StorageError: it cannot be told how far a subscription has come. Nothing was removed.
+            StorageError: the position of a subscription is unknown. Nothing was removed.
         """
         self._check_open()
         return sum(iter(self._trimming.trim, 0))
@@ -347,7 +347,7 @@ class Topic:
             self._session.housekeeping.look_at(self)
 
     def do_chores(self, done: list[str]) -> bool:
-        """For housekeeping: trim and clear away a little, noted in ``done``; whether there may be more."""
+        """For housekeeping: trim and clear away a little, noted in ``done``. True if there may be more."""
         is_trimmed = self._trimming.trim(lock_timeout_s=PATIENCE_S, done=done) < SLICE
         return self._subscriptions.clear_away(SLICE) or not is_trimmed
 

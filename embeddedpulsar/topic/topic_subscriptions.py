@@ -47,10 +47,10 @@ class OpenSubscription(Protocol):
 
 class TopicSubscriptions:
     """Role: finds, makes, opens and closes subscriptions. Invariants: one `Subscription` per key and process;
-    a few that nobody uses stay open for their next user. Nothing waits for a subscription's lock under
-    `_lock`: its files are opened after that is released. One that is not durable is deleted by whoever sees
-    its last consumer gone.
-    Who may call: any thread.
+    a few without users stay open for their next user. Nothing waits for a subscription's lock under
+    `_lock`: its files are opened after that is released. One that is not durable is deleted by the process
+    that sees its last consumer gone.
+    Callers: any thread.
     """
 
     def __init__(
@@ -198,12 +198,12 @@ class TopicSubscriptions:
     # -- what ended ----------------------------------------------------------------------------------
 
     def may_find_leftovers(self) -> bool:
-        """Whether some may have ended, or may end, with nobody to see it: they are looked at now and then."""
+        """Whether some may have ended, or may end, unseen by any process: they are looked at now and then."""
         return any(filenames.is_gone(name) or name.startswith(NON_DURABLE_PREFIX) for name in self._names())
 
     def clear_away(self, most: int) -> bool:
-        """Look at ``most`` subscriptions, and remove the files of those that ended while everybody was
-        killed.
+        """Look at ``most`` subscriptions, and remove the files of those that ended while all their processes
+        were killed.
 
         Returns:
             Whether there are more to look at.
@@ -238,7 +238,7 @@ class TopicSubscriptions:
         """See `Topic.end_use`."""
         name = key.directory_name
         if not key.durable and self._opened.get(name) is subscription:
-            with contextlib.suppress(LockTimeout):  # whoever subscribes next makes it anew
+            with contextlib.suppress(LockTimeout):  # the next process that subscribes makes it anew
                 self._delete_if_left(subscription)
         try:
             self._lock.acquire()
@@ -252,12 +252,12 @@ class TopicSubscriptions:
             self._lock.release()
 
     def _close(self, name: str) -> None:
-        """Under the lock, and with nobody using it."""
+        """Under the lock, and without users."""
         self._usage.forget(name)
         self._opened.pop(name).close()
 
     def close_idle(self) -> None:
-        """Close what nobody uses: descriptors run out."""
+        """Close what is not in use: descriptors run out."""
         try:
             self._lock.acquire()
             for name in self._usage.idle():

@@ -14,15 +14,15 @@ from embeddedpulsar.retention import Retention
 SLICE: Final = 8
 """Segments removed at once; some milliseconds each when they are large."""
 PATIENCE_S: Final = 0.2
-"""How long housekeeping waits for the topic lock: who closes the topic waits for housekeeping."""
+"""How long housekeeping waits for the topic lock: a process that closes the topic waits for housekeeping."""
 
 
 class TopicTrimming:
-    """Role: asks everybody who holds entries back, and gives up the ledgers nobody does.
+    """Role: asks every subscription which entries it needs, and gives up the ledgers that none needs.
 
     Invariants: the subscriptions are looked at without their locks, which is safe because a trim point that
     was chosen before one of them was made or put back is not published (`storage.trim`).
-    Who may call: any thread, holding no lock of the topic or below.
+    Callers: any thread, holding no lock of the topic or below.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class TopicTrimming:
             done: what is to be logged is added to it, by a caller that holds a lock; default: it is logged.
 
         Raises:
-            StorageError: it cannot be told how far a subscription has come. Nothing was given up.
+            StorageError: the position of a subscription is unknown. Nothing was given up.
             LockTimeout: another process stayed in the topic lock.
         """
         try:

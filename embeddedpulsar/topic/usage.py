@@ -1,4 +1,4 @@
-"""Who uses what: which opened things nobody uses any more, the longest idle first."""
+"""Counts the users of opened things: which have none any more, the longest idle first."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ class Usage:
 
     Role: decides what may be closed to keep file descriptors within bounds; opens and closes nothing itself.
     Invariants: a name is idle exactly if it had users and has none.
-    Who may call: whoever holds the lock that guards the things.
+    Callers: the holder of the lock that guards the things.
 
     Args:
         most_idle: how many idle things may stay open for their next user.
@@ -28,13 +28,13 @@ class Usage:
         self._idle.pop(name, None)
 
     def keep(self, name: str) -> None:
-        """A user who never says that it is done: the thing stays open."""
+        """Count a user that never ends its use: the thing stays open."""
         if name not in self._kept:
             self._kept.add(name)
             self.begin(name)
 
     def end(self, name: str) -> bool:
-        """One user less; returns whether nobody is left."""
+        """One user less; returns whether it was the last."""
         users = self._users.get(name, 0) - 1
         if users > 0:
             self._users[name] = users

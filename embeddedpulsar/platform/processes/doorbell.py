@@ -66,7 +66,7 @@ class FifoDoorbell:
     Invariants: the reading descriptor carries the lease from creation until `close`; every watched
     descriptor is open for writing only and is in ``_watched`` exactly while it is registered with the
     poller.
-    Who may call: `wait` one thread at a time (a second one loses no ring, it only sleeps longer);
+    Callers: `wait` one thread at a time (a second one loses no ring, it only sleeps longer);
     everything else any thread.
     """
 
@@ -177,7 +177,7 @@ class FifoDoorbell:
         try:
             return self.liveness.is_alive(uuid)
         except OSError:
-            return True  # it cannot be told now: asked again
+            return True  # unknown now: asked again
 
     def _look_at_blind(self) -> bool:
         """Those that had no FIFO: are they dead, or can they be watched now? Returns: whether any is dead."""
@@ -229,7 +229,7 @@ class FifoDoorbell:
 
     def mend(self) -> bool:
         """Make the FIFO again if its name was removed, by a cleaner say; under the same name and locked, so
-        that it never looks dead. Those who have the old one open find out, and open the new one.
+        that it never looks dead. Processes that have the old one open notice, and open the new one.
 
         Returns:
             Whether there is news: rings may have been lost, or a death was found.
@@ -256,9 +256,9 @@ class FifoDoorbell:
                 ends = _make(building, ownership.rights_in(self._clients_dir), undo)
                 if ends is None:
                     return False  # tried again
-                # 1. The new one gets the name: who looks from here on finds it, locked.
+                # 1. The new one gets the name: a process that looks from here on finds it, locked.
                 os.rename(building, self.path)
-                # 2. Only now the old one loses its reader, and those who watch it are told.
+                # 2. Only now the old one loses its reader, which its watchers notice.
                 self._poller.unregister(self._reader)
                 os.dup2(ends[0], self._reader, inheritable=False)
                 os.dup2(ends[1], self._writer, inheritable=False)
@@ -284,7 +284,7 @@ class FifoDoorbell:
             os.close(fd)
 
     def close(self) -> None:
-        """Remove the FIFO, then give up the lease (in this order: nobody finds a free lease of a living
+        """Remove the FIFO, then give up the lease (in this order: no process finds a free lease of a living
         name)."""
         with contextlib.suppress(FileNotFoundError):  # the whole store may have been deleted under us
             os.unlink(self.path)
@@ -311,7 +311,7 @@ class FifoDoorbell:
             for fd in descriptors:
                 if fd >= 0:
                     os.close(fd)
-            self.liveness.close()  # last: who finds the lease free asks for this one
+            self.liveness.close()  # last: a process that finds the lease free asks for this one
         finally:
             self._lock.release()
 

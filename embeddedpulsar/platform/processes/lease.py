@@ -1,4 +1,4 @@
-"""Who is alive: one file per process, locked for the life of its owner.
+"""Which processes are alive: one file per process, locked for the life of its owner.
 
 The lease of a process is ``clients/<uuid hex>``: a FIFO (see `doorbell`) or, where FIFOs do not exist, a
 plain file. The owner holds ``flock(LOCK_EX)`` on it; the kernel frees it when the last descriptor of the
@@ -7,7 +7,7 @@ containers.
 
 Probing opens the file for *writing* only. A FIFO without a reader refuses that with ENXIO, so the answer
 for a dead owner needs no lock at all, and no prober ever stands in as a reader and hides a death from those
-who poll.
+that poll.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ HEX_LENGTH: Final = 32
 BUILDING: Final = ".new"
 """Ends the name of a lease that is made again: it is locked before it gets its own name."""
 _PROBE_FLAGS: Final = os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
-_GONE: Final = (errno.ENOENT, errno.ENXIO)  # closed in good order; a FIFO that nobody reads
+_GONE: Final = (errno.ENOENT, errno.ENXIO)  # closed in good order; a FIFO without a reader
 _SWEEP_FLAGS: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
@@ -57,7 +57,7 @@ def is_lease_mode(mode: int) -> bool:
 
 
 def is_free(fd: int) -> bool:
-    """Whether nobody holds the lease open at ``fd``."""
+    """Whether no process holds the lease open at ``fd``."""
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -117,7 +117,7 @@ def try_lock(fd: int, *, shared: bool) -> bool:
 
 
 def remove_if_orphan(path: str) -> bool:
-    """Unlink the lease at ``path`` when its owner is gone. The lock is held while it goes, so a newcomer that
+    """Unlink the lease at ``path`` when its owner is gone. The lock is held while it goes, so a process that
     created the same file a moment ago and could not lock it knows to start again."""
     try:
         fd = descriptors.opening(f"cannot open {path}", os.open, path, _SWEEP_FLAGS)
@@ -135,7 +135,7 @@ def remove_if_orphan(path: str) -> bool:
         try:
             os.unlink(path)
         except FileNotFoundError:
-            return False  # its creator, who could not lock it, was faster
+            return False  # its creator, which could not lock it, was faster
         return True
     finally:
         os.close(fd)

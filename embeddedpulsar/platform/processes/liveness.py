@@ -56,7 +56,7 @@ def has_any(path: str) -> bool:
 class Liveness:
     """What one process knows of the life of the others, and shows of its own.
 
-    Who may call: any thread; `close` when nobody calls any more. A forked child closes its copy, which leaves
+    Callers: any thread; `close` after all other calls. A forked child closes its copy, which leaves
     the lock to the parent.
 
     Args:

@@ -1,4 +1,4 @@
-"""The one place where a process sleeps: a generation number that rises whenever somebody rang.
+"""The one place where a process sleeps: a generation number that rises with every ring.
 
 Protocol of every waiter: read `generation`, look at the state waited for, announce oneself under the lock
 that guards that state (`storage.waiter_slots`), then ``wait(seen)``. A ring after the first step makes the
@@ -55,16 +55,16 @@ class Mailbox:
     """The doorbell of this process for one store, fanned out to its threads, loops and listeners.
 
     Role: one thread at a time, the leader, sleeps on the doorbell; the other waiting threads (followers)
-    sleep each on a gate of their own. The leader publishes a new generation, which opens all gates; whoever
-    leaves `wait` while followers remain and nobody leads opens one gate, and that follower leads.
+    sleep each on a gate of their own. The leader publishes a new generation, which opens all gates; a thread
+    that leaves `wait` while followers remain without a leader opens one gate, and that follower leads.
 
     Invariants: a follower is in ``_followers`` before it last tried to lead, so a leader that goes later
     sees it. A gate is opened only by the thread that removed it from ``_followers``, hence once per
     registration. ``_leader`` is set before the leader's last look at `generation`; others publish first and
     look at ``_leader`` second, so one of the two sees the other.
 
-    Who may call: any thread; `add_loop` and `remove_loop` the loop's own thread. Callbacks (listeners,
-    deaths) run in whichever thread noticed, holding no lock; somebody must be waiting or a loop be added
+    Callers: any thread; `add_loop` and `remove_loop` the loop's own thread. Callbacks (listeners,
+    deaths) run in the thread that noticed, holding no lock; a thread must be waiting or a loop be added
     for them to run. After a fork the child's copy is closed; it must create its own.
     """
 
@@ -147,7 +147,7 @@ class Mailbox:
             if not self._leadership.acquire(blocking=False):
                 return False
             self._followers.pop(gate, None)
-            # Ours now: what stands there is nobody, or the wait that a signal handler of this thread is
+            # Ours now: what stands there is None, or the wait that a signal handler of this thread is
             # inside.
             before, self._leader = self._leader, gate
             while self.generation == seen and not self._closed:
@@ -177,7 +177,7 @@ class Mailbox:
         return True
 
     def glance(self) -> None:
-        """Notice rings and deaths without sleeping: for whoever finds nothing to do and does not wait.
+        """Notice rings and deaths without sleeping: for a thread that finds nothing to do and does not wait.
 
         Some 2 us. Does nothing while another thread sleeps on the doorbell, which sees to it at once.
         """
@@ -190,7 +190,7 @@ class Mailbox:
             self.tend()
         finally:
             self._leadership.release()
-            # As after a wait: whoever came meanwhile and could not lead sleeps on a gate.
+            # As after a wait: a thread that came meanwhile and could not lead sleeps on a gate.
             if self._followers and self._leader is None:
                 self._wake_one_follower()
         if self._deaths:
@@ -206,7 +206,7 @@ class Mailbox:
             self._publish()
 
     def _publish(self) -> None:
-        # Two threads may publish at once: every number is new, so whoever has seen an older one sees a
+        # Two threads may publish at once: every number is new, so a thread that has seen an older one sees a
         # difference.
         self.generation = next(self._numbers)
         followers = self._followers
@@ -227,7 +227,7 @@ class Mailbox:
     # -- ringing -----------------------------------------------------------------------------------
 
     def ring_self(self) -> None:
-        """Wake every waiter of this process. Cheap when nobody sleeps on the doorbell."""
+        """Wake every waiter of this process. Cheap when no thread sleeps on the doorbell."""
         if self._closed:
             return
         if not self._is_led() and not self._loops:
@@ -336,7 +336,7 @@ class Mailbox:
     # -- ends --------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Wake everybody, remove the FIFO, give up the lease. Idempotent. Peers see it as the process's
+        """Wake all waiters, remove the FIFO, give up the lease. Idempotent. Peers see it as the process's
         death."""
         if self._closed:
             return
@@ -345,7 +345,7 @@ class Mailbox:
         self._doorbell.ring()
         self._publish()
         try:
-            self._leadership.acquire(timeout=_LONGEST_NAP_S)  # nobody may sleep on a descriptor that goes
+            self._leadership.acquire(timeout=_LONGEST_NAP_S)  # no thread may sleep on a closed descriptor
             self._doorbell.close()
         finally:
             self._leadership.release()

@@ -27,7 +27,7 @@ class Peers:
     Invariants: at most 64 descriptors are kept, the least recently rung goes first; a descriptor is written
     to only under the lock that closing it takes, so a byte never lands in an unrelated file that reused its
     number.
-    Who may call: any thread. After a fork the child's copy starts empty.
+    Callers: any thread. After a fork the child's copy starts empty.
     """
 
     def __init__(self, clients_dir: str | os.PathLike[str], mailbox: Mailbox) -> None:
@@ -42,7 +42,7 @@ class Peers:
         change.
 
         Returns:
-            False when it is gone, or cannot be reached: whoever chose it must wake another.
+            False when it is gone, or cannot be reached: the caller must wake another.
         """
         if uuid == self._mailbox.uuid:
             self._mailbox.ring_self()
@@ -134,7 +134,7 @@ class Peers:
 
 
 def _ring_bell(fd: int, is_fifo: bool) -> bool:
-    """One byte into the FIFO at ``fd``; False when nobody will ever read it."""
+    """One byte into the FIFO at ``fd``; False when it will never be read."""
     if not is_fifo:
         if lease.is_free(fd):
             return False

@@ -43,11 +43,11 @@ class Journal:
     Role: one per process and directory. Order of an append: bytes, commit word, replica. A process that dies
     or is interrupted between any two leaves to others, and to itself, a state to go on from: the word
     decides, and a replica that was interrupted half way is thrown away.
-    Invariants: bytes below the commit word never change; nobody appends to a generation that started from a
+    Invariants: bytes below the commit word never change; nothing is appended to a generation made from a
     snapshot before its files and their names are durable; a number is never used for two committed
     generations.
     Durable: after a compaction everything; after `sync` what was committed before (the owner flushes the
-    names of the files, once); else what the kernel wrote. Who may call: the holder of the directory's lock;
+    names of the files, once); else what the kernel wrote. Callers: the holder of the directory's lock;
     `exists` and `sync` anyone.
 
     Args:
@@ -157,7 +157,7 @@ class Journal:
         # 1. Remove what a creator that died left; but what is left of a damaged state is kept.
         if not self.exists and not self.damage:
             sweep(self.directory, (), ())
-        # 2. The file. Nobody looks at it yet.
+        # 2. The file. No process looks at it yet.
         seed = int.from_bytes(os.urandom(4), "little")
         fd = disk.DISK.create_exclusive(path)
         try:
@@ -203,7 +203,7 @@ class Journal:
         """
         if self._at.must_leave:
             self._start_generation(self._at.generation + 1, time_ms)
-        # 1. The bytes, behind the end. Whoever appends next after a crash overwrites them.
+        # 1. The bytes, behind the end. After a crash, the next append overwrites them.
         end, crc = write_records(self._at.file.get(), self._at.end, self._at.crc, commands, time_ms)
         if failpoints.ACTIVE:
             failpoints.hit("journal:body_done")
@@ -236,7 +236,7 @@ class Journal:
     def remove(self, time_ms: int) -> None:
         """End the state. Durable when this returns; the word remembers the generation number."""
         self._check_in_place()
-        # 1. The last record. From here on whoever finds the journal goes on with the removal.
+        # 1. The last record. From here on a process that finds the journal goes on with the removal.
         self.append([(END, b"")], time_ms, apply=lambda: None)
         self._at.file.flush()
         if failpoints.ACTIVE:
@@ -245,7 +245,7 @@ class Journal:
 
     def _finish_removal(self) -> None:
         generation = self._at.generation
-        # 2. Nobody finds it any more.
+        # 2. No process finds it any more.
         self._words[self._word] = journal_word(generation, 0)
         if failpoints.ACTIVE:
             failpoints.hit("journal:word_cleared")
@@ -286,7 +286,7 @@ class Journal:
         keep = (self._at.generation, generation)
         self._at.seen = 0
         self._at.file.use(fd, journal_path(self.directory, generation))
-        # (f) The word: everybody goes over to the new generation.
+        # (f) The word: all processes go over to the new generation.
         self._commit(generation, end, crc, lambda: None)
         if failpoints.ACTIVE:
             failpoints.hit("compact:word_stored")

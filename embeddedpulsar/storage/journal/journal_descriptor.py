@@ -11,7 +11,7 @@ class JournalDescriptor:
     """One file that may be closed at any time and is opened again when it is needed.
 
     Role: lets a process have more subscriptions than descriptors.
-    Who may call: the holder of the directory's lock; `flush` anyone.
+    Callers: the holder of the directory's lock; `flush` anyone.
     """
 
     __slots__ = ("_fd", "_path", "_rests")
@@ -35,7 +35,7 @@ class JournalDescriptor:
         """The descriptor.
 
         Raises:
-            FileNotFoundError: it rested, and somebody removed the file.
+            FileNotFoundError: it rested, and the file was removed meanwhile.
         """
         if self._fd < 0:
             self._fd = disk.DISK.open_file(self._path, os.O_RDWR)

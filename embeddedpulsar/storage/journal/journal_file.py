@@ -35,7 +35,7 @@ class JournalFile:
 
     Role: what loading and recovery work on; appending is `Journal`'s. Changes nothing on disk. A header
     that does not verify leaves `header` None; the records behind it are still read, each by its own
-    checksum. Who may call: whoever holds the lock of the directory.
+    checksum. Callers: the holder of the lock of the directory.
 
     Args:
         directory: of the topic or subscription.

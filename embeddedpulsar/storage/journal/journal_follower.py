@@ -26,7 +26,7 @@ class JournalFollower:
     """The reading half of a `Journal`.
 
     Role: keeps the replica, and knows how far it has followed. Invariants: a replica that is not settled is
-    thrown away: an interrupt struck while it was changed. Who may call: the holder of the directory's lock.
+    thrown away: an interrupt struck while it was changed. Callers: the holder of the directory's lock.
 
     Args:
         directory, words, word, owner_kind, replica, compact_bytes, leap_word, check_in_place: see `Journal`.
@@ -74,7 +74,7 @@ class JournalFollower:
         self.must_leave = False
 
     def catch_up(self) -> bool:
-        """Apply what others committed; whether there was anything. When not, that costs one read of a word.
+        """Apply what others committed. True if there was anything; if not, it costs one read of a word.
 
         Raises:
             StorageError: the journal cannot be read at all.
@@ -91,7 +91,7 @@ class JournalFollower:
         return True
 
     def preload(self) -> None:
-        """`catch_up` without the lock, before anybody else uses this; it makes good what goes wrong here."""
+        """`catch_up` without the lock, before this object is shared; it makes good what goes wrong here."""
         generation, end = split_journal(self._words[self._word])
         with contextlib.suppress(StorageError, OSError):
             self._adopt(JournalFile(self.directory, generation, end), generation, end)
@@ -169,7 +169,7 @@ class JournalFollower:
         self.check_in_place()  # after they were opened: so they are ours
         self.compact_at = max(self._compact_bytes, journal.snapshot_size)
         self.moved(generation, end, crc)
-        self.is_settled = not removed  # whoever has the lock finishes that
+        self.is_settled = not removed  # the next holder of the lock finishes a removal
 
     def _salvage(self, generation: int, end: int) -> None:
         """The journal that the word names is gone: take what the other files say, and leave that at once."""

@@ -74,7 +74,7 @@ def _rises(data: bytes, first: int, count: int, link: Link) -> bool:
 def write_index(directory: str, header: SegmentHeader, slots: bytes) -> None:
     """Write the whole index of a ledger beside the old one and put it in its place, durably.
 
-    Who has the old one mapped keeps it; its slots are checked against the frames on every use.
+    A process that has the old one mapped keeps it; its slots are checked against the frames on every use.
     """
     path = index_path(directory, header.ledger_id)
     building = under_construction(path)

@@ -104,7 +104,7 @@ def recover_topic(
         control: its mapped ctl; a new one if there was none.
         incarnation: of the topic, from its meta.
         boot_id: of the machine now.
-        report: told of everything that is not as it was written; called at the end, outside of any scan.
+        report: called with everything that is not as it was written, at the end, outside of any scan.
 
     Raises:
         OSError: a file cannot be read, written or flushed; nothing was adopted.
@@ -188,7 +188,7 @@ def _believed(control: TopicControl, boot_id: bytes) -> _Believed:
 
 
 def _scan_chain(directory: str, believed: _Believed) -> tuple[SegmentChain, dict[int, ChainScan]]:
-    """Link the segments and scan those that need it; ledgers nobody ever wrote to are left out."""
+    """Link the segments and scan those that need it; ledgers without any entry are left out."""
     without: frozenset[int] = frozenset()
     while True:
         chain = walk_segments(directory, believed.trim, without=without)
@@ -231,8 +231,8 @@ def _is_unswitched(directory: str, chain: SegmentChain) -> bool:
     """Whether the newest ledger, which has no frames, was never the tail: the one before it went on.
 
     Its creator died between writing the header and switching the tail, and the next append still found room
-    in the old ledger. No writer's unpublished frame can be taken for that: whoever finds the mark of a dead
-    writer clears its frame, durably, before going on.
+    in the old ledger. No writer's unpublished frame can be taken for that: a process that finds the mark of a
+    dead writer clears its frame, durably, before going on.
     """
     if len(chain.links) < 2:
         return False

@@ -12,7 +12,7 @@ def clear_unpublished(segment: Segment, end: int, allocated: int) -> bool:
     """Make sure that no whole frame stands at `end`, also after a power loss. Under the topic lock.
 
     A writer that died after its frame was complete and before the tail word was stored leaves a frame that
-    verifies and chains. Nobody reads it now; but the next one to write here may lose power before its own
+    verifies and chains. It is not read now; but the next one to write here may lose power before its own
     bytes reach the disk, or may start a new ledger instead; a recovery would then take the frame for one
     that was. So its header is zeroed, and that is flushed, before anything else happens. Torn frames never
     verify and need no flush: this costs 0.3 ms, once, for a death in those few nanoseconds.

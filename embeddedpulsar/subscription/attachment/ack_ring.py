@@ -37,7 +37,7 @@ class AckRing:
     is applied twice, to no effect. Invariants: a whole entry is one word. The second word of a pair is stored
     while the first one is 0. Nothing counts unless EPOCH is the epoch of the consumer.
 
-    Durable: nothing. Who may call: any thread of the process that made it.
+    Durable: nothing. Callers: any thread of the process that made it.
 
     Attributes:
         consumer_id: of the consumer.

@@ -107,7 +107,7 @@ class Acknowledging:
         if not chunks.delivered:
             return self._acknowledge(entries, partial, epoch)
         is_valid = self._acknowledge(chunks.with_parts(entries), partial, epoch)
-        if is_valid:  # else they are not acknowledged, and whoever has them may try again
+        if is_valid:  # else they stay unacknowledged, and another consumer may acknowledge them
             chunks.settled(entries)
         if chunks.has_many:
             self._shared.transact(lambda state: chunks.drop(state.acks.is_acked))

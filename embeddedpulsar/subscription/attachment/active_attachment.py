@@ -25,9 +25,9 @@ from embeddedpulsar.subscription.state.state_machine import SubscriptionState
 class ActiveAttachment(Attachment):
     """A consumer that gets everything while it is the active one, and nothing while it is not.
 
-    Role: see `Attachment`. Invariants: who becomes active begins at the first unacknowledged entry; whoever
-    was active before sees the epoch raised before it reads on. Acknowledgements of entries that were read
-    while active count afterwards too.
+    Role: see `Attachment`. Invariants: a consumer that becomes active begins at the first unacknowledged
+    entry; the consumer that was active before sees the epoch raised before it reads on. Acknowledgements of
+    entries that were read while active count afterwards too.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class ActiveAttachment(Attachment):
                 if views:
                     return views
         except BaseException:
-            reader.go_back(position)  # interrupted, perhaps, and nobody has what was read
+            reader.go_back(position)  # an interrupt, for example: the entries read were not delivered
             raise
 
     def _tell_moved(self, was_moved: bool) -> None:
@@ -118,7 +118,7 @@ class ActiveAttachment(Attachment):
         return was_moved
 
     def _before_ack(self, state: SubscriptionState) -> None:
-        """Who was active before acknowledges late: whoever is now must not deliver that any more."""
+        """Make an inactive consumer's acknowledgement known: the active one must not deliver its entries."""
         if self._active_of(state.consumers) != self.consumer_id:
             self._shared.control.announce()
 

@@ -1,4 +1,4 @@
-"""Who may attach. Decisions on a caught-up state, inside a transaction."""
+"""Whether a consumer may attach. Decisions on a caught-up state, inside a transaction."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from embeddedpulsar.subscription.state.state_machine import SubscriptionState
 
 
 def check_admission(state: SubscriptionState, new_consumer: Consumer, most: int) -> None:
-    """Refuse a new consumer whom the attached consumers do not admit.
+    """Refuse a new consumer that the attached consumers do not admit.
 
     Args:
-        state: with the dead detached.
-        new_consumer: who wants to attach.
+        state: after the detachment of dead consumers.
+        new_consumer: the consumer that is to be attached.
         most: how many consumers may be attached; 0 for any number.
 
     Raises:
-        ConsumerBusy: the text says who is in the way.
+        ConsumerBusy: the text names the consumer that prevents it.
         ConsumerAssignError: the keys cannot be divided with this one.
     """
     consumers, consumer_type = state.consumers, ConsumerType(new_consumer.consumer_type)

@@ -41,7 +41,7 @@ class Attachment(Acknowledging):
 
     Role: what a client's consumer stands on. Invariants: nothing is read that was void when the read
     began; an acknowledgement counts only under the epoch in which its entries were read. Durable:
-    acknowledgements and moves as the store's durability level says, when the call returns. Who may call:
+    acknowledgements and moves as the store's durability level says, when the call returns. Callers:
     `read`, `redeliver`, `seek` and `seek_time` one thread at a time (they share the read position); the
     rest any thread. In a forked child every method raises AlreadyClosed, but for `detach`, which does
     nothing.
@@ -50,9 +50,9 @@ class Attachment(Acknowledging):
         consumer_id: unique for the life of the subscription.
         name: of the consumer.
         delivers_singly: whether single entries come back, and deliveries are counted, as Shared has it.
-        epoch: rises when what was read before is void (a seek, from whatever process). Who collects
+        epoch: rises when what was read before is void (a seek, from whatever process). A caller that collects
             acknowledgements passes the epoch under which it collected them.
-        on_rewound: called when `read` or a redelivery notices, before it goes on, that somebody else moved
+        on_rewound: called when `read` or a redelivery notices, before it goes on, that another consumer moved
             the subscription: entries fetched before, and acknowledgements collected for them, are void.
         on_switched: called by `read` when this Failover consumer has stopped being the active one: what was
             fetched and not given to the application is void. Acknowledgements are not.
@@ -143,7 +143,7 @@ class Attachment(Acknowledging):
         self._tell_if_moved(self._shared.transact(self._follow))
 
     def _tell_if_moved(self, was_moved: bool) -> None:
-        """Say what `_follow` answered; whoever follows has to, for it answers so once."""
+        """Report the result of `_follow`. Every caller of `_follow` must: it returns true once per move."""
         self._tell_moved(was_moved)
         self.fresh.seen = self._followed  # last: until then, no thread may hand out what was read
 
@@ -152,7 +152,7 @@ class Attachment(Acknowledging):
             self.on_rewound()
 
     def _follow(self, state: SubscriptionState) -> bool:
-        """Take over where the state wants this consumer to be; whether that is somewhere else."""
+        """Take over the position that the state gives this consumer. True if it moved there."""
         consumer = self._own(state)
         self._followed = self.words[_EPOCH]
         if consumer.epoch == self.epoch:
@@ -202,7 +202,7 @@ class Attachment(Acknowledging):
             self._chunk_expiry.arm()
 
     def _acknowledge_chunks(self, entries: list[Entry]) -> None:
-        """Nobody will ever get them."""
+        """Acknowledge chunks that can never be delivered."""
         self._acknowledge_unreadable(list(group_entries(entries)))
 
     def redeliver(self) -> None:
@@ -210,7 +210,7 @@ class Attachment(Acknowledging):
         raise NotImplementedError(f"{type(self).__name__} does not define redeliver()")
 
     def redeliver_entries(self, entries: Sequence[Entry]) -> bool:
-        """Have entries delivered again; whether everything this consumer holds is on its way then."""
+        """Have entries delivered again. True if everything this consumer holds will be delivered again."""
         raise NotImplementedError(f"{type(self).__name__} does not define redeliver_entries()")
 
     # -- moving ------------------------------------------------------------------------------------
@@ -261,7 +261,7 @@ class Attachment(Acknowledging):
             if self.words[SubscriptionWord.VERSION] != seen_version:
                 return False
             if self._is_announced():
-                return True  # still: whoever changes anything from now on clears the bit and rings
+                return True  # still announced: the next process that changes anything rings
             is_published = shared.control.is_published
         except ValueError:
             raise AlreadyClosed(f"the subscription of consumer {self.name!r} is closed") from None
@@ -290,7 +290,7 @@ class Attachment(Acknowledging):
 
     @property
     def key(self) -> int:
-        """What it has in common with those of whom one is rung when something is appended; 0 for nothing."""
+        """Identifies the attachments of which an append rings only one; 0 if it rings none."""
         return EACH
 
     @property
@@ -299,7 +299,7 @@ class Attachment(Acknowledging):
         return True
 
     def has_news(self, has_tail_moved: bool, seen_version: int) -> bool:
-        """Whether to look though nobody rang: something may have been lost with its sender. Lock-free."""
+        """Whether to look although no ring came: it may be lost with its sender. Lock-free."""
         return has_tail_moved or self.version != seen_version
 
     def has_read_all(self, tail: int) -> bool:

@@ -35,13 +35,13 @@ _FEW: Final = 16
 class Membership:
     """Attaches one consumer, again if need be.
 
-    Role: between an attachment and the settings and surroundings of its subscription. Who may call: methods
+    Role: between an attachment and the settings and surroundings of its subscription. Callers: methods
     that take a state inside a transaction; the rest any thread.
 
     Attributes:
         uuid: the lease of this process.
         monotonic, call_later: the time, and timers.
-        joined: ids of the consumers of this process; whoever closes the subscription detaches those.
+        joined: ids of the consumers of this process; closing the subscription detaches them.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Membership:
                 raise
             return self.join(state, facts)
         self.joined.intersection_update(one.consumer_id for one in state.consumers.all())
-        self.joined.add(trial.consumer_id)  # first: nobody else could let it go
+        self.joined.add(trial.consumer_id)  # first: only this process could detach it
         shared.wakeups.waiting.forget(trial.code)
         shared.control.take_slot(
             trial.code, trial.consumer_id, attach_request.receiver_queue_size, self._now_ms()

@@ -1,4 +1,4 @@
-"""Consumers of Shared and Key_Shared: whoever runs dry claims. Hot: `read`."""
+"""Consumers of Shared and Key_Shared: a consumer that has nothing left claims entries. Hot: `read`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class _Outcome(NamedTuple):
 
     Attributes:
         ready: what is to be read from the log.
-        was_moved: the subscription was moved, to be told before anything is read.
+        was_moved: the subscription was moved, which is reported before anything is read.
         is_stale: without `ready`, to be tried again at once.
     """
 
@@ -96,7 +96,7 @@ class SharedAttachment(Attachment):
                     return views
             return []
         except (ConsumerBusy, ConsumerAssignError):
-            return []  # taken for dead, and others came who do not admit it
+            return []  # taken for dead; consumers that attached since do not admit it
         except ValueError:
             if self._shared.control.closed:
                 raise AlreadyClosed(f"the subscription of consumer {self.name!r} is closed") from None
@@ -310,12 +310,12 @@ class SharedAttachment(Attachment):
     # -- giving back -------------------------------------------------------------------------------
 
     def redeliver(self) -> None:
-        """Everything this consumer holds waits for whoever is ready; what its application was given is
-        counted."""
+        """Everything this consumer holds waits for a consumer that is ready. Entries that its application
+        received count as redelivered."""
         self._give_back(())
 
     def redeliver_entries(self, entries: Sequence[Entry]) -> bool:
-        """These entries wait for whoever is ready, and count as redelivered once more. False, always."""
+        """These entries wait for a ready consumer, and count as redelivered once more. Always False."""
         groups = group_entries(existing_ids(entries))
         if groups:
             self._give_back(groups)

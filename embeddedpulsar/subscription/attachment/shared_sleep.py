@@ -31,7 +31,7 @@ class SharedSleep:
     Role: of all consumers that sleep one is woken for what any of them may have. So each of them says under
     the lock that it sleeps, and afterwards that it does not; one that was woken and leaves without having
     looked wakes another. A process that is killed or stopped in between cannot: the others look in turns
-    whether something lies there, the first of them soon, the hundredth seldom. Who may call: the threads of
+    whether something lies there, the first of them soon, the hundredth seldom. Callers: the threads of
     the consumer.
 
     Attributes:
@@ -76,13 +76,13 @@ class SharedSleep:
     # -- falling asleep and leaving ----------------------------------------------------------------
 
     def is_announced(self) -> bool:
-        """Whether others know that it sleeps, and somebody waits for the next delayed entry."""
+        """Whether its sleep is announced to others, and a consumer waits for the next delayed entry."""
         code = self._code
         is_watched = self.is_apart or code == STRANGER or self._waiting.is_watched(code)
         return is_watched and self._waiting.is_armed(code)
 
     def can_announce(self) -> bool:
-        """Under the lock: whether nobody assigned it anything since it looked."""
+        """Whether no entries were assigned to it since it looked. Under the lock."""
         return not self._waiting.has_assigned(self._code)
 
     def announced(self) -> None:

@@ -18,7 +18,7 @@ class UnackedReader:
 
     Role: a cursor that leaves out what is acknowledged. It looks at acknowledgements, which needs the
     lock, only while it is behind the highest one that was there when it was put back; ahead of that it is
-    the bare cursor. Who may call: one thread at a time; `rewind` and `note_ack` inside, or after, a
+    the bare cursor. Callers: one thread at a time; `rewind` and `note_ack` inside, or after, a
     transaction.
 
     Attributes:

@@ -30,7 +30,7 @@ class ChunkExpiry:
 
     Role: a timer while there are such parts. When the time of a message is over, the log is asked first: its
     last part may stand there and only not be read yet, or another consumer may have it; then it gets as much
-    time again. On Shared and Key_Shared, parts whose reader died are found in the state. Who may call: `arm`
+    time again. On Shared and Key_Shared, parts whose reader died are found in the state. Callers: `arm`
     any thread, not under the subscription's lock; the rest runs in the timer thread.
 
     Args:
@@ -107,7 +107,7 @@ class ChunkExpiry:
         self._timer = self._call_later(max(delay_s, wait_s, 0.001), self._on_timer)
 
     def _look(self) -> bool:
-        """Acknowledge what has expired; whether there is more to be watched."""
+        """Acknowledge the parts of messages that expired. True if parts are left that may expire."""
         keeper = self._keeper
         known = keeper.known()
         parts = self._shared.transact(lambda state: state.dispatch.pending.parts())

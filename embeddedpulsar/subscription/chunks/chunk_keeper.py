@@ -25,14 +25,14 @@ class ChunkKeeper:
     their entries do not hold back the mark-delete position for ever.
 
     Invariants: `delivered` names the parts of every chunked message that was handed out and is not
-    acknowledged, and of some that others acknowledged since. What is in `finished` is to be acknowledged by
-    whoever reads.
-    Who may call: any thread.
+    acknowledged, and of some that others acknowledged since. The next `read` acknowledges what is in
+    `finished`.
+    Callers: any thread.
 
     Attributes:
         assembler: puts messages together.
         on_delivered: called before a message of several parts is handed out.
-        on_left: told of an entry that was dropped and not acknowledged: (ledger, entry, redelivery count).
+        on_left: called for an entry that was dropped and not acknowledged: (ledger, entry, redelivery count).
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class ChunkKeeper:
         Args:
             views: as a cursor gave them.
             max_bytes: of payload, about.
-            is_noted: whether `note` was told of them before.
+            is_noted: whether they were passed to `note` before.
 
         Returns:
             The entries, and the first that was not looked at because they are large enough.
@@ -124,15 +124,15 @@ class ChunkKeeper:
             self.on_left(place, last.redelivery_count)
 
     def take_finished(self) -> list[Entry]:
-        """What is to be acknowledged though nobody was given it."""
+        """Parts that are to be acknowledged although they were never delivered."""
         finished, self.finished = self.finished, []
         return finished
 
     # -- acknowledging -----------------------------------------------------------------------------
 
     def strange_parts(self, groups: Iterable[AckGroup], entries: Sequence[Entry]) -> list[Entry]:
-        """The parts of messages that are to be acknowledged and were not handed out here: somebody has a
-        message of another consumer or of a reader, or nothing but its id.
+        """The parts of messages that are to be acknowledged and were not delivered here: the application
+        holds a message of another consumer or of a reader, or only its id.
 
         Args:
             groups: what is to be acknowledged.
@@ -160,7 +160,7 @@ class ChunkKeeper:
             self.delivered.pop(entry, None)
 
     def drop(self, is_acked: Callable[[Position], bool]) -> None:
-        """Forget messages that somebody else acknowledged, once there may be many."""
+        """Forget messages that other consumers acknowledged, once there may be many."""
         for place in list(self.delivered):
             if is_acked(Position(*place)):
                 self.delivered.pop(place, None)

@@ -1,4 +1,4 @@
-"""Putting together one assignment: which of the entries at hand go to whom, in order."""
+"""One assignment in the making: which of the available entries go to which consumer, in order."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Assignment:
     """An assignment in the making.
 
     Role: a stack of decisions for a dispatcher, turned into one command. Pure. Invariants: every fresh entry
-    that was `pass`ed is in the command, whether somebody gets it or not.
+    that was `pass`ed is in the command, also if no consumer gets it.
     """
 
     __slots__ = ("_delayed", "_fresh", "_keys_matter", "_passed", "_ranges", "given", "room")
@@ -89,7 +89,7 @@ class Assignment:
     def next_fresh(self, cutoff_ms: int) -> FreshEntry | None:
         """The next fresh entry that is due; those before it are passed and delayed. It is not passed yet.
 
-        Entries without messages are parts of chunked ones: passed, and nobody's.
+        Entries without messages are parts of chunked ones: they are passed and given to no consumer.
         """
         fresh = self._fresh
         while self._passed < len(fresh):
@@ -111,7 +111,7 @@ class Assignment:
         """The assignment; None if there is nothing to say."""
         fresh = self._fresh
         while self._passed < len(fresh) and not fresh[self._passed].messages:
-            self._passed += 1  # or they would lie there until a message comes that somebody wants
+            self._passed += 1  # else they would lie there until a message comes that a consumer wants
         if not self._passed and not self._ranges:
             return None
         passed = fresh[: self._passed]

@@ -1,4 +1,4 @@
-"""Shared: whoever runs dry claims the next entries; a small backlog is spread over the consumers."""
+"""Shared: a consumer that has nothing left claims the next entries; a small backlog is spread over all."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from embeddedpulsar.subscription.state.dispatch_state import DispatchState
 
 
 class SharedDispatcher:
-    """Shared: each entry goes to one consumer, which one is a matter of who has time.
+    """Shared: each entry goes to one consumer, to any that is ready.
 
     What came back goes first, in order of position, then what was not read yet. Consumers of a better
     priority level are served before the claimer, in turns, as far as they are ready to take more; among its
@@ -65,7 +65,7 @@ def _better_levels(consumers: ConsumerRegistry, level: int) -> Iterator[list[Con
 
 
 def _deal(supply: _Supply, permits: dict[int, int]) -> None:
-    """One entry for each in turn, until nobody is ready for more."""
+    """Give each consumer one entry in turn, until no consumer is ready for more."""
     while any(left > 0 for left in permits.values()):
         for consumer_id, left in permits.items():
             if left > 0:

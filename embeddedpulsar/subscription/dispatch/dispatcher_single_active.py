@@ -18,7 +18,7 @@ RING_POINTS: Final = 100
 class ExclusiveDispatcher:
     """Exclusive: the first to attach is the only one, and reads lock-free behind the tail.
 
-    Who detached leaves nothing behind: what it did not acknowledge is read again, in order, by the next.
+    A detached consumer leaves nothing behind: the next one reads what it did not acknowledge again, in order.
     """
 
     def refusal(self, consumers: ConsumerRegistry, new_consumer: Consumer, dispatch: DispatchState) -> str:

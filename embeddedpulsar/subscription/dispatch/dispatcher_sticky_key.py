@@ -27,8 +27,8 @@ _SLOT: Final = 0xFFFF
 class KeySharedDispatcher:
     """Key_Shared: the selector names the consumer of a key.
 
-    Whoever runs dry takes what waits for it, and gives the entries behind the read position to everyone,
-    because they may be for anyone; but only to consumers that said they are ready for more. An entry is held
+    A consumer that has nothing left takes the entries that wait for it, and distributes the entries behind
+    the read position over all consumers that said they are ready for more. An entry is held
     back, and with it all later ones of its key, while its consumer is not ready or another one still holds
     entries of that key. What is held back waits in the state, up to 2,000 entries a consumer and 20,000 in
     all; then nothing more is read.
@@ -45,7 +45,7 @@ class KeySharedDispatcher:
         return ""
 
     def assign(self, consumers: ConsumerRegistry, dispatch: DispatchState, claim: Claim) -> Assign | None:
-        """What everybody gets; None for nothing at all."""
+        """What each consumer gets; None if there is nothing to assign."""
         if dispatch.selector is None or dispatch.is_blocked:
             return None
         assignment = Assignment(claim.fresh, dispatch.room, keys_matter=True)
@@ -112,11 +112,11 @@ class _Round:
         self._waiting: Final = dispatch.pending.waiting_keys
         self._served: dict[int, int] = {}
         self.held_back = len(self._waiting)
-        """Entries nobody got."""
+        """Entries that no consumer got."""
 
     @property
     def is_over(self) -> bool:
-        """Whether nobody is ready for more, or may have more."""
+        """Whether no consumer is ready for more, or may have more."""
         while self._ready is not None and self._permits_of(self._ready.consumer_id) <= 0:
             self._ready = next(self._others, None)
         return self._ready is None or self._assignment.room <= 0

@@ -25,7 +25,7 @@ class LookAhead:
 
     Role: keeps the log out of the subscription's lock. Reading is cheap and takes no lock; what another
     consumer claims first is thrown away. Invariants: `_views` are the readable entries from `_start` on, in
-    order, without a gap but for damage. Who may call: the consumer's reading thread.
+    order, without a gap but for damage. Callers: the consumer's reading thread.
     """
 
     def __init__(self, log: ManagedLedger, control: SubscriptionControl, keys_matter: bool) -> None:
@@ -121,7 +121,7 @@ class LookAhead:
         return self._index_of(read) < len(self._views) or not self._at_tail or not self.covers(read)
 
     def drop_before(self, read: Position) -> None:
-        """Others need not be told of what the read position has passed."""
+        """Drop the entries that the read position has passed: they need no assignment."""
         if self._start is None or read <= self._start:
             return
         skip = self._index_of(read)

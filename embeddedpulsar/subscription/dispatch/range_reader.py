@@ -23,7 +23,7 @@ class RangeReader:
     """Reads assigned ranges, from what was read ahead where that is possible.
 
     Role: between a consumer's ranges and the log; keys scatter the entries of a consumer, so neighbouring
-    ranges are read in one go. Who may call: the consumer's reading thread.
+    ranges are read in one go. Callers: the consumer's reading thread.
 
     Attributes:
         missing: entries that are not in the log any more, or damaged; for the owner to take.

@@ -22,9 +22,9 @@ _CODE_MASK: Final = (1 << _CODE_BITS) - 1
 class WaitingConsumers:
     """The bits in the ctl of one subscription, by the codes of its consumers.
 
-    Role: a consumer sets its bit under the subscription's lock after it has looked once more; whoever has
-    something for it clears the bit under the lock and rings its process afterwards. Who may call: what
-    changes something, the holder of the lock; what asks, any thread.
+    Role: a consumer sets its bit under the subscription's lock after it has looked once more; a process that
+    has entries for it clears the bit under the lock and rings its process afterwards. Callers: of methods
+    that change something, the holder of the lock; of those that ask, any thread.
     """
 
     __slots__ = ("_words",)
@@ -38,7 +38,7 @@ class WaitingConsumers:
         return code if is_attached else STRANGER
 
     def is_armed(self, code: int) -> bool:
-        """Whether the consumer sleeps and nobody has woken it."""
+        """Whether the consumer sleeps and no process has woken it."""
         return self._has(_WAITERS, code)
 
     @property
@@ -51,7 +51,7 @@ class WaitingConsumers:
         self._set(_WAITERS, code)
 
     def disarm(self, code: int) -> bool:
-        """It is to be woken, or does not sleep; whether it did."""
+        """Note that the consumer is to be woken or does not sleep. True if it slept."""
         return self._clear(_WAITERS, code)
 
     def rank(self, code: int) -> int:
@@ -61,7 +61,7 @@ class WaitingConsumers:
         return int(below + (self._words[_WAITERS + number] & (1 << bit) - 1).bit_count())
 
     def note_assigned(self, code: int) -> None:
-        """Somebody else assigns entries to the consumer."""
+        """Note that another process assigns entries to the consumer."""
         self._set(_ASSIGNED, code)
 
     def has_assigned(self, code: int) -> bool:
@@ -95,7 +95,7 @@ class WaitingConsumers:
         return bool(not due_ms or (word and word >> _CODE_BITS <= due_ms))
 
     def watch(self, code: int) -> None:
-        """The consumer ``code`` goes to sleep until the next entry is due; 0 for nobody."""
+        """The consumer ``code`` goes to sleep until the next entry is due; 0 for no consumer."""
         due_ms = self._words[_NEXT_DUE_MS]
         self._words[_DUE_WATCH] = due_ms << _CODE_BITS | code if due_ms and code else 0
 

@@ -1,4 +1,4 @@
-"""Whom to wake when something happened to a subscription: as few as can deal with it."""
+"""Which consumers to wake when something happened to a subscription: as few as can deal with it."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def is_apart(consumer: Consumer) -> bool:
 class Wakeups:
     """Chooses consumers that sleep, and rings their processes.
 
-    Role: entries that anybody may have wake one consumer that is ready for them; it passes the rest on when
+    Role: entries for any consumer wake one that is ready for them; it passes the rest on when
     it claims. Entries for a certain consumer wake that one. Of Exclusive and Failover the active consumer is
-    woken. Who may call: the holder of the subscription's lock, on the state as it is afterwards; `ring`
+    woken. Callers: the holder of the subscription's lock, on the state as it is afterwards; `ring`
     without it.
 
     Attributes:
-        waiting: who sleeps.
+        waiting: the consumers that sleep.
     """
 
     __slots__ = ("_control", "_is_for_all", "_peers", "_to_ring", "waiting")
@@ -53,7 +53,7 @@ class Wakeups:
     def after(self, state: SubscriptionState, effects: int) -> None:
         """Commands with these effects were applied."""
         if effects & MEMBERS and self.waiting.disarm(STRANGER):
-            self.everybody()  # who was taken for dead may join now; nobody knows its process
+            self.everybody()  # a consumer that was taken for dead may attach now; its process is unknown
         if state.dispatch.assigned_by_consumer:
             if effects & UNBLOCKED:
                 for consumer in state.consumers.each():
@@ -147,7 +147,7 @@ class Wakeups:
 
     @property
     def has_any(self) -> bool:
-        """Whether there is somebody to ring."""
+        """Whether there is a process to ring."""
         return bool(self._to_ring) or self._is_for_all
 
     def ring(self) -> None:

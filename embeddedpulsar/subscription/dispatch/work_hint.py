@@ -23,7 +23,7 @@ class WorkHint:
     """Tells whether there may be something for a consumer, from words that others publish.
 
     Role: keeps consumers that have nothing to do out of the subscription's lock and of its journal, however
-    many there are. A moment behind the truth, and then on the side of looking. Who may call: the consumer's
+    many there are. A moment behind the truth, and then on the side of looking. Callers: the consumer's
     threads.
     """
 
@@ -86,8 +86,8 @@ class WorkHint:
         self._suspect = None
 
     def has_lain(self, code: int, consumer_id: int) -> bool:
-        """Whether a wake-up was lost: somebody was woken for what is there, or should have been, and does not
-        come for it. It must have lain there at the last call already."""
+        """Whether a wake-up was lost: a consumer was woken for these entries, or should have been, and does
+        not come for them. True only if they lay there at the last call already."""
         if self._waiting.has_assigned(code) or self._is_due() or self._is_lost(code, consumer_id):
             return True
         fact, before = self._fact(), self._suspect

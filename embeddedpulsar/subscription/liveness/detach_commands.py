@@ -1,4 +1,4 @@
-"""Who has to leave. Decisions on a caught-up state, inside a transaction where nothing else is said."""
+"""Which consumers have to be detached. Decisions on a caught-up state, inside a transaction of their own."""
 
 from __future__ import annotations
 

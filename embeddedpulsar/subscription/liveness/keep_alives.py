@@ -32,11 +32,11 @@ class KeepAlives:
     """Measures, on the clock of this process, for how long the words of others have not changed.
 
     Role: a process shows that it runs by changing a word in the slot of each of its consumers, three times
-    in each keep-alive interval; this says who has not done so for a whole interval. Invariants: no decision
+    in each keep-alive interval; this finds consumers that did not for a whole one. Invariants: no decision
     compares the clocks of two processes: they may be of different time namespaces. Time counts only while
     this process looks: of the time between two looks a beat at most, and after two beats without a look all
     begins anew. A process that was stopped itself, alone or with all the others, cannot know how long they
-    were silent. Who may call: any thread.
+    were silent. Callers: any thread.
     """
 
     def __init__(self, keep_alive_s: float, clock: Clock) -> None:

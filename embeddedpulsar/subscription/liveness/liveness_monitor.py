@@ -24,7 +24,7 @@ class LivenessMonitor:
     Role: while this process has consumers of the subscription it shows that they live, three times in each
     keep-alive interval, looks for others that do not, and watches the processes behind its own (`WatchRing`):
     the kernel reports a death within a millisecond or two. Invariants: it waits for no lock of the
-    subscription: what needs that lock is tried, and tried again by a timer. Who may call: any thread, holding
+    subscription: what needs that lock is tried, and tried again by a timer. Callers: any thread, holding
     no lock.
     """
 
@@ -39,7 +39,7 @@ class LivenessMonitor:
         self._beat: Final = scheduler.beat(keep_alives.beat_s) if keep_alives.beat_s > 0 else None
         self._detach_lost: Final = detach_lost
         self.watch_ring: WatchRing | None = None
-        """Whom to look after; set when the subscription is open."""
+        """The processes to look after; set when the subscription is open."""
         self._lock: Final = threads.RLock()  # guards everything below
         self._ours: dict[int, weakref.ref[Attachment]] = {}  # a consumer that is dropped is closed elsewhere
         self._watched: set[bytes] = set()
@@ -101,7 +101,7 @@ class LivenessMonitor:
         self.look()
 
     def show_alive(self) -> None:
-        """Our consumers live, however long this process was stopped: nobody here is to take them for dead."""
+        """Show that our consumers live, however long this process was stopped, lest others detach them."""
         for attachment in self._attached():
             attachment.show_alive()
 

@@ -10,7 +10,7 @@ from embeddedpulsar.subscription.shared_state import SharedState
 from embeddedpulsar.subscription.state.consumer_registry import Consumer
 
 WATCHED: Final = 3
-"""Processes behind it whose death a process is told of by the kernel."""
+"""Processes behind it that each process watches: the kernel reports their death."""
 PROBED: Final = 8
 """Processes whose lease it tries, each time it looks."""
 
@@ -20,7 +20,7 @@ class WatchRing:
 
     Role: each process watches the few that stand behind it, so that all are watched by some and none has
     hundreds of descriptors; now and then it also tries the leases of a few others in turn, and reads which
-    consumers were silent. Every change of a neighbour wakes the process before it. Who may call: any thread.
+    consumers were silent. Every change of a neighbour wakes the process before it. Callers: any thread.
     """
 
     __slots__ = ("_keep_alives", "_next", "_peers", "_shared", "_uuid")

@@ -15,7 +15,7 @@ class AssignedEntries:
 
     Role: part of the replicated state; pure. Entries are numbered in the order of assignment, from 0. The
     consumer fetches them in that order, and says now and then how many its application was given: those
-    before are forgotten here. What is left says, when the consumer dies, which entries nobody has seen.
+    before are forgotten here. What is left are, when the consumer dies, the entries that were not delivered.
 
     Attributes:
         code: of the consumer, in `EntryStates`.

@@ -34,7 +34,7 @@ class Consumer(NamedTuple):
 class ConsumerRegistry:
     """Attached consumers by id, in order of attachment.
 
-    Role: part of the replicated state; pure, guarded by whoever guards that. Invariants: all consumers
+    Role: part of the replicated state; pure, guarded by the subscription's lock. Invariants: all consumers
     have the same type; ids are never used twice in the life of the subscription.
 
     >>> registry = ConsumerRegistry()

@@ -21,10 +21,10 @@ _PIECE: Final = 512
 class DelayedDeliveryTracker:
     """Entries by (time, ledger, entry), for millions of them.
 
-    Role: part of the replicated state. Pure: it knows no clock, whoever asks says what time it is. Guarded by
-    whoever guards the state. An entry added twice is there twice.
+    Role: part of the replicated state. Pure: it has no clock, the caller passes the time. Guarded by
+    the subscription's lock. An entry added twice is there twice.
 
-    The order is kept only as far as somebody asks for it: entries lie in buckets that follow each other in
+    The order is kept only as far as it is asked for: entries lie in buckets that follow each other in
     time, a few thousand at most in each, in any order within. A bucket that is full is cut into several; the
     first one is put in order when its first entry is due, and kept so. So an entry costs 16 bytes and no
     object, and no step but the whole of a `pack` or a `drop_before` takes longer than sorting one bucket.
@@ -95,7 +95,7 @@ class DelayedDeliveryTracker:
         pieces = [keys[first : first + _PIECE] for first in range(0, len(keys), _PIECE)]
         self._buckets[at : at + 1] = [DelayedBucket.of(piece) for piece in pieces]
         self._bounds[at:at] = [piece[0] for piece in pieces[1:]]
-        # Who fills the tracker to the brim asks for no order yet, and inserting costs twice as much.
+        # A caller that fills the tracker asks for no order yet, and inserting in order costs twice as much.
         self._buckets[0].is_sorted = False
 
     def next_due(self) -> int | None:

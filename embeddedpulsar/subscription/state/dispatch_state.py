@@ -1,4 +1,4 @@
-"""What Shared and Key_Shared subscriptions know besides acknowledgements: who has what, and what waits."""
+"""What Shared and Key_Shared need besides acknowledgements: each entry's consumer, and which entries wait."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ the command means."""
 class DispatchState:
     """The dispatch half of a subscription's replicated state.
 
-    Role: applies what was decided about entries and consumers; decides nothing. Pure, guarded by whoever
-    guards the state. Invariants: with no consumer it is empty but for `counts`, and `read` is the entry
+    Role: applies what was decided about entries and consumers; decides nothing. Pure, guarded by the
+    subscription's lock. Invariants: with no consumer it is empty but for `counts`, and `read` is the entry
     behind the mark-delete position; each consumer has an `AssignedEntries` whose code marks its entries in
     `pending`.
 
     Attributes:
-        read: the entry that is read next: nobody has it, and nothing behind it is known.
+        read: the entry that is read next: no consumer has it, and nothing behind it is known.
         pending: entries that were read and are not acknowledged.
         counts: redeliveries of entries that are not in `pending`: they were, before the last consumer left.
         delayed: those of them that are not due, by time.
         assigned_by_consumer: by consumer id.
-        selector: who gets which key; None on Shared.
+        selector: which consumer gets which key; None on Shared.
         membership: how often consumers came or went, as far as this replica has seen; not stored.
         joined: where consumers joined that get nothing from behind there before everything before there is
             acknowledged (the classic rule of Key_Shared).
@@ -96,7 +96,7 @@ class DispatchState:
         self._restart(mark_delete)
 
     def _restart(self, mark_delete: Position) -> None:
-        """Everything behind ``mark_delete`` is to be read, by nobody yet."""
+        """Forget what was read behind ``mark_delete``: it is to be read again."""
         self.pending.clear()
         self.delayed.clear()
         self.read = mark_delete.next()
@@ -234,8 +234,8 @@ class DispatchState:
             assigned.clear()
 
     def advance(self, mark_delete: Position, acks: AckBitmaps) -> bool:
-        """The mark-delete position moved up: nothing before it matters. Whether newcomers are held back no
-        more."""
+        """The mark-delete position moved up: nothing before it matters. True if consumers that joined late
+        are held back no more."""
         start = mark_delete.next()
         self.pending.trim(start.ledger_id, start.entry_id)
         self.delayed.drop_before(start.ledger_id, start.entry_id)
@@ -243,7 +243,7 @@ class DispatchState:
         return self.admit(mark_delete, acks)
 
     def admit(self, mark_delete: Position, acks: AckBitmaps) -> bool:
-        """Let newcomers go before whom everything is acknowledged; whether there were any."""
+        """Let go on consumers before whose joining position all is acknowledged. True if there were any."""
         if not self.joined:
             return False
         first = self._first_message(mark_delete, acks)
@@ -253,8 +253,8 @@ class DispatchState:
         return bool(admitted)
 
     def _first_message(self, mark_delete: Position, acks: AckBitmaps) -> Position:
-        """The first entry that is not acknowledged and no part of a chunked message that ends further on: who
-        waits for such a part might be the one to get that message."""
+        """The first entry that is not acknowledged and no part of a chunked message that ends further on: a
+        consumer that waits for such a part may be the one that gets that message."""
         position = mark_delete.next()
         while self.pending.state(*position) == PART:
             position = acks.next_unacked(position.next())
@@ -267,7 +267,7 @@ class DispatchState:
         return self.has_blocked or sum(self.pending.totals[FIRST_OWNER:]) >= least
 
     def check_limits(self, limits: Mapping[int, int]) -> bool:
-        """Block who holds too much, unblock who holds half of that; whether somebody was unblocked.
+        """Block consumers that hold too much, unblock those at half of that. True if one was unblocked.
 
         Args:
             limits: most messages for each consumer that has a limit.

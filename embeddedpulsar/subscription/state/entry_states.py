@@ -15,7 +15,7 @@ from typing import Final
 NONE: Final = 0
 """Acknowledged, or not read yet."""
 WAITING: Final = 1
-"""Read, and nobody's: whoever may have it can claim it."""
+"""Read and not assigned: any consumer that may have it can claim it."""
 DELAYED: Final = 2
 """Read, and not due yet."""
 PART: Final = 3
@@ -48,7 +48,7 @@ def _runs_of(code: int) -> re.Pattern[bytes]:
 class EntryStates:
     """The entries of one ledger from `base` on.
 
-    Role: part of the replicated state; pure, guarded by whoever guards that. Invariants: `messages`,
+    Role: part of the replicated state; pure, guarded by the subscription's lock. Invariants: `messages`,
     `hashes` and `counts`, where they are kept, have one number per byte of `states`; what they say of an
     entry in state NONE means nothing. `totals` is shared by all ledgers: messages in each state.
 
@@ -96,7 +96,7 @@ class EntryStates:
         self.totals[WAITING] += number if messages is None else sum(messages)
 
     def _extend(self, gap: int) -> None:
-        """Skip entries nobody will ever claim: they are damaged."""
+        """Skip entries that no consumer will ever claim: they are damaged."""
         if gap <= 0:
             return
         self.states += bytes(gap)

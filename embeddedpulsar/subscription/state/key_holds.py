@@ -1,4 +1,4 @@
-"""Which keys have messages in flight, and with whom: what keeps the order of a key on Key_Shared."""
+"""Which keys have messages in flight, and at which consumer: this keeps the order of a key on Key_Shared."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _COUNT: Final = 0xFFFFFFFF
 class KeyHolds:
     """Entries in flight per key, counted by the low 16 bits of the key's hash.
 
-    Role: derived from `EntryStates`, never stored. Pure, guarded by whoever guards those. Two keys that share
+    Role: derived from `EntryStates`, never stored. Pure, guarded as those are. Two keys that share
     a slot wait for each other now and then, which costs a little time and no order; in return a million keys
     take no more room than 65,536. Where order does not matter (out of order, sticky) a slot may have several
     holders, and `holder` names the last.

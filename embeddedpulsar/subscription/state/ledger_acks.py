@@ -20,7 +20,7 @@ _BIT: Final = tuple(1 << i for i in range(8))
 
 
 class LedgerAcks:
-    """Which entries of one ledger are acknowledged. Pure; guarded by whoever guards the state.
+    """Which entries of one ledger are acknowledged. Pure; guarded by the subscription's lock.
 
     Invariants: entries below `floor` are acknowledged and `floor` itself is not; entries from `top` on
     are not acknowledged; between the two `bits` tells (bit ``e & 7`` of byte ``e >> 3``). What `bits`

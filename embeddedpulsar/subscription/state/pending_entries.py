@@ -1,4 +1,4 @@
-"""Entries of all ledgers that were read and are not acknowledged: who has which, and which wait."""
+"""Entries of all ledgers that were read and are not acknowledged: the consumer of each, and which wait."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _U32: Final = 0xFFFFFFFF
 class PendingEntries:
     """One byte per entry, and a few numbers, for everything between the mark-delete and the read position.
 
-    Role: part of the replicated state; pure, guarded by whoever guards that. Invariants: an entry has a state
+    Role: part of the replicated state; pure, guarded as it is. Invariants: an entry has a state
     exactly while it was read and is not acknowledged; `totals` are the messages in each state, `keys` what
     key hashes consumers hold, `waiting_keys` the waiting entries by key. `has_parts` is true if any entry may
     be in state PART; it is not stored.
@@ -60,7 +60,7 @@ class PendingEntries:
 
     def _move(self, states: EntryStates, first: int, last: int, table: bytes) -> bytes:
         old = states.move(first, last, table)
-        # How far back entries are kept that are nobody's business differs: that must not show.
+        # Replicas keep states of settled entries to different lengths: that must not show in the result.
         known = old.lstrip(b"\0")
         if known:
             at = max(first, states.base) + len(old) - len(known)
@@ -121,8 +121,8 @@ class PendingEntries:
     def _moved(
         self, ledger_id: int, states: EntryStates, changed: Sequence[tuple[int, int]], after: int
     ) -> bool:
-        """Entries, given with the state they had, have another now; whether that frees a key somebody waits
-        for."""
+        """Note that entries, given with the state they had, have another now. True if that frees a key for
+        which entries wait."""
         if states.hashes is None or not changed:
             return False
         waited = [entry for entry, before in changed if before == WAITING]
@@ -144,7 +144,7 @@ class PendingEntries:
         return self._moved(ledger_id, states, changed, table[changed[0][1]]) if changed else False
 
     def settle(self, group: AckGroup) -> bool:
-        """Entries were acknowledged; whether that frees a key somebody waits for."""
+        """Note that entries were acknowledged. True if that frees a key for which entries wait."""
         states = self._ledgers.get(group.ledger_id)
         if states is None:
             return False
@@ -351,7 +351,7 @@ def _pack_numbers(states: EntryStates, skip: int, live: bytes | bytearray) -> li
             columns.append(b"")
             continue
         kept = [number if code else 0 for number, code in zip(numbers[skip:], live, strict=True)]
-        # Whether keys matter is told by any column of hashes, be they 0, as long as there are entries.
+        # Any column of hashes, even of zeros, means that keys matter, as long as there are entries.
         is_plain = all(number == default for number, code in zip(kept, live, strict=True) if code)
         columns.append(b"" if is_plain else column_bytes(kept))
     counts = states.counts

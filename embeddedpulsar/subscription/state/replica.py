@@ -17,7 +17,7 @@ from embeddedpulsar.subscription.state.summary import adopt_summary
 class SubscriptionReplica:
     """Role: between `Journal` and `SubscriptionState`; collects the effects of what was applied.
 
-    Who may call: the holder of the subscription's lock.
+    Callers: the holder of the subscription's lock.
 
     Attributes:
         state: the state; replaced by another object whenever the journal builds it anew.

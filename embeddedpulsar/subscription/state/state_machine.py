@@ -22,7 +22,7 @@ from embeddedpulsar.subscription.state.consumer_registry import Consumer, Consum
 from embeddedpulsar.subscription.state.dispatch_state import DispatchState
 from embeddedpulsar.subscription.state.entry_states import DELAYED, WAITING
 
-# Effects of a command: what whoever applied it has to make known outside. Flags, to be combined.
+# Effects of a command: what its caller has to make known to other processes. Flags, to be combined.
 NONE: Final = 0
 STALE: Final = 1  # dropped: its consumer left, or was put back since
 MARK_DELETE: Final = 2  # the mark-delete position moved
@@ -182,7 +182,7 @@ class SubscriptionState:
         return CLAIMABLE if is_free else NONE
 
     def _unblock(self) -> bool:
-        """Consumers hold less than before; whether some may have entries again."""
+        """Consumers hold less than before. True if some of them may have entries again."""
         return self.dispatch.has_blocked and self.dispatch.check_limits(self.consumers.limits)
 
     def _assign(self, command: record.Assign) -> int:

@@ -22,7 +22,7 @@ class StickyKeySelector(Protocol):
     """The keys of a subscription, divided among its consumers.
 
     Role: part of the replicated state. Pure: what is selected follows from the calls of `add` and `remove`
-    alone, so replicas that saw the same calls select the same consumers. Guarded by whoever guards the state.
+    alone, so replicas that saw the same calls select the same consumers. Guarded by the subscription's lock.
     """
 
     def add(self, consumer_id: int, name: str, ranges: Sequence[tuple[int, int]]) -> None:

@@ -16,11 +16,11 @@ class ConsistentHashingSelector:
 
     The points of a consumer are the hashes of its name followed by 1, 2, 3 and so on. A key goes to the
     first point at or after its hash, round the ring. Consumers that meet in one point, which those of one
-    name do in all, share it: the hash modulo their number picks one. Each change concerns everybody a
-    little, and the shares stay alike.
+    name do in all, share it: the hash modulo their number picks one. Each change moves a few keys of every
+    consumer, and the shares stay alike.
 
-    Invariants: the ring follows from who is there, not from the order in which they came; whoever shares a
-    point is ordered by name, then by id.
+    Invariants: the ring follows from the attached consumers, not from the order in which they came; consumers
+    that share a point are ordered by name, then by id.
 
     >>> selector = ConsistentHashingSelector(2)
     >>> selector.add(7, "orders", [])

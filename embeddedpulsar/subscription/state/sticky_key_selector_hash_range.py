@@ -12,9 +12,9 @@ from embeddedpulsar.subscription.state.key_slot import SLOTS
 class HashRangeSelector:
     """Ranges side by side that cover all slots, one for each consumer; a `StickyKeySelector`.
 
-    A newcomer takes the lower half of the largest range, the first of these if there are several; who leaves
-    gives his range to the right, and the last to the left. So each change concerns two consumers, and the
-    ranges are of unequal sizes.
+    A new consumer takes the lower half of the largest range, the first of these if there are several. The
+    range of a consumer that leaves goes to its right neighbour; that of the last one goes to the left. So
+    each change concerns two consumers, and the ranges are of unequal sizes.
 
     Invariants: consumer ``i`` has the slots above bound ``i - 1`` up to and including bound ``i``, and the
     first has slot 0 too; the last bound, SLOTS, is above every slot.

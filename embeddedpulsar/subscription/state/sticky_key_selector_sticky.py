@@ -47,8 +47,8 @@ class StickyRangeSelector:
         """A consumer joins.
 
         Raises:
-            ValueError: it is there already, names no range, or one that is no range of slots or overlaps
-                another, its own or somebody else's.
+            ValueError: the consumer is there already, names no range, or names one that is no range of slots
+                or overlaps another range, its own or that of another consumer.
         """
         wanted = sorted((start, end) for start, end in ranges)
         if consumer_id in self._by_id:
@@ -92,7 +92,7 @@ class StickyRangeSelector:
             self._index()
 
     def select(self, hash31: int) -> int | None:
-        """The consumer of that hash; None if nobody asked for its slot."""
+        """The consumer of that hash; None if no consumer has its slot."""
         slot = hash31 % SLOTS
         at = bisect_right(self._starts, slot) - 1
         return self._owners[at] if at >= 0 and slot <= self._ends[at] else None

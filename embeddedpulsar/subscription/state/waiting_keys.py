@@ -20,8 +20,9 @@ _FEW: Final = 64
 class WaitingKeys:
     """Waiting entries of a Key_Shared subscription by the hash of their key, in order.
 
-    Role: derived from `EntryStates`, never stored. Pure, guarded by whoever guards those. As many entries as
-    dispatch looks ahead, and those that came back. Whose a key is changes only when consumers come and go;
+    Role: derived from `EntryStates`, never stored. Pure, guarded by the subscription's lock. It holds as many
+    entries as dispatch looks ahead, and those that came back. The consumer of a key changes only when
+    consumers come and go;
     until then the keys of each are kept in order of their first entries, so that a claim costs what it gives,
     and not what waits.
 

@@ -38,7 +38,7 @@ class Catalog:
     of it behind a shorter record does not continue the chain either.
     Durable: a record, once `append_topic` returned, if it was asked for. Otherwise a power loss may take
     the last seconds of records; the topics' own ``topic.meta`` brings those back (`topic.healing`).
-    Who may call: any thread. Appends hold `lock` (an outer lock: never under a topic's or subscription's).
+    Callers: any thread. Appends hold `lock` (an outer lock: never under a topic's or subscription's).
     """
 
     def __init__(self, path: str, lock: FileLock, *, is_read_only: bool = False) -> None:
@@ -191,7 +191,7 @@ class Catalog:
             disk.DISK.pwrite_all(self._fd, [record], self._end)
             if failpoints.ACTIVE:
                 failpoints.hit("catalog:record_written")
-            # 2. From here on everybody sees it; flush it if it must survive a power loss.
+            # 2. From here on all processes see it; flush it if it must survive a power loss.
             if durable:
                 disk.DISK.fdatasync(self._fd, self.path)
             if failpoints.ACTIVE:

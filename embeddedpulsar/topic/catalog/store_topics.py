@@ -100,7 +100,7 @@ class StoreTopics(ABC):
         self._present().topics.create_partitioned(self._parse(name), partitions)
 
     def grow_partitions(self, name: str, partitions: int) -> None:
-        """Give a partitioned topic more partitions; all processes are told. See `TopicList.grow` for the
+        """Give a partitioned topic more partitions; all processes are notified. See `TopicList.grow` for the
         errors."""
         session = self._present()
         parsed = self._parse(name)

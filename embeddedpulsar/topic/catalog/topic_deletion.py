@@ -1,14 +1,14 @@
 """Deleting topics, with all their partitions, while other processes may use them.
 
-Steps, under the catalog lock: 1. it is looked whether anybody is attached; 2. the word STATE of each log says
-"deleted", so from here on every open handle, in any process, gets an error that says so; 3. one record of
-the catalog ends the topic and its partitions, durably: this is the deletion; 4. the directories leave
-``topics/``; and without the lock: 5. everybody is rung; 6. the files are removed.
+Steps, under the catalog lock: 1. check that no producer or consumer is attached; 2. the word STATE of each
+log says "deleted", so from here on every open handle, in any process, gets an error that says so; 3. one
+record of the catalog ends the topic and its partitions, durably: this is the deletion; 4. the directories
+leave ``topics/``; and without the lock: 5. all processes are rung; 6. the files are removed.
 
-Who dies before 3 leaves a topic as it was, but for its mark: whoever opens it next takes that back. Who dies
-after 3 leaves directories of a topic that is gone: whoever makes a topic of that name, and the first opening
-after a boot, removes them. A new life of a name has a directory of its own, so a handle of the old life
-meets nothing of the new one.
+A process that dies before 3 leaves the topic as it was, but for its mark, which the next process that opens
+the topic clears. One that dies after 3 leaves directories of a topic that is gone: they are removed when a
+topic of that name is made, and by the first opening after a boot. A new life of a name has a directory of
+its own, so a handle of the old life meets nothing of the new one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.topic.topic import Topic
 
 _BELOW_CATALOG_S: Final = 1.0
-"""How long locks of the topic are waited for in all while nobody else can make topics."""
+"""How long locks of the topic are waited for in all while no other process can make topics."""
 
 failpoints.declare("deletion:marked", "deletion:recorded", "deletion:moved")
 
@@ -42,7 +42,7 @@ def delete_topics(
         The directories to be removed; None if there are other partitions than these by now.
 
     Raises:
-        TopicNotFound: somebody else deleted it.
+        TopicNotFound: another process deleted it.
         BrokerMetadataError: producers or consumers are attached, and not ``force``. Nothing was changed.
         LockTimeout: another process stays in a lock of the topic. Nothing was changed.
     """
@@ -79,14 +79,14 @@ def _mark_all(
             marked.append(topic)
             mark(topic, DELETED)
         if not force:
-            check_unused(topics)  # somebody may have come since
+            check_unused(topics)  # a producer or consumer may have attached since
         if failpoints.ACTIVE:
             failpoints.hit("deletion:marked")
         session.catalog.append_topic_deleted(entry, now_ms, durable=True)
     except BaseException:
         if session.catalog.find(entry.name) is not None:
             for topic in marked:
-                with contextlib.suppress(LockTimeout):  # whoever opens it next takes that back
+                with contextlib.suppress(LockTimeout):  # the next process that opens it clears the mark
                     deadline.unbounded(deadline.within, _BELOW_CATALOG_S, mark, topic, 0)
         raise
 
@@ -113,13 +113,13 @@ def mark(topic: Topic, state: int) -> None:
     try:
         lock.acquire()
         words[TopicWord.STATE] = words[TopicWord.STATE] & ~DELETED | state
-        words[TopicWord.OWNER] = ATTENTION  # everybody looks at the state before the next append
+        words[TopicWord.OWNER] = ATTENTION  # every process looks at the state before its next append
     finally:
         lock.release()
 
 
 def take_mark_back(session: StoreSession, entry: TopicEntry, topic: Topic) -> None:
-    """Of a topic that is marked: its deletion is running, or whoever began it died.
+    """Clear the mark of a topic, once its deletion has ended or the process that began it died.
 
     Raises:
         TopicNotFound: it is deleted.

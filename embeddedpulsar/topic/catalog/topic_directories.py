@@ -24,8 +24,8 @@ class TopicDirectories:
     Invariants: a directory under ``topics/`` is complete from the moment it has its name (it is built in
     ``staging/`` and renamed). The catalog follows the directory, so a crash between leaves a directory the
     catalog does not know: `create` of the same topic adopts it, and the first opening after a boot adopts
-    all. What is in ``staging/`` while nobody holds the catalog lock is rubbish.
-    Who may call: whoever holds the catalog lock, except `path` and `ensure`.
+    all. What is in ``staging/`` while no process holds the catalog lock is rubbish.
+    Callers: the holder of the catalog lock, except `path` and `ensure`.
     """
 
     def __init__(self, root: str, catalog: Catalog) -> None:
@@ -78,7 +78,7 @@ class TopicDirectories:
         return entry
 
     def _remove_ended(self, directory: str, incarnation: int) -> None:
-        """Whoever deleted the topic may have died before its directory was gone."""
+        """The process that deleted the topic may have died before its directory was gone."""
         entry, _ = _described(directory) if os.path.isdir(directory) else (None, "")
         if entry is not None and entry.incarnation == incarnation:
             remove_tree(self.put_away(os.path.basename(directory)))
@@ -92,7 +92,7 @@ class TopicDirectories:
         return staged
 
     def _build(self, directory: str, entry: TopicEntry, durable: bool) -> None:
-        # 1. Under a name nobody looks at. A crash leaves rubbish in staging.
+        # 1. Under a name that no process looks for. A crash leaves rubbish in staging.
         staged = os.path.join(self._staging, os.urandom(8).hex())
         disk.DISK.mkdir(staged)
         disk.DISK.mkdir(filenames.subscriptions_path(staged))
@@ -119,7 +119,7 @@ class TopicDirectories:
             topic_meta.write(directory, entry, durable=False)
             notes.append(f"{reason}; it was written again for the topic {name}, whose directory it is in")
         elif entry.partitions != partitions and entry.name == name:
-            # Nobody but its creator knew of it, so there is no message in it.
+            # Only the process that created it knew of it, so there is no message in it.
             entry = entry._replace(partitions=partitions)
             topic_meta.write(directory, entry, durable=False)
         return _checked(entry, name, directory)
@@ -127,7 +127,7 @@ class TopicDirectories:
     def grow(self, entry: TopicEntry, now_ms: int, *, durable: bool) -> None:
         """Say that a partitioned topic has more partitions."""
         # 1. In its own directory: should a power loss take the catalog, this is what it is made from. A crash
-        # leaves a number nobody looks at while the catalog is there.
+        # leaves a number that is not used while the catalog is there.
         directory = self.ensure(entry)
         topic_meta.write(directory, entry, durable=durable)
         if failpoints.ACTIVE:

@@ -33,7 +33,7 @@ class TopicList:
     number says so.
     Invariants: making or growing a partitioned topic is one record of the catalog, so others see all of it
     or nothing. While a topic is partitioned, every topic named like a partition of it is one.
-    Who may call: any thread, holding no file lock.
+    Callers: any thread, holding no file lock.
 
     Args:
         session: the open store.
@@ -243,7 +243,7 @@ class TopicList:
             name: of the topic.
             partitions: how many it is to have.
             subscriptions: those the new partitions have from the start, so that they miss nothing.
-            open_topic: opens one of the new partitions, which nobody else knows of yet.
+            open_topic: opens one of the new partitions, which no other process knows of yet.
 
         Raises:
             TopicNotFound: no such topic.
@@ -273,7 +273,7 @@ class TopicList:
         self, name: TopicName, subscriptions: Sequence[str], open_topic: Callable[[TopicEntry], Topic]
     ) -> None:
         """Make a partition with subscriptions that begin with its first message. The catalog does not know it
-        yet: whoever opens it first adds it."""
+        yet: the first process that opens it adds it."""
         topic = open_topic(self._session.directories.prepare(name.full, durable=self._durable))
         try:
             for subscription in subscriptions:

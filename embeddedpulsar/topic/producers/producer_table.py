@@ -1,4 +1,4 @@
-"""Who produces to a topic: a pure state machine over the commands of the topic's journal."""
+"""The producers of a topic: a pure state machine over the commands of the topic's journal."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FENCING: Final = ProducerAccessMode.ExclusiveWithFencing
 
 
 class ProducerRequest(NamedTuple):
-    """What somebody who wants to produce asks for."""
+    """What a producer that attaches asks for."""
 
     client_uuid: bytes
     access_mode: int
@@ -38,7 +38,7 @@ class ProducerTable:
 
     Role: `apply` follows the journal; `admit` and `promote` say which commands a request leads to, without
     changing anything. The same commands in the same order give the same state everywhere: it reads no
-    clock, no file and asks nobody who is alive. The caller first journals the departure of the dead.
+    clock and no file and probes no process. The caller first journals the detachment of dead producers.
     Invariants: at most one connected producer that is not shared, and then no other; ids and the epoch only
     rise.
     """
@@ -84,15 +84,15 @@ class ProducerTable:
         return found
 
     def connected_names(self) -> set[str]:
-        """The names that somebody has."""
+        """The names that are in use."""
         return {one.name for one in self.everybody()}
 
     def clients(self) -> set[bytes]:
-        """The leases of everybody mentioned: whom to probe."""
+        """The leases of all producers in the table: those to probe."""
         return {one.client_uuid for one in self.everybody()} | set(self.fenced.values())
 
     def detach_commands(self, dead: set[bytes], reason: int) -> list[TopicCommand]:
-        """The commands that take out everybody of the clients ``dead``."""
+        """The commands that detach all producers of the clients ``dead``."""
         gone = [one.producer_id for one in self.everybody() if one.client_uuid in dead]
         gone += [number for number, uuid in self.fenced.items() if uuid in dead]
         return [DetachProducer(number, reason) for number in gone]
@@ -100,15 +100,15 @@ class ProducerTable:
     # -- deciding ----------------------------------------------------------------------------------
 
     def admit(self, request: ProducerRequest, most: int = 0) -> list[TopicCommand]:
-        """The commands that let a newcomer in, or put him in the queue; the last one is his own.
+        """The commands that attach a producer, or put it in the queue; the last one is its own.
 
         Args:
-            request: what he asks for.
+            request: what it asks for.
             most: how many producers may be connected; 0 for any number.
 
         Raises:
-            ProducerBusy: his name is taken, the topic is exclusively another's, or full.
-            ProducerFenced: he wants the topic for himself, at once, and is not alone.
+            ProducerBusy: its name is taken, the topic is exclusively another's, or full.
+            ProducerFenced: it wants the topic for itself, at once, and is not alone.
         """
         mode = request.access_mode
         if mode == _EXCLUSIVE and (self.connected or self.waiting):
@@ -142,7 +142,7 @@ class ProducerTable:
 
     def _check_name(self, request: ProducerRequest) -> None:
         if request.access_mode == _FENCING:
-            return  # he replaces whoever has the name
+            return  # it replaces the producer that has the name
         for one in self.everybody():
             if one.name == request.name:
                 raise ProducerBusy(f"a producer named {request.name!r} is connected")

@@ -60,11 +60,11 @@ class ProducerRegistration(NamedTuple):
 class Producers:
     """Registration of producers, decided under the topic's append lock.
 
-    Role: one per process and topic. Whoever decides first probes the leases of everybody registered and
-    journals the departure of the dead, so the name of a killed producer is free at once, and nobody has to
-    clean up. A producer that leaves while a stopped process holds the lock is taken out later.
+    Role: one per process and topic. A process that decides first probes the leases of all producers and
+    journals the detachment of the dead, so the name of a killed producer is free at once, without a clean-up.
+    A producer that leaves while a stopped process holds the lock is taken out later.
     Invariants: see `ProducerTable`. Durable: nothing is flushed, because no producer survives a power loss.
-    Who may call: any thread, without the topic's lock.
+    Callers: any thread, without the topic's lock.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Producers:
         self._most = most
         self._checked = -1  # journal word at the last `check` that found its producer connected
         self._leaving: dict[int, int | None] = {}
-        """Producers that left while somebody held the lock, and the sequence ids they stored last."""
+        """Producers that left while another process held the lock, and the last sequence ids they stored."""
         self._rejoined: dict[int, int] = {}
         """The ids of shared producers that were fenced out and came back, by those of their registrations."""
         self._is_closed = False
@@ -131,7 +131,7 @@ class Producers:
                 own.name, own.epoch, last, own.producer_id, fork.GENERATION, highest is not None
             )
         except BaseException:
-            # Whoever asked will never learn of his place (Ctrl-C, a time-out): it is given back, or his own
+            # The caller never gets its registration (Ctrl-C, a time-out): it is given back, or the caller's
             # next attempt would find the name taken.
             if given:
                 self._leave(given[-1].producer_id, None)
@@ -159,7 +159,7 @@ class Producers:
         return self._shared.table
 
     def _section(self, work: Callable[[Commit], T], timeout_s: float | None = None, refused: int = 0) -> T:
-        """`TopicJournal.section`, after taking out who could not leave when he wanted to."""
+        """`TopicJournal.section`, after taking out producers that could not be when they left."""
 
         def after_the_left(commit: Commit) -> T:
             for producer_id, highest in list(self._leaving.items()):
@@ -173,14 +173,14 @@ class Producers:
         """Take a producer out and let the next in the queue in. Nothing in a forked child of its owner.
 
         Args:
-            highest: the sequence id he stored last, for deduplication; None if he does not know.
+            highest: the last sequence id it stored, for deduplication; None if that is unknown.
         """
         if registration.generation == fork.GENERATION:
             number = self._rejoined.pop(registration.producer_id, registration.producer_id)
             self._leave(number, highest)
 
     def _leave(self, producer_id: int, highest: int | None) -> None:
-        """Take a producer out; later, if somebody holds the lock for long: nobody waits for one who left."""
+        """Take a producer out. Later, if another process holds the lock for long: closing must not wait."""
         try:
             self._section(lambda commit: self._take_out(commit, producer_id, highest), _DETACH_TIMEOUT_S)
         except LockTimeout:
@@ -207,7 +207,7 @@ class Producers:
     def _wait_turn(
         self, own: EnqueueProducer, timeout_s: float | None, check_wanted: Callable[[], object]
     ) -> AttachProducer:
-        """Sleep until granted. Deaths of those ahead ring the doorbell, as does whoever leaves in order."""
+        """Sleep until granted. Deaths of those ahead ring the doorbell, as do producers that leave."""
         deadline = None if timeout_s is None else self._clock.monotonic() + timeout_s
         watched: set[bytes] = set()
         try:
@@ -267,7 +267,7 @@ class Producers:
                 number = self._rejoin(registration, number)
             is_connected = number in table.connected
             is_fenced = number in table.fenced
-            # Only all is well for everybody here: another producer of this process may have been fenced.
+            # Only if no producer of this process was fenced; another than this one may have been.
             all_well = not any(uuid == self._mailbox.uuid for uuid in table.fenced.values())
             self._checked = self._words[TopicWord.JOURNAL] if is_connected and all_well else -1
         finally:

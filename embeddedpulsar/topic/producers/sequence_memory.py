@@ -41,11 +41,11 @@ class _Plan(NamedTuple):
 class SequenceMemory:
     """Deduplication, as far as it concerns more than one producer.
 
-    Role: one per process and topic. A name belongs to one producer at a time, who alone knows, without
-    asking, what he stored last; so the journal has to say it only where a name changes hands. It says it when
-    a producer leaves, now and then while he is there, and whoever takes the name of one that died reads the
-    log behind that.
-    Who may call: any thread, without the topic's lock, except `beginnings`, `ending` and `is_on`, which are
+    Role: one per process and topic. A name belongs to one producer at a time, which knows without a look at
+    the journal what it stored last; so the journal has to say it only where a name changes hands. It says it
+    when a producer leaves and now and then before; a producer that takes the name of a dead one reads the log
+    behind that.
+    Callers: any thread, without the topic's lock, except `beginnings`, `ending` and `is_on`, which are
     for within a section. The log is read outside the lock.
     """
 
@@ -102,17 +102,17 @@ class SequenceMemory:
         """What is to be committed before the command that disconnects a producer in good order.
 
         Args:
-            name: his name.
-            highest: sequence id he stored last; None if he does not know.
+            name: the producer's name.
+            highest: the last sequence id it stored; None if that is unknown.
         """
         if highest is None or not self.is_on:
             return []
         return [RememberProducer(highest, self._journal.tail, True, name)]
 
     def account_for(self, name: str) -> int | None:
-        """The highest sequence id stored under a name the caller holds and has not used; None if nobody asks.
+        """The highest sequence id stored under a name the caller holds and has not used; None if not needed.
 
-        Reads the log from where the name was last accounted for, if somebody died with it.
+        Reads the log from where the name was last accounted for, if its last producer died.
         """
         journal = self._journal
 
@@ -130,7 +130,7 @@ class SequenceMemory:
 
         def note(commit: Commit) -> int:
             commit([RememberProducer(max(found, known.highest), tail, False, name)])
-            # Not what was found alone: what was trimmed meanwhile was noted by whoever trimmed.
+            # Not only what was found: the process that trimmed the log meanwhile noted what was there.
             return self.known(name)
 
         highest = journal.section(note)
@@ -146,8 +146,8 @@ class SequenceMemory:
         """Note how far a connected producer has come, and that all names are known up to here.
 
         Args:
-            name: his name.
-            highest: sequence id he stored last. He must not append meanwhile.
+            name: the producer's name.
+            highest: the last sequence id it stored. The producer must not append meanwhile.
             durable: whether that survives a power loss when this returns.
         """
         journal = self._journal
@@ -290,7 +290,7 @@ class SequenceMemory:
             if not self.is_on:
                 return
             names, in_use = journal.table.sequences.names, journal.table.connected_names()
-            # Whoever was there meanwhile may have left more behind than was read here.
+            # Producers that were there meanwhile may have left more behind than was read here.
             commit(
                 [
                     RememberProducer(

@@ -19,7 +19,7 @@ class Remembered(NamedTuple):
     Attributes:
         highest: sequence id stored under it, as far as accounted for; -1 for none.
         word: a tail word: what of this name lies before it is accounted for.
-        final: whether nothing of this name lies behind it, unless somebody took the name since.
+        final: whether nothing of this name lies behind it, unless a producer took the name since.
         since_ms: when this was last heard of, in ms since the epoch.
     """
 
@@ -33,10 +33,10 @@ class SequenceTable:
     """The memory of deduplication.
 
     Role: replayed by `ProducerTable`, which it is a part of. It knows enough to find the rest in the log:
-    whoever takes a name reads what lies behind `Remembered.word`.
-    Invariants: while it is on, every name somebody has is in `names`, since before his first append; what is
+    a producer that takes a name reads what lies behind `Remembered.word`.
+    Invariants: while it is on, every name in use is in `names`, since before its first append; what is
     known of a name never shrinks, but is forgotten as a whole. `base` covers all names: one that is not in
-    the table has no entry before it, or was forgotten. After a reboot it counts as off, until somebody has
+    the table has no entry before it, or was forgotten. After a reboot it counts as off, until a process has
     read what the log holds behind `base`: a power loss may have taken the end of the journal.
     """
 
@@ -68,13 +68,13 @@ class SequenceTable:
         return self.was_on and self.boot == boot
 
     def note_left(self, name: str, time_ms: int) -> None:
-        """Whoever had the name is gone."""
+        """The producer that had the name is gone."""
         known = self.names.get(name)
         if known is not None:
             self.names[name] = known._replace(since_ms=time_ms)
 
     def surplus(self, in_use: Container[str], most: int, before_ms: int) -> list[ForgetProducer]:
-        """The commands that forget who was not heard of since ``before_ms``, and the eldest beyond ``most``.
+        """The commands that forget names unused since ``before_ms``, and the oldest beyond ``most``.
 
         Args:
             in_use: names that are not forgotten.

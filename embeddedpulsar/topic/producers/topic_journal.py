@@ -50,10 +50,10 @@ class TopicReplica:
 class TopicJournal:
     """Decisions about a topic, one after the other, under its append lock.
 
-    Role: one per process and topic. `section` follows the journal, journals the departure of the dead, and
-    lets the caller decide on the table; whom that concerns is rung after the lock.
+    Role: one per process and topic. `section` follows the journal, journals the detachment of the dead, and
+    lets the caller decide on the table; processes that this concerns are rung after the lock.
     Durable: nothing but compactions, and what was committed before a `sync`.
-    Who may call: any thread. Within a section another may be begun.
+    Callers: any thread. Within a section another may be begun.
     """
 
     def __init__(
@@ -141,10 +141,10 @@ class TopicJournal:
         try:
             return self._peers.is_alive(uuid)
         except OSError:
-            return True  # no answer (no descriptors left, no permission): nobody is declared dead on that
+            return True  # no answer (no descriptors left, no permission): that proves no death
 
     def _append(self, commands: Sequence[TopicCommand]) -> set[bytes]:
-        """Commit commands; returns the clients who wait and should look."""
+        """Commit commands; returns the clients that wait and should look."""
         if not commands:
             return set()
         records = [encode_command(command) for command in commands]

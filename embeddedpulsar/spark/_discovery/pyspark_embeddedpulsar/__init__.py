@@ -6,5 +6,5 @@ It does so for every session, so this must be cheap and must not fail, whatever 
 try:
     from embeddedpulsar.spark.data_source import DefaultSource as DefaultSource
 except ImportError as _error:
-    # No data source then: the format is unknown, and this says why to whoever looks.
+    # No data source then: the format is unknown, and this text says why.
     UNAVAILABLE = str(_error)
