@@ -55,39 +55,39 @@ _BYTES: Schema[Any] = BytesSchema()
 class Client(ClientQueries):
     """A store in a directory, with the interface of ``pulsar.Client``.
 
-    Any number of processes, and of clients in each, may open one directory; they share its topics.
-    Thread-safe. After a fork the child may go on using the client: producers get fresh names there, consumers
-    and readers of the parent raise `AlreadyClosed`. A client may be pickled (to a spawned process, say): its
-    URL and options travel, and the other process opens the store itself.
+    Any number of processes, and any number of clients in each process, may open a directory; they share its
+    topics. Thread-safe. After a fork the child may continue to use the client: its producers get new names,
+    and the parent's consumers and readers raise `AlreadyClosed`. A client may be pickled, for example for a
+    spawned process: its URL and options are pickled, and the other process opens the store.
 
     Args:
         service_url: a path object; a string that begins with ``/``, ``./``, ``../`` or ``~``;
-            ``file:///path``; or ``memory://`` for a private store that is gone when the client is closed. For
-            a cluster use `connect`.
-        authentication: accepted, not used: the permissions of the directory (0700) decide who may open it.
-        operation_timeout_seconds: how long one call that makes, moves or closes something waits for locks
-            that other processes hold, in all; then it raises `LockTimeout`.
-        io_threads: accepted, as are concurrent_lookup_requests and log_conf_file_path: they configure a
-            network client, and the log of a C++ library.
+            ``file:///path``; or ``memory://`` for a private store that is deleted when the client is closed.
+            For a cluster use `connect`.
+        authentication: accepted and ignored. The permissions of the directory (0700) control access.
+        operation_timeout_seconds: total time for which one call that opens, moves or closes an object waits
+            for locks of other processes. The call then raises `LockTimeout`.
+        io_threads: accepted and ignored, like concurrent_lookup_requests and log_conf_file_path. They
+            configure a network client and the log of a C++ library.
         message_listener_threads: threads that call message listeners. A consumer belongs to one of them.
-        stats_interval_in_seconds: what each producer sent and each consumer received since is logged so
-            often, at level INFO, if there was anything; 0 for never.
-        use_tls: accepted, as are all options that begin with ``tls_``; there is no connection.
+        stats_interval_in_seconds: interval at which the statistics of each producer and consumer are logged
+            at level INFO, if any message was sent or received; 0 for never.
+        use_tls: accepted and ignored, like all options that begin with ``tls_``: there is no connection.
         logger: a ``logging.Logger``, `ConsoleLogger` or `FileLogger`; default is ``embeddedpulsar``'s own.
-        connection_timeout_ms: accepted, like listener_name: there is no connection, and nothing advertised.
-        durability: what a finished send has survived, unless the producer says otherwise: ``process``, the
-            death of every process; ``interval``, also a power failure, except for the last
-            ``durability_interval_ms``; ``flush``, also a power failure.
+        connection_timeout_ms: accepted and ignored, like listener_name: there is no connection.
+        durability: what a message survives once its send has returned, unless the producer sets its own
+            level: ``process``, the death of every process; ``interval``, also a power failure, except for
+            the last ``durability_interval_ms``; ``flush``, also a power failure.
         durability_interval_ms: see ``durability``; the first client of a process on a store decides.
-        allow_network_fs: open a store on a network file system, where two machines would not see each other's
-            locks: only if no other machine ever opens it.
+        allow_network_fs: open a store on a network file system, where two machines do not see each other's
+            locks. Safe only if no other machine ever opens the store.
         memory_limit_bytes: most payload bytes of all producers that are sent and not stored; 0 for no limit.
-            Beyond it, senders with ``block_if_queue_full`` wait, others fail with `MemoryBufferIsFull`.
+            At the limit, senders with ``block_if_queue_full`` wait, others fail with `MemoryBufferIsFull`.
 
     Raises:
-        ValueError: a wrong type or value, or a URL of something else than a local store.
+        ValueError: a wrong type or value, or a URL that is not one of a local store.
         NotImplementedError: addresses of clusters.
-        StorageError: the directory cannot be a store; the kinds say why.
+        StorageError: the directory cannot be used as a store; the subclass says why.
 
     Example:
         >>> from embeddedpulsar import MessageId
@@ -160,46 +160,48 @@ class Client(ClientQueries):
         interceptors: list[ProducerInterceptor] | None = None,
         chunk_max_message_size: int = -1,
     ) -> Producer[T]:
-        """Attach a producer to a topic, creating the topic if need be.
+        """Attach a producer to a topic. The topic is created if necessary.
 
         Args:
             topic: ``name``, ``tenant/namespace/name`` or the full form with ``persistent://``.
             producer_name: unique among the producers of the topic; default is a name made by the store.
-            schema: encodes what is sent; default takes ``bytes``.
-            initial_sequence_id: one less than the first automatic id. None and 0: as the store remembers.
-            send_timeout_millis: longest wait for a topic that others have locked; then all that wait fail
-                with `Timeout`, and are not stored later. 0 for no limit.
+            schema: encodes the values that are sent; by default they are ``bytes``.
+            initial_sequence_id: one less than the first automatic id. None and 0: continue after the last
+                stored id of this producer name.
+            send_timeout_millis: longest wait for a topic that other processes have locked. Then all waiting
+                messages fail with `Timeout` and are not stored later. 0 for no limit.
             compression_type: of whole entries. ``ZSTD`` and ``SNAPPY`` need the extra ``compression``.
             max_pending_messages: most messages that may be sent and not stored; 0 for no limit.
             block_if_queue_full: wait at that limit instead of failing with `ProducerQueueIsFull`.
             batching_enabled: collect messages and store them as one entry, which is up to 20 times as fast.
-            batching_max_messages: a batch is full at so many messages, more than 1.
-            batching_max_allowed_size_in_bytes: or at so many bytes of payload.
-            batching_max_publish_delay_ms: or when its first message is so old.
-            max_pending_messages_across_partitions: and so many on all partitions; each has its share.
+            batching_max_messages: number of messages at which a batch is full; more than 1.
+            batching_max_allowed_size_in_bytes: payload bytes at which a batch is full.
+            batching_max_publish_delay_ms: age of its first message at which a batch is stored.
+            max_pending_messages_across_partitions: the same limit for all partitions together, in equal
+                shares.
             message_routing_mode: where messages without a key go: to each partition in turn, by message or
-                by batch, or all to one that is drawn at random.
-            lazy_start_partitioned_producers: attach to a partition when its first message comes.
-            properties: checked; nothing shows them yet.
+                by batch, or all to one partition that is chosen at random.
+            lazy_start_partitioned_producers: attach to a partition with the first message for it.
+            properties: checked, and not shown anywhere yet.
             batching_type: ``KeyBased`` makes one entry per key, which keeps Key_Shared consumers in order.
             message_router: chooses the partition of every message, as ``router(message, partitions)``.
-            encryption_key: name of a public key, of ``crypto_key_reader``: who has the private key can read.
+            encryption_key: name of a public key of ``crypto_key_reader``. Its private key decrypts.
             chunking_enabled: store a message over ``maxMessageSize`` as several entries. Not with batching.
-            access_mode: ``Exclusive`` takes the topic alone or fails, ``WaitForExclusive`` waits for it,
-                without a time limit, ``ExclusiveWithFencing`` throws the others out.
-            durability: level of this producer instead of the client's. Not in ``pulsar-client``, nor is:
+            access_mode: ``Exclusive`` takes exclusive access or fails, ``WaitForExclusive`` waits for it
+                without a time limit, ``ExclusiveWithFencing`` disconnects the other producers.
+            durability: level of this producer instead of the client's. Not in ``pulsar-client``, nor are:
             hashing_scheme: hash of the partition key, which chooses the partition of a message that has one.
-            encryption_keys: names of further public keys: each of the private keys will do.
-            interceptors: see messages before they are sent, and what becomes of them.
-            chunk_max_message_size: most bytes of payload in one part; a longer message goes in parts.
+            encryption_keys: names of further public keys. Any one of the private keys decrypts.
+            interceptors: see messages before they are sent, and the outcome of each send.
+            chunk_max_message_size: most payload bytes in one chunk; a longer message is split into chunks.
 
         Raises:
             ValueError: a wrong type or value.
             ImportError: an option needs an extra; the text has the command that installs it.
-            InvalidTopicName, TopicNotFound: see there.
-            ProducerBusy: a producer of that name is connected, or one that has the topic alone.
-            ProducerFenced: the topic is not to be had alone.
-            CryptoError: a public key is not to be had.
+            InvalidTopicName, TopicNotFound: see these classes.
+            ProducerBusy: a producer of that name, or one with exclusive access, is connected.
+            ProducerFenced: exclusive access is not available.
+            CryptoError: a public key cannot be read.
             AlreadyClosed: the client is closed.
 
         Example:
@@ -256,62 +258,65 @@ class Client(ClientQueries):
         interceptors: list[ConsumerInterceptor] | None = None,
         expire_time_of_incomplete_chunked_message_ms: int = 60_000,
     ) -> Consumer[T]:
-        """Attach a consumer to a subscription, creating both topic and subscription if need be.
+        """Attach a consumer to a subscription. Topic and subscription are created if necessary.
 
         Args:
-            topic: as for `create_producer`, or a list of such names: their messages come as one stream, each
-                topic's in order, as do those of all partitions of a topic. Patterns are not built.
+            topic: as for `create_producer`, or a list of such names. Messages of several topics or
+                partitions form one stream that keeps the order of each. Patterns are not built.
             subscription_name: not empty.
-            consumer_type: ``Exclusive``: one consumer. ``Failover``: one at a time, the others stand by.
-                ``Shared``: each message to whoever has time. ``KeyShared``: each key to one, in order.
-            schema: decodes `Message.value`; default gives ``bytes``.
+            consumer_type: ``Exclusive``: one consumer. ``Failover``: one active consumer, the others on
+                standby. ``Shared``: any free consumer. ``KeyShared``: one consumer per key, in order.
+            schema: decodes `Message.value`; by default the value is ``bytes``.
             message_listener: called as ``listener(consumer, message)`` on a listener thread, one message at a
                 time; it acknowledges. An exception it raises is logged.
             receiver_queue_size: messages to fetch ahead; a batch is fetched whole. 0: one entry per receive.
                 A negative number counts as 1.
             max_total_receiver_queue_size_across_partitions: most messages to fetch ahead of all topics.
             consumer_name: default is ten random hexadecimal digits.
-            unacked_messages_timeout_ms: deliver again what is not acknowledged by then; at least 10,000.
-            broker_consumer_stats_cache_time_ms: accepted; there is no access to these numbers.
+            unacked_messages_timeout_ms: redeliver messages not acknowledged in time; at least 10,000.
+            broker_consumer_stats_cache_time_ms: accepted and ignored; no call returns these statistics.
             negative_ack_redelivery_delay_ms: delay of `Consumer.negative_acknowledge`; at least 100 is used.
-            properties: checked; nothing shows them yet.
-            initial_position: where a new subscription starts: behind the last message, or at the first.
+            properties: checked, and not shown anywhere yet.
+            initial_position: where a new subscription starts: after the last message, or at the first.
             key_shared_policy: how consumers divide the keys; default is AUTO_SPLIT, in order.
             is_read_compacted: not built.
             pattern_auto_discovery_period, regex_subscription_mode, replicate_subscription_state_enabled:
-                accepted; a named topic is no pattern, and a store is not replicated.
-            crypto_key_reader: has the private keys of encrypted messages. Needs the extra ``crypto``.
-            crypto_failure_action: what becomes of messages that cannot be decrypted: ``FAIL``: they stay for
-                a consumer that can; ``DISCARD``: they are acknowledged; ``CONSUME``: they come as ciphertext.
+                accepted and ignored: a named topic is no pattern, and a store is not replicated.
+            crypto_key_reader: reads the private keys of encrypted messages. Needs the extra ``crypto``.
+            crypto_failure_action: for messages that cannot be decrypted: ``FAIL`` leaves them for another
+                consumer; ``DISCARD`` acknowledges them; ``CONSUME`` delivers the ciphertext.
             max_pending_chunked_message: most chunked messages that may be incomplete; 0 for any number.
-            auto_ack_oldest_chunked_message_on_queue_full: acknowledge the oldest then; else it comes again.
-            dead_letter_policy: where messages move that come back too often; counted on Shared and
+            auto_ack_oldest_chunked_message_on_queue_full: at that limit, acknowledge the oldest one instead
+                of having it redelivered.
+            dead_letter_policy: topic for messages redelivered too often. Deliveries are counted on Shared and
                 Key_Shared subscriptions, and by ``reconsume_later``.
             start_message_id_inclusive: `Consumer.seek` to an id delivers that message too.
             batch_receive_policy: limits of `Consumer.batch_receive`; default 10 MiB and 100 ms.
-            batch_index_ack_enabled: acknowledge messages of a batch one by one: only the rest comes again.
-                Not if ``broker.conf`` says ``acknowledgmentAtBatchIndexLevelEnabled=false``.
+            batch_index_ack_enabled: acknowledge messages of a batch one by one; only the others are
+                redelivered. Off if ``broker.conf`` sets ``acknowledgmentAtBatchIndexLevelEnabled=false``.
             ack_group_time_ms: how long acknowledgements are collected; 0 writes each at once. Not in
-                ``pulsar-client``, nor is what follows.
-            ack_receipt_enabled: an acknowledgement returns when it is written; `NotConnected` if it is void.
+                ``pulsar-client``, nor are the following.
+            ack_receipt_enabled: `Consumer.acknowledge` returns when the acknowledgement is written, and
+                raises `NotConnected` if it has no effect.
             priority_level: consumers of the smallest number (best, at least 0) are served first.
-            subscription_mode: ``NonDurable``: the subscription ends with its last consumer, and is none of
-                the durable one of its name.
+            subscription_mode: ``NonDurable``: the subscription ends with its last consumer. It is separate
+                from a durable subscription of the same name.
             negative_ack_redelivery_backoff: delay by redelivery count, instead of the fixed one.
             ack_timeout_redelivery_backoff: added to ``unacked_messages_timeout_ms``, by redelivery count.
-            ack_timeout_tick_ms: what is overdue is looked for so often.
-            enable_retry: allow `Consumer.reconsume_later`; the retry topic is subscribed to as well.
+            ack_timeout_tick_ms: interval at which overdue messages are looked for.
+            enable_retry: allow `Consumer.reconsume_later`, and subscribe to the retry topic as well.
             retry_letter_topic: its name; default ``<topic>-<subscription>-RETRY``.
-            interceptors: see messages before the application does, and what becomes of them.
-            expire_time_of_incomplete_chunked_message_ms: acknowledge chunks that have no last one by then.
+            interceptors: see messages before the application does, and their acknowledgement.
+            expire_time_of_incomplete_chunked_message_ms: age at which an incomplete chunked message is
+                acknowledged.
 
         Raises:
             ValueError: a wrong type or value.
             NotImplementedError: an option whose feature is not built is set.
-            ConsumerBusy: the consumers that are attached do not admit this one.
-            ConsumerAssignError: the keys cannot be divided with this one.
+            ConsumerBusy: the consumers already attached do not allow another one.
+            ConsumerAssignError: the hash ranges of this consumer conflict with those of another.
             InvalidConfiguration: the subscription name is blank.
-            InvalidTopicName, TopicNotFound, SubscriptionNotFound: see there.
+            InvalidTopicName, TopicNotFound, SubscriptionNotFound: see these classes.
             AlreadyClosed: the client is closed.
 
         Example:
@@ -342,26 +347,26 @@ class Client(ClientQueries):
         *,
         interceptors: list[ReaderInterceptor] | None = None,
     ) -> Reader[T]:
-        """Make a reader, creating the topic if need be.
+        """Make a reader. The topic is created if necessary.
 
         Args:
-            topic: as for `create_producer`. All partitions of a partitioned topic come as one stream.
-            start_message_id: reading starts behind this message; `MessageId.earliest` for everything,
+            topic: as for `create_producer`. The messages of all partitions form one stream.
+            start_message_id: reading starts after this message; `MessageId.earliest` for everything,
                 `MessageId.latest` for new messages only.
-            schema: decodes `Message.value`; default gives ``bytes``.
+            schema: decodes `Message.value`; by default the value is ``bytes``.
             reader_listener: called as ``listener(reader, message)`` on a listener thread.
             receiver_queue_size: messages to fetch ahead; a batch is fetched whole.
             reader_name: default is random.
-            subscription_role_prefix: begins that random name.
+            subscription_role_prefix: prefix of that random name.
             is_read_compacted: not built.
-            crypto_key_reader, crypto_failure_action: as for `subscribe`; ``FAIL`` passes over the messages.
-            start_message_id_inclusive: start with that message; with ``latest``, with the last one there is.
+            crypto_key_reader, crypto_failure_action: as for `subscribe`; ``FAIL`` skips the messages.
+            start_message_id_inclusive: start with that message; for ``latest``, with the last message stored.
             interceptors: see messages before the application does. Not in ``pulsar-client``.
 
         Raises:
             ValueError: a wrong type or value.
             NotImplementedError: an option whose feature is not built is set.
-            InvalidTopicName, TopicNotFound: see there.
+            InvalidTopicName, TopicNotFound: see these classes.
             AlreadyClosed: the client is closed.
 
         Example:

@@ -25,15 +25,15 @@ _DAY_MS = 24 * 3600 * 1000
 
 
 class ClientConfig(NamedTuple):
-    """What of a client's options matters for a local store. Immutable.
+    """The options of a client that apply to a local store. Immutable.
 
     Attributes:
-        url: where the store is.
-        durability: level of producers that name none.
+        url: the location of the store.
+        durability: level of producers that set none.
         durability_interval_ms: time between flushes at level ``interval``.
         allow_network_fs: whether a store on a network file system is opened.
         listener_threads: threads that run message listeners.
-        stats_interval_s: time between two lines in the log about each consumer; 0 for none.
+        stats_interval_s: interval at which the statistics of each consumer are logged; 0 for never.
         memory_limit_bytes: most bytes of messages that are sent and not stored; 0 for no limit.
         operation_timeout_s: how long one call waits for locks that other processes hold.
     """
@@ -49,11 +49,11 @@ class ClientConfig(NamedTuple):
 
 
 def client_config(options: dict[str, Any]) -> ClientConfig:
-    """Check the arguments of `Client`, given by name, in the order ``pulsar-client`` does.
+    """Check the arguments of `Client`, in the order in which ``pulsar-client`` checks them.
 
     Raises:
         ValueError: a wrong type or value.
-        TypeError: a number out of all range.
+        TypeError: a number outside the range of its type.
         NotImplementedError: addresses of clusters.
     """
     service_url = options["service_url"]

@@ -1,4 +1,4 @@
-"""The working half of a client: the store, the threads, and what was made on them."""
+"""The state behind `Client`: the store, the threads, and the open producers, consumers and readers."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ R = TypeVar("R")
 class ClientCore:
     """What producers, consumers and readers of one client share.
 
-    Role: owns one hold on the store, the timer thread, the callback thread, the flusher and the listener
-    threads, and closes everything in the order of need. Threads start when they are first needed.
+    Role: owns one reference to the store, the timer thread, the callback thread, the flusher and the listener
+    threads. `close` closes them in the order of their dependencies. Threads start when first needed.
 
     Attributes:
-        abandoned: what closes producers and consumers that were dropped without being closed.
-        at_close: what is called when everything else is closed, by the ``id`` of whom it belongs to.
+        abandoned: functions that close producers and consumers which were dropped without being closed.
+        at_close: functions to call when everything else is closed, by the ``id`` of their owner.
     """
 
     def __init__(self, config: ClientConfig, log: ClientLog) -> None:
@@ -54,7 +54,7 @@ class ClientCore:
         self.abandoned: deque[Callable[[], object]] = deque()
         self._lock = threads.RLock()
         self._publishers: dict[int, PublisherLike] = {}
-        self._consumers: dict[int, weakref.ref[Receiver]] = {}  # their client keeps them
+        self._consumers: dict[int, weakref.ref[Receiver]] = {}  # the client holds the strong references
         self.fork_generation = fork.GENERATION
         self.at_close: dict[int, Callable[[], object]] = {}
         self.store = Store.open(
@@ -78,16 +78,16 @@ class ClientCore:
         EXIT_FLUSH.add(self)
 
     def use_topic(self, name: str, create: bool = True) -> TopicUse:
-        """A hold on the topic of that name, which is made if need be, allowed, and wanted."""
+        """Return a reference to the topic of that name, which is created if necessary and allowed."""
         self.check_open()
         self._close_abandoned()
         return self.store.use_topic(name, create)
 
     def abandon(self, close: Callable[[], object]) -> None:
-        """Have something closed that was dropped. Called by finalizers, at any instruction of any thread."""
+        """Close a dropped object later. Finalizers call this, at any instruction of any thread."""
         self.abandoned.append(close)
         if not self.is_closed and self.fork_generation == fork.GENERATION:
-            with contextlib.suppress(RuntimeError):  # no thread; then by the next call that opens a topic
+            with contextlib.suppress(RuntimeError):  # no thread; the next call that opens a topic closes it
                 self._tidying.after(0.0)
 
     def _close_abandoned(self) -> None:
@@ -107,7 +107,7 @@ class ClientCore:
             raise AlreadyClosed("the client is closed; make a new one")
 
     def begin_operation(self) -> None:
-        """Refuse an operation on a closed client, or one that has no time at all.
+        """Refuse an operation on a closed client, or one without any time.
 
         Raises:
             AlreadyClosed: the client is closed.
@@ -118,23 +118,23 @@ class ClientCore:
             raise Timeout("operation_timeout_seconds=0 leaves no time for any operation")
 
     def in_time(self, function: Callable[..., R], *arguments: object) -> R:
-        """Call what may wait for locks as long as an operation may take, in all."""
+        """Call a function that may wait for locks, with the operation timeout as its deadline."""
         return deadline.within(self.config.operation_timeout_s, function, *arguments)
 
     def wake(self) -> None:
-        """Let everything that waits in this process look again."""
+        """Let all waiting threads of this process check their condition again."""
         self.store.mailbox.ring_self()
 
     def add_publisher(self, publisher: PublisherLike) -> None:
-        """A producer was made."""
+        """Register a new producer."""
         self._publishers[id(publisher)] = publisher
 
     def forget_publisher(self, publisher: PublisherLike) -> None:
-        """A producer is closed."""
+        """Remove a closed producer."""
         self._publishers.pop(id(publisher), None)
 
     def add_consumer(self, consumer: Receiver) -> None:
-        """A consumer or reader is complete: it is closed with the client, and its listener may be called."""
+        """Register a complete consumer or reader: the client closes it, and its listener may be called."""
         self.know(consumer)
         try:
             consumer._start()
@@ -145,21 +145,21 @@ class ClientCore:
         self.log.info(what, _label(consumer))
 
     def know(self, consumer: Receiver) -> None:
-        """Close it with the client."""
+        """Close a consumer or reader with the client."""
         self._consumers[id(consumer)] = weakref.ref(consumer)
 
     def _known(self) -> list[Receiver]:
         return [one for reference in list(self._consumers.values()) if (one := reference()) is not None]
 
     def forget_consumer(self, consumer: Receiver) -> None:
-        """A consumer or reader is closed."""
+        """Remove a closed consumer or reader."""
         if consumer._client is not None:
             consumer._client._made.pop(id(consumer), None)
         if self._consumers.pop(id(consumer), None) is not None:
             self.log.info("Closed %s", _label(consumer))
 
     def close_dropped(self, consumer: Closable) -> None:
-        """A consumer or reader was dropped without being closed. Runs in a finalizer: closes it soon."""
+        """Close a consumer or reader that was dropped without being closed, soon. Runs in a finalizer."""
         if not self.is_closed:
             self.scheduler.call_later(0.0, lambda: self.workers.start(lambda: self._close_dropped(consumer)))
 
@@ -167,21 +167,21 @@ class ClientCore:
         try:
             self.in_time(consumer.close)
         except AlreadyClosed:
-            return  # by another thread meanwhile, or it is the parent's
+            return  # another thread closed it meanwhile, or it belongs to the parent
         except PulsarException:
             self.log.exception("Closing %r failed", consumer)
 
     def flush(self) -> None:
-        """Store what waits in the batches of all producers."""
+        """Store the batches of all producers."""
         for publisher in list(self._publishers.values()):
             if not publisher.is_closed:
                 publisher.flush_all()
         self.callbacks.wait_done()
 
     def save(self, timeout_s: float) -> None:
-        """Store what waits in batches, and the acknowledgements, as far as that can be done in time.
+        """Store batches and acknowledgements, as far as possible within the time limit.
 
-        What fails is logged.
+        Failures are logged.
         """
         end = SYSTEM_CLOCK.monotonic() + timeout_s
         deadline.within(timeout_s, self._save)
@@ -197,26 +197,26 @@ class ClientCore:
         try:
             save()
         except AlreadyClosed:
-            return  # meanwhile, or it is the parent's
+            return  # it was closed meanwhile, or belongs to the parent
         except Exception as error:  # noqa: BLE001 - the others have their turn
             self.log.warning("%r could not store at the end what it had: %s", what, error)
 
     def after_fork_in_child(self) -> None:
-        """Another thread may have been closing the client in the parent, or waiting."""
+        """In the parent, another thread may have been closing the client, or waiting."""
         self._lock = threads.RLock()
         self.waiting.forget()
 
     def close(self) -> None:
-        """Close what was made here, then the threads, then the hold on the store.
+        """Close the producers, consumers and readers, then the threads, then the reference to the store.
 
         Raises:
-            AcknowledgementsUnwritten: within the operation timeout not all could be written. All is closed.
+            AcknowledgementsUnwritten: some were not written within the operation timeout. All is closed.
         """
         self.in_time(self._close)
 
     @property
     def is_left_open(self) -> bool:
-        """Whether nobody has closed it, or who did was interrupted."""
+        """Whether the client was never closed, or its close was interrupted."""
         return not self.is_closed or self._was_interrupted
 
     def _close(self) -> None:
@@ -232,7 +232,7 @@ class ClientCore:
         except Exception:
             raise
         except BaseException:
-            self._was_interrupted = True  # whoever calls again goes on
+            self._was_interrupted = True  # the next `close` continues
             raise
 
     def _close_all(self) -> None:
@@ -248,7 +248,7 @@ class ClientCore:
             try:
                 deadline.within_half(one.close)
             except AlreadyClosed:
-                continue  # by another thread meanwhile, or it is the parent's
+                continue  # another thread closed it meanwhile, or it belongs to the parent
             except AcknowledgementsUnwritten as error:
                 unwritten.append(error)
             except PulsarException:
@@ -268,5 +268,5 @@ class ClientCore:
 
 
 def _label(one: Closable) -> str:
-    """What it is, without its state: a record is made into text later than it is made."""
+    """The type and name without the state, because a log record is formatted later than it is made."""
     return repr(one).strip("<>").removesuffix(" open").removesuffix(" closed")

@@ -1,4 +1,4 @@
-"""The end of a client, and its way into another process."""
+"""The end of a client, and pickling."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class ClientLifetime:
-    """What `Client` has of closing, of ``with`` and of pickling."""
+    """The methods of `Client` for closing, ``with`` and pickling."""
 
     _core: ClientCore
     _logger: Any
@@ -20,10 +20,10 @@ class ClientLifetime:
     _made: dict[int, Any]
 
     def _keep(self, made: Any) -> None:
-        """Live as long as a producer, consumer or reader of this client does.
+        """Keep the client alive as long as one of its producers, consumers or readers.
 
-        A consumer or reader that is dropped lives on with its client, as in Pulsar. Nothing else refers to
-        them, or to the client, but a listener: so all of them together can become garbage.
+        As in Pulsar, a consumer or reader that the application drops stays open until its client is closed.
+        Nothing but a listener refers to them or to the client, so all of them can become garbage together.
         """
         made._client = self
 
@@ -33,7 +33,7 @@ class ClientLifetime:
             self._made[id(consumer)] = consumer
             self._core.add_consumer(consumer)
         except BaseException:
-            self._made.pop(id(consumer), None)  # who asked will never learn of it: it is closed as garbage
+            self._made.pop(id(consumer), None)  # the caller never gets the consumer: it is closed as garbage
             raise
 
     def __del__(self) -> None:
@@ -42,16 +42,16 @@ class ClientLifetime:
             UNCLOSED_CLIENTS.client(core, tuple(self._made.values()), core.config.url.text)
 
     def shutdown(self) -> None:
-        """Close the client if it is open. Unlike `close` it may be repeated, and `close` may follow once."""
+        """Close the client if it is open. May be called repeatedly, and `close` may follow once."""
         if self._core.is_left_open:
             self.close()
             self._was_shut_down = True
 
     def close(self) -> None:
-        """Close all producers (without flushing them), consumers and readers, and the store.
+        """Close all producers, without flushing them, consumers and readers, and the store.
 
         Raises:
-            AlreadyClosed: it was closed before, by this method.
+            AlreadyClosed: this method was called before.
         """
         if self._was_shut_down:
             self._was_shut_down = False

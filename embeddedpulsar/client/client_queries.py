@@ -1,4 +1,4 @@
-"""What a client answers without making anything."""
+"""The methods of `Client` that open nothing."""
 
 from __future__ import annotations
 
@@ -15,24 +15,25 @@ _BYTES: Schema[Any] = BytesSchema()
 
 
 class ClientQueries(ClientLifetime):
-    """What `Client` has of questions."""
+    """The queries of `Client`."""
 
     def create_table_view(
         self, topic: str, subscription_name: str | None = None, schema: Schema[Any] = _BYTES
     ) -> Any:
-        """Not built yet: raises NotImplementedError. A `Reader` and a dict do the same meanwhile."""
+        """Not built yet: raises NotImplementedError. Fill a dict from a `Reader` instead."""
         check_type(str, topic, "topic")
         check_type_or_none(str, subscription_name, "subscription_name")
         check_type(Schema, schema, "schema")
         return refuse_unbuilt(True, "create_table_view()", "table views", "fill a dict from a Reader")
 
     def get_topic_partitions(self, topic: str) -> list[str]:
-        """Return the full names of the partitions of a topic; of one without partitions, its own. Creates
-        nothing.
+        """Return the full names of the partitions of a topic; of a topic without partitions, its own name.
+
+        The call creates nothing.
 
         Raises:
             InvalidTopicName: the text is not a topic name.
-            TopicNotFound: there is no such namespace, or it is a partition that the topic does not have.
+            TopicNotFound: there is no such namespace, or the topic does not have that partition.
             AlreadyClosed: the client is closed.
 
         Example:

@@ -1,4 +1,4 @@
-"""What a program sent and acknowledged, and did not flush, at the normal end of its interpreter."""
+"""Storing of pending messages and acknowledgements at the normal end of the interpreter."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.client_core import ClientCore
 
 LONGEST_S: Final = 5.0
-"""In all, however many clients there are and whoever stays in a lock."""
+"""Total time limit in seconds for all clients, even if another process holds a lock."""
 
 
 class ExitFlush:
     """The open clients of this process.
 
     Role: at the normal end of the program (see `exit_hooks`) it stores the batches and acknowledgements of
-    the clients that are still open. Holds weak references only. A forked child stores what it sent itself:
-    its copy of what the parent sent is empty.
+    the clients that are still open. It holds weak references only. A forked child stores only what it sent
+    itself: its copies of the parent's batches are empty.
     """
 
     def __init__(self) -> None:
@@ -31,16 +31,16 @@ class ExitFlush:
         self._is_registered = False
 
     def add(self, client: ClientCore) -> None:
-        """A client was opened."""
+        """Register an open client."""
         if not self._is_registered:
             self._is_registered = True
-            exit_hooks.register(self.run)  # after the registry of stores, so it runs before it closes them
+            exit_hooks.register(self.run)  # registered after the registry of stores, so it runs before it
         UNCLOSED_CLIENTS.close_left()
         number = next(self._numbers)
         self._clients[number] = weakref.ref(client, lambda _: self._clients.pop(number, None))
 
     def run(self) -> None:
-        """Store what waits, in all open clients."""
+        """Store pending messages and acknowledgements of all open clients."""
         end = SYSTEM_CLOCK.monotonic() + LONGEST_S
         UNCLOSED_CLIENTS.finish(LONGEST_S)
         for reference in list(self._clients.values()):

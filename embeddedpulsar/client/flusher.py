@@ -1,4 +1,4 @@
-"""The thread of a client that stores what its producers could not store at once."""
+"""The thread of a client that stores messages which its producers could not store at once."""
 
 from __future__ import annotations
 
@@ -22,22 +22,23 @@ _LONGEST_GOODBYE_S = 5.0
 
 
 class Waiting(Protocol):
-    """A publisher."""
+    """The interface of a publisher to the flusher."""
 
     def retry(self) -> bool: ...
 
 
 class Flusher:
-    """Tries, again and again, to store the messages of producers whose topic was locked.
+    """Retries to store the messages of producers whose topic was locked.
 
-    Role: `Producer.send_async` never waits for the lock of a topic. It stores what it can at once; what it
-    cannot, it leaves here. One daemon thread per client, started on first need, asleep otherwise. It waits
-    for no lock either, so a topic whose lock is held by a stopped process does not hold up the others; it
-    tries each in turn, with pauses of 0.5 to 2 ms. The sender itself tries meanwhile, too: a busy sender and
-    this thread would otherwise fight for the interpreter while one of them holds the lock.
+    Role: `Producer.send_async` never waits for the lock of a topic. If it cannot store a message at once, it
+    registers its publisher here. There is one daemon thread per client, started on first need, and asleep
+    when no publisher is registered. The thread never waits for a lock, so a topic whose lock is held by a
+    stopped process does not delay the others; it tries each publisher in turn, with pauses of 0.5 to 2 ms.
+    The sender tries as well, because otherwise a busy sender and this thread would compete for the
+    interpreter while one of them holds the lock.
 
-    Thread-safe; `kick` takes no lock, so it may be called under any. After a fork the child has a thread of
-    its own and nothing to do: what waits is the parent's.
+    Thread-safe. `kick` takes no lock, so it may be called under any lock. After a fork the child starts with
+    no publishers, because pending messages belong to the parent, and starts its own thread.
     """
 
     def __init__(self, log: ClientLog) -> None:
@@ -47,9 +48,9 @@ class Flusher:
 
     def _reset(self) -> None:
         self._waiting: dict[int, Waiting] = {}
-        self._not_before: dict[int, float] = {}  # of those whose last try failed otherwise than by a lock
+        self._not_before: dict[int, float] = {}  # of publishers that failed for another reason than a lock
         self._wake = threads.Lock()
-        self._wake.acquire()  # a lock that is held until somebody rings
+        self._wake.acquire()  # stays held until `_ring` releases it
         self._sleeps = False
         self._thread = threads.LoneThread(self._run, "flusher")
         self._closed = False
@@ -63,13 +64,13 @@ class Flusher:
             self._begin()
 
     def close(self) -> None:
-        """End the thread. What still waits is its publishers' affair."""
+        """End the thread. The publishers handle the messages that are still pending."""
         self._closed = True
         self._ring()
         self._thread.wait_over(max(_SHORTEST_GOODBYE_S, deadline.left(_LONGEST_GOODBYE_S)))
 
     def after_fork_in_child(self) -> None:
-        """What waits is the parent's."""
+        """Drop the publishers, whose pending messages belong to the parent."""
         self._reset()
 
     def _begin(self) -> None:
@@ -83,7 +84,7 @@ class Flusher:
         try:
             self._wake.release()
         except RuntimeError:
-            return  # two rang at once: it is awake
+            return  # two threads rang at once, and the flusher is awake
 
     def _run(self) -> None:
         pause = _FIRST_PAUSE_S
@@ -96,14 +97,15 @@ class Flusher:
             pause = _FIRST_PAUSE_S if self._try_all() else min(2 * pause, longest)
 
     def _sleep(self) -> None:
-        # Say first, look second: whoever kicked before we said so is seen here, whoever comes later rings.
+        # Set the flag before looking at the queue: a publisher that called `kick` before the flag is seen
+        # here, and one that calls it after the flag rings.
         self._sleeps = True
         if not self._waiting and not self._closed:
             self._wake.acquire(timeout=_LONGEST_NAP_S)
         self._sleeps = False
 
     def _try_all(self) -> bool:
-        """Give everyone a try; whether any could store all it had."""
+        """Try to store for every publisher. Returns True if any of them has stored all its messages."""
         is_progress = False
         for key in list(self._waiting):
             if monotonic() < self._not_before.get(key, 0.0):

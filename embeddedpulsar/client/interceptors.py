@@ -1,4 +1,4 @@
-"""Base classes of what an application may put between itself and a topic."""
+"""Base classes of the interceptors that an application may define."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 class ProducerInterceptor:
-    """Sees every message of a producer before it is sent, and what became of it. Derive from it.
+    """Sees every message of a producer before it is sent, and the outcome of the send. Subclass it.
 
-    Several interceptors of one producer are called in their order, each with what the one before returned. An
-    exception one raises is logged; the message goes on as it was. One interceptor may serve several
-    producers, and should then expect to be called by several threads at once.
+    The interceptors of a producer are called in order, each with the message that the previous one returned.
+    An exception is logged, and the message continues unchanged. An interceptor that serves several producers
+    may be called by several threads at once.
 
-    Pulsar's Java client has these; ``pulsar-client`` has not.
+    Pulsar's Java client has interceptors; ``pulsar-client`` has none.
 
     Example:
         >>> import embeddedpulsar as pulsar
@@ -36,11 +36,11 @@ class ProducerInterceptor:
     """
 
     def eligible(self, message: ProducerMessage[Any]) -> bool:
-        """Return whether this interceptor is to see the message; called before `before_send`."""
+        """Return whether this interceptor applies to the message. Called before `before_send`."""
         return True
 
     def before_send(self, producer: Producer[Any], message: ProducerMessage[Any]) -> ProducerMessage[Any]:
-        """Return the message that is to be sent: this one, or a changed copy (`ProducerMessage.replace`).
+        """Return the message to send: this one, or a changed copy (`ProducerMessage.replace`).
 
         Called by the thread that sends, before the message is routed, batched, compressed or encrypted.
         """
@@ -53,26 +53,26 @@ class ProducerInterceptor:
         message_id: MessageId | None,
         error: PulsarException | None,
     ) -> None:
-        """The message is stored, or could not be; called before the sender learns of it.
+        """Called when the message was stored or has failed, before the sender gets the result.
 
         Called by the thread of ``send``, and for ``send_async`` by the client's callback thread.
 
         Args:
-            producer: that sent it.
-            message: as it was sent.
+            producer: the producer that sent the message.
+            message: the message as it was sent.
             message_id: its id; None if there is an error.
             error: why it was not stored, or None.
         """
 
     def on_partitions_change(self, topic: str, partitions: int) -> None:
-        """The topic has more partitions now. Called by the client's timer thread."""
+        """Called by the client's timer thread when the topic has more partitions."""
 
     def close(self) -> None:
-        """The producer is closed; called once for each."""
+        """Called once for each producer when it is closed."""
 
 
 class ConsumerInterceptor:
-    """Sees every message of a consumer before the application, and what becomes of it. Derive from it.
+    """Sees every message of a consumer before the application does, and its acknowledgement. Subclass it.
 
     Order, errors and threads are as for `ProducerInterceptor`.
 
@@ -95,47 +95,47 @@ class ConsumerInterceptor:
     """
 
     def before_consume(self, consumer: Consumer[Any], message: Message[Any]) -> Message[Any]:
-        """Return the message the application is to get: this one, or a changed copy (`Message.replace`).
+        """Return the message for the application: this one, or a changed copy (`Message.replace`).
 
-        Called by the thread that receives, or that calls the listener, with no lock held.
+        Called by the thread that receives or that calls the listener, with no lock held.
         """
         return message
 
     def on_acknowledge(
         self, consumer: Consumer[Any], message_id: MessageId, error: PulsarException | None
     ) -> None:
-        """The application acknowledged a message; with ``ack_receipt_enabled`` that is written now."""
+        """Called after an acknowledgement; with ``ack_receipt_enabled``, once it is written."""
 
     def on_acknowledge_cumulative(
         self, consumer: Consumer[Any], message_id: MessageId, error: PulsarException | None
     ) -> None:
-        """The application acknowledged a message and all before it."""
+        """Called when the application has acknowledged a message and all before it."""
 
     def on_negative_acks_send(self, consumer: Consumer[Any], message_ids: set[MessageId]) -> None:
-        """The delay of negative acknowledgements is over: these entries are asked for again.
+        """Called when the delay of negative acknowledgements is over, before the entries are redelivered.
 
-        Called by the client's timer thread; the ids name entries, without a batch index.
+        Called by the client's timer thread. The ids name entries, without a batch index.
         """
 
     def on_ack_timeout_send(self, consumer: Consumer[Any], message_ids: set[MessageId]) -> None:
-        """``unacked_messages_timeout_ms`` is over: these entries are asked for again; likewise."""
+        """Called when ``unacked_messages_timeout_ms`` is over, likewise."""
 
     def on_partitions_change(self, topic: str, partitions: int) -> None:
-        """The topic has more partitions now. Called by the client's timer thread."""
+        """Called by the client's timer thread when the topic has more partitions."""
 
     def close(self) -> None:
-        """The consumer is closed; called once for each."""
+        """Called once for each consumer when it is closed."""
 
 
 class ReaderInterceptor:
-    """Sees every message of a reader before the application gets it; see `ConsumerInterceptor`."""
+    """Sees every message of a reader before the application does; see `ConsumerInterceptor`."""
 
     def before_read(self, reader: Reader[Any], message: Message[Any]) -> Message[Any]:
-        """Return the message the application is to get: this one, or a changed copy (`Message.replace`)."""
+        """Return the message for the application: this one, or a changed copy (`Message.replace`)."""
         return message
 
     def on_partitions_change(self, topic: str, partitions: int) -> None:
-        """The topic has more partitions now. Called by the client's timer thread."""
+        """Called by the client's timer thread when the topic has more partitions."""
 
     def close(self) -> None:
-        """The reader is closed; called once for each."""
+        """Called once for each reader when it is closed."""

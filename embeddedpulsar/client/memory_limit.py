@@ -1,4 +1,4 @@
-"""How many bytes of messages a client may have on their way."""
+"""The limit of a client for the bytes of messages that are not stored yet."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from embeddedpulsar.platform import fork, threads
 
 
 class MemoryLimit:
-    """Counts the payload bytes of all producers of a client that are not stored yet.
+    """Counts the payload bytes of all messages of a client that are not stored yet.
 
-    A message is let in while the sum stays within the limit; one that is larger than the whole limit is let
-    in alone. Thread-safe. In a forked child nothing is on its way.
+    A message is accepted while the sum stays within the limit. A message larger than the whole limit is
+    accepted if there is no other. Thread-safe. In a forked child the count starts at 0.
 
     >>> limit = MemoryLimit(10)
     >>> limit.take(6, False), limit.used
@@ -32,10 +32,10 @@ class MemoryLimit:
         self._waiters = WaiterSet()
 
     def take(self, size: int, waits: bool) -> None:
-        """Count ``size`` bytes; where there is no room for them, wait, or
+        """Count ``size`` bytes. If they exceed the limit, wait for room or raise.
 
         Raises:
-            MemoryBufferIsFull: not ``waits``.
+            MemoryBufferIsFull: there is no room, and ``waits`` is False.
         """
         while not self._take(size):
             if not waits:
@@ -59,7 +59,7 @@ class MemoryLimit:
             self._lock.release()
 
     def give_back(self, size: int) -> None:
-        """These bytes are stored, or have failed."""
+        """Subtract bytes of messages that were stored or have failed."""
         try:
             self._lock.acquire()
             self.used -= size
@@ -68,5 +68,5 @@ class MemoryLimit:
         self._waiters.wake()
 
     def after_fork_in_child(self) -> None:
-        """What is on its way is the parent's."""
+        """Forget the pending messages, which belong to the parent."""
         self._reset()

@@ -15,11 +15,12 @@ LONGEST_S: Final = 5.0
 
 
 class UnclosedClients:
-    """Closes what is garbage, on a thread of its own.
+    """Closes clients that became garbage, on a thread of its own.
 
-    Role: a finalizer runs at any instruction of any thread, perhaps in a section or in a signal handler, so
-    it only starts a thread, which is one call into C; that thread holds no lock of ours and may wait. What
-    was sent and acknowledged is stored first, as a file writes its buffer. Who may call: any thread.
+    Role: a finalizer runs at any instruction of any thread, perhaps in a critical section or in a signal
+    handler. So it only starts a thread, which is one call into C; that thread holds no lock of this package
+    and may wait. It first stores pending messages and acknowledgements, as a file writes its buffer. Any
+    thread may call the methods.
     """
 
     def __init__(self) -> None:
@@ -29,7 +30,7 @@ class UnclosedClients:
         fork.register(self)
 
     def client(self, core: ClientCore, consumers: tuple[Any, ...], name: str) -> None:
-        """A client is garbage, with the consumers and readers that were made with it."""
+        """Close a client that is garbage, with its consumers and readers."""
         if self.is_over or not core.is_left_open or core.fork_generation != fork.GENERATION:
             return
         self._start(core, consumers)
@@ -48,18 +49,18 @@ class UnclosedClients:
             self._left.append((core, consumers))
 
     def close_left(self) -> None:
-        """Try again what could not be closed for want of a thread. Not to be called by a finalizer."""
+        """Retry what could not be closed because no thread could start. Must not run in a finalizer."""
         while self._left:
             self._start(*self._left.pop())
 
     def finish(self, timeout_s: float) -> None:
-        """The program ends: let those finish that are under way, and begin none any more."""
+        """At the end of the program: wait for the threads that are closing, and start no more."""
         self.is_over = True
         for thread in list(self._running.values()):
             thread.join(timeout_s)
 
     def after_fork_in_child(self) -> None:
-        """What the parent closes is the parent's."""
+        """Drop the threads, which belong to the parent."""
         self._running, self._left = {}, []
 
 

@@ -12,21 +12,21 @@ from embeddedpulsar.platform import threads
 R = TypeVar("R")
 
 _MOST_LOOKS: Final = 30
-"""Some 3 s: only somebody who was stopped in the lock of a topic keeps a thread from leaving its queue."""
+"""About 3 s in total: a thread leaves its queue unless another process was stopped with the topic's lock."""
 
 
 class WaitingThreads:
-    """Who is in a call that may wait for days.
+    """The threads of a client that are in a call without a time limit.
 
-    Role: who closes the client lets them leave the queue before the store may go from under them.
-    Who may call: any thread.
+    Role: `Client.close` lets them leave the queue before the store is closed. Any thread may call the
+    methods.
     """
 
     def __init__(self) -> None:
         self.forget()
 
     def forget(self) -> None:
-        """Begin anew in a forked child: they are the parent's."""
+        """Start empty in a forked child: the threads belong to the parent."""
         self._inside: dict[int, bool] = {}
         self._waiters = WaiterSet()
 
@@ -42,10 +42,10 @@ class WaitingThreads:
 
     def others(self) -> bool:
         """Whether any other thread is in such a call."""
-        own = threads.current_id()  # a signal handler may close the client in the midst of the wait
+        own = threads.current_id()  # a signal handler may close the client during the wait of its own thread
         return any(thread != own for thread in list(self._inside))
 
     def wait_gone(self) -> None:
-        """Wait until they have left, but not for long."""
+        """Wait for a limited time until they have left."""
         looks = itertools.count()
         self._waiters.wait(lambda: not self.others() or next(looks) >= _MOST_LOOKS)

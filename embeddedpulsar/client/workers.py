@@ -16,8 +16,8 @@ class Workers:
     """Runs each job on a short-lived daemon thread of its own.
 
     Role: moving dead letters and following the partitions of a topic take locks of other topics. On the timer
-    thread they would hold up everything else of the client, and so would one job the next on a common thread.
-    Jobs are seldom. Thread-safe. After a fork the child has none of them.
+    thread they would delay all other timers of the client, and on one common thread a job would delay the
+    next. Jobs are rare. Thread-safe. After a fork the child has no jobs.
     """
 
     def __init__(self, log: ClientLog) -> None:
@@ -26,15 +26,15 @@ class Workers:
         fork.register(self)
 
     def start(self, job: Callable[[], object]) -> None:
-        """Run ``job()`` soon; what it raises is logged."""
+        """Run ``job()`` soon. An exception that it raises is logged."""
         key = object()
 
         def run() -> None:
             try:
                 job()
             except AlreadyClosed:
-                return  # its consumer, or the client, was closed meanwhile
-            except Exception:  # noqa: BLE001 - nobody waits for the outcome
+                return  # the consumer or the client was closed meanwhile
+            except Exception:  # noqa: BLE001 - there is no caller to raise it to
                 self._log.exception("Background work failed: %r", job)
             finally:
                 self._running.pop(key, None)
@@ -47,11 +47,11 @@ class Workers:
             raise
 
     def close(self) -> None:
-        """Wait for the jobs that run, within the deadline of the call."""
+        """Wait for the running jobs, within the deadline of the call."""
         for thread in list(self._running.values()):
             if thread.ident not in (None, threads.current_id()):
                 thread.join(deadline.left(deadline.LONGEST_S))
 
     def after_fork_in_child(self) -> None:
-        """The threads are the parent's."""
+        """Drop the threads, which belong to the parent."""
         self._running = {}

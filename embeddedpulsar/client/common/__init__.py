@@ -1,5 +1,5 @@
-"""What producers, consumers and the client share.
+"""Modules shared by producers, consumers and the client.
 
 Argument checks with the texts of ``pulsar-client``, the options of a message, interceptors, the client's
-log, waiting. Nothing here imports from the folders beside it at run time.
+log, and waiting. At run time, no module of this folder imports from the folders beside it.
 """

@@ -1,4 +1,4 @@
-"""Argument checks with the texts of ``pulsar-client``, and the answer to options that are not built."""
+"""Argument checks with the error texts of ``pulsar-client``, and the error for options that are not built."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def check_type(kind: type[Any], value: object, name: str) -> None:
 
 
 def _what_to_write(kind: type[Any], value: object) -> str:
-    """Which values there are, where they have names; "" for other types.
+    """The hint of an error text: how to write a valid value; "" for types without named values.
 
     >>> from embeddedpulsar.enums import InitialPosition
     >>> _what_to_write(InitialPosition, 1), _what_to_write(int, "1")
@@ -67,7 +67,8 @@ def check_range(value: int, name: str, low: int, high: int) -> None:
 def check_fits(value: int, name: str, low: int, high: int) -> None:
     """Refuse a number that the type of this argument in Pulsar's protocol cannot hold.
 
-    A `TypeError` and no `ValueError`, because ``pulsar-client`` takes such a number for one of another type.
+    It raises `TypeError` rather than `ValueError`, because ``pulsar-client`` reports such a number as one of
+    another type.
 
     >>> check_fits(-1, "event_timestamp", 0, UINT64_MAX)
     Traceback (most recent call last):
@@ -78,7 +79,7 @@ def check_fits(value: int, name: str, low: int, high: int) -> None:
 
 
 def check_text(text: str, name: str) -> None:
-    """Refuse text that has no UTF-8: now, and not when the batch it is in is written.
+    """Refuse text that UTF-8 cannot encode before the message is added to a batch.
 
     >>> check_text("\\ud800", "partition_key")
     Traceback (most recent call last):
@@ -92,13 +93,13 @@ def check_text(text: str, name: str) -> None:
 
 
 def checked_properties(properties: dict[Any, Any]) -> dict[str, str]:
-    """Return a copy of properties, so that the caller may use the dict again. Hot.
+    """Return a copy of properties, so that the caller may change its dict afterwards. Hot.
 
-    As in ``pulsar-client``, `bytes` are taken for the UTF-8 of a text, and of two names that are equal then
-    the first counts.
+    As in ``pulsar-client``, `bytes` are decoded as UTF-8. If two names are equal after decoding, the first
+    one is kept.
 
     Raises:
-        TypeError: a name or value is neither, or has no UTF-8.
+        TypeError: a name or value is neither `str` nor `bytes`, or is not valid UTF-8.
 
     >>> checked_properties({"kind": b"new"})
     {'kind': 'new'}
@@ -109,7 +110,7 @@ def checked_properties(properties: dict[Any, Any]) -> dict[str, str]:
     for name, value in properties.items():
         if name.__class__ is not str or value.__class__ is not str:
             return _decoded_properties(properties)
-        if not (name.isascii() and value.isascii()):  # two calls less for almost all
+        if not (name.isascii() and value.isascii()):  # saves two calls for almost all properties
             check_text(name, "properties")
             check_text(value, "properties")
     return properties.copy()
@@ -138,13 +139,13 @@ def _text(given: object) -> str:
 
 
 def refuse_unbuilt(is_set: object, argument: str, feature: str, remedy: str = "") -> None:
-    """Refuse an option that asks for a feature which is not built: ignoring it would be worse.
+    """Refuse an option of a feature that is not built, because ignoring the option would hide the difference.
 
     Args:
-        is_set: whether the option asks for it.
-        argument: the option.
-        feature: what is not built.
-        remedy: what to do instead; default is to leave the option alone.
+        is_set: whether the caller set the option.
+        argument: the name of the option.
+        feature: the feature that is not built.
+        remedy: what to do instead; the default text is to leave the option at its default.
 
     >>> refuse_unbuilt(True, "chunking_enabled", "chunking of large messages")
     Traceback (most recent call last):
@@ -158,7 +159,7 @@ def refuse_unbuilt(is_set: object, argument: str, feature: str, remedy: str = ""
 
 
 def id_parts(message: object) -> tuple[int, int, int, int]:
-    """Ledger, entry, batch index and batch size of a message or an id.
+    """Return the ledger, entry, batch index and batch size of a message or a message id.
 
     >>> id_parts(5)
     Traceback (most recent call last):
@@ -173,12 +174,12 @@ def id_parts(message: object) -> tuple[int, int, int, int]:
 
 
 def redelivery_count(message: object) -> int:
-    """How often a message was delivered again before; 0 for an id, which does not know."""
+    """Return how often a message was delivered before; 0 for an id, which has no count."""
     return message.redelivery_count() if isinstance(message, Message) else 0
 
 
 def checked_seek_target(target: object) -> MessageId | int:
-    """Refuse what a seek does not take, with the text of ``pulsar-client``."""
+    """Refuse a seek target of a wrong type, with the error text of ``pulsar-client``."""
     if isinstance(target, MessageId):
         return target
     if isinstance(target, int):
@@ -194,7 +195,7 @@ DURABILITY_LEVELS = ("process", "interval", "flush")
 
 
 def check_durability(durability: object) -> None:
-    """Refuse what is no durability level.
+    """Refuse a value that is not a durability level.
 
     >>> check_durability("disk")
     Traceback (most recent call last):

@@ -1,4 +1,4 @@
-"""Whether anybody still awaits what a thread does."""
+"""A call that a coroutine runs on another thread and may abandon."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from embeddedpulsar.exceptions import AlreadyClosed
 
 
 class AwaitedCall:
-    """What somebody else, a coroutine say, has this thread do, and may give up.
+    """A call on this thread whose result a coroutine awaits; the coroutine may abandon it.
 
-    Role: `current` names it in the thread. Nothing is interrupted: what waits, or stores much, looks now and
-    then.
+    Role: `current` holds the call in the thread that runs it. Abandoning interrupts nothing: code that waits,
+    or stores many messages, checks `is_given_up` between its steps.
     Who may call: any thread.
 
     Attributes:
-        is_given_up: nobody awaits it any more.
+        is_given_up: whether the coroutine was cancelled, so that the result is not needed.
     """
 
     __slots__ = ("is_given_up",)
@@ -26,7 +26,7 @@ class AwaitedCall:
         self.is_given_up = False
 
     def give_up(self) -> None:
-        """Let it end."""
+        """Ask the call to end."""
         self.is_given_up = True
 
 
@@ -34,7 +34,7 @@ current: Final[ContextVar[AwaitedCall | None]] = ContextVar("awaited_call", defa
 
 
 def checks(check_open: Callable[[], object]) -> Callable[[], object]:
-    """What is to be called now and then: ``check_open``, and whether the call was given up.
+    """Return a check that calls ``check_open`` and raises if the current call was abandoned.
 
     >>> call = AwaitedCall()
     >>> before = current.set(call)
@@ -44,7 +44,7 @@ def checks(check_open: Callable[[], object]) -> Callable[[], object]:
     >>> call.give_up()
     >>> check()
     Traceback (most recent call last):
-    embeddedpulsar.exceptions.AlreadyClosed: Pulsar error: AlreadyClosed: nobody waits for it any more
+    embeddedpulsar.exceptions.AlreadyClosed: Pulsar error: AlreadyClosed: the caller was cancelled
     """
     call = current.get()
     if call is None:
@@ -53,6 +53,6 @@ def checks(check_open: Callable[[], object]) -> Callable[[], object]:
     def check() -> None:
         check_open()
         if call.is_given_up:
-            raise AlreadyClosed("nobody waits for it any more")
+            raise AlreadyClosed("the caller was cancelled")
 
     return check

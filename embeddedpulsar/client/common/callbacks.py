@@ -17,17 +17,18 @@ monotonic = SYSTEM_CLOCK.monotonic
 
 
 class CallbackThread:
-    """Runs jobs one after the other in the order they were handed in, on one daemon thread.
+    """Runs jobs one after the other on one daemon thread, in the order in which they were added.
 
-    Role: user callbacks never run under a lock of ours, nor in the thread that sends. The thread starts with
-    the first job and sleeps when there is none.
+    Role: user callbacks never run under a lock of this package, nor in the thread that sends. The thread
+    starts with the first job and sleeps when there is none.
 
-    Waking a thread costs more than most jobs, and each time the two threads fight for the interpreter. So
-    when it was woken often in a short time, the thread looks by itself every millisecond as long as it
-    finds several jobs each time; a lone caller who waits for each callback is served by wake-ups.
+    A wake-up costs more than most jobs, and the two threads then compete for the interpreter. So after many
+    wake-ups in a short time, the thread polls every millisecond as long as it finds several jobs each time.
+    A caller that waits for each callback is served by wake-ups.
 
-    Thread-safe. `put` is an append and, when the thread sleeps, one wake-up; it takes no lock, so it may be
-    called under any. After a fork the child has no jobs (they belong to the parent) and a thread of its own.
+    Thread-safe. `put` is an append and, when the thread sleeps, one wake-up. It takes no lock, so it may be
+    called under any lock. After a fork the child starts without jobs, because they belong to the parent, and
+    starts its own thread.
     """
 
     def __init__(self, log: ClientLog) -> None:
@@ -38,7 +39,7 @@ class CallbackThread:
     def _reset(self) -> None:
         self._jobs: deque[Job] = deque()
         self._wake = threads.Lock()
-        self._wake.acquire()  # a lock that is held until somebody rings
+        self._wake.acquire()  # stays held until `_ring` releases it
         self._sleeps = False
         self._thread = threads.LoneThread(self._run, "callbacks")
         self._closed = False
@@ -49,7 +50,7 @@ class CallbackThread:
         self._not_again_before = 0.0
 
     def put(self, job: Job) -> None:
-        """Hand in a job; it never raises, whatever the job does later."""
+        """Add a job. An exception that the job raises is logged, and is never raised here."""
         self._jobs.append(job)
         if self._sleeps:
             self._ring()
@@ -57,14 +58,14 @@ class CallbackThread:
             self._begin()
 
     def run_after_all(self, job: Job) -> None:
-        """Run a job behind everything handed in before: here and now if that has run."""
+        """Run a job after all jobs added before: in this thread, at once, if they have already run."""
         if not self._jobs and (self._sleeps or not self._thread.is_started):
             job()
         else:
             self.put(job)
 
     def wait_done(self, timeout_s: float | None = None) -> bool:
-        """Wait until everything handed in before has run; True at once in the callback thread itself.
+        """Wait until all jobs added before have run. Returns True at once in the callback thread itself.
 
         Interruptible. Returns False after the timeout.
 
@@ -80,7 +81,7 @@ class CallbackThread:
 
     @property
     def is_open(self) -> bool:
-        """Whether jobs are taken."""
+        """Whether the thread accepts jobs."""
         return not self._closed
 
     @property
@@ -89,20 +90,20 @@ class CallbackThread:
         return self._thread.is_current
 
     def close(self) -> None:
-        """Run what was handed in, then end the thread. Does not wait for a callback that never returns."""
+        """Run the remaining jobs, then end the thread. Does not wait for a callback that never returns."""
         self._closed = True
         if self._thread.is_started or self._jobs:
             self.put(_nothing)
             self._thread.wait_over(max(_SHORTEST_GOODBYE_S, deadline.left(_LONGEST_GOODBYE_S)))
 
     def after_fork_in_child(self) -> None:
-        """Forget the parent's jobs."""
+        """Drop the jobs, which belong to the parent."""
         self._reset()
 
     def _begin(self) -> None:
         try:
             self._thread.start()
-        except RuntimeError as error:  # too many threads; the job waits for whoever comes next
+        except RuntimeError as error:  # too many threads; the next `put` tries again
             self._log.warning("%d callbacks wait for a thread: %s", len(self._jobs), error)
 
     def _ring(self) -> None:
@@ -110,7 +111,7 @@ class CallbackThread:
         try:
             self._wake.release()
         except RuntimeError:
-            return  # two rang at once: it is awake
+            return  # two threads rang at once, and the callback thread is awake
 
     def _run(self) -> None:
         jobs = self._jobs
@@ -126,7 +127,7 @@ class CallbackThread:
                 job()
             except BaseException:  # noqa: BLE001 - whatever it was, the next job has its turn
                 self._log.exception("A job of the callback thread failed: %r", job)
-            del job  # what it belongs to may be closed before the next one comes
+            del job  # the job may hold the last reference to a producer, which can be closed meanwhile
 
     def _sleep(self) -> None:
         if self._looks_by_itself:
@@ -136,12 +137,13 @@ class CallbackThread:
                 return
             self._looks_by_itself = False
             self._not_again_before = monotonic() + _PATIENCE_S
-        # Say first, look second: whoever appended before we said so is seen here, whoever comes later rings.
+        # Set the flag before looking at the queue: a job added before the flag is seen here, and a thread
+        # that adds one after it rings.
         self._sleeps = True
         if self._jobs or self._closed:
             self._sleeps = False
             return
-        # An interrupt between the two lines of _ring would lose the wake-up; the time limit heals that.
+        # An interrupt between the two lines of _ring loses the wake-up; the time limit bounds the delay.
         self._wake.acquire(timeout=_LONGEST_NAP_S)
         self._sleeps = False
         self._count_wake_up()
@@ -160,7 +162,7 @@ class CallbackThread:
 _LOOK_S = 0.001
 _SEVERAL = 4
 _TOO_POOR = 3
-_MANY = 16  # wake-ups within so short a time are often
+_MANY = 16  # so many wake-ups within the period start polling
 _SHORT_S = 0.005
 _PATIENCE_S = 0.2
 _LONGEST_NAP_S = 1.0

@@ -1,4 +1,4 @@
-"""What producers, consumers and readers need of the client that made them."""
+"""The protocol of the client that producers, consumers and readers use."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ R = TypeVar("R")
 
 
 class Closable(Protocol):
-    """What is closed with its client."""
+    """An object that is closed with its client."""
 
     def close(self) -> None: ...
 
@@ -39,7 +39,7 @@ class Receiver(Closable, Protocol):
 
 
 class PublisherLike(Closable, Protocol):
-    """The working half of a producer."""
+    """The publisher of a producer."""
 
     @property
     def is_closed(self) -> bool: ...
@@ -50,7 +50,7 @@ class PublisherLike(Closable, Protocol):
 class ClientContext(Protocol):
     """The store, the threads and the options of one client. `ClientCore` is its only implementation.
 
-    The modules below `client_core` are typed with this protocol, so that none of them needs the others.
+    Modules below `client_core` are typed with this protocol, so that none of them imports another for types.
     """
 
     config: ClientConfig

@@ -1,4 +1,4 @@
-"""What a client logs: failures that have no caller to raise to, and what came and went."""
+"""The log of a client: failures without a caller to raise them to, and objects opened and closed."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _NAME = package_log.NAME
 
 
 class ClientLog:
-    """Logs to the ``logger`` argument of the client, else to the logger ``embeddedpulsar``.
+    """Logs to the ``logger`` argument of the client, or by default to the logger ``embeddedpulsar``.
 
-    ``logging`` is imported with the first message, because a client that has nothing to say should stay
-    cheap. Any thread may call it; it never raises, and it is never called under a lock that other processes
-    wait for.
+    ``logging`` is imported with the first message, because the import is a large part of the cost of opening
+    a client. Any thread may call the log. It never raises, and it is never called under a lock for which
+    other processes wait.
     """
 
     __slots__ = ("_argument", "_logger")
@@ -39,11 +39,11 @@ class ClientLog:
         self._get().error(text, *values, exc_info=True)
 
     def warning(self, text: str, *values: object) -> None:
-        """Log something the user should look into."""
+        """Log a condition that the user should look into."""
         self._get().warning(text, *values)
 
     def info(self, text: str, *values: object) -> None:
-        """Log something that is as it should be; not where no logger can have been asked for it."""
+        """Log a normal event. Does nothing if no logger can be enabled for it."""
         if self._argument is not None:
             self._get().info(text, *values)
         else:
@@ -60,7 +60,7 @@ def _make(argument: object) -> Any:
 
     if not isinstance(argument, ConsoleLogger | FileLogger):
         return logging.getLogger(_NAME)
-    # A logger of its own, outside the tree: two clients may ask for different places.
+    # The logger is outside the tree of loggers, so that two clients may log to different places.
     logger = logging.Logger(_NAME, _level(argument.log_level))  # noqa: LOG001
     handler = argument.make_handler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-5s %(name)s | %(message)s"))

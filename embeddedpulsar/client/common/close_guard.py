@@ -1,4 +1,4 @@
-"""Which `close` is one too many."""
+"""Detection of a second `close` of a consumer or reader."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 class CloseGuard:
-    """Tells the second `close` of a consumer or reader, which is an error, from a late first one.
+    """Distinguishes the second `close` of a consumer or reader, which is an error, from a late first one.
 
-    Role: a consumer may have ended before its owner closes it: it has unsubscribed, its client was closed, or
-    its topic was deleted. The owner tidies up all the same, as with ``pulsar-client``, and gets no error.
+    Role: a consumer may be closed before its owner calls `close`: it has unsubscribed, its client was closed,
+    or its topic was deleted. The first `close` of the owner is then no error, as with ``pulsar-client``.
 
     Example:
         >>> from types import SimpleNamespace
@@ -36,20 +36,21 @@ class CloseGuard:
         """Begin to close.
 
         Args:
-            closed_text: why it is not open any more; empty if it is open.
+            closed_text: why the consumer is already closed; empty if it is open.
 
         Returns:
-            Whether it is open, so that there is something to close.
+            True if the consumer is open and is to be closed.
 
         Raises:
-            AlreadyClosed: it was closed before, or is the parent's of this forked process.
+            AlreadyClosed: `close` was called before, or the consumer belongs to the parent of this fork.
         """
         if closed_text and self._has_begun:
             raise AlreadyClosed(closed_text)
-        # A client that closes is closed first: then this is its doing, and the owner may still come.
+        # A client that closes sets its flag first. Then the client closed the consumer, and the owner may
+        # still call `close` once.
         self._has_begun = bool(closed_text) or not self._client.is_closed
         return not closed_text
 
     def after_fork_in_child(self) -> None:
-        """It is not the child's to close."""
+        """The consumer belongs to the parent: `close` in the child raises."""
         self._has_begun = True

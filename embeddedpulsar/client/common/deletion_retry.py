@@ -1,4 +1,4 @@
-"""Opening what somebody deletes at the same moment."""
+"""Opening an object while another process deletes it."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ from typing import Final, TypeVar
 from embeddedpulsar.exceptions import TopicNotFound
 
 MOST_ATTEMPTS: Final = 10
-"""Each meets a deletion of its own; the wait for that is the catalog's lock."""
+"""Attempts. Each meets another deletion; in between, the caller waits for the lock of the catalog."""
 
 R = TypeVar("R")
 
 
 def despite_deletion(open_it: Callable[[], R]) -> R:
-    """Open a topic, or something on it, whose deletion may be under way: what is gone is looked up anew, and
-    made if that is allowed, as if it had been deleted a moment before.
+    """Open a topic or an object on it, and retry if it is deleted meanwhile.
+
+    A retry looks the name up again and creates the topic if creation is allowed, as if the deletion had ended
+    before the call.
 
     Raises:
-        TopicNotFound: there is no such topic, and it may not be made.
+        TopicNotFound: there is no such topic, and the caller may not create it.
     """
     for _ in range(MOST_ATTEMPTS - 1):
         try:
@@ -28,4 +30,4 @@ def despite_deletion(open_it: Callable[[], R]) -> R:
     try:
         return open_it()
     except FileNotFoundError as error:
-        raise TopicNotFound(f"it was deleted again and again while it was opened: {error}") from last
+        raise TopicNotFound(f"the topic was repeatedly deleted while it was opened: {error}") from last

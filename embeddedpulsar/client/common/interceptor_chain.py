@@ -19,11 +19,11 @@ Position = tuple[int, int]
 
 
 class InterceptorChain:
-    """Calls interceptors in their order; what one raises is logged, and the others are called all the same.
+    """Calls interceptors in their order. An exception is logged, and the remaining interceptors are called.
 
-    Role: one per producer, consumer or reader that has any; those without know nothing of it. No lock of ours
-    is held when it is called. It is bound to its owner before the owner starts anything, so every call names
-    the owner. It is closed with its owner, or with the client.
+    Role: one per producer, consumer or reader with interceptors; the others have no chain. It is called
+    without a lock of this package. The chain is bound to its owner before the owner starts, so every call
+    names the owner. It is closed with its owner, or with the client.
 
     Args:
         interceptors: at least one.
@@ -32,20 +32,20 @@ class InterceptorChain:
     def __init__(self, interceptors: Sequence[Any]) -> None:
         self._interceptors = tuple(interceptors)
         self._core: ClientContext | None = None
-        self._owner: Callable[[], Any] = _nobody
+        self._owner: Callable[[], Any] = _no_owner
 
     def bind(self, core: ClientContext, owner: Any) -> None:
         """Call the interceptors for ``owner`` from now on. The owner may still be incomplete."""
-        self._owner = weakref.ref(owner)  # timers refer to the chain, and must not keep the owner
+        self._owner = weakref.ref(owner)  # timers hold the chain, and must not keep the owner alive
         self._core = core
 
     @property
     def owner(self) -> Any:
-        """The producer, consumer or reader; None before it is bound, and when it is garbage."""
+        """The producer, consumer or reader; None before it is bound and after it was collected."""
         return self._owner()
 
     def begin(self) -> None:
-        """The owner is complete: the interceptors are closed with it."""
+        """Close the interceptors with the owner, which is complete now."""
         assert self._core is not None
         self._core.at_close[id(self)] = self.close
 
@@ -55,7 +55,7 @@ class InterceptorChain:
         return self._core.log
 
     def before_send(self, message: ProducerMessage[Any]) -> ProducerMessage[Any]:
-        """What is to be sent."""
+        """Return the message to send."""
         for one in self._interceptors:
             try:
                 if one.eligible(message):
@@ -65,7 +65,7 @@ class InterceptorChain:
         return message
 
     def on_send_acknowledgement(self, message: ProducerMessage[Any], message_id: Any, error: Any) -> None:
-        """A message was stored, or not."""
+        """Report that a message was stored, or that storing it failed."""
         for one in self._interceptors:
             try:
                 if one.eligible(message):
@@ -74,7 +74,7 @@ class InterceptorChain:
                 self._log.exception("on_send_acknowledgement of %r failed on %r", one, message)
 
     def before_delivery(self, message: Message[Any], hook: str = "before_consume") -> Message[Any]:
-        """What the application is to get."""
+        """Return the message that the application gets."""
         for one in self._interceptors:
             try:
                 message = _checked(getattr(one, hook)(self.owner, message), Message)
@@ -83,7 +83,7 @@ class InterceptorChain:
         return message
 
     def tell(self, hook: str, *arguments: Any) -> None:
-        """Call a method of all of them."""
+        """Call a method of all interceptors."""
         for one in self._interceptors:
             try:
                 deadline.unbounded(getattr(one, hook), *arguments)
@@ -93,7 +93,7 @@ class InterceptorChain:
     def telling(
         self, hook: str, redeliver: Callable[[list[Position]], object], partition: int
     ) -> Callable[[list[Position]], object]:
-        """As ``redeliver``, telling of the entries first; once, however often it is tried."""
+        """Return ``redeliver`` with a call of ``hook`` before it, which runs once even if it is retried."""
         known: set[Position] = set()
 
         def told(positions: list[Position]) -> object:
@@ -108,7 +108,7 @@ class InterceptorChain:
         return told
 
     def listening(self, listener: Callable[[Any, Any], object], hook: str) -> Callable[[Any, Any], object]:
-        """As ``listener``, which gets what the interceptors leave of a message."""
+        """Return ``listener`` with a call of the interceptors before it."""
         return lambda owner, message: listener(owner, self.before_delivery(message, hook))
 
     def close(self) -> None:
@@ -118,7 +118,7 @@ class InterceptorChain:
             self.tell("close")
 
 
-def _nobody() -> None:
+def _no_owner() -> None:
     return None
 
 
@@ -129,10 +129,10 @@ def _checked(found: object, kind: type[Any]) -> Any:
 
 
 def chain_of(options: dict[str, Any], kind: type[Any]) -> InterceptorChain | None:
-    """The chain an argument ``interceptors`` asks for.
+    """Return the chain for the argument ``interceptors``.
 
     Raises:
-        ValueError: no list of such interceptors.
+        ValueError: the argument is not a list of such interceptors.
 
     >>> chain_of({"interceptors": [5]}, str)
     Traceback (most recent call last):

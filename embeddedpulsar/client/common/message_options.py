@@ -1,4 +1,4 @@
-"""What a message carries besides its payload, checked when it is sent."""
+"""The options of a message besides its payload, checked when it is sent."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 Options = tuple[dict[str, str] | None, str | None, str | None, int, int, int, bool]
 """Properties, partition key, ordering key, sequence id, event time and delivery time in ms, null value.
 
-As in ``pulsar-client``, an empty or zero option counts as not set. A plain tuple, because one is made for
-every keyed message: a named one costs three times as much.
+As in ``pulsar-client``, an empty or zero option counts as not set. The type is a plain tuple, because every
+keyed message needs one, and a named tuple costs three times as much.
 """
 
 PROPERTIES: Final = 0
@@ -49,15 +49,15 @@ def check_options(
     deliver_after: timedelta | None,
     now_ms: Callable[[], int],
 ) -> Options:
-    """Check the options of `Producer.send`. Hot: keyed messages come through here.
+    """Check the options of `Producer.send`. Hot: called for every keyed message.
 
     Args:
         null: whether the content is None.
-        now_ms: asked for the time only where ``deliver_after`` is given.
+        now_ms: returns the time; called only with ``deliver_after``.
 
     Raises:
         ValueError: a wrong type or value.
-        TypeError: a number or a text that the protocol has no room for; a property that is no text.
+        TypeError: a number or text that the protocol cannot represent, or a property that is not text.
         NotImplementedError: replication between stores.
     """
     if properties is not None:
@@ -104,7 +104,7 @@ def check_options(
 
 
 def _absolute(deliver_after: timedelta, now_ms: Callable[[], int]) -> int:
-    from datetime import timedelta  # 2 ms; whoever passes one has it imported already
+    from datetime import timedelta  # takes 2 ms; a caller that passes a timedelta has imported it already
 
     check_type_or_none(timedelta, deliver_after, "deliver_after")
     if not deliver_after:
@@ -116,7 +116,7 @@ def _absolute(deliver_after: timedelta, now_ms: Callable[[], int]) -> int:
 def make_content(
     values: list[bytes], columns: list[list[Any]], sequence_ids: list[int], batched: bool
 ) -> EntryContent:
-    """Turn messages with options into the content of one entry; columns nobody uses are left out.
+    """Turn messages with options into the content of one entry. Unused columns are omitted.
 
     Args:
         values: payloads.
@@ -144,7 +144,7 @@ def make_content(
 
 
 def transposed(rows: Iterable[tuple[Any, ...]]) -> list[list[Any]]:
-    """One list per field instead of one tuple per message.
+    """Return one list per field, from one tuple per message.
 
     >>> transposed([(1, "a"), (2, "b")])
     [[1, 2], ['a', 'b']]

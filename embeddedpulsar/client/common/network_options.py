@@ -1,7 +1,7 @@
-"""The parts of ``pulsar-client``'s surface that describe a connection to a cluster.
+"""Classes of ``pulsar-client`` that describe a connection to a cluster.
 
-A local store has no broker to log on to, no other cluster to switch to and no log of a C++ library. The
-classes exist so that a program can be moved by changing its URL; each says what becomes of it here.
+A local store has no broker, no second cluster and no log of a C++ library. The classes exist so that a
+program can be moved by changing its URL. Each docstring says what a local client does with the class.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from embeddedpulsar.enums import LoggerLevel
 
 
 class Authentication:
-    """Credentials for a cluster: accepted and not used, because the file permissions of the store decide.
+    """Credentials for a cluster. Accepted and ignored: the file permissions of the store control access.
 
     Example:
         >>> Authentication("libauth.so", "token:abc")
@@ -26,7 +26,7 @@ class Authentication:
         check_type(str, authParamsString, "authParamsString")
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__}>"  # never the secret
+        return f"<{type(self).__name__}>"  # does not show the secret
 
 
 class AuthenticationTLS(Authentication):
@@ -38,7 +38,7 @@ class AuthenticationTLS(Authentication):
 
 
 class AuthenticationToken(Authentication):
-    """A token, or a function that returns one (never called here); see `Authentication`."""
+    """A token, or a function that returns one, which a local client never calls; see `Authentication`."""
 
     def __init__(self, token: str | Callable[[], str]) -> None:
         if not (isinstance(token, str) or callable(token)):
@@ -134,7 +134,7 @@ class ServiceInfo:
 
 
 class ServiceInfoProvider:
-    """Base of objects that supply a cluster's address; a local `Client` refuses them."""
+    """Base class of objects that supply the address of a cluster. A local `Client` refuses them."""
 
     def initial_service_info(self) -> ServiceInfo:
         """Return the first address."""
@@ -149,7 +149,7 @@ class ServiceInfoProvider:
 
 
 class AutoClusterFailover:
-    """Addresses of a cluster and its stand-ins; a local `Client` refuses it."""
+    """Addresses of a cluster and its replacements. A local `Client` refuses it."""
 
     def __init__(
         self,
@@ -186,21 +186,21 @@ class AutoClusterFailover:
 
 
 class ConsoleLogger:
-    """Ask the client to write what it logs to standard error, from ``log_level`` up."""
+    """Makes the client write its log to standard error, from level ``log_level`` up."""
 
     def __init__(self, log_level: LoggerLevel = LoggerLevel.Info) -> None:
         check_type(LoggerLevel, log_level, "log_level")
         self.log_level = log_level
 
     def make_handler(self) -> Any:
-        """Return the handler of the standard library that does it."""
+        """Return the `logging.Handler` for it."""
         import logging
 
         return logging.StreamHandler()
 
 
 class FileLogger:
-    """Ask the client to append what it logs to a file, from ``log_level`` up."""
+    """Makes the client append its log to a file, from level ``log_level`` up."""
 
     def __init__(self, log_level: LoggerLevel, log_file: str) -> None:
         check_type(LoggerLevel, log_level, "log_level")
@@ -209,7 +209,7 @@ class FileLogger:
         self.log_file = log_file
 
     def make_handler(self) -> Any:
-        """Return the handler of the standard library that does it."""
+        """Return the `logging.Handler` for it."""
         import logging
 
         return logging.FileHandler(self.log_file, encoding="utf-8", delay=True)

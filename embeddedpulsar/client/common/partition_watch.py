@@ -1,4 +1,4 @@
-"""Noticing that partitioned topics grow, or go, while producers, consumers and readers of them are open."""
+"""Detection of partitioned topics that grow or are deleted while producers, consumers or readers use them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ LOOK_EVERY_S: Final = 1.0
 
 
 class WatchedTopic:
-    """One user's interest in one partitioned topic; see `PartitionWatch.add`.
+    """The registration of one user of one partitioned topic; see `PartitionWatch.add`.
 
     Attributes:
         topic: the full name.
-        partitions: the number of partitions the user has dealt with.
+        partitions: the number of partitions that was last reported to the user.
     """
 
     __slots__ = ("on_changed", "partitions", "topic")
@@ -33,7 +33,7 @@ class WatchedTopic:
 
 
 class PartitionWatch:
-    """Tells who uses a partitioned topic that it has another number of partitions.
+    """Reports a changed number of partitions to the producers, consumers and readers of a topic.
 
     Role: one per client (`ClientCore.partition_watch`), used by producers, consumers and readers::
 
@@ -41,15 +41,15 @@ class PartitionWatch:
         ...
         core.partition_watch.remove(self._watched)  # when the user closes; idempotent
 
-    It asks the catalog's version, one ``fstat``, once a second and whenever this process is rung: whoever
-    grows or deletes a topic rings all. With nothing to watch there is neither timer nor listener.
+    It reads the version of the catalog, which is one ``fstat``, once a second and on each wake-up of this
+    process: a process that grows or deletes a topic wakes all others. Without a topic to watch there is
+    neither timer nor listener. ``on_changed(partitions)`` is called with the new number, always greater than
+    the last one, or with 0 when the topic was deleted, after which it is not called again. It runs on a
+    thread of its own, or in `look`, with no lock held, one call at a time. It may open topics, which may wait
+    for locks. It may be called once after `remove`. If it raises, the exception is logged, and it is called
+    again a second later.
 
-    ``on_changed(partitions)`` is called with the new number, always greater than the last one, or with 0
-    when the topic was deleted, after which it is not called again. It runs on a thread of its own (or
-    in `look`), with no lock held, one call at a time; it may open topics, which may wait for locks, and it
-    may come once after `remove`. If it raises, that is logged, and it is called again a second later.
-
-    Thread-safe. After a fork the child's copy watches nothing: who goes on there adds itself again.
+    Thread-safe. After a fork the child's copy watches nothing; users in the child register again.
     """
 
     def __init__(self, core: ClientContext) -> None:
@@ -65,21 +65,21 @@ class PartitionWatch:
         self._mailbox: Mailbox | None = None
         self._turn = threads.RLock()  # held by the thread that looks; taken before the other
         self._is_looking = False
-        self._has_failed = False  # somebody could not be told; the timer tries again, a ring does not
+        self._has_failed = False  # a callback raised; the timer calls it again, a wake-up does not
 
     def add(self, topic: str, partitions: int, on_changed: Callable[[int], object]) -> WatchedTopic:
         """Watch a topic.
 
         Args:
             topic: full name of a partitioned topic.
-            partitions: how many the caller knows of. What came since is told soon, from the timer thread.
+            partitions: how many the caller knows of. Later changes are reported soon by the timer thread.
             on_changed: see above.
         """
         watched = WatchedTopic(topic, partitions, on_changed)
         try:
             self._lock.acquire()
             self._watched[id(watched)] = watched
-            self._version = -1  # something may have changed since the caller asked for the number
+            self._version = -1  # the number may have changed since the caller read it
             if self._timer is None:
                 self._timer = self._core.scheduler.call_later(0.0, self._look_regularly)
             if self._mailbox is None:
@@ -90,7 +90,7 @@ class PartitionWatch:
         return watched
 
     def remove(self, watched: WatchedTopic) -> None:
-        """Watch it no more. Idempotent."""
+        """Stop watching it. Idempotent."""
         try:
             self._lock.acquire()
             self._watched.pop(id(watched), None)
@@ -100,7 +100,7 @@ class PartitionWatch:
             self._lock.release()
 
     def close(self) -> None:
-        """Watch nothing any more."""
+        """Stop watching all topics."""
         try:
             self._lock.acquire()
             self._watched.clear()
@@ -119,7 +119,7 @@ class PartitionWatch:
     # -- looking -----------------------------------------------------------------------------------------
 
     def _on_ring(self) -> None:
-        """Runs in whichever thread waits; so it only looks whether there is a reason to look."""
+        """Check only whether there is a reason to look, because any waiting thread may run this."""
         try:
             if self._version != self._core.store.catalog_version:
                 self._core.scheduler.call_later(0.0, self._look_apart)
@@ -140,13 +140,14 @@ class PartitionWatch:
                 self._lock.release()
 
     def _look_apart(self) -> None:
-        """In the timer thread: if there is anything to follow, another thread does it."""
+        """In the timer thread: start another thread if a topic may have changed."""
         if self._watched and not self._is_looking and self._version != self._core.store.catalog_version:
             self._core.workers.start(self.look)
 
     def look(self) -> None:
-        """Look now, and tell whoever is concerned, after another thread that does. When this returns, all of
-        them know what changed before the call (unless one of them makes it)."""
+        """Look now, and report the changes. Another thread that looks is awaited first.
+
+        On return, all callbacks know of every change made before the call, unless a callback calls this."""
         try:
             self._turn.acquire()
             self._look()
@@ -184,11 +185,11 @@ class PartitionWatch:
             watched.on_changed(partitions)
             watched.partitions = partitions
         except AlreadyClosed:
-            self.remove(watched)  # closed meanwhile
+            self.remove(watched)  # the user was closed meanwhile
         except Exception:
             self._has_failed = True
             self._core.log.exception("Following the partitions of %s failed", watched.topic)
 
     def after_fork_in_child(self) -> None:
-        """The parent's timers and users stay the parent's."""
+        """Drop the timers and users, which belong to the parent."""
         self._reset()

@@ -1,4 +1,4 @@
-"""What there is to tell about a producer and a consumer."""
+"""The statistics of producers and consumers."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import NamedTuple
 
 
 class ProducerStats(NamedTuple):
-    """A snapshot of what a producer did, from `Producer.stats`.
+    """A snapshot of the statistics of a producer, returned by `Producer.stats`.
 
     Attributes:
         messages_sent: messages stored since the producer was made.
-        bytes_sent: their payloads, with keys and properties where there are any, before compression; to
-            within 16 bytes an entry.
-        entries_sent: entries they were stored in.
+        bytes_sent: the size of their payloads, with keys and properties if present, before compression,
+            accurate to 16 bytes per entry.
+        entries_sent: the number of entries with these messages.
         send_failures: messages that could not be stored.
-        pending_messages: messages taken and not stored yet, or not on the disk yet where that is asked for.
+        pending_messages: messages accepted and not stored yet, or at level ``flush`` not yet on disk.
         messages_per_second, bytes_per_second: since statistics were last logged, or the producer was made.
-        latency_ms_50, latency_ms_95, latency_ms_99, latency_ms_max: from encoding an entry until it was
-            stored (at level ``flush``: on the disk). Of batches since statistics were last logged, the last
-            1,024; of messages sent one by one, the first 32 since then. 0.0 without any.
+        latency_ms_50, latency_ms_95, latency_ms_99, latency_ms_max: time from encoding an entry until it was
+            stored (at level ``flush``: on disk). Measured over the last 1,024 batches, and the first 32
+            messages sent one by one, since statistics were last logged. 0.0 if there were none.
         chunked_messages: how many of the messages were sent in chunks.
 
     Example:
@@ -47,16 +47,16 @@ class ProducerStats(NamedTuple):
 
 
 class ConsumerStats(NamedTuple):
-    """A snapshot of what a consumer did, from `Consumer.stats`.
+    """A snapshot of the statistics of a consumer, returned by `Consumer.stats`.
 
     Attributes:
-        messages_received: messages the application was given.
-        bytes_received: their payloads.
-        acknowledgements_sent: acknowledgements that were written: entries, partly acknowledged batches, and
-            cumulative ones.
+        messages_received: messages passed to the application.
+        bytes_received: the size of their payloads.
+        acknowledgements_sent: written acknowledgements of entries and of partly acknowledged batches, and
+            cumulative acknowledgements.
         queued_messages: messages fetched ahead.
-        messages_per_second, bytes_per_second: received since statistics were last logged, or the consumer was
-            made.
+        messages_per_second, bytes_per_second: received since statistics were last logged, or since the
+            consumer was made.
 
     Example:
         >>> from embeddedpulsar import Client
@@ -76,7 +76,7 @@ class ConsumerStats(NamedTuple):
 
 
 def sum_of(parts: Iterable[ConsumerStats]) -> ConsumerStats:
-    """The statistics of several topics together.
+    """Return the sum of the statistics of several topics.
 
     >>> sum_of([ConsumerStats(1, 2, 3, 4, 5.0, 6.0), ConsumerStats(1, 1, 1, 1, 1.0, 1.0)])[:5]
     (2, 3, 4, 5, 6.0)
@@ -86,7 +86,7 @@ def sum_of(parts: Iterable[ConsumerStats]) -> ConsumerStats:
 
 
 def percentiles(seconds: Iterable[float]) -> tuple[float, float, float, float]:
-    """Median, 95th and 99th percentile and maximum, in ms.
+    """Return the median, the 95th and 99th percentile and the maximum, in ms.
 
     >>> percentiles(number / 1000 for number in range(101))
     (50.0, 95.0, 99.0, 100.0)

@@ -1,4 +1,4 @@
-"""Threads that wait until there is room."""
+"""Threads that wait for a condition."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 from embeddedpulsar.platform import threads
 
 _LONGEST_S = 0.1
-"""A back-stop: after so long a waiter checks by itself."""
+"""Seconds until a waiter checks the condition without a wake-up, in case a wake-up is lost."""
 
 
 class WaiterSet:
     """The threads that wait for one condition to become true.
 
     Role: a thread that may have made the condition true wakes all waiters, and each of them checks it. A
-    waiter sleeps on a lock of its own, which is held until it is woken: an interrupted wait leaves nothing
-    behind that another thread would hang on.
+    waiter sleeps on its own lock, which is held until the waiter is woken, so an interrupted wait leaves no
+    lock behind that could block another thread.
 
-    Thread-safe. After a fork no thread waits in the child: the owner makes a new set.
+    Thread-safe. After a fork no thread of the child waits; the owner makes a new set.
     """
 
     __slots__ = ("_waiters",)
@@ -40,7 +40,7 @@ class WaiterSet:
                 self._waiters.remove(waiter)
 
     def wake(self) -> None:
-        """Let the waiters check again; costs one test when there are none. May be called under any lock."""
+        """Let the waiters check again. Costs one test if there are none. May be called under any lock."""
         if self._waiters:
             for waiter in list(self._waiters):
                 try:
