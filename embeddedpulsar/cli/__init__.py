@@ -1,1 +1,1 @@
-"""Programs for the command line."""
+"""Programs for the command line: `python -m embeddedpulsar.cli.check` checks a store."""

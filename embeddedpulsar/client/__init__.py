@@ -1,1 +1,1 @@
-"""The pulsar-client API over local topics."""
+"""The interface of `pulsar-client`: `Client`, and the threads it runs."""

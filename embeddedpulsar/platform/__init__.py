@@ -1,1 +1,1 @@
-"""What the operating system does for us: clock, files, locks, threads, wake-ups; each with a fake."""
+"""The operating system: clock, files, locks, threads and wake-ups, each replaceable in a test."""

@@ -1,1 +1,1 @@
-"""One ledger is one segment: append, read, index, roll, recovery. Knows no cursors and no topics."""
+"""Ledgers on disk, one segment each: append, read, index, roll. Knows no topics and no cursors."""

@@ -1,1 +1,1 @@
-"""Conformance kit: harness, auditors and fakes for code that uses or extends the library."""
+"""For the tests of applications: the check of a whole store (docs/testing.md)."""

@@ -1,5 +1,4 @@
-"""Producers.
+"""Producers: from `Producer.send` to the entry in the log of the topic, and the callbacks that follow.
 
-From `Producer.send` over the queue and the batch container to the entry in the topic's log, and the
-callbacks that follow. `partitioned` has the producer of a partitioned topic, `bulk` whole columns.
+`partitioned` has the producer of a partitioned topic, `bulk` whole columns.
 """

@@ -1,4 +1,1 @@
-"""The processes of a store.
-
-Waking them, sleeping until another one wakes this one, and knowing which are alive.
-"""
+"""The processes of a store: waking them, waiting for a wake-up, and which of them are alive."""

@@ -1,4 +1,1 @@
-"""The journal.
-
-How the processes of a store keep one small state, of a topic or a subscription, in step.
-"""
+"""Journals: how processes keep the small state of a topic or a subscription in step."""

@@ -1,4 +1,1 @@
-"""Reading log files that cannot be trusted.
-
-Finding the end of a log after a crash, and what damage leaves.
-"""
+"""Log files that cannot be trusted: the end of a log after a crash, and what damage leaves."""

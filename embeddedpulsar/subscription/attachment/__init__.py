@@ -1,4 +1,4 @@
-"""One consumer's hold on its subscription.
+"""One consumer of a subscription: attaching, reading, acknowledging, sleeping, detaching.
 
-Attaching, reading, acknowledging, sleeping, detaching. One class for each way of reading.
+One class for each way of reading: `ActiveAttachment` and `SharedAttachment`.
 """

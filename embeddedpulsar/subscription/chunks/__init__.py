@@ -1,4 +1,1 @@
-"""Chunked messages as a subscription sees them.
-
-Incomplete ones, their expiry, and acknowledging all parts as one.
-"""
+"""Chunked messages in a subscription: incomplete ones, their expiry, and acknowledging all parts as one."""

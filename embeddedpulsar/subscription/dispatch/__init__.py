@@ -1,5 +1,4 @@
-"""Which consumer gets which entries.
+"""Which consumer gets which entries: one dispatcher for each subscription type.
 
-One dispatcher for each subscription type, reading what was assigned, and which sleeping consumers are
-woken.
+Reading what was assigned, and which sleeping consumers are woken, are here, too.
 """

@@ -1,4 +1,1 @@
-"""Dead letter and retry topics.
-
-When a message goes there, and the producers that a consumer sends it with.
-"""
+"""Dead letter and retry topics: when a message goes there, and the producers that publish it."""

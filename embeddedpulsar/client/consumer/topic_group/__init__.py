@@ -1,4 +1,1 @@
-"""Consumers and readers of several topics or partitions.
-
-One consumer or reader for each, taken together.
-"""
+"""Consumers and readers of several topics or partitions: one for each of them, taken together."""

@@ -1,1 +1,1 @@
-"""Whole columns of messages, published entry by entry: `Producer.send_many` and `Producer.send_arrow`."""
+"""Whole columns of messages, published entry by entry: `Producer.send_many`, `Producer.send_arrow`."""

@@ -1,4 +1,1 @@
-"""The producer of a partitioned topic.
-
-One plain producer for each partition, and the routing between them.
-"""
+"""The producer of a partitioned topic: a plain producer for each partition, and the routing."""

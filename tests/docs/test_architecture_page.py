@@ -1,0 +1,29 @@
+"""The generated parts of docs/architecture.md are what the source says."""
+
+from __future__ import annotations
+
+import ast
+
+from tests.docs.architecture_page import PAGE, layer_graph, packages, rendered
+from tests.source_tree import modules
+from tests.test_layering import LAYERS
+
+
+def test_the_page_shows_the_tree_and_the_layers_of_the_source():
+    """If this fails, run ``python -m tests.docs.architecture_page``."""
+    text = PAGE.read_text("utf-8")
+    assert rendered(text) == text
+
+
+def test_each_package_says_in_one_line_what_lives_there():
+    """The first line of its docstring is a sentence of its own."""
+    assert not [name for name, says in packages().items() if not says.endswith(".")]
+    assert not [name for name in packages() if len(ast.get_docstring(modules()[name]) or "") < 30]
+
+
+def test_the_diagram_has_every_layer():
+    """Each name of the table is a node, and each arrow points to a lower layer."""
+    graph = layer_graph()
+    assert set(graph) == {name for name, layer in LAYERS.items() if layer > 0} | {"values"}
+    numbers = LAYERS | {"values": 0}
+    assert all(numbers[node] >= numbers[target] for node in graph for target in graph[node])
