@@ -28,7 +28,7 @@ class AppendHold:
             hold.ring_all()
 
     Attributes:
-        rung: those whose doorbells are to be rung after the lock is free.
+        rung: the processes whose doorbells are to be rung after the lock is free.
     """
 
     __slots__ = ("_ring", "rung")
@@ -38,10 +38,10 @@ class AppendHold:
         self._ring = ring
 
     def acquire(self, timeout_s: float) -> None:
-        """The caller has the lock."""
+        """Do nothing: the caller has the lock."""
 
     def release(self) -> None:
-        """The caller keeps the lock."""
+        """Do nothing: the caller keeps the lock."""
         if failpoints.ACTIVE:
             failpoints.hit("group:entry_stored")
 

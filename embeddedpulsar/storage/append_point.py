@@ -49,7 +49,7 @@ LOOK_NS: Final = 50_000
 """How long an appender may believe that the topic's files still have their names: the shortest time in which
 an append that looked every time would not cost more than 2 % (docs/decisions/0092)."""
 PLACE_NS: Final = 10_000_000
-"""The same for the place of the topic: what is stored in one that was moved away is not lost."""
+"""The same for the place of the topic: entries stored in a topic that was moved are not lost."""
 
 State = tuple[int, int, int, int, int, int]
 """(tail word, end offset, last entry id, last crc, messages in the ledger, last publish time).
@@ -61,7 +61,7 @@ _NOTHING: Final = bytearray()
 
 
 class WriterOptions(NamedTuple):
-    """What the writer has to know of the topic and its options."""
+    """The writer's view of the topic and its options."""
 
     segment_size: int
     first_allocation: int
@@ -107,7 +107,7 @@ class AppendPoint:
         self._policy: Final = RollPolicy(options.max_entries, options.max_age_ms)
         self._wall_ns: Final = wall_ns
         self._looked_ns = self._placed_ns = 0  # when it was looked whether the topic is in its place
-        self._look_by_ns = 0  # and when to look next
+        self._look_by_ns = 0  # and when the next look is due
         self._ring = ring
         self._allocate_ledger_id: Final = allocate_ledger_id
         self._report: Final = report
@@ -129,7 +129,7 @@ class AppendPoint:
         self._size = 0
         self._base_ms = 0
         self._entry_limit = 0
-        # At or beyond any of these the slow path looks what has to be done.
+        # At or beyond any of these the slow path takes over.
         self._end_stop = 0
         self._entry_stop = 0
         self._time_stop = 0
@@ -209,7 +209,7 @@ class AppendPoint:
         return (tail, end, entry_id, crc, messages, published if published > last_ms else last_ms)
 
     def _repair(self) -> None:
-        """A holder of the lock died inside, or was interrupted: what it left must not come back.
+        """Remove what a holder of the lock left that died inside, or was interrupted: it must not come back.
 
         Otherwise a recovery after a power loss might take its frame, or its half-made ledger, for published.
         """
@@ -228,8 +228,8 @@ class AppendPoint:
         except DescriptorLimitError:
             raise  # nothing was tried; the owner word still says that it is to be done
         except OSError:
-            # A failed flush takes everything with it that was not flushed before, and a later one that
-            # succeeds would not tell. The next ledger's header records the end instead.
+            # A failed flush loses everything that was not flushed before, and a later flush that succeeds
+            # would not report that. The next ledger's header records the end instead.
             if not words[POISON_TO]:
                 words[POISON_FROM] = words[TopicWord.SYNCED]
             words[POISON_TO] = words[_TAIL]
@@ -361,7 +361,7 @@ class AppendPoint:
             self.on_rolled()
 
     def let_go(self, segment: Segment) -> bool:
-        """The cache needs room: unmap, unless an append is going on (then False)."""
+        """Unmap to make room in the cache, unless an append is going on (then False)."""
         try:
             if not self._lock.enter_alone():
                 return self._segment is not segment

@@ -1,4 +1,4 @@
-"""The auditor of a topic's files: reads everything, believes nothing, changes nothing.
+"""The auditor of a topic's files: reads everything, trusts nothing, changes nothing.
 
     python -m embeddedpulsar.storage.check PATH
 
@@ -53,12 +53,12 @@ TRAILER: Final = "trailer"
 """The end mark of a frame is damaged; its messages are not."""
 JOURNAL: Final = "journal"
 STRAY: Final = "stray"
-"""A segment that belongs to nothing; the next roll or recovery removes it."""
+"""A segment that no other one leads to; the next roll or recovery removes it."""
 _WORDS: Final = struct.Struct(f"<{WORD_COUNT}Q")
 
 
 class Problem(NamedTuple):
-    """Something that is not as it should be; `kind` is one of the words of this module or of damage.py."""
+    """A finding; `kind` is one of the words of this module or of damage.py."""
 
     kind: str
     path: str
@@ -70,7 +70,7 @@ class Problem(NamedTuple):
 
 
 class CheckReport(NamedTuple):
-    """What a check found. `is_unclean` says that the next process to open the topic will run a recovery."""
+    """The findings of a check. `is_unclean` says that the next process to open the topic runs a recovery."""
 
     problems: list[Problem]
     ledgers: int = 0

@@ -1,4 +1,4 @@
-"""Which directory of a topic is meant: a path alone may come to name another one."""
+"""The identity of a topic's directory: its path alone may come to name another directory."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class DirectoryIdentity(NamedTuple):
         return (status.st_dev, status.st_ino) == (self.device, self.inode)
 
     def check(self) -> None:
-        """Refuse to go on where the path leads elsewhere.
+        """Raise if the path leads elsewhere.
 
         Raises:
-            StoreGoneError: so it does.
+            StoreGoneError: the path leads elsewhere.
         """
         if self.inode and not self.is_current():
             raise gone(self.directory)

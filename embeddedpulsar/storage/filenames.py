@@ -51,7 +51,7 @@ def topic_meta_path(directory: str) -> str:
 
 
 def policies_path(directory: str) -> str:
-    """What a topic wants otherwise than its namespace; most have none."""
+    """Policies of a topic that differ from those of its namespace; most topics have none."""
     return os.path.join(directory, POLICIES)
 
 
@@ -86,7 +86,7 @@ def journal_path(directory: str, generation: int) -> str:
 
 
 def gone_path(directory: str, token: str) -> str:
-    """What the directory of a subscription that ended is called before it is removed."""
+    """The name of the directory of an ended subscription, until it is removed."""
     return os.path.join(directory, _GONE + token)
 
 
@@ -101,7 +101,7 @@ def is_gone(name: str) -> bool:
 
 
 def acks_path(directory: str, consumer_id: int) -> str:
-    """What a consumer of a subscription acknowledged and has not written yet.
+    """Acknowledgements of a consumer that are not written to the journal yet.
 
     Example:
         >>> acks_path("s", 12)

@@ -113,7 +113,7 @@ class GroupCommit:
         return bool(words[POISON_FROM] < end_word <= words[POISON_TO])
 
     def _flush(self) -> None:
-        """Under the sync lock."""
+        """Flush and publish the synced word. Under the sync lock."""
         words = self._words
         # 1. What is to be durable: everything published by now.
         target = words[TopicWord.TAIL]
@@ -140,7 +140,7 @@ class GroupCommit:
                 reason=f"a flush failed ({e}); what became of the entries since the last is unknown",
                 remedy="check the disk, then send the messages again: writing goes on in a new segment",
             ) from e
-        # 3. Say so. A crash before costs the next waiter one more flush.
+        # 3. The synced word. A crash before costs the next waiter one more flush.
         words[_SYNCED] = target
         self.syncs += 1
         if failpoints.ACTIVE:
@@ -228,7 +228,7 @@ class GroupCommit:
             self._timer = self._schedule(0.0, self._on_timer)
 
     def after_fork_in_child(self) -> None:
-        """The parent's timer thread does not exist here."""
+        """Forget the timer: the parent's timer thread does not exist here."""
         self._timer = None
 
     def close(self) -> None:

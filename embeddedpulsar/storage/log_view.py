@@ -84,7 +84,7 @@ class LogView:
     def extent(self, ledger_id: int) -> tuple[int, int]:
         """The last entry of a ledger and its end offset, of one moment; also if the segment is damaged.
 
-        Entry -1 where neither segment nor index can tell.
+        Entry -1 if neither segment nor index is readable.
 
         Raises:
             FileNotFoundError: the segment is trimmed.
@@ -93,14 +93,14 @@ class LogView:
         return self._last_known_entry(ledger_id, end), end
 
     def trimmed_before(self, ledger_id: int) -> tuple[int, int] | None:
-        """The last entry of the ledger before, which is trimmed; None if there was none, or nothing tells."""
+        """The last entry of the ledger before, which is trimmed; None if there was none, or it is unknown."""
         segment = self._readable(ledger_id)
         if segment is None or segment.header.prev_last_entry_id < 0:
             return None
         return segment.header.prev_ledger_id, segment.header.prev_last_entry_id
 
     def after_fork_in_child(self) -> None:
-        """The thread locks may be held by threads that do not exist here."""
+        """Renew the thread locks: they may be held by threads that do not exist here."""
         self._segments.after_fork_in_child()
 
     def barrier(self) -> None:
@@ -128,7 +128,7 @@ class LogView:
 
         Raises:
             FileNotFoundError: the segment is trimmed, or lost.
-            CorruptionError: neither index nor log can tell.
+            CorruptionError: neither index nor log is readable there.
         """
         segment = self.segment(ledger_id)
         if self._fits(segment, entry_id):
@@ -143,7 +143,7 @@ class LogView:
 
         Raises:
             FileNotFoundError: the segment is trimmed, or lost.
-            CorruptionError: neither index nor log can tell.
+            CorruptionError: neither index nor log is readable there.
         """
         if entry_id <= 0:
             return FIRST_FRAME_OFFSET

@@ -23,7 +23,7 @@ MAX_LEDGER_ID: Final = (1 << 32) - 1
 
 
 class NewLedger(NamedTuple):
-    """What a new ledger is made of, besides what the ledger before left."""
+    """The parameters of a new ledger, besides those the ledger before gives."""
 
     ledger_id: int
     created_ms: int

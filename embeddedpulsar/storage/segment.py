@@ -89,7 +89,7 @@ class Segment:
         self._opened_index: Final[dict[int, SegmentIndex]] = {}  # of threads that open it at once, one wins
         self.directory: Final = directory
         self.home = DirectoryIdentity(directory)
-        """By which the cache has it."""
+        """The key under which the cache holds it."""
         self.path: Final = file.path
         self.writable: Final = file.writable
         self.header: Final = header
@@ -195,7 +195,7 @@ class Segment:
         self._file.allocate(upto, start=already)
 
     def not_needed(self, start: int, end: int) -> None:
-        """These bytes were read once and will not soon be again: they need not count as this process's."""
+        """Let these bytes leave memory: they were read once and will not be needed again soon."""
         self._file.not_needed(start, end)
 
     def frame_header(self, offset: int, end: int) -> FrameHeader:

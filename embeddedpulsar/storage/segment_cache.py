@@ -115,7 +115,7 @@ class SegmentCache:
         self._segments[key] = segment
 
     def drop_all(self) -> None:
-        """There are no descriptors left: keep what is written or read this moment, and nothing else."""
+        """Keep only what is read or written this moment: there are no descriptors left."""
         dropped: list[tuple[Segment, SegmentHolder | None]] = []
         try:
             self._lock.acquire()
@@ -165,7 +165,7 @@ class SegmentCache:
             self._lock.release()
 
     def after_fork_in_child(self) -> None:
-        """The lock may be held by a thread that does not exist here; the maps are as good as before."""
+        """Renew the lock: it may be held by a thread that does not exist here. The maps remain valid."""
         self._lock = threads.renewed(self._lock)
 
 

@@ -48,7 +48,7 @@ class FoundHeader(NamedTuple):
     damage: str = ""
 
     def report(self, path: str) -> DamageReport:
-        """What to tell of a derived one: nothing is lost by it."""
+        """The damage report of a derived header: nothing is lost by it."""
         return DamageReport(path, self.header.ledger_id, 0, -1, 0, 0, self.damage, SEGMENT_HEADER)
 
 
@@ -150,7 +150,7 @@ def _derive(directory: str, ledger_id: int, error: CorruptionError) -> SegmentHe
 
 
 class _Witness(NamedTuple):
-    """A frame that says whose bytes these are, and what it and the index tell of the header."""
+    """A frame that proves which ledger the bytes belong to, and what it and the index tell of the header."""
 
     frame: FrameHeader
     seed: int

@@ -118,7 +118,7 @@ class SegmentSet:
             self._lock.release()
 
     def after_fork_in_child(self) -> None:
-        """The lock may be held by a thread that does not exist here."""
+        """Renew the lock: it may be held by a thread that does not exist here."""
         self._lock = threads.renewed(self._lock)
 
     def _extended(self, known: LedgerChain, tail_ledger: int, trim: int) -> LedgerChain:

@@ -212,7 +212,7 @@ class SegmentWriter(AppendPoint):
         return tail >> 32, entry_id, now, tail
 
     def hold(self) -> AppendHold:
-        """For several appends in one hold of the lock."""
+        """A hold for several appends in one hold of the lock."""
         return AppendHold(self._ring)
 
     def _write_part(self, start: int, header: bytes, parts: list[bytes]) -> None:
@@ -268,12 +268,12 @@ class SegmentWriter(AppendPoint):
             self._is_exclusive = False
 
     def rebind(self, waiters: WaiterSlots, ring: Callable[[bytes], bool]) -> None:
-        """Wake others by another mailbox from now on."""
+        """Wake other processes by another mailbox from now on."""
         self._waiters = waiters
         self._ring = ring
 
     def after_fork_in_child(self) -> None:
-        """The maps are shared and as good as before; the process is another."""
+        """Take the process id of the child. The maps are shared and remain valid."""
         self._owner = os.getpid() << 32
 
     def close(self) -> None:

@@ -38,7 +38,7 @@ def trim_before(
 
 
 def rewind_count(control: TopicControl, lock: FileLock, lock_timeout_s: float) -> int:
-    """What `publish_trim_point` is to find unchanged. To be read before the subscriptions are looked at."""
+    """The count that `publish_trim_point` compares. To be read before the subscriptions are looked at."""
     try:
         lock.acquire(lock_timeout_s)
         return int(control.words[_RETREATS])
@@ -47,7 +47,7 @@ def rewind_count(control: TopicControl, lock: FileLock, lock_timeout_s: float) -
 
 
 def note_retreat(control: TopicControl, lock: FileLock, lock_timeout_s: float) -> None:
-    """A subscription was made, or put back: a trim point that was chosen before is void.
+    """Void trim points that were chosen before: a subscription was made, or put back.
 
     Called after it was, and before that is reported. A process that dies in between has reported nothing.
     """

@@ -24,7 +24,7 @@ EACH: Final = 0
 """The group, and the key, of waiters that are all rung: readers, and consumers that share with no other."""
 OTHERS: Final = UUID_SLOTS
 """In place of a slot, for a process that found none."""
-OTHERS_POLL_S: Final = 0.05  # how often those look for themselves
+OTHERS_POLL_S: Final = 0.05  # how often such a process looks for itself
 _RECLAIM_EVERY: Final = 64
 _TWO_WORDS: Final = struct.Struct("=QQ")
 _BITS: Final = 64
@@ -199,7 +199,7 @@ class WaiterSlots:
     # -- ringing -----------------------------------------------------------------------------------
 
     def take(self) -> list[bytes]:
-        """The processes to ring once the lock is released: all of `EACH`, and one of each other group. Clears
+        """The processes to ring after the lock: all of `EACH`, and one of each other group. Clears their
         bits."""
         waiting = still = self._words[self._waiters_word]
         uuids = []

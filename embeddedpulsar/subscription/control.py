@@ -119,7 +119,7 @@ class SubscriptionControl:
             return False  # closed
 
     def mark_removed(self) -> None:
-        """Say so. Under the lock, when nothing exists here."""
+        """Set REMOVED. Under the lock, when nothing exists here."""
         self.words[SubscriptionWord.REMOVED] = 1
 
     def reload(self) -> None:
@@ -145,13 +145,13 @@ class SubscriptionControl:
         self.header = self._parse()
 
     def announce(self) -> None:
-        """What consumers read ahead may be void, and waiters have to look: no later than the commit."""
+        """Make consumers and waiters look: what was read ahead may be void. Before the commit or with it."""
         words = self.words
         words[SubscriptionWord.EPOCH] = (words[SubscriptionWord.EPOCH] + 1) % _MODULUS
         words[SubscriptionWord.VERSION] = (words[SubscriptionWord.VERSION] + 1) % _MODULUS
 
     def bump(self) -> None:
-        """Something happened that waiters have to look at, though nothing they read ahead is void."""
+        """Make waiters look, though nothing they read ahead is void."""
         words = self.words
         words[SubscriptionWord.VERSION] = (words[SubscriptionWord.VERSION] + 1) % _MODULUS
 
@@ -195,24 +195,24 @@ class SubscriptionControl:
         words[SubscriptionWord.WAITING] = waiting
 
     def note_claim(self) -> None:
-        """Entries were assigned."""
+        """Note that entries were assigned."""
         words = self.words
         words[SubscriptionWord.CLAIMS] = (words[SubscriptionWord.CLAIMS] + 1) % _MODULUS
 
     @property
     def is_published(self) -> bool:
-        """Whether these words speak of everything that was committed. Lock-free."""
+        """Whether these words reflect everything that was committed. Lock-free."""
         words = self.words
         return bool(words[SubscriptionWord.PUBLISHED] == words[SubscriptionWord.JOURNAL])
 
     def note_published(self) -> None:
-        """They do, from now on."""
+        """Note that they do from now on."""
         words = self.words
         words[SubscriptionWord.PUBLISHED] = words[SubscriptionWord.JOURNAL]
 
     @property
     def identity(self) -> int:
-        """Tells this subscription from the others of its topic, the same in every process."""
+        """Distinguishes this subscription from the others of its topic; the same in every process."""
         return self._file.inode
 
     @property
@@ -233,14 +233,14 @@ class SubscriptionControl:
         words[base + ConsumerSlotWord.CONSUMER_ID] = consumer_id
 
     def slot_word(self, code: int, consumer_id: int, word: int) -> int:
-        """What a consumer says in its slot; 0 if the slot is not its own (a recovery cleared it)."""
+        """A word that a consumer stored in its slot; 0 if the slot is not its own (a recovery cleared it)."""
         words, base = self.words, slot_of(code)
         if words[base + ConsumerSlotWord.CONSUMER_ID] != consumer_id:
             return 0
         return int(words[base + word])
 
     def handed(self, code: int, consumer_id: int) -> int:
-        """Entries the application of a consumer was given; 0 if it does not say."""
+        """Entries that the application of a consumer was given; 0 if unknown."""
         word = self.slot_word(code, consumer_id, ConsumerSlotWord.HANDED)
         return word & _HANDED_MASK if word & ~_HANDED_MASK == handed_tag(consumer_id) else 0
 
@@ -256,7 +256,7 @@ class SubscriptionControl:
 
     @property
     def closed(self) -> bool:
-        """Whether the words are gone."""
+        """Whether the words are unmapped."""
         return self._file.closed
 
     def close(self) -> None:

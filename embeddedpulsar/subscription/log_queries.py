@@ -32,7 +32,7 @@ def ledgers_of(log: ManagedLedger) -> Ledgers:
 
 
 def _segments(log: ManagedLedger) -> list[SegmentInfo]:
-    """What there is to know; nothing, if the log is too damaged to tell. It reports that itself."""
+    """All segments; none if the log is too damaged, which it reports itself."""
     try:
         return log.segments()
     except StorageError:
@@ -40,7 +40,7 @@ def _segments(log: ManagedLedger) -> list[SegmentInfo]:
 
 
 def news_for(state: SubscriptionState, facts: Ledgers) -> list[Command]:
-    """The command that tells the state what it lacks of the facts; none if it knows, or needs not."""
+    """The command with the facts that the state lacks; none if it lacks nothing."""
     listed, first = facts.listed, state.mark_delete.ledger_id
     if not listed or (listed[-1][0] <= state.acks.newest_ledger and listed[0][0] <= first):
         return []
@@ -48,7 +48,7 @@ def news_for(state: SubscriptionState, facts: Ledgers) -> list[Command]:
 
 
 def existing(log: ManagedLedger, positions: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Those that are not beyond the log's end: ids may be made up, and must not acknowledge the future."""
+    """The entries that are not beyond the log's end: made-up ids must not acknowledge entries to come."""
     last = log.last_position() or BEFORE_FIRST
     return [one for one in positions if (0, 0) <= one <= last and 0 <= one[1] <= MAX_ENTRY_ID]
 

@@ -1,4 +1,4 @@
-"""How far the subscriptions of a topic have come, without opening them: what may be trimmed depends on it."""
+"""The mark-delete positions of a topic's subscriptions, read without opening them, for trimming."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ failpoints.declare("subscription:announced", "subscription:published", "subscrip
 
 
 class SharedState:
-    """One process's hold on the replicated state of one subscription.
+    """One process's view of the replicated state of one subscription.
 
     Role: everything that changes a subscription is a `transact`: lock, catch up, decide on the state,
     commit commands, publish, unlock, and only then wake others, flush, and report damage. Only it touches
@@ -314,7 +314,7 @@ class SharedState:
             self._act()
 
     def _start_anew(self) -> None:
-        """Nothing leads to the state any more: begin at the earliest position, so that nothing is lost."""
+        """Begin at the earliest position, so that nothing is lost: no file leads to the state any more."""
         if not self._options.name:
             return  # the process that opens it by name does
         self._journal.damage.append(
@@ -348,11 +348,11 @@ class SharedState:
     # -- after the lock ----------------------------------------------------------------------------
 
     def note(self, text: str) -> None:
-        """Have something logged when the lock is free again. Inside `transact`."""
+        """Log something when the lock is free again. Inside `transact`."""
         self._notes.append(text)
 
     def _act(self) -> None:
-        """What was decided under the lock and is done without it."""
+        """Do what was decided under the lock and needs none."""
         if self.wakeups.has_any:
             if failpoints.ACTIVE:
                 failpoints.hit("subscription:unlocked")

@@ -1,4 +1,4 @@
-"""When the journal of a subscription is flushed, as its durability level says."""
+"""Flushing the journal of a subscription, as its durability level requires."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class StateFlusher:
         self._names_are_durable = False
 
     def note_dirty(self) -> None:
-        """Something was committed. Under the lock."""
+        """Note that something was committed. Under the lock."""
         if self._is_timed and self._timer is None:
             self._timer = self._options.scheduler.call_later(self._options.interval_s, self._sync_in_time)
 

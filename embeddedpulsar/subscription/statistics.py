@@ -1,4 +1,4 @@
-"""What there is to tell about a subscription."""
+"""The figures of a subscription."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ class Subscription:
 
     @property
     def name(self) -> str:
-        """Of the subscription."""
+        """The name of the subscription."""
         return self._lives.name
 
     @property

@@ -74,7 +74,7 @@ def _is_current(lock: FileLock) -> bool:
 
 
 def is_bare(directory: str) -> bool:
-    """Whether nothing is there that could tell of a subscription."""
+    """Whether nothing is left that belongs to a subscription."""
     names = descriptors.names_in(directory)
     return all(
         parse_generation(one) is None and parse_generation(one, journal=False) is None for one in names
@@ -82,7 +82,7 @@ def is_bare(directory: str) -> bool:
 
 
 def may_have_ended(directory: str, *, durable: bool) -> bool:
-    """Whether it is worth opening. Takes no lock."""
+    """Whether the directory may hold an ended subscription. Takes no lock."""
     try:
         with contextlib.closing(SubscriptionControl.open(directory)) as control:
             return not durable or not split_journal(control.words[SubscriptionWord.JOURNAL])[1]

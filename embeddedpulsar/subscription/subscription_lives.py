@@ -43,7 +43,7 @@ class SubscriptionLives:
 
     @property
     def current(self) -> SharedState | None:
-        """What is open."""
+        """The open state, if any."""
         shared = self._current
         if shared is None or not shared.is_removed:
             return shared
@@ -65,7 +65,7 @@ class SubscriptionLives:
         return shared
 
     def existing(self) -> SharedState:
-        """The same.
+        """The state, opened if need be.
 
         Raises:
             SubscriptionNotFound: there is none.
@@ -76,7 +76,7 @@ class SubscriptionLives:
         return shared
 
     def make(self) -> SharedState:
-        """The same, in a directory that is made if need be."""
+        """The state, in a directory that is made if need be."""
         above = os.path.dirname(self._directory)
         while (shared := self.find()) is None:
             for path in (above, self._directory):
@@ -101,7 +101,7 @@ class SubscriptionLives:
             self._lock.release()
 
     def _check_name(self, stored: str) -> None:
-        """Two names may fall on one directory."""
+        """Check the name: two names may have the same directory."""
         if stored and self.name not in ("", stored):
             raise CorruptionError(
                 path=self._directory,
@@ -111,7 +111,7 @@ class SubscriptionLives:
         self.name = self.name or stored
 
     def take(self) -> SharedState | None:
-        """Give up what is open; closes all that ended before."""
+        """Return what is open, for the caller to close; close all that ended before."""
         shared, self._current = self._current, None
         ended, self._ended = self._ended, []
         for one in ended:

@@ -37,7 +37,7 @@ class Summaries:
         self._bytes = 0  # of the last one that this process wrote
 
     def follow(self) -> None:
-        """Commands were committed: write a summary if the last one is far behind."""
+        """Write a summary after a commit if the last one is far behind."""
         if not summary.is_worth_it(self._replica.state):
             return
         words, here = self._control.words, self._journal.seen

@@ -1,4 +1,4 @@
-"""What a consumer that leaves acknowledged and never wrote, read from its ring with its departure."""
+"""Acknowledgements that a leaving consumer never wrote, read from its ring when it is detached."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def with_unwritten_acks(
     leaving: Iterable[Detach],
     facts: Callable[[], Ledgers],
 ) -> list[Command]:
-    """Departures, each behind what the consumer acknowledged. Inside a transaction.
+    """Detach commands, each behind what the consumer acknowledged. Inside a transaction.
 
     Args:
         state: caught up.
@@ -61,7 +61,7 @@ def _read(path: str, boot: bytes) -> Unwritten | None:
 
 
 def _commands_of(state: SubscriptionState, found: Unwritten, facts: Callable[[], Ledgers]) -> list[Command]:
-    """What of it counts and is not in the state already."""
+    """The acknowledgements in the ring that count and are not in the state already."""
     if not state.consumers.is_current(found.consumer_id, found.epoch):
         return []  # void: the subscription was moved since
     acks = state.acks

@@ -1,4 +1,4 @@
-"""The limit on open files, met: make room and try again, or say what to do."""
+"""What happens at the limit on open files: make room and try again, or raise an error with advice."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Result = TypeVar("Result")
 def within_limit(action: Callable[[], Result], make_room: Callable[[], object], what: str) -> Result:
     """Do something that opens files; if there are no descriptors left, make room and do it once more.
 
-    What `descriptors` does by itself where a file is opened, with more to give up: whole topics.
+    As `descriptors` does where a file is opened, but whole topics are closed.
 
     Args:
         action: what to do; may run twice.

@@ -55,7 +55,7 @@ class HasChores(Protocol):
 
 
 class Housekeeping:
-    """What is due in one process.
+    """The work that is due in one process.
 
     Role: collects topics to look at, and looks at them on a timer thread of its own, while it holds
     ``housekeeping.lock``. Invariants: nothing waits for that lock; a process that does not get it tries again
@@ -77,14 +77,14 @@ class Housekeeping:
         self._reported: set[str] = set()
 
     def look_at(self, topic: Chore) -> None:
-        """There may be something to do."""
+        """Note that there may be work for a topic."""
         if self._fork_generation == fork.GENERATION:
             self._due[topic.name] = topic
             if self._soon is None:
                 self._arm(GATHER_S)
 
     def forget(self, topic: Chore) -> None:
-        """It is being closed."""
+        """Forget a topic that is being closed."""
         for topics in (self._due, self._watched):
             if topics.get(topic.name) is topic:
                 topics.pop(topic.name, None)

@@ -95,6 +95,6 @@ class LedgerIds:
         self._block = min(2 * self._block, LARGEST_BLOCK)
 
     def after_fork_in_child(self) -> None:
-        """What is left of the inherited block is the parent's."""
+        """Drop the inherited block: what is left of it is the parent's."""
         self._mutex = threads.RLock()
         self._next = self._end = 0

@@ -74,5 +74,5 @@ def _sweep(parent: str) -> None:
 
 
 def _is_finished(path: str) -> bool:
-    """Whether its maker has come as far as to hold a lease: before, it only looks abandoned."""
+    """Whether its maker holds its lease: until then it only looks abandoned."""
     return os.path.exists(os.path.join(path, "store.meta"))

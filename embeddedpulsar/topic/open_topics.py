@@ -57,7 +57,7 @@ class OpenTopics:
         return len(self._topics)
 
     def keep(self, name: str, open_topic: TopicOpener) -> Topic:
-        """The topic, which from now on stays open until all are closed."""
+        """The topic, which stays open from now on until all are closed."""
         notes: list[str] = []
         try:
             deadline.enter(self._lock, "the table of open topics")
@@ -133,7 +133,7 @@ class OpenTopics:
                 _close_logged(topic, notes)
 
     def _let_go(self, topic: Topic, notes: list[str]) -> None:
-        """A topic that was deleted: another may have its name soon."""
+        """Forget a topic that was deleted: another may have its name soon."""
         del self._topics[topic.name]
         users = self._usage.count(topic.name)
         if users:

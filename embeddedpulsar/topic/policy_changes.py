@@ -1,4 +1,4 @@
-"""Changing what a topic or a namespace wants otherwise than ``broker.conf``."""
+"""Changing the policies of a topic or a namespace, which override ``broker.conf``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def is_namespace(name: str) -> bool:
 def change_policies(
     session: StoreSession, name: str, changes: dict[str, Any], *, durable: bool
 ) -> list[TopicEntry]:
-    """Note what a topic or namespace wants; None takes a policy away.
+    """Note the policies of a topic or namespace; None takes a policy away.
 
     Returns:
         The topics and partitions that it may concern and that were opened before.
@@ -53,7 +53,7 @@ def change_policies(
 
 
 def own_policies(session: StoreSession, name: str) -> dict[str, Any]:
-    """What a topic or namespace itself wants, whatever holds above it.
+    """The policies of a topic or namespace itself, whatever holds above it.
 
     Raises:
         TopicNotFound: there is no such topic or namespace.

@@ -1,4 +1,4 @@
-"""What namespaces and topics want otherwise than ``broker.conf``: small documents, replaced as a whole."""
+"""Policies of namespaces and topics: small documents, replaced as a whole, that override ``broker.conf``."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def read_retention(fields: Any) -> Retention:
     """The policy that `retention_fields` wrote.
 
     Raises:
-        CorruptionError: it is none.
+        CorruptionError: it is malformed.
     """
     try:
         found = Retention(int(fields["retentionTimeInMinutes"]), int(fields["retentionSizeInMB"]))

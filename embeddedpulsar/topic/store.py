@@ -44,7 +44,7 @@ from embeddedpulsar.topic.topic import Topic
 class Store(StoreTopics):
     """The topics of one directory, as this process uses them.
 
-    Role: what clients stand on. `open` returns the one instance for a directory, however it is spelled, and
+    Role: the entry point for clients. `open` returns one instance for a directory, however it is spelled, and
     counts; the last `release` closes everything. After a fork the child's copy is stale: `revive` makes it
     usable there, with a doorbell, lease and client number of its own; every other method does that by
     itself.
@@ -288,7 +288,7 @@ class Store(StoreTopics):
         return keeps_until_subscribed(self._current(), name)
 
     def note_letters(self, name: str) -> None:
-        """Letters are about to be stored in a topic; see `policy_changes.note_letters`."""
+        """Note that letters are about to be stored in a topic; see `policy_changes.note_letters`."""
         note_letters(self._current(), name)
 
     # -- what it is made of ------------------------------------------------------------------------
@@ -320,7 +320,7 @@ class Store(StoreTopics):
 
     @property
     def closed(self) -> bool:
-        """Whether the last `release` has been."""
+        """Whether the last `release` was called."""
         return self._references <= 0
 
     def _options(self) -> LedgerOptions:
@@ -376,7 +376,7 @@ class Store(StoreTopics):
         return session
 
     def after_fork_in_child(self) -> None:
-        """Let go of what is the parent's, without touching it."""
+        """Forget what belongs to the parent, without touching it."""
         session, self._session = self._session, None
         self._inherited = session or self._inherited
         self._topics.after_fork_in_child()

@@ -1,4 +1,4 @@
-"""``store.meta``: what makes a directory a store. Written once, last of all, and durably at every level."""
+"""``store.meta``: it makes a directory a store. Written once, last of all, and durably at every level."""
 
 from __future__ import annotations
 

@@ -27,12 +27,12 @@ class StoreRegistry:
         atexit.register(self.close_all)
 
     def forget(self, key: tuple[int, int], store: Store) -> None:
-        """A store is closed. Under the lock, or in a forked child."""
+        """Forget a store that is closed. Under the lock, or in a forked child."""
         if self.stores.get(key) is store:  # not one that came into its place
             del self.stores[key]
 
     def close_all(self) -> None:
-        """Close what was forgotten, at the end of the process: no doorbell and no memory stays behind."""
+        """Close what was forgotten, at the end of the process: no doorbell and no memory must stay behind."""
         for store in list(self.stores.values()):
             while not store.closed:
                 store.release()

@@ -342,7 +342,7 @@ class Topic:
         return sum(iter(self._trimming.trim, 0))
 
     def _suggest_chores(self) -> None:
-        """There may be something to trim. Called under locks."""
+        """Have housekeeping look whether there is something to trim. Called under locks."""
         if self._trimming.may_find_any():
             self._session.housekeeping.look_at(self)
 
@@ -393,7 +393,7 @@ class Topic:
             closing.callback(self._trimming.close)
 
     def abandon(self) -> None:
-        """In a forked child: what the parent opened is the parent's."""
+        """Forget what the parent opened, in a forked child."""
         self.closed = True
         self._lock = threads.renewed(self._lock)
         self._subscriptions.abandon()

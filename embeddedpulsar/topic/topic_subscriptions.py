@@ -138,7 +138,7 @@ class TopicSubscriptions:
         subscription.create(initial)
 
     def _delete_if_left(self, subscription: Subscription) -> None:
-        """A subscription that is not durable ends with its last consumer."""
+        """Delete a subscription that is not durable if its last consumer has left."""
         with contextlib.suppress(
             BrokerMetadataError, SubscriptionNotFound, StoreGoneError
         ):  # others are there
@@ -252,7 +252,7 @@ class TopicSubscriptions:
             self._lock.release()
 
     def _close(self, name: str) -> None:
-        """Under the lock, and without users."""
+        """Close and forget one. Under the lock, and without users."""
         self._usage.forget(name)
         self._opened.pop(name).close()
 
@@ -272,5 +272,5 @@ class TopicSubscriptions:
                 closing.callback(subscription.close)
 
     def abandon(self) -> None:
-        """In a forked child: the inherited lock may be held by a thread that does not exist here."""
+        """Renew the lock in a forked child: it may be held by a thread that does not exist here."""
         self._lock = threads.renewed(self._lock)

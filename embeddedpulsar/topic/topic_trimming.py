@@ -1,4 +1,4 @@
-"""Trimming one topic: what the subscriptions need no more, and policies do not keep."""
+"""Trimming one topic: removing what no subscription needs and no policy keeps."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class TopicTrimming:
             is_decided = first <= trimming.first_retained or trimming.give_up(first, seen, lock_timeout_s)
 
     def close(self) -> None:
-        """Nothing is trimmed from here on. Waits for the slice that is under way."""
+        """Trim nothing from here on. Waits for the slice that is under way."""
         try:
             self._lock.acquire()
             self._is_closed = True
@@ -103,6 +103,6 @@ class TopicTrimming:
             self._lock.release()
 
     def abandon(self) -> None:
-        """In a forked child: the inherited lock may be held by a thread that does not exist here."""
+        """Renew the lock in a forked child: it may be held by a thread that does not exist here."""
         self._lock = threads.renewed(self._lock)
         self._is_closed = True

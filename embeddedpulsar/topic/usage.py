@@ -23,7 +23,7 @@ class Usage:
         self._kept: set[str] = set()
 
     def begin(self, name: str) -> None:
-        """One more user."""
+        """Count one more user."""
         self._users[name] = self._users.get(name, 0) + 1
         self._idle.pop(name, None)
 
@@ -34,7 +34,7 @@ class Usage:
             self.begin(name)
 
     def end(self, name: str) -> bool:
-        """One user less; returns whether it was the last."""
+        """Count one user less; returns whether it was the last."""
         users = self._users.get(name, 0) - 1
         if users > 0:
             self._users[name] = users
@@ -48,7 +48,7 @@ class Usage:
         return self._users.get(name, 0)
 
     def forget(self, name: str) -> None:
-        """The thing is closed."""
+        """Forget a thing that is closed."""
         self._users.pop(name, None)
         self._idle.pop(name, None)
         self._kept.discard(name)

@@ -49,7 +49,7 @@ class JournalDescriptor:
             os.close(fd)
 
     def close(self) -> None:
-        """Have no file any more. Idempotent."""
+        """Close the file, and have none from now on. Idempotent."""
         self.rest()
         self._path = ""
 

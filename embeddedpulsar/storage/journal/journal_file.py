@@ -79,8 +79,7 @@ class JournalFile:
 
         Args:
             strict: stop where the chain breaks (recovery: what follows was never committed). Otherwise
-            step over
-                what does not verify to the next record that does, and note the damage.
+                step over what does not verify to the next record that does, and note the damage.
         """
         data, at = self.data, FIRST_RECORD_OFFSET
         crc = None if self.header is None else self.header.chain_seed

@@ -19,7 +19,7 @@ from embeddedpulsar.storage.journal.journal_recovery import choose, replay
 from embeddedpulsar.storage.journal.replica import Replica
 
 WORTH_A_LEAP: Final = 4096
-"""Bytes of commands that are rather applied than leapt over."""
+"""Commands of fewer bytes are applied rather than leapt over."""
 
 
 class JournalFollower:
@@ -99,7 +99,7 @@ class JournalFollower:
         self.damage.clear()
 
     def _leap(self, generation: int, end: int) -> None:
-        """Go on at the last command that tells the state before it, if that is far ahead."""
+        """Go on at the last command that holds the whole state before it, if that is far ahead."""
         if self._leap_word < 0 or not self.is_settled or not self.generation:
             return
         named, at = split_journal(self._words[self._leap_word])
@@ -138,7 +138,7 @@ class JournalFollower:
         self.moved(self.generation, end, crc)
 
     def moved(self, generation: int, end: int, crc: int) -> None:
-        """The replica has followed so far."""
+        """Note that the replica has followed so far."""
         self.generation, self.end, self.crc = generation, end, crc
         self.seen = journal_word(generation, end)
         self.is_settled = True

@@ -76,7 +76,7 @@ def choose(directory: str, owner_kind: int, damage: list[StorageError]) -> Choic
 
 
 def note_if_lost(directory: str, generation: int, end: int, damage: list[StorageError]) -> None:
-    """Note that commands were committed to a journal from which none can be read: damage, not absence.
+    """Note damage if commands were committed to a journal from which none can be read.
 
     Where there was nothing, there is no commit word (`end` is 0); where it was removed, no file, or one that
     says so.
@@ -101,7 +101,7 @@ def _is_whole(journal: JournalFile) -> bool:
 
 
 def _went_on(journal: JournalFile) -> bool:
-    """Whether the generation before has commands this one knows nothing of."""
+    """Whether the generation before has commands that this one lacks."""
     base = journal.base()
     if base is None:
         return False
@@ -116,7 +116,7 @@ def replay(journal: JournalFile, replica: Replica, damage: list[StorageError]) -
     """Build the replica from a generation, stepping over what is damaged.
 
     Raises:
-        CorruptionError: a command that is intact and yet none of this release.
+        CorruptionError: a command is intact and yet not one of this release.
     """
     _restore(journal, replica, damage)
     crc = 0 if journal.header is None else journal.header.chain_seed

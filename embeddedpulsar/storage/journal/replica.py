@@ -1,4 +1,4 @@
-"""What a journal keeps in step."""
+"""The state that a journal keeps in step."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Replica(Protocol):
     """
 
     def reset(self, snapshot: bytes | None) -> None:
-        """Become what a snapshot says; None: as if nothing had ever happened.
+        """Take over a snapshot; with None, start from nothing.
 
         Raises:
             CorruptionError: this is no snapshot.
@@ -26,11 +26,11 @@ class Replica(Protocol):
         """
 
     def leap(self, kind: int, payload: bytes) -> bool:
-        """Become what a committed command says of the state before it, from an earlier state.
+        """Take over the state that a committed command holds, from an earlier state.
 
         Returns:
-            False, and nothing is changed, if that cannot be done: the command says nothing of the kind, or
-            something happened in between that it does not tell.
+            False, and nothing is changed, if that cannot be done: the command holds no state, or
+            something happened in between that it does not cover.
 
         Raises:
             CorruptionError: this is no command. The state may be distorted then.

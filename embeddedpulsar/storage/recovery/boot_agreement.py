@@ -1,4 +1,4 @@
-"""Whether control words of another boot id are true all the same: for readers that do not open the store.
+"""Whether control words of another boot id are true nevertheless: for readers that do not open the store.
 
 Containers may show another boot id than their neighbours. A process that opens the store takes the boot that
 the processes in it agree on (`topic.store_control`); one that only reads the files asks whether any of those

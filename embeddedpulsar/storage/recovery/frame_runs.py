@@ -31,7 +31,7 @@ class Run(NamedTuple):
 
     @property
     def weight(self) -> int:
-        """How much speaks for it."""
+        """How much evidence there is for it."""
         return (self.indexed + self.proof) * _BY_INDEX + self.last - self.first + 1
 
     def may_follow(self, before: Run) -> bool:

@@ -1,4 +1,4 @@
-"""What can still be said of a tail ledger whose last frame, segment or index is damaged."""
+"""What is known of a tail ledger whose last frame, segment or index is damaged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a writer that died left behind the tail."""
+"""Clearing the frame that a dead writer left behind the tail."""
 
 from __future__ import annotations
 

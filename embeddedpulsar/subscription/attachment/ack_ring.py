@@ -1,4 +1,4 @@
-"""What one consumer acknowledged and has not written yet, where others find it when its process dies.
+"""Acknowledgements of one consumer that are not in the journal yet, kept in a file in case its process dies.
 
 Hot: `Consumer.acknowledge` stores into `AckRing.words` itself.
 """
@@ -17,7 +17,7 @@ from embeddedpulsar.platform.mapped_file import MappedFile
 from embeddedpulsar.storage.filenames import acks_path
 
 MOST_ENTRIES: Final = RingWord.PARTS - RingWord.ENTRIES
-"""Whole entries there is room for: as many that are not written yet, none is ever overwritten."""
+"""Whole entries that fit. The caller writes before there are as many, so that none is overwritten."""
 _HALF: Final = (RING_SIZE // 8 - RingWord.PARTS) // 2
 _NEITHER: Final = 2
 _MOST_LEDGERS: Final = 64
@@ -99,7 +99,7 @@ class AckRing:
         return cls(file.view[:], consumer_id, file)
 
     def begin(self, epoch: int) -> None:
-        """What was acknowledged before is void."""
+        """Start a new epoch: what was acknowledged before is void."""
         words = self.words
         words[RingWord.EPOCH] = 0
         if failpoints.ACTIVE:
@@ -108,7 +108,7 @@ class AckRing:
         words[RingWord.EPOCH] = epoch
 
     def note(self, ledger_id: int, entry_id: int) -> None:
-        """An entry is acknowledged."""
+        """Note that an entry is acknowledged."""
         self.words[next(self.slots)] = place_word(ledger_id, entry_id)
         if ledger_id not in self.firsts:
             if len(self.firsts) >= _MOST_LEDGERS:
@@ -116,7 +116,7 @@ class AckRing:
             self.firsts[ledger_id] = place_word(ledger_id, 0)
 
     def note_part(self, ledger_id: int, entry_id: int, index: int, size: int) -> bool:
-        """A message of a batch is acknowledged.
+        """Note that a message of a batch is acknowledged.
 
         Returns:
             False if there is no room before parts are written.
@@ -131,8 +131,8 @@ class AckRing:
             self._lock.release()
 
     def begin_writing(self) -> None:
-        """All parts so far are about to be written. Those noted from here on go to the other half, unless
-        that has some that could not be written: then there is no room before these are."""
+        """Begin to write all parts noted so far. Parts noted from here on go to the other half. If that half
+        still has parts that could not be written, there is no room before they are."""
         try:
             self._lock.acquire()
             self._half = self._half ^ 1 if self._has_other else _NEITHER
@@ -142,7 +142,7 @@ class AckRing:
             self._lock.release()
 
     def end_writing(self) -> None:
-        """They are written."""
+        """Note that those parts are written."""
         try:
             self._lock.acquire()
             self._has_other = True
@@ -153,7 +153,7 @@ class AckRing:
             self._lock.release()
 
     def note_cumulative(self, ledger_id: int, entry_id: int, index: int, size: int) -> None:
-        """Everything up to a message is acknowledged. The one before stays until this one is there."""
+        """Note that everything up to a message is acknowledged. The old note stays until this is stored."""
         try:
             self._lock.acquire()
             self._turn ^= 1
@@ -171,7 +171,7 @@ class AckRing:
         words[slot] = place
 
     def remove(self) -> None:
-        """Everything is written. The map goes with the last reference to `words`."""
+        """Remove the file when all is written. The map goes with the last reference to `words`."""
         if self._file is not None:
             with contextlib.suppress(FileNotFoundError):
                 disk.DISK.unlink(self._file.path)
@@ -179,7 +179,7 @@ class AckRing:
 
 
 def _slots_of(half: int) -> Iterator[int]:
-    """The pairs of one half of those for parts."""
+    """The pairs of words in one half of the slots for parts."""
     if half == _NEITHER:
         return iter(())
     first = RingWord.PARTS + half * _HALF

@@ -32,9 +32,9 @@ Partial = Mapping[Entry, tuple[int, int]]
 class Acknowledging:
     """The half of an `Attachment` that acknowledges.
 
-    Role: made-up ids, late ids and ids of parts of things come in; commands about entries that exist go out.
-    Invariants: the entries of a chunked message are acknowledged in one command, so no death leaves it with
-    half of them.
+    Role: takes ids that may be made up, late or of parts of messages; issues commands for entries that exist.
+    Invariants: the entries of a chunked message are acknowledged in one command, so that a crash cannot leave
+    half of them acknowledged.
 
     Attributes:
         consumer_id: unique for the life of the subscription.
@@ -52,7 +52,7 @@ class Acknowledging:
         self._shared: Final = shared
 
     def make_ring(self, epoch: int) -> AckRing | None:
-        """A place for what is acknowledged and not written yet; None if there is no room for one.
+        """Make a file for acknowledgements that are not written yet; None if there is no room for one.
 
         Args:
             epoch: under which it is acknowledged.
@@ -64,8 +64,8 @@ class Acknowledging:
             return None
 
     def is_plain(self, ledger_id: int, entry_id: int, is_cumulative: bool = False) -> bool:
-        """Whether acknowledging an entry says it all: it exists, and nothing of a chunked message goes with
-        it. False where that would have to be found out."""
+        """Whether acknowledging this entry alone is complete: it exists, and is no part of a chunked message.
+        False if finding that out takes a look at the log."""
         chunks = self.chunks
         try:
             if (ledger_id, entry_id) >= self._read_position() or entry_id > MAX_ENTRY_ID:
@@ -134,7 +134,7 @@ class Acknowledging:
         )
 
     def _real(self, entries: Sequence[Entry], partial: Partial) -> tuple[list[Entry], Partial]:
-        """What of it is in the log: ids may be made up, and must not acknowledge the future."""
+        """The entries of these that are in the log: made-up ids must not acknowledge entries to come."""
         batches = {
             entry: (partial[entry][0] & ((1 << partial[entry][1]) - 1), partial[entry][1])
             for entry in existing(self._log, partial)
@@ -199,10 +199,10 @@ class Acknowledging:
         raise NotImplementedError(f"{type(self).__name__} does not define _read_position()")
 
     def _note_ack(self, last: Position) -> None:
-        """Entries up to ``last``, from the read position on, are about to be acknowledged."""
+        """Called before entries up to ``last``, from the read position on, are acknowledged."""
 
     def _before_ack(self, state: SubscriptionState) -> None:
-        """An acknowledgement is about to be committed."""
+        """Called before an acknowledgement is committed."""
 
     def _acknowledge_unreadable(self, skipped: list[AckGroup]) -> None:
         """Tell the state which ledgers there are now, and acknowledge entries that cannot be read: either

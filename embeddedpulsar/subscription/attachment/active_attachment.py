@@ -94,7 +94,7 @@ class ActiveAttachment(Attachment):
 
     @property
     def awaits_appends(self) -> bool:
-        """Whether it is the active one: the others wait for that, and not for entries."""
+        """Whether it is the active one: the others wait to become active, not for entries."""
         return self._is_active
 
     def has_news(self, has_tail_moved: bool, seen_version: int) -> bool:
@@ -142,7 +142,7 @@ class ActiveAttachment(Attachment):
             return  # taken for dead: another consumer has it
 
     def redeliver_entries(self, entries: Sequence[Entry]) -> bool:
-        """Order would be lost if single entries came back: everything does."""
+        """Redeliver everything: redelivering single entries would break the order."""
         self.redeliver()
         return True
 

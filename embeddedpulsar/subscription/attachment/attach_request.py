@@ -1,4 +1,4 @@
-"""What a consumer wants to be."""
+"""The properties of a consumer that is to be attached."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class AttachRequest(NamedTuple):
         client_uuid: the lease of its process.
         priority: priority level, 0 being the best.
         receiver_queue_size: messages it is ready to take at once.
-        rules: what it asks of dispatch.
+        rules: its requirements for dispatch.
     """
 
     name: str
@@ -54,7 +54,7 @@ def rules_for(
     partition: int,
     several_topics: bool,
 ) -> ConsumerRules:
-    """What a consumer asks of dispatch, together with the settings that hold for it.
+    """The dispatch requirements of a consumer, together with the settings that hold for it.
 
     Args:
         settings: of the store.

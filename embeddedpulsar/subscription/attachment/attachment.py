@@ -1,4 +1,4 @@
-"""A consumer's hold on its subscription: acknowledging, moving, waiting. How it reads depends on the type."""
+"""A consumer attached to its subscription: acknowledging, moving, waiting. Subclasses read."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _EPOCH: Final = SubscriptionWord.EPOCH
 class Attachment(Acknowledging):
     """One consumer of one subscription, as this process has it.
 
-    Role: what a client's consumer stands on. Invariants: nothing is read that was void when the read
+    Role: the broker's side of a consumer. Invariants: nothing is read that was void when the read
     began; an acknowledgement counts only under the epoch in which its entries were read. Durable:
     acknowledgements and moves as the store's durability level says, when the call returns. Callers:
     `read`, `redeliver`, `seek` and `seek_time` one thread at a time (they share the read position); the
@@ -112,7 +112,7 @@ class Attachment(Acknowledging):
         raise NotImplementedError(f"{type(self).__name__} does not define read()")
 
     def handed(self, view: EntryView) -> bool:
-        """The application is about to be given the first message of an entry; False to `look` first."""
+        """Note that the application gets the first message of an entry; False if `look` must come first."""
         return True
 
     def is_fresh(self) -> bool:
@@ -123,7 +123,7 @@ class Attachment(Acknowledging):
             return True  # closed: nothing is left of it
 
     def look(self) -> None:
-        """Follow the subscription; if what was read is void, say so (`on_rewound`, `on_switched`)."""
+        """Follow the subscription; if what was read is void, call `on_rewound` or `on_switched`."""
         try:
             self._resync()
         except (AlreadyClosed, ConsumerBusy, ConsumerAssignError):
@@ -139,7 +139,7 @@ class Attachment(Acknowledging):
             raise AlreadyClosed(f"the subscription of consumer {self.name!r} is closed")
 
     def _resync(self) -> None:
-        """Something happened to the subscription. If it was put elsewhere, go there and say so."""
+        """Follow a change of the subscription. If its position was moved, move too, and report it."""
         self._tell_if_moved(self._shared.transact(self._follow))
 
     def _tell_if_moved(self, was_moved: bool) -> None:
@@ -162,7 +162,7 @@ class Attachment(Acknowledging):
         return True
 
     def _go_to(self, state: SubscriptionState) -> None:
-        """What was read is void: begin where the state says."""
+        """Void what was read, and begin where the state says."""
         raise NotImplementedError(f"{type(self).__name__} does not define _go_to()")
 
     def _own(self, state: SubscriptionState) -> Consumer:
@@ -190,7 +190,7 @@ class Attachment(Acknowledging):
         return found
 
     def _watch_chunks(self) -> None:
-        """Parts of chunked messages were read."""
+        """Called when parts of chunked messages were read."""
         finished = self.chunks.take_finished()
         if finished:
             try:
@@ -274,7 +274,7 @@ class Attachment(Acknowledging):
         return waiting.is_armed(waiting.code_of(self.code, self.consumer_id))
 
     def _announce(self, seen_version: int) -> bool:
-        """Under the lock."""
+        """Announce that it sleeps. Under the lock."""
         if self.words[SubscriptionWord.VERSION] != seen_version:
             return False
         waiting = self._shared.wakeups.waiting
@@ -282,10 +282,10 @@ class Attachment(Acknowledging):
         return True
 
     def leave(self, is_served: bool) -> None:
-        """The caller waits no more.
+        """End the wait of the caller.
 
         Args:
-            is_served: it got something when it last looked.
+            is_served: whether it got entries when it last looked.
         """
 
     @property
@@ -303,12 +303,12 @@ class Attachment(Acknowledging):
         return has_tail_moved or self.version != seen_version
 
     def has_read_all(self, tail: int) -> bool:
-        """Whether there was nothing more for it when the tail of the log was ``tail``; False if that would
+        """Whether it had read everything when the tail of the log was ``tail``; False if that would
         take a look."""
         return False
 
     def back_stop(self, seconds: float) -> float:
-        """How long to sleep at most, if a consumer alone would sleep so long: those that wait take turns."""
+        """How long it sleeps at most: ``seconds`` for a single consumer, longer if several take turns."""
         return seconds
 
     def due_ms(self) -> int:
@@ -353,7 +353,7 @@ class Attachment(Acknowledging):
             raise
 
     def forget(self) -> None:
-        """The consumer has ended, here or by others: nothing has to look after it any more. Idempotent."""
+        """Stop looking after the consumer: it has ended, here or in another process. Idempotent."""
         self._has_left = True
         self._chunk_expiry.cancel()
         on_left, self.on_left = self.on_left, None

@@ -25,7 +25,7 @@ class Freshness:
 
     @classmethod
     def for_ever(cls) -> Freshness:
-        """Of what cannot become void, or is compared elsewhere.
+        """For entries that cannot become void, or are compared elsewhere.
 
         Example:
             >>> fresh = Freshness.for_ever()

@@ -123,9 +123,9 @@ class Membership:
         return now + settings.delayedDeliveryTickTimeMillis
 
     def show_alive(self, code: int, consumer_id: int) -> None:
-        """Say that the process of this consumer runs; nothing if it was taken for dead.
+        """Show that the process of this consumer runs; nothing if it was taken for dead.
 
-        Others compare the word with what it was before, never with a clock of theirs."""
+        Other processes compare the word with its previous value, never with their clock."""
         words, base = self._shared.control.words, slot_of(code)
         if words[base + _CONSUMER_ID] == consumer_id:
             words[base + _ALIVE] = self._now_ms()
@@ -137,7 +137,7 @@ class Membership:
 def detach_lost(
     state: SubscriptionState, shared: SharedState, log: ManagedLedger, peers: Peers, keep_alives: KeepAlives
 ) -> None:
-    """Journal the departure of consumers whose process is gone, or has been stopped for too long."""
+    """Journal the detachment of consumers whose process is gone, or has been stopped for too long."""
     lost = detach_commands_for_dead(state, shared.control, peers.is_alive)
     silent = keep_alives.look(state, shared.control) - {command.consumer_id for command in lost}
     lost += detach_commands_for_silent(state, shared.control, silent)

@@ -38,7 +38,7 @@ _GRANTED: Final = ConsumerSlotWord.GRANTED
 
 
 class _Outcome(NamedTuple):
-    """What a claim came to.
+    """The result of a claim.
 
     Attributes:
         ready: what is to be read from the log.
@@ -129,7 +129,7 @@ class SharedAttachment(Attachment):
                 return outcome.ready
 
     def _note_chunks(self) -> None:
-        """The read position passed entries of chunked messages, by this consumer's claim or another's."""
+        """Note that the read position passed entries of chunked messages, whichever consumer claimed them."""
         passed, self._ahead.chunks = self._ahead.chunks, []
         try:
             if passed:
@@ -217,7 +217,7 @@ class SharedAttachment(Attachment):
         return _Outcome(ready, is_stale=not is_known or is_more_due or has_more)
 
     def _tell(self, state: SubscriptionState, facts: record.Ledgers | None) -> None:
-        """The state learns which ledgers there are, and which entries on the way cannot be read."""
+        """Give the state the ledgers that exist, and the entries on the way that cannot be read."""
         commands: list[record.Command] = [] if facts is None else news_for(state, facts)
         gaps = [gap for gap in self._ahead.gaps_from(state.dispatch.read) if not state.acks.has(gap)]
         if gaps:
@@ -254,7 +254,7 @@ class SharedAttachment(Attachment):
         return views
 
     def handed(self, view: EntryView) -> bool:
-        """The application is about to be given the first message of an entry: if it dies then, that counts.
+        """Note that the application gets the first message of an entry: it counts as delivered from here on.
 
         Returns:
             False if something happened to the subscription since this consumer last read: it may have been
@@ -286,12 +286,12 @@ class SharedAttachment(Attachment):
 
     @property
     def key(self) -> int:
-        """Of the consumers of a subscription one is rung; see `Attachment.key`."""
+        """The same for all consumers of a subscription, so that one is rung; see `Attachment.key`."""
         return EACH if self._sleep.is_apart else self._shared.control.identity
 
     @property
     def awaits_appends(self) -> bool:
-        """Not while it holds so much that it can have no more."""
+        """False while it holds so much that it can have no more."""
         assigned = self._sleep.assigned()
         return assigned is None or self._keys_matter or not assigned.is_blocked
 
@@ -358,5 +358,5 @@ class SharedAttachment(Attachment):
 
 
 def existing_ids(entries: Sequence[Entry]) -> list[Entry]:
-    """Without ids no entry can have."""
+    """These ids, without those that no entry can have."""
     return [one for one in entries if one[0] >= 0 and one[1] >= 0]

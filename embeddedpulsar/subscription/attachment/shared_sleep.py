@@ -28,10 +28,10 @@ _MOST_GRACE_MS: Final = 2000
 class SharedSleep:
     """One consumer's part in the waiting of its subscription (decision 0115).
 
-    Role: of all consumers that sleep one is woken for what any of them may have. So each of them says under
-    the lock that it sleeps, and afterwards that it does not; one that was woken and leaves without having
-    looked wakes another. A process that is killed or stopped in between cannot: the others look in turns
-    whether something lies there, the first of them soon, the hundredth seldom. Callers: the threads of
+    Role: of all consumers that sleep, one is woken for entries that any of them may have. So each of them
+    notes under the lock that it sleeps, and later that it does not; one that was woken and leaves without
+    having looked wakes another. A killed or stopped process cannot do so: the others look in turns
+    whether entries lie there, the first of them soon, the hundredth seldom. Callers: the threads of
     the consumer.
 
     Attributes:
@@ -54,7 +54,7 @@ class SharedSleep:
         self.room = 1
 
     def is_of(self, code: int, consumer_id: int) -> None:
-        """Whose sleep this is; the consumer gets another id when it joins again."""
+        """Set the consumer that sleeps; it gets another id when it joins again."""
         self._own_code, self._consumer_id = code, consumer_id
 
     @property
@@ -63,7 +63,7 @@ class SharedSleep:
         return self._waiting.code_of(self._own_code, self._consumer_id)
 
     def begin_look(self, room: int) -> bool:
-        """The consumer looks whether there is something for it; False if it need not take the lock for
+        """Note that the consumer looks for entries; False if it need not take the lock for
         that."""
         self.room = room
         self._was_armed = self._waiting.is_armed(self._code)
@@ -86,7 +86,7 @@ class SharedSleep:
         return not self._waiting.has_assigned(self._code)
 
     def announced(self) -> None:
-        """Under the lock: it sleeps until it is rung for what it can have."""
+        """Note under the lock that it sleeps until it is rung for entries that it can have."""
         code, self._has_announced, self._was_armed = self._code, True, True
         if code != STRANGER:
             assigned = self.assigned()
@@ -129,14 +129,14 @@ class SharedSleep:
     # -- the back-stop -----------------------------------------------------------------------------
 
     def has_news(self) -> bool:
-        """Whether a wake-up was lost; that something happens is no news, as others see to it. Lock-free."""
+        """Whether a wake-up was lost. Other events do not count: other consumers handle them. Lock-free."""
         try:
             return self._work_hint.has_lain(self._own_code, self._consumer_id)
         except ValueError:
             return True  # closed
 
     def back_stop(self, seconds: float) -> float:
-        """Longer, the more consumers sleep that look before this one."""
+        """How long it sleeps at most: longer, the more consumers look before this one."""
         if self._work_hint.is_suspicious:
             return _SUSPICION_S
         try:
@@ -146,7 +146,7 @@ class SharedSleep:
         return min(seconds * (1 + rank), max(seconds, _LONGEST_BACK_STOP_S))
 
     def due_ms(self) -> int:
-        """When the next delayed entry is due, and a little later if another consumer sees to it; 0 for
+        """When the next delayed entry is due, and a little later if another consumer waits for it; 0 for
         none."""
         try:
             due_ms = int(self._words[SubscriptionWord.NEXT_DUE_MS])

@@ -58,7 +58,7 @@ class UnackedReader:
         self.note_ack(self._shared.state.acks.last_touched())
 
     def note_ack(self, last: Position) -> None:
-        """Entries up to ``last``, beyond the read position, were acknowledged."""
+        """Note that entries up to ``last``, beyond the read position, were acknowledged."""
         if self._acked_through is None or last > self._acked_through:
             self._acked_through = last
 
@@ -110,7 +110,7 @@ class UnackedReader:
 
 
 def unacked(state: SubscriptionState, views: list[EntryView]) -> list[EntryView]:
-    """Those that are not acknowledged; those that are in part have their ``skip`` set."""
+    """The entries that are not acknowledged; if one is in part, its ``skip`` is set."""
     acks = state.acks
     found = []
     for view in views:

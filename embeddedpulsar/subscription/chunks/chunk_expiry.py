@@ -1,4 +1,4 @@
-"""Incomplete chunked messages do not hold up a subscription for ever."""
+"""Expiry of incomplete chunked messages, so that they do not hold back a subscription for ever."""
 
 from __future__ import annotations
 
@@ -68,13 +68,13 @@ class ChunkExpiry:
         self._backoff: Final = Backoff()
 
     def arm(self) -> None:
-        """Parts were seen: look after them in time."""
+        """Watch the parts that were read, so that they expire in time."""
         if self._expire_s and self._timer is None:
             self._armed_at = self._monotonic()
             self._timer = self._call_later(self._expire_s, self._on_timer)
 
     def cancel(self) -> None:
-        """The consumer leaves."""
+        """Stop: the consumer leaves."""
         timer, self._timer = self._timer, None
         if timer is not None:
             timer.cancel()

@@ -55,7 +55,7 @@ class ChunkKeeper:
     def complete(
         self, views: Sequence[EntryView], max_bytes: int, *, is_noted: bool
     ) -> tuple[list[EntryView], EntryView | None]:
-        """Of entries that were read, those with messages, chunked messages whole.
+        """The entries with messages, of those that were read; chunked messages are made whole.
 
         Args:
             views: as a cursor gave them.
@@ -82,7 +82,7 @@ class ChunkKeeper:
         return found, None
 
     def note(self, view: EntryView) -> None:
-        """An entry of a chunked message was read, in the order of the log."""
+        """Note that an entry of a chunked message was read, in the order of the log."""
         try:
             self._lock.acquire()
             if not view.count:
@@ -113,7 +113,7 @@ class ChunkKeeper:
         return whole
 
     def _drop(self, last: EntryView, dropped: OpenChunks) -> None:
-        """There were too many incomplete messages, and this was the oldest."""
+        """Drop the oldest incomplete message: there were too many."""
         place = (last.ledger_id, last.entry_id)
         earlier = self.assembler.earlier(last) or tuple(sorted(dropped.places))
         if self._options.is_oldest_acked:
@@ -149,13 +149,13 @@ class ChunkKeeper:
         return parts
 
     def with_parts(self, entries: Sequence[Entry]) -> list[Entry]:
-        """Entries and, of chunked messages, all others that belong to them."""
+        """These entries and, if they belong to chunked messages, all other parts of those."""
         delivered = self.delivered
         parts = [part for entry in entries for part in delivered.get(entry, ())]
         return [*parts, *entries] if parts else list(entries)
 
     def settled(self, entries: Sequence[Entry]) -> None:
-        """They are acknowledged."""
+        """Note that entries are acknowledged."""
         for entry in entries:
             self.delivered.pop(entry, None)
 
@@ -172,7 +172,7 @@ class ChunkKeeper:
         return len(self.delivered) > self._many
 
     def settled_through(self, last: Entry) -> None:
-        """Everything up to ``last`` is acknowledged."""
+        """Note that everything up to ``last`` is acknowledged."""
         self.settled([entry for entry in list(self.delivered) if entry <= last])
 
     def unfinished(self, through: Entry) -> list[Entry]:
@@ -231,12 +231,12 @@ class ChunkKeeper:
             self._lock.release()
 
     def wait_on(self, one: OpenChunks, last: Position) -> None:
-        """Its last part is in the log after all, and not acknowledged: give it as much time again."""
+        """Wait on for a message whose last part is in the log and not acknowledged: as long again."""
         one.last = last
         one.since = self._monotonic()
 
     def forget(self, gone: Sequence[OpenChunks]) -> None:
-        """Their parts are acknowledged."""
+        """Forget messages whose parts are acknowledged."""
         try:
             self._lock.acquire()
             for one in gone:

@@ -34,7 +34,7 @@ class OpenChunks:
     """The parts of one incomplete message.
 
     Attributes:
-        key: whose they are.
+        key: the message they belong to.
         places: their entries.
         since: when the first was seen, in seconds.
         is_dropped: there were too many incomplete messages: this one is not to be delivered.
@@ -93,7 +93,7 @@ class PendingChunks:
     def finish(
         self, key: Key, last: Position, earlier: Iterable[tuple[int, int]] | None
     ) -> OpenChunks | None:
-        """The last part is there: what was known of the message, which is incomplete no more.
+        """Note the last part, and return what was known of the message, which is complete now.
 
         Args:
             key: of the message.
@@ -113,12 +113,12 @@ class PendingChunks:
         return found
 
     def forget(self, one: OpenChunks) -> None:
-        """Its parts are acknowledged."""
+        """Forget a message: its parts are acknowledged."""
         if self._open.get(one.key) is one:
             del self._open[one.key]
 
     def expired(self, now: float) -> list[OpenChunks]:
-        """Those whose time is over."""
+        """The messages whose time is over."""
         expire_ms = self._options.expire_ms
         if not expire_ms:
             return []
@@ -132,10 +132,10 @@ class PendingChunks:
         return min(one.since for one in self._open.values()) + expire_ms / 1000
 
     def places(self) -> set[Position]:
-        """The parts of all of them."""
+        """The parts of all messages."""
         return {place for one in self._open.values() for place in one.places}
 
 
 def key_of(view: EntryView) -> Key:
-    """Whose part an entry is."""
+    """The message of which an entry is a part."""
     return view.producer_name, view.first_sequence_id

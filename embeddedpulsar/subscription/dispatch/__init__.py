@@ -1,4 +1,4 @@
 """Which consumer gets which entries: one dispatcher for each subscription type.
 
-Reading what was assigned, and which sleeping consumers are woken, are here, too.
+The reading of assigned entries and the choice of the sleeping consumers to wake are here, too.
 """

@@ -31,7 +31,7 @@ class FreshEntry(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """What a consumer that ran dry brings along: everything the state does not know.
+    """The facts that a claiming consumer adds to what the state knows.
 
     Attributes:
         consumer_id: of the consumer.
@@ -73,11 +73,11 @@ class Assignment:
         """Messages that all consumers together may still get."""
 
     def give(self, consumer_id: int, ledger_id: int, entry_id: int, messages: int) -> None:
-        """An entry goes to a consumer, behind those it gets already."""
+        """Give an entry to a consumer, behind those it gets already."""
         self.give_range(consumer_id, ledger_id, entry_id, entry_id, messages)
 
     def give_range(self, consumer_id: int, ledger_id: int, first: int, last: int, messages: int) -> None:
-        """The same for several."""
+        """Give several entries to a consumer, likewise."""
         ranges = self._ranges.setdefault(consumer_id, [])
         if ranges and ranges[-1][0] == ledger_id and ranges[-1][2] + 1 == first:
             ranges[-1] = (ledger_id, ranges[-1][1], last)
@@ -104,11 +104,11 @@ class Assignment:
         return None
 
     def pass_one(self) -> None:
-        """The read position passes the entry `next_fresh` gave."""
+        """Move the read position past the entry that `next_fresh` returned."""
         self._passed += 1
 
     def command(self, claim: Claim) -> Assign | None:
-        """The assignment; None if there is nothing to say."""
+        """The assignment; None if it changes nothing."""
         fresh = self._fresh
         while self._passed < len(fresh) and not fresh[self._passed].messages:
             self._passed += 1  # else they would lie there until a message comes that a consumer wants

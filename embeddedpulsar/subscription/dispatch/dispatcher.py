@@ -1,4 +1,4 @@
-"""What sets the subscription types apart: rules over the replicated state, without state of their own."""
+"""The rules by which the subscription types differ: functions of the replicated state, without a state."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ClaimDispatcher(Dispatcher, Protocol):
     """A type whose consumers claim entries."""
 
     def assign(self, consumers: ConsumerRegistry, dispatch: DispatchState, claim: Claim) -> Assign | None:
-        """What a claim comes to; None for nothing at all."""
+        """The assignment for a claim; None if it changes nothing."""
 
     def leaves_more(
         self, consumers: ConsumerRegistry, dispatch: DispatchState, claim: Claim, has_beyond: bool

@@ -22,7 +22,7 @@ class SharedDispatcher:
         return ""
 
     def assign(self, consumers: ConsumerRegistry, dispatch: DispatchState, claim: Claim) -> Assign | None:
-        """What the claimer and its betters get; None for nothing at all."""
+        """What the claimer and consumers of better priority get; None if there is nothing to assign."""
         claimer = consumers.get(claim.consumer_id)
         if claimer is None or dispatch.is_blocked:
             return None
@@ -41,7 +41,7 @@ class SharedDispatcher:
     def leaves_more(
         self, consumers: ConsumerRegistry, dispatch: DispatchState, claim: Claim, has_beyond: bool
     ) -> bool:
-        """Entries are left, and another consumer is ready for some."""
+        """Whether entries are left and another consumer is ready for some."""
         return (has_beyond or dispatch.waiting > 0) and others_are_ready(consumers, dispatch, claim)
 
 
@@ -101,7 +101,7 @@ class _Supply:
         return given
 
     def _give_waiting(self, consumer_id: int, most: int) -> int:
-        """From the first run of what came back."""
+        """Give from the first run of entries that came back."""
         assert self._run is not None
         ledger_id, first, last = self._run
         states = self._pending.ledger(ledger_id)

@@ -67,7 +67,7 @@ class KeySharedDispatcher:
     def leaves_more(
         self, consumers: ConsumerRegistry, dispatch: DispatchState, claim: Claim, has_beyond: bool
     ) -> bool:
-        """More can be read. What was read and waits is for consumers that come by themselves when they are
+        """Whether more can be read. What was read and waits is for consumers that claim it when they are
         ready, or that are woken when its key is free."""
         most = min(LOOK_AHEAD_PER_CONSUMER * len(consumers), LOOK_AHEAD)
         is_full = len(dispatch.pending.waiting_keys) >= most
@@ -197,7 +197,7 @@ class _Round:
         return self._is_before_joining(consumer_id, entry)
 
     def _is_before_joining(self, consumer_id: int, entry: tuple[int, int]) -> bool:
-        """The classic rule: a new consumer gets only what stood before it joined, until that is
-        acknowledged."""
+        """Whether the classic rule admits the entry: a new consumer gets only what stood before it joined,
+        until that is acknowledged."""
         joined = self._dispatch.joined.get(consumer_id)
         return joined is None or entry < joined

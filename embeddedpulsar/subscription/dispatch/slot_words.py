@@ -25,7 +25,7 @@ class Granted:
         self._consumers: Final = consumers
 
     def get(self, consumer_id: int, default: int = 0, /) -> int:
-        """Of one consumer; ``default`` if it is not attached."""
+        """The word of one consumer; ``default`` if it is not attached."""
         consumer = self._consumers.get(consumer_id)
         if consumer is None:
             return default
@@ -38,6 +38,6 @@ class Handed(Granted):
     __slots__ = ()
 
     def get(self, consumer_id: int, default: int = 0, /) -> int:
-        """Of one consumer; ``default`` if it is not attached."""
+        """The word of one consumer; ``default`` if it is not attached."""
         consumer = self._consumers.get(consumer_id)
         return default if consumer is None else self._control.handed(consumer.code, consumer_id)

@@ -69,11 +69,11 @@ class WaitingConsumers:
         return self._has(_ASSIGNED, code)
 
     def clear_assigned(self, code: int) -> None:
-        """The consumer looked."""
+        """Note that the consumer looked."""
         self._clear(_ASSIGNED, code)
 
     def forget(self, code: int) -> None:
-        """The code gets another consumer."""
+        """Clear the bits of a code that another consumer gets."""
         self._clear(_WAITERS, code)
         self._clear(_ASSIGNED, code)
         if self.watcher == code:
@@ -88,7 +88,7 @@ class WaitingConsumers:
         return int(self._words[_DUE_WATCH] & _CODE_MASK)
 
     def is_watched(self, code: int) -> bool:
-        """Whether the next delayed entry is waited for, for all that ``code`` has to do."""
+        """Whether another consumer waits for the next delayed entry, so that ``code`` need not."""
         due_ms, word = self._words[_NEXT_DUE_MS], self._words[_DUE_WATCH]
         if code and word & _CODE_MASK == code:
             return bool(due_ms and word >> _CODE_BITS == due_ms)

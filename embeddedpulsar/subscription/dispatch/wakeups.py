@@ -51,7 +51,7 @@ class Wakeups:
         self._is_for_all = False
 
     def after(self, state: SubscriptionState, effects: int) -> None:
-        """Commands with these effects were applied."""
+        """Wake what commands with these effects concern."""
         if effects & MEMBERS and self.waiting.disarm(STRANGER):
             self.everybody()  # a consumer that was taken for dead may attach now; its process is unknown
         if state.dispatch.assigned_by_consumer:
@@ -69,7 +69,7 @@ class Wakeups:
                     self._wake(active)
 
     def claimers(self, state: SubscriptionState, but: int = 0) -> None:
-        """Entries can be claimed. With keys that wait, wake those they belong to as well."""
+        """Wake a consumer for entries that can be claimed. With keys, wake those of waiting entries too."""
         selector, keys = state.dispatch.selector, state.dispatch.pending.waiting_keys
         if selector is not None and len(keys):
             for consumer_id in keys.owners(selector.select, state.dispatch.membership):
@@ -104,7 +104,7 @@ class Wakeups:
         return best is not None and self._wake(best)
 
     def assigned(self, state: SubscriptionState, ids: Iterable[int]) -> None:
-        """Entries are about to be assigned to these consumers by another: before the commit."""
+        """Wake these consumers, to which another assigns entries: before the commit."""
         for consumer_id in ids:
             consumer = state.consumers.get(consumer_id)
             if consumer is not None:
@@ -129,7 +129,7 @@ class Wakeups:
         self._to_ring.extend(uuids)
 
     def hand_watch_on(self, state: SubscriptionState, but: int = 0) -> None:
-        """No sleeper wakes when the next delayed entry is due: wake one, which does when it sleeps again."""
+        """Wake a sleeper to wait for the next delayed entry, if none does: it does when it sleeps again."""
         if self.waiting.has_any:
             for consumer in state.consumers.each():
                 if consumer.consumer_id != but and self._wake(consumer) and not is_apart(consumer):

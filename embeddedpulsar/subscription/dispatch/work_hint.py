@@ -68,7 +68,7 @@ class WorkHint:
         return self._last is not None and self._last >= self._control.read_position
 
     def _is_lost(self, code: int, consumer_id: int) -> bool:
-        """The consumer was detached, or its subscription deleted."""
+        """Whether the consumer was detached, or its subscription deleted."""
         is_deleted = not self._words[SubscriptionWord.JOURNAL] & _JOURNAL_END
         return is_deleted or self._waiting.code_of(code, consumer_id) == STRANGER
 
@@ -81,7 +81,7 @@ class WorkHint:
         return self._suspect is not None
 
     def note_futile(self) -> None:
-        """The consumer looked and could have nothing: as long as nothing changes it need not look again."""
+        """Note that the consumer looked and could have nothing: it need not look again before a change."""
         self._futile = self._fact(), self._log.tail
         self._suspect = None
 

@@ -82,7 +82,7 @@ def commit_detach_commands(
 
 
 def detach_at_last(shared: SharedState, log: ManagedLedger, ids: Collection[int]) -> None:
-    """Detach consumers when the subscription is closed here; unless another process stays in the lock.
+    """Detach consumers when the subscription is closed here, unless another process stays in the lock.
 
     Then others detach them, because this process soon has no lease.
     """

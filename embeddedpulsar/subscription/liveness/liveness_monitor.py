@@ -1,4 +1,4 @@
-"""Watching over the consumers of one subscription: that ours are seen to live, and that deaths are seen."""
+"""Keeps a subscription free of dead consumers, and shows that those of this process live."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class LivenessMonitor:
         self._checking: Final = BackgroundWork(scheduler.call_later, self._check)
 
     def begin(self, attachment: Attachment) -> None:
-        """A consumer of this process attached."""
+        """Watch over a consumer that attached in this process."""
         try:
             self._lock.acquire()
             self._ours[id(attachment)] = weakref.ref(attachment)
@@ -110,7 +110,7 @@ class LivenessMonitor:
         return [one for one in found if one is not None and one.is_attached]
 
     def look(self) -> None:
-        """Consumers came or went: watch the processes there are now, or as soon as the lock is free."""
+        """Watch the processes there are now, after consumers came or went, or as soon as the lock is free."""
         self._looking.run()
 
     def _look(self) -> None:
@@ -134,7 +134,7 @@ class LivenessMonitor:
         self._tidying.run()
 
     def end(self) -> None:
-        """Nothing is to be watched any more. Idempotent."""
+        """Stop watching. Idempotent."""
         try:
             self._lock.acquire()
             self._ours = {}

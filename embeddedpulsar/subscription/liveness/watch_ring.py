@@ -1,4 +1,4 @@
-"""Which of the other processes of a subscription this one looks after: a few, and the others the rest."""
+"""The division of labour in watching processes: each one watches a few of the others."""
 
 from __future__ import annotations
 

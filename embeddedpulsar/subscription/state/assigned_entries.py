@@ -42,7 +42,7 @@ class AssignedEntries:
         self.ranges: deque[Range] = deque()
 
     def assign(self, ledger_id: int, first: int, last: int, messages: int) -> None:
-        """It gets entries."""
+        """Assign entries to the consumer."""
         ranges = self.ranges
         if ranges and ranges[-1][0] == ledger_id and ranges[-1][2] + 1 == first:
             ranges[-1] = (ledger_id, ranges[-1][1], last)
@@ -52,7 +52,7 @@ class AssignedEntries:
         self.messages += messages
 
     def forget(self, handed: int) -> None:
-        """The application was given everything before number ``handed``."""
+        """Forget everything before number ``handed``: the application was given it."""
         ranges = self.ranges
         while ranges and self.start < handed:
             ledger_id, first, last = ranges[0]
@@ -65,7 +65,7 @@ class AssignedEntries:
             self.start += number
 
     def drop(self, ledger_id: int, entries: Sequence[int]) -> None:
-        """Entries that may be among these ranges are not the consumer's any more. Numbers stay as they are:
+        """Take entries from the consumer, if they are among these ranges. Numbers stay as they are:
         in place of what is dropped stand ranges of a ledger that is none."""
         if not entries:
             return
@@ -96,7 +96,7 @@ class AssignedEntries:
         return found
 
     def clear(self) -> None:
-        """Nothing of it is wanted any more."""
+        """Forget all ranges."""
         self.ranges.clear()
         self.start = self.end
 
@@ -107,10 +107,10 @@ class AssignedEntries:
 
     @classmethod
     def unpack(cls, packed: Sequence[Any]) -> AssignedEntries:
-        """What `pack` gave.
+        """The value that `pack` returned.
 
         Raises:
-            ValueError: it is no such thing.
+            ValueError: it is malformed.
         """
         code, start, end, messages, is_blocked, ranges = packed
         assigned = cls(code)

@@ -79,7 +79,7 @@ class ConsumerRegistry:
 
     @property
     def consumer_type(self) -> ConsumerType | None:
-        """Type of the attached consumers; None while there are none, and any type may come."""
+        """Type of the attached consumers; None without any: then the next may have any type."""
         for consumer in self._by_id.values():
             return ConsumerType(consumer.consumer_type)
         return None
@@ -90,7 +90,7 @@ class ConsumerRegistry:
         return next((code for code in range(FIRST_OWNER, LAST_OWNER + 1) if code not in used), 0)
 
     def add(self, consumer: Consumer) -> None:
-        """A consumer attached."""
+        """Add a consumer that attached."""
         self._by_id[consumer.consumer_id] = consumer
         if consumer.priority_level not in self.levels:
             insort(self.levels, consumer.priority_level)
@@ -100,7 +100,7 @@ class ConsumerRegistry:
             self.least_limit = min(self.least_limit or limit, limit)
 
     def remove(self, consumer_id: int) -> bool:
-        """A consumer left; False if it was not attached."""
+        """Remove a consumer that left; False if it was not attached."""
         consumer = self._by_id.pop(consumer_id, None)
         if consumer is None:
             return False

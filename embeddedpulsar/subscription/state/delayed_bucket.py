@@ -1,4 +1,4 @@
-"""Entries and the times they are due at, in 16 bytes each: what delayed delivery is built of. Hot."""
+"""Entries and the times they are due at, in 16 bytes each: the buckets of delayed delivery. Hot."""
 
 from __future__ import annotations
 

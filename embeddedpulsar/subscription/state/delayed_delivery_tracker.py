@@ -174,7 +174,7 @@ class DelayedDeliveryTracker:
         """The tracker that packs like this.
 
         Raises:
-            ValueError: none does.
+            ValueError: the bytes are malformed.
         """
         if len(data) % (2 * _WORD):
             raise ValueError(f"delayed entries in {len(data)} bytes, which is no multiple of {2 * _WORD}")

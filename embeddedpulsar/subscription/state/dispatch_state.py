@@ -84,13 +84,13 @@ class DispatchState:
         self.is_blocked = self.has_blocked = False
 
     def seek(self, mark_delete: Position) -> None:
-        """The subscription was moved: all begins anew."""
+        """Forget everything: the subscription was moved."""
         self.counts.clear()
         if self.assigned_by_consumer:
             self._restart(mark_delete)
 
     def clamp(self, mark_delete: Position) -> None:
-        """Some of the entries do not exist any more."""
+        """Forget entries that do not exist any more."""
         self.counts.keep(self.pending.counted())
         self.counts.drop_before(mark_delete.next())
         self._restart(mark_delete)
@@ -109,7 +109,7 @@ class DispatchState:
     # -- consumers ---------------------------------------------------------------------------------
 
     def join(self, consumer: Consumer, mark_delete: Position) -> None:
-        """A consumer attached. The first one decides how keys are divided."""
+        """Add a consumer that attached. The first one decides how keys are divided."""
         self.membership += 1
         rules = consumer.rules
         if not self.assigned_by_consumer:
@@ -126,7 +126,7 @@ class DispatchState:
                 self.selector.add(consumer.consumer_id, consumer.name, rules.ranges)
 
     def leave(self, consumer_id: int, reason: int, handed: int, mark_delete: Position) -> None:
-        """A consumer left; what it had waits for others. With the last one all but the counts is forgotten.
+        """Remove a consumer; its entries wait for others. With the last one all but the counts is forgotten.
 
         Entries its application was given count as redelivered unless it closed in good order.
         """
@@ -149,7 +149,7 @@ class DispatchState:
     # -- entries -----------------------------------------------------------------------------------
 
     def assign(self, command: Assign, acks: AckBitmaps) -> None:
-        """Entries were read, delayed, or given to consumers."""
+        """Note that entries were read, delayed, or given to consumers."""
         pending = self.pending
         if command.due_ms:
             for ledger_id, entry_id in self.delayed.pop_due(command.due_ms, MOST_DUE):
@@ -173,7 +173,7 @@ class DispatchState:
                 assigned.assign(ledger_id, first, last, messages)
 
     def _read(self, command: Assign, acks: AckBitmaps) -> dict[int, int]:
-        """Entries were read.
+        """Note that entries were read.
 
         Returns:
             The ranges of the command, by their number, that are given to their consumers with that, and how
@@ -208,7 +208,7 @@ class DispatchState:
         return 0 <= known.next_acked(run.first) <= run.last
 
     def _settle_acked(self, run: FreshRun, acks: AckBitmaps) -> None:
-        """Entries that were acknowledged before they were read do not wait."""
+        """Remove entries that were acknowledged before they were read: they do not wait."""
         known = acks.ledger(run.ledger_id)
         if known is None:
             if run.ledger_id < acks.mark_delete.ledger_id:
@@ -221,7 +221,7 @@ class DispatchState:
             entry = end
 
     def redeliver(self, command: Redeliver) -> None:
-        """A consumer gave entries back."""
+        """Take back entries of a consumer."""
         assigned = self.assigned_by_consumer.get(command.consumer_id)
         if assigned is None:
             return
@@ -323,12 +323,12 @@ class DispatchState:
     # -- snapshots ---------------------------------------------------------------------------------
 
     def pack(self, acks: AckBitmaps) -> list[Any]:
-        """Everything, the same for the same contents."""
+        """The whole state as lists and bytes; equal states give equal values."""
         floors = {ledger_id: ledger.floor for ledger_id, ledger in acks.ledgers()}
         return self._pack(self.pending.pack(floors), self.delayed.pack())
 
     def outline(self) -> list[Any]:
-        """The same without what there may be a million of."""
+        """The state without its long columns, of which there may be a million elements."""
         totals = [[code, total] for code, total in enumerate(self.pending.totals) if total]
         return self._pack(totals, [len(self.delayed), self.delayed.next_due()])
 
@@ -346,10 +346,10 @@ class DispatchState:
         ]
 
     def unpack(self, packed: Sequence[Any]) -> None:
-        """Become what was packed.
+        """Take over a packed state.
 
         Raises:
-            ValueError, TypeError: it is no such thing.
+            ValueError, TypeError: it is malformed.
         """
         read, pending, delayed, assigned_by_consumer, joined, most, kind, selector, self.is_blocked = packed
         self.read = Position(*read)

@@ -1,7 +1,7 @@
 """Where each entry of one ledger stands in dispatch: one byte per entry. Hot: runs for every claim and every
 acknowledgement of a Shared or Key_Shared subscription.
 
-Everything that can be is one C call over a slice: a byte table says what becomes of each state.
+All of it that can be is one C call over a slice: a byte table gives the new value of each state.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class EntryStates:
     def add(
         self, first: int, last: int, messages: Sequence[int] | None, hashes: Sequence[int] | None
     ) -> None:
-        """Entries were read: they are waiting. ``first`` is not below `end`."""
+        """Add entries that were read: they wait. ``first`` is not below `end`."""
         self._extend(first - self.end)
         number = last - first + 1
         if messages is not None and 0 in messages:
@@ -151,7 +151,7 @@ class EntryStates:
         return changed
 
     def give(self, first: int, last: int, code: int) -> int:
-        """Known entries that wait go to the consumer ``code``; returns how many messages.
+        """Give known entries that wait to the consumer ``code``; returns how many messages.
 
         Returns:
             -1, and nothing is changed, if not all of them wait.
@@ -168,7 +168,7 @@ class EntryStates:
         return number
 
     def settle(self, entry: int) -> int:
-        """One entry was acknowledged; returns the state it had."""
+        """Note that one entry was acknowledged; returns the state it had."""
         at = entry - self.base
         if not 0 <= at < len(self.states):
             return NONE
@@ -181,7 +181,7 @@ class EntryStates:
         return code
 
     def count_redelivery(self, entries: Sequence[int]) -> None:
-        """Each of these known entries came back once more."""
+        """Count that each of these known entries came back once more."""
         counts = self.counts
         if counts is None:
             counts = self.counts = bytearray(len(self.states))
@@ -192,7 +192,7 @@ class EntryStates:
             counts[entry - base] += 1
 
     def set_count(self, entry: int, count: int) -> None:
-        """A known entry came back that often."""
+        """Set how often a known entry came back."""
         counts = self.counts
         if counts is None:
             counts = self.counts = bytearray(len(self.states))
@@ -208,7 +208,7 @@ class EntryStates:
                     yield self.base + at, count
 
     def forget_counts(self, first: int, last: int) -> None:
-        """Entries were acknowledged."""
+        """Forget the counts of entries that were acknowledged."""
         counts = self.counts
         if counts is None:
             return
@@ -219,7 +219,7 @@ class EntryStates:
             counts[start:stop] = array("I", (0,)) * len(counts[start:stop])
 
     def set_counts(self, counted: Sequence[tuple[int, int]]) -> None:
-        """What a snapshot says: pairs of offset and count."""
+        """Take over the counts of a snapshot: pairs of offset and count."""
         if any(number > _LARGEST_BYTE for _, number in counted):
             self.counts = array("I", (0,)) * len(self.states)
         else:
@@ -228,7 +228,7 @@ class EntryStates:
             self.counts[at] = number
 
     def state(self, entry: int) -> int:
-        """Where an entry stands."""
+        """The state of an entry."""
         at = entry - self.base
         return self.states[at] if 0 <= at < len(self.states) else NONE
 

@@ -42,11 +42,11 @@ class KeyHolds:
         return self._held.get(key_hash & SLOT, 0) & _COUNT
 
     def pack(self) -> dict[int, int]:
-        """Everything, to be compared."""
+        """The whole content, for comparison."""
         return dict(self._held)
 
     def hold(self, states: EntryStates, entries: Sequence[int], code: int) -> None:
-        """The consumer ``code`` got these entries."""
+        """Note that the consumer ``code`` got these entries."""
         hashes, base, held = states.hashes, states.base, self._held
         if hashes is None:
             return
@@ -55,7 +55,11 @@ class KeyHolds:
             held[slot] = code << 32 | (held.get(slot, 0) & _COUNT) + 1
 
     def release(self, states: EntryStates, changed: Sequence[tuple[int, int]]) -> list[int]:
-        """These entries, given with the state they had, are in flight no more; which slots are free now."""
+        """Note that entries, given with the state they had, are not in flight any more.
+
+        Returns:
+            The slots that are free now.
+        """
         hashes, base, held = states.hashes, states.base, self._held
         free: list[int] = []
         if hashes is None:
@@ -73,7 +77,7 @@ class KeyHolds:
         return free
 
     def learn(self, states: EntryStates) -> None:
-        """Count what a snapshot says is in flight."""
+        """Count the entries that a snapshot has in flight."""
         for at, code in enumerate(states.states):
             if code >= FIRST_OWNER:
                 self.hold(states, (states.base + at,), code)

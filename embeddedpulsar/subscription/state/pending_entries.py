@@ -54,7 +54,7 @@ class PendingEntries:
         self._ledgers = {}
 
     def take_moves(self) -> int:
-        """A checksum of all that was changed since this was last asked, and of how it stood before."""
+        """A checksum of all changes since the last call, and of the state before each."""
         moves, self._moves = self._moves, 0
         return moves
 
@@ -76,7 +76,7 @@ class PendingEntries:
     # -- entries come and go -----------------------------------------------------------------------
 
     def add(self, run: FreshRun) -> None:
-        """Entries were read: they wait."""
+        """Add entries that were read: they wait."""
         states = self._ledgers.get(run.ledger_id)
         if states is None:
             states = self._ledgers[run.ledger_id] = EntryStates(run.first, self.totals)
@@ -90,7 +90,7 @@ class PendingEntries:
         self.waiting_keys.add(run.ledger_id, states, entries)
 
     def deal(self, run: FreshRun, shares: Sequence[tuple[int, int, int]]) -> list[int]:
-        """Entries were read, and some of them are given to consumers at once.
+        """Add entries that were read, and give some of them to consumers at once.
 
         Args:
             run: the entries. None of them is acknowledged.
@@ -180,7 +180,7 @@ class PendingEntries:
         return self._moved_run(ledger_id, states, max(first, states.base), old, SETTLE)
 
     def assign(self, ledger_id: int, first: int, last: int, code: int) -> int:
-        """Waiting entries go to the consumer ``code``; returns how many messages."""
+        """Give waiting entries to the consumer ``code``; returns how many messages."""
         states = self._ledgers.get(ledger_id)
         if states is None:
             return 0
@@ -191,7 +191,7 @@ class PendingEntries:
         return self.totals[code] - before
 
     def recall(self, ledger_id: int, counted: Sequence[tuple[int, int]]) -> None:
-        """Entries that were just added came back before, as (entry, count)."""
+        """Set the counts of entries that were just added and came back before, as (entry, count)."""
         states = self._ledgers.get(ledger_id)
         if states is not None:
             for entry, count in counted:
@@ -205,21 +205,21 @@ class PendingEntries:
                 yield ledger_id, entry, count
 
     def delay(self, ledger_id: int, entry_id: int) -> None:
-        """A waiting entry is to wait until it is due."""
+        """Let a waiting entry wait until it is due."""
         states = self._ledgers.get(ledger_id)
         if states is not None:
             changed = self._move_some(states, (entry_id,), moving(WAITING, DELAYED))
             self._moved(ledger_id, states, changed, DELAYED)
 
     def come_due(self, ledger_id: int, entry_id: int) -> None:
-        """A delayed entry is due; it may have been acknowledged meanwhile."""
+        """Let a delayed entry wait for a consumer: it is due. It may have been acknowledged meanwhile."""
         states = self._ledgers.get(ledger_id)
         if states is not None:
             changed = self._move_some(states, (entry_id,), moving(DELAYED, WAITING))
             self._moved(ledger_id, states, changed, WAITING)
 
     def give_back(self, code: int, group: AckGroup) -> list[int]:
-        """Entries of the consumer ``code`` wait again, and count; returns which of the group were its own."""
+        """Take back entries of the consumer ``code``, and count that; returns those that were its own."""
         states = self._ledgers.get(group.ledger_id)
         if states is None:
             return []
@@ -230,7 +230,7 @@ class PendingEntries:
         return entries
 
     def give_back_all(self, code: int, spared: Sequence[tuple[int, int, int]], *, counted: bool) -> None:
-        """Everything of the consumer ``code`` waits again.
+        """Take back everything of the consumer ``code``.
 
         Args:
             code: of the consumer.
@@ -254,7 +254,7 @@ class PendingEntries:
             self._moved_run(ledger_id, states, start, old, table)
 
     def trim(self, ledger_id: int, floor: int) -> None:
-        """Let go of everything before an entry: the mark-delete position passed it."""
+        """Forget everything before an entry: the mark-delete position passed it."""
         for one in [one for one in self._ledgers if one < ledger_id]:
             states = self._ledgers.pop(one)
             old = self._move(states, states.base, states.end, SETTLE)
@@ -266,7 +266,7 @@ class PendingEntries:
     # -- looking -----------------------------------------------------------------------------------
 
     def state(self, ledger_id: int, entry_id: int) -> int:
-        """Where an entry stands."""
+        """The state of an entry."""
         states = self._ledgers.get(ledger_id)
         return NONE if states is None else states.state(entry_id)
 
@@ -306,7 +306,7 @@ class PendingEntries:
     # -- snapshots ---------------------------------------------------------------------------------
 
     def pack(self, floors: dict[int, int]) -> list[list[Any]]:
-        """Everything, the same for the same contents.
+        """The whole state as lists and bytes; equal states give equal values.
 
         Args:
             floors: the first unacknowledged entry of each ledger that has one.
@@ -320,10 +320,10 @@ class PendingEntries:
         return packed
 
     def unpack(self, packed: Sequence[Sequence[Any]]) -> None:
-        """Become what was packed.
+        """Take over a packed state.
 
         Raises:
-            ValueError, TypeError: it is no such thing.
+            ValueError, TypeError: it is malformed.
         """
         self.clear()
         for ledger_id, base, live, messages, hashes, counts in packed:

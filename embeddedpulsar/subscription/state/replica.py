@@ -34,7 +34,7 @@ class SubscriptionReplica:
         self.has_diverged = False
 
     def reset(self, snapshot: bytes | None) -> None:
-        """Become what a snapshot says, or nothing (see `storage.journal.replica.Replica`)."""
+        """Take over a snapshot, or nothing (see `storage.journal.replica.Replica`)."""
         self.state = SubscriptionState() if snapshot is None else decode_snapshot(snapshot)
         self.effects |= MEMBERS | CLAIMABLE | UNBLOCKED
         self.has_diverged = False
@@ -58,6 +58,6 @@ class SubscriptionReplica:
         return encode_snapshot(self.state)
 
     def take_effects(self) -> int:
-        """The effects collected, which are forgotten."""
+        """Return the collected effects, and forget them."""
         effects, self.effects = self.effects, NONE
         return effects

@@ -39,7 +39,7 @@ class RestingCounts:
             known[entry] = count
 
     def take(self, ledger_id: int, first: int, last: int) -> list[tuple[int, int]]:
-        """The entries ``first..last`` of a ledger were read: give up what is known of them, as (entry,
+        """Remove and return the counts of the entries ``first..last`` of a ledger, which were read: (entry,
         count)."""
         known = self._ledgers.get(ledger_id)
         if known is None:
@@ -50,7 +50,7 @@ class RestingCounts:
         return taken
 
     def drop_before(self, position: Position) -> None:
-        """Everything before a position is acknowledged.
+        """Forget everything before a position: it is acknowledged.
 
         Called each time the mark-delete position moves, so it costs as much as it drops and no more.
         """
@@ -69,15 +69,15 @@ class RestingCounts:
         self._ledgers = {}
 
     def pack(self) -> list[Any]:
-        """For a snapshot: the same for the same contents."""
+        """The content for a snapshot; equal contents give equal values."""
         return [[one, *map(list, self._ledgers[one].items())] for one in sorted(self._ledgers)]
 
     @classmethod
     def unpack(cls, packed: Sequence[Any]) -> RestingCounts:
-        """What `pack` gave.
+        """The value that `pack` returned.
 
         Raises:
-            ValueError, TypeError: it is no such thing.
+            ValueError, TypeError: it is malformed.
         """
         counts = cls()
         for ledger_id, *pairs in packed:

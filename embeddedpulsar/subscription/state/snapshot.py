@@ -22,7 +22,7 @@ from embeddedpulsar.subscription.state.state_machine import SubscriptionState
 
 T = TypeVar("T")
 DISTORTIONS: Final = (KeyError, TypeError, ValueError, IndexError, OverflowError)
-"""What comes of reading a state from a document that holds something else."""
+"""The errors that reading a state from a malformed document may raise."""
 
 
 def encode_snapshot(state: SubscriptionState) -> bytes:
@@ -88,7 +88,7 @@ def _typed(kind: type[T], value: object) -> T:
 
 
 def checkpoint_of(state: SubscriptionState) -> Checkpoint:
-    """What another replica must agree with after the same commands.
+    """A checksum that all replicas must agree on after the same commands.
 
     Taken under the lock, so of single entries it has what `digest` says of them: that was mixed while they
     were changed.
@@ -100,19 +100,19 @@ def checkpoint_of(state: SubscriptionState) -> Checkpoint:
 
 
 def pack_ledgers(acks: AckBitmaps) -> list[Any]:
-    """Everything that is acknowledged."""
+    """All acknowledgements, packed."""
     return [_pack_ledger(ledger_id, one) for ledger_id, one in acks.ledgers()]
 
 
 def unpack_ledgers(packed: Sequence[Sequence[Any]], before: AckBitmaps | None = None) -> AckBitmaps:
-    """What `pack_ledgers` gave.
+    """The acknowledgements that `pack_ledgers` packed.
 
     Args:
-        packed: that.
+        packed: the result of `pack_ledgers`.
         before: the same subscription at an earlier time, which is used up: bitmaps are long.
 
     Raises:
-        ValueError, TypeError: it is no such thing.
+        ValueError, TypeError: it is malformed.
     """
     ledgers = []
     for ledger_id, *fields in packed:

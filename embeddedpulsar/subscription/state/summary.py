@@ -1,4 +1,4 @@
-"""Summaries in the journal: one of hundreds of consumers, asleep most of the time, takes over the last one
+"""Summaries in the journal. One of hundreds of consumers, asleep most of the time, takes over the last one
 instead of applying all commands since it was awake."""
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def pack_summary(state: SubscriptionState) -> bytes:
 
 
 def adopt_summary(state: SubscriptionState, content: bytes) -> bool:
-    """Become what the summary says.
+    """Take over the state of a summary.
 
     Returns:
         False, and nothing is changed, if consumers came or left, or were moved, between the two.

@@ -56,7 +56,7 @@ class WaitingKeys:
         return slot in self._slots
 
     def add(self, ledger_id: int, states: EntryStates, entries: Sequence[int]) -> None:
-        """These entries wait."""
+        """Note that these entries wait."""
         hashes, base, by_hash, slots = states.hashes, states.base, self._by_hash, self._slots
         if hashes is None:
             return
@@ -75,7 +75,7 @@ class WaitingKeys:
         self._count += len(entries)
 
     def remove(self, ledger_id: int, states: EntryStates, entries: Sequence[int]) -> None:
-        """These entries waited, and do no more."""
+        """Note that these entries do not wait any more."""
         hashes, base, by_hash = states.hashes, states.base, self._by_hash
         if hashes is None:
             return

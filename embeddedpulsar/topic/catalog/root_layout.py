@@ -31,7 +31,7 @@ _LEFTOVERS: Final = (".tmp", ".new")
 
 
 def is_ours(name: str) -> bool:
-    """Whether a file of that name may lie in the root of a store.
+    """Whether a file of that name belongs in the root of a store.
 
     Example:
         >>> is_ours("store.meta"), is_ours("store.meta.4f-0.tmp"), is_ours("holiday.jpg")

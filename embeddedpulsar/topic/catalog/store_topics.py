@@ -1,4 +1,4 @@
-"""What a store says of its topics without opening them, and how they come, grow and go."""
+"""The list of topics of a store, without opening them, and making, growing and deleting topics."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class StoreTopics(ABC):
         return self._present().topics.partitions(TopicName.parse(name))
 
     def partitions_of_possible(self, name: str) -> int:
-        """As `partitions`, of a topic that exists or may be made.
+        """As `partitions`, of a topic that exists or could be made.
 
         Raises:
             TopicNotFound: there is no such namespace, or the name is that of a partition too many.

@@ -70,7 +70,7 @@ def delete_topics(
 def _mark_all(
     session: StoreSession, entry: TopicEntry, topics: Sequence[Topic], now_ms: int, *, force: bool
 ) -> None:
-    """Steps 1 to 3."""
+    """Do steps 1 to 3."""
     if not force:
         check_unused(topics)
     marked = []
@@ -92,7 +92,7 @@ def _mark_all(
 
 
 def check_unused(topics: Sequence[Topic]) -> None:
-    """Refuse to delete what is in use.
+    """Refuse to delete a topic that is in use.
 
     Raises:
         BrokerMetadataError: producers or consumers are attached; names them.
@@ -108,7 +108,7 @@ def check_unused(topics: Sequence[Topic]) -> None:
 
 
 def mark(topic: Topic, state: int) -> None:
-    """Say that a topic is `DELETED`, or (0) that it is not."""
+    """Mark a topic as `DELETED`, or (0) remove the mark."""
     lock, words = topic.ledger.lock, topic.ledger.words
     try:
         lock.acquire()

@@ -75,10 +75,10 @@ class TopicList:
         return [entry.name for entry in self._catalog.topics(namespace) if entry.partitions]
 
     def check_possible(self, name: TopicName) -> None:
-        """Refuse the name of what cannot be: there is no such namespace, or it is a partition too many.
+        """Refuse a name that cannot exist: there is no such namespace, or it is a partition too many.
 
         Raises:
-            TopicNotFound: so it is.
+            TopicNotFound: the name cannot exist.
         """
         self._check_namespace(name)
         partitions = self._partitions_of_base(name)
@@ -121,7 +121,7 @@ class TopicList:
             name: of a plain topic, or of a partition.
             notes: what was found damaged and what was done about it is added, in words; for the log.
             create: make a topic that does not exist. Partitions of a partitioned topic exist.
-            is_told: whatever ``allowAutoTopicCreation`` says.
+            is_told: make it whatever ``allowAutoTopicCreation`` says.
 
         Raises:
             TopicNotFound: no such topic or partition, and it may not be made.

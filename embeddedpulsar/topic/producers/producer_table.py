@@ -170,7 +170,7 @@ class ProducerTable:
         """The state of a document.
 
         Raises:
-            CorruptionError: it is none.
+            CorruptionError: it is malformed.
         """
         table = cls()
         try:

@@ -317,4 +317,4 @@ class Producers:
 
 
 def _wake(_: bytes) -> None:
-    """A death concerns the waiting producer: the ring that comes with it is all it needs."""
+    """Do nothing: the ring that comes with a death is all that the waiting producer needs."""

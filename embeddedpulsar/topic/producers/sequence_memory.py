@@ -1,4 +1,4 @@
-"""What is stored under which producer name: found in the log, kept in the topic's journal."""
+"""Deduplication: which sequence ids are stored by which name, found in the log and kept in the journal."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class SequenceMemory:
     # -- a name changes hands ----------------------------------------------------------------------
 
     def beginnings(self, commands: Iterable[TopicCommand]) -> list[TopicCommand]:
-        """What is to be committed with commands that connect producers."""
+        """The commands to be committed with those that connect producers."""
         if not self.is_on:
             return []
         found: list[TopicCommand] = []
@@ -99,7 +99,7 @@ class SequenceMemory:
         return name in self._journal.table.connected_names()
 
     def ending(self, name: str, highest: int | None) -> list[TopicCommand]:
-        """What is to be committed before the command that disconnects a producer in good order.
+        """The commands to be committed before the one that disconnects a producer in good order.
 
         Args:
             name: the producer's name.

@@ -68,7 +68,7 @@ class SequenceTable:
         return self.was_on and self.boot == boot
 
     def note_left(self, name: str, time_ms: int) -> None:
-        """The producer that had the name is gone."""
+        """Note when the producer left that had the name."""
         known = self.names.get(name)
         if known is not None:
             self.names[name] = known._replace(since_ms=time_ms)
@@ -105,7 +105,7 @@ class SequenceTable:
         """The state of a part of a document.
 
         Raises:
-            KeyError, TypeError, ValueError: it is none.
+            KeyError, TypeError, ValueError: it is malformed.
         """
         table = cls()
         table.was_on, table.base = bool(fields["on"]), int(fields["base"])

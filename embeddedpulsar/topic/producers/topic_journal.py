@@ -40,7 +40,7 @@ class TopicReplica:
         self.table.apply(decode_command(kind, payload), time_ms)
 
     def leap(self, kind: int, payload: bytes) -> bool:
-        """No command of a topic tells the state before it."""
+        """Do nothing: no command of a topic holds the state before it."""
         return False
 
     def snapshot(self) -> bytes:
