@@ -22,6 +22,21 @@ LONG_FUNCTIONS: dict[str, str] = {
 # Modules that talk to a terminal.
 MAY_PRINT = ("embeddedpulsar.cli",)
 
+# Words that the text of the package does without -> what stands in their place.
+DIALECT = {
+    r"\bwhoever\b": "the process, the caller, the consumer that",
+    r"\b(?:no|some)body\b": "no process, another caller, or a passive sentence",
+    r"\b(?:is|are|was|were|be) told\b": "is called with, gets, is notified",
+    r"\b(?:he|him|his)\b": "it, its",
+    r"; whether\b": "Returns:, or a sentence of its own",
+}
+
+# Folder or module -> why such words may stand there.
+MAY_SPEAK_DIALECT: dict[str, str] = {
+    "embeddedpulsar.asyncio": "not rewritten yet",
+    "embeddedpulsar.client": "not rewritten yet",
+}
+
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -160,6 +175,22 @@ def test_no_open_ends_in_comments():
     ]
     bad = [str(path.relative_to(ROOT)) for path in files if word.search(path.read_text("utf-8"))]
     assert not bad
+
+
+def test_the_package_is_written_in_plain_english():
+    """Docstrings, comments and messages name the process, the caller or the consumer."""
+    bad = []
+    for path in python_files():
+        name = module_name(path)
+        if any(f"{name}.".startswith(f"{allowed}.") for allowed in MAY_SPEAK_DIALECT):
+            continue
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
+            bad += [
+                f"{name}:{number} {line.strip()!r}; write {instead}"
+                for word, instead in DIALECT.items()
+                if re.search(word, line, re.IGNORECASE)
+            ]
+    assert not bad, "\n".join(bad)
 
 
 def test_public_names_are_documented():

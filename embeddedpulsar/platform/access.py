@@ -1,4 +1,4 @@
-"""Errors of the operating system as the caller of a public method gets them."""
+"""Errors of the operating system, turned into the errors of the public API."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _REMEDY: Final = (
 
 
 def explained(error: PermissionError, what: str) -> AccessDeniedError:
-    """The error that says why ``what`` failed with ``error``, which names a file."""
+    """The error that reports why ``what`` failed with ``error``, which names a file."""
     if isinstance(error, AccessDeniedError):
         return error
     name = error.filename if isinstance(error.filename, str) else ""
@@ -26,7 +26,7 @@ def explained(error: PermissionError, what: str) -> AccessDeniedError:
 
 
 def named(error: Exception) -> Exception:
-    """``error`` as the caller of a public method gets it.
+    """``error`` as a public method raises it.
 
     An ``OSError`` that the system raised becomes the `StorageError` that says which file, why, and what to
     do; everything else stays as it is.
@@ -45,13 +45,13 @@ def named(error: Exception) -> Exception:
 
 
 def access_denied(what: str, path: str, code: int) -> AccessDeniedError:
-    """The error that says what could not be done, whose file it is, and what to do about it."""
+    """The error that names the refused action, the owner of the file, and what to do about it."""
     place, status = _nearest(path)
     owner = f"{place} belongs to user id {status.st_uid}, group id {status.st_gid}"
     mode = f"has mode {stat.S_IMODE(status.st_mode):04o}"
     reason = f"{what}: {os.strerror(code)}: {owner}, and {mode}; {_this_process()}"
     error = AccessDeniedError(reason=reason, remedy=_REMEDY, errno=code)
-    error.path = path  # the sentence has it already
+    error.path = path  # the text has it already
     return error
 
 

@@ -40,13 +40,13 @@ class Backoff:
         self.reset()
 
     def reset(self) -> None:
-        """The lock was to be had."""
+        """Note that the lock was free."""
         self.pause_s = 0.0
         self._passed_s = 0.0
         self._is_told = False
 
     def next(self) -> float:
-        """The lock was held: how long to pause now."""
+        """How long to pause now that the lock was held."""
         longest = max(LONGEST_PAUSE_S, min(self._passed_s / 4, PATIENT_PAUSE_S))
         self.pause_s = min(2 * self.pause_s, longest) or FIRST_PAUSE_S
         self._passed_s += self.pause_s
@@ -111,7 +111,7 @@ class BackgroundWork:
             raise  # to the log
 
     def cancel(self) -> None:
-        """Do it no more. Idempotent."""
+        """Do the work no more. Idempotent."""
         self._is_over = True
         timer, self._timer = self._timer, None
         if timer is not None:

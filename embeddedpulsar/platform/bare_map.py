@@ -19,7 +19,7 @@ _calls: tuple[Any, Any] | None = None
 
 
 def is_available() -> bool:
-    """Whether this system can do it: 64 bits, and a C library that Python can call."""
+    """Whether this system supports it: 64 bits, and a C library that Python can call."""
     return _load() is not None
 
 

@@ -1,7 +1,7 @@
 """Time and the identity of the boot.
 
-`Clock` is handed to whatever needs time, so that tests can stand still or jump. Wall time stamps messages and
-falls due; every timeout and every age is measured on the monotonic clock.
+`Clock` is given to all code that needs time, so that tests can stop it or let it jump. Wall time stamps
+messages and falls due; every timeout and every age is measured on the monotonic clock.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ perf_counter = time.perf_counter
 
 
 class Clock(Protocol):
-    """What the code above asks of time."""
+    """The clock as the layers above use it."""
 
     def wall_ms(self) -> int:
         """Milliseconds since 1970 (UTC). May step in either direction."""

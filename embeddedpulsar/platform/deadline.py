@@ -2,7 +2,7 @@
 
 A deadline belongs to a call and goes with its thread, not with its arguments: the public call sets it with
 `within`, and every wait for a lock below it, however deep, ends with it (`FileLock.acquire` and `enter` ask
-`left`). Timers and event loops run what they do with `try_now`: then no lock is waited for at all, and one
+`left`). Timers and event loops run their functions with `try_now`: then no lock is waited for at all, and one
 that is held elsewhere raises `LockTimeout` at once. A deadline inside another one can only be shorter.
 
 The fast path of a lock does not come here: the deadline is looked up when a lock is held by another.
@@ -19,7 +19,7 @@ from embeddedpulsar.exceptions import LockTimeout
 from embeddedpulsar.platform.section_lock import SectionLock
 
 TURN_S: Final = 1e-3
-"""What a call that must not wait grants a holder that runs: a section takes microseconds."""
+"""How long a call that must not wait still waits for a holder that runs: a section takes microseconds."""
 LONGEST_S: Final = 30.0
 """How long a thread lock of this process is waited for without a deadline: as long as a file lock."""
 
@@ -49,7 +49,7 @@ def within(seconds: float, function: Callable[..., R], *arguments: object) -> R:
 def within_half(function: Callable[..., R], *arguments: object) -> R:
     """Call ``function(*arguments)`` within half of the time that the present call has left.
 
-    For a call that does the same for many: one that is stuck leaves time to the next.
+    For a call that does the same for many objects: one that is stuck leaves time to the next.
 
     >>> within(8.0, within_half, left, 30.0) <= 4.0
     True
@@ -67,7 +67,7 @@ def try_now(function: Callable[..., R], *arguments: object) -> R:
 
 
 def unbounded(function: Callable[..., R], *arguments: object) -> R:
-    """Call code of the application: the deadline of the call that it runs in is not its own.
+    """Call code of the application without the deadline of the present call.
 
     >>> within(5.0, unbounded, left, 30.0)
     30.0

@@ -37,7 +37,7 @@ class Sleeper(Protocol):
 
 
 class Sleepers:
-    """What has descriptors open that it could do without.
+    """The objects that have descriptors open and could close them.
 
     Role: keeps the number of topics that a process uses from being the number of descriptors it needs.
     Invariants: holds weak references only. `Sleeper.rest` runs without the lock, and gives up rather than
@@ -54,7 +54,7 @@ class Sleepers:
         return len(self._open)
 
     def opened(self, sleeper: Sleeper) -> None:
-        """It has just opened its descriptors. The one that had them open longest gives its own back."""
+        """Note that a sleeper opened descriptors. The one that had its own open longest closes them."""
         most = max(_FEWEST, limit() // _SHARE)
         tired: list[weakref.ref[Sleeper]] = []
         try:
@@ -67,7 +67,7 @@ class Sleepers:
         self._let_rest(tired)
 
     def closed(self, sleeper: Sleeper) -> None:
-        """It has none open any more."""
+        """Note that a sleeper has none open any more."""
         try:
             self._lock.acquire()
             self._open.pop(id(sleeper), None)
@@ -103,7 +103,7 @@ class Sleepers:
                 self._lock.release()
 
     def after_fork_in_child(self) -> None:
-        """Locks are closed there by themselves, and the lock may be held by a thread that is gone."""
+        """Forget all sleepers: they close their locks, and ours may be held by a thread that is gone."""
         self._lock = threads.RLock()
         self._open.clear()
 
@@ -175,12 +175,12 @@ def names_in(directory: str) -> list[str]:
 
 
 def is_shortage(error: BaseException) -> bool:
-    """Whether it says that no descriptor was to be had."""
+    """Whether an error means that no descriptor was available."""
     return isinstance(error, OSError) and error.errno in _EXHAUSTED
 
 
 def limit_error(what: str, code: int) -> DescriptorLimitError:
-    """The error that names what could not be done, why, and what to do about it."""
+    """The error that names the failed action, the reason, and what to do about it."""
     if code == errno.ENFILE:
         reason = "the system has no file descriptors left (ENFILE)"
         remedy = "raise fs.file-max, or close other programs"

@@ -57,7 +57,7 @@ class DirectoryLease:
         return True
 
     def close(self) -> None:
-        """Give it up; in a forked child the parent's hold stays. Idempotent."""
+        """Close the directory; in a forked child the parent's hold stays. Idempotent."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)

@@ -1,10 +1,10 @@
-"""The seam for everything that must survive: creating, growing, writing, flushing, renaming and unlinking
-files.
+"""Everything that must survive a crash goes through here: creating, growing, writing, flushing, renaming and
+unlinking files.
 
-Nothing above calls ``os.fsync`` and its like; it calls `DISK`. Tests put a `FakeDisk` there (see
+No layer above calls ``os.fsync`` and its like; it calls `DISK`. Tests put a `FakeDisk` there (see
 `fake_disk`), which remembers what a power loss would leave, or a `FaultyDisk`, which fails the Nth call.
 
-What the calls promise, on a disk that does not lie:
+What the calls promise, on a disk that reports flushes truly:
 
 * `Disk.fdatasync` / `Disk.fsync`: all bytes of the file written so far (by any process, through any
   descriptor or map) and its size survive. They do not make its *name* survive.
@@ -48,7 +48,7 @@ failpoints.declare("document:written", "document:synced", "document:replaced", "
 
 @contextlib.contextmanager
 def naming_full(what: str) -> Iterator[None]:
-    """Turn "no space", "quota exceeded" and "file too large" into the error that says so."""
+    """Turn "no space", "quota exceeded" and "file too large" into `StorageFullError`."""
     try:
         yield
     except OSError as e:
@@ -66,7 +66,7 @@ def _storage_full(e: OSError, what: str) -> StorageFullError:
 
 
 class Disk:
-    """The real one. Thread-safe, without state; all paths are strings, all failures `OSError` or a kind of
+    """The real disk. Thread-safe, without state; all paths are strings, all failures `OSError` or a kind of
     it."""
 
     def open_file(self, path: str, flags: int, mode: int = 0o600) -> int:
@@ -282,7 +282,7 @@ def _pwrite(fd: int, data: Buffer, offset: int) -> int:
 
 
 def _pwrite_each(fd: int, buffers: Sequence[Buffer], offset: int) -> int:
-    """The long way: many buffers, no pwritev, or a write that came back short (RLIMIT_FSIZE, a full disk)."""
+    """Write piece by piece: many buffers, no pwritev, or a short write (RLIMIT_FSIZE, a full disk)."""
     start = offset
     for buffer in buffers:
         rest = memoryview(buffer).cast("B")

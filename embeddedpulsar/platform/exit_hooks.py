@@ -1,4 +1,4 @@
-"""What is done at the normal end of the interpreter."""
+"""Functions that run at the normal end of the interpreter."""
 
 from __future__ import annotations
 

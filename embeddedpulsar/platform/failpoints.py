@@ -64,7 +64,7 @@ def names() -> tuple[str, ...]:
 
 
 def hit(name: str) -> None:
-    """Do what ``name`` is set to, if anything. Callers check `ACTIVE` first."""
+    """Run the action that is set for ``name``, if any. Callers check `ACTIVE` first."""
     armed = _armed.get(name)
     if armed is not None and armed.is_due():
         armed.action()
@@ -175,7 +175,7 @@ class Schedule:
         return bool(ready) and os.read(self._fds[0], 1) == b"!"
 
     def release(self) -> None:
-        """Let it go on."""
+        """Let the other side go on."""
         os.write(self._fds[1], b"!")
 
     def close(self) -> None:

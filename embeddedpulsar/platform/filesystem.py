@@ -2,7 +2,7 @@
 
 Locks and maps are shared between the processes of one machine. On a network file system they are not, or only
 seemingly, so a store there is refused unless the caller insists. A user that writes a mapped file may crash
-every process that maps it; a directory that strangers may write to is refused as well, as ssh does with its
+every process that maps it; a directory that other users may write to is refused as well, as ssh does with its
 keys.
 """
 

@@ -1,4 +1,4 @@
-"""What happens to our objects when the process forks.
+"""Hooks that the objects of this package run when the process forks.
 
 A forked child shares file descriptions (and so flocks and leases), maps and memory with its parent, and has
 none of its threads. Every object that owns such a thing registers here; one ``os.register_at_fork`` serves

@@ -1,4 +1,4 @@
-"""The garbage collector of the interpreter, kept from what is known to stay."""
+"""Pausing the garbage collector of the interpreter while objects are made that are known to stay."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ R = TypeVar("R")
 
 
 class _Pauses:
-    """How many calls have stopped the collector; a forked child has none of them."""
+    """How many calls have paused the collector; a forked child has none of them."""
 
     __slots__ = ("__weakref__", "under_way")
 
@@ -20,7 +20,7 @@ class _Pauses:
         self.under_way = 0
 
     def after_fork_in_child(self) -> None:
-        """The threads that would start it again are the parent's."""
+        """Start the collector again: the threads that would do so are the parent's."""
         if self.under_way:
             self.under_way = 0
             gc.enable()

@@ -57,7 +57,7 @@ def count_of(lock: object) -> Callable[[], int]:
 
 
 class _CountByProbing:
-    """The count of an RLock that does not tell: release until it is no longer ours, then take it back."""
+    """The count of an RLock without such a method: release until it is no longer ours, then take it back."""
 
     def __init__(self, lock: object) -> None:
         self._lock = lock

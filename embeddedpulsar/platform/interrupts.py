@@ -29,7 +29,7 @@ class _Translation:
         if error is None:
             return
         if isinstance(error, KeyboardInterrupt) and not isinstance(error, Interrupted):
-            # Where in here it struck says nothing to the caller; it stays the context of the error.
+            # The place where it struck says nothing to the caller; it stays the context of the error.
             raise Interrupted(str(error)) from None
         if isinstance(error, OSError) and (told := named(error)) is not error:
             raise told from error

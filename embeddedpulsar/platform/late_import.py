@@ -1,4 +1,4 @@
-"""Imports of modules that are seldom needed, which no fork may cut in two."""
+"""Imports of modules that are seldom needed, during which no other thread forks."""
 
 from __future__ import annotations
 

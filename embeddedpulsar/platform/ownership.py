@@ -26,7 +26,7 @@ _IS_SUPPORTED: Final = hasattr(os, "fchown")
 
 
 class Rights(NamedTuple):
-    """Owner, group and mode of what is made in a directory."""
+    """Owner, group and mode of new files in a directory."""
 
     uid: int
     gid: int
@@ -34,18 +34,18 @@ class Rights(NamedTuple):
 
     @property
     def file_mode(self) -> int:
-        """Mode of a file: that of the directory without the right to search, and no right of strangers to
-        write."""
+        """Mode of a file: that of the directory without the right to search, and without write access for
+        others."""
         return self.directory_mode & _FOR_FILES
 
     @property
     def is_private(self) -> bool:
-        """Whether this process can make such a file in one step: all other rights are its own anyway."""
+        """Whether this process can make such a file in one step: no other user or group has rights to it."""
         return not self.directory_mode & 0o077 and self.uid == os.geteuid()
 
 
 def rights_in(directory: str) -> Rights:
-    """The rights of what is made in ``directory``."""
+    """The rights of new files in ``directory``."""
     status = os.stat(directory or ".")
     return Rights(status.st_uid, status.st_gid, status.st_mode & _FOR_DIRECTORIES)
 

@@ -1,4 +1,4 @@
-"""What the layers below the client log, which know no client and no logger of one."""
+"""The log of the layers below the client, which have no client and no logger of one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ NAME: Final = "embeddedpulsar"
 
 
 def info(text: str, *values: object) -> None:
-    """Log something that is as it should be. Never under a lock that other processes wait for.
+    """Log a normal event. Never under a lock that other processes wait for.
 
     A program that has not imported ``logging`` cannot have asked for it; importing it here takes 5 ms.
 

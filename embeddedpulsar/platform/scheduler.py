@@ -48,12 +48,12 @@ class Timer:
 
     @property
     def is_pending(self) -> bool:
-        """Neither run nor cancelled yet."""
+        """Whether it was neither run nor cancelled yet."""
         return self.function is not None
 
 
 class SchedulerLike(Protocol):
-    """What the code above needs of either scheduler."""
+    """The methods that the layers above need of either scheduler."""
 
     def call_later(self, delay_s: float, function: Callable[[], object]) -> Timer: ...
     def beat(self, interval_s: float) -> Beat: ...
@@ -152,7 +152,7 @@ class Scheduler:
         return timer
 
     def beat(self, interval_s: float) -> Beat:
-        """What calls functions every ``interval_s`` seconds with one timer."""
+        """An object that calls functions every ``interval_s`` seconds with one timer."""
         return self._beats.setdefault(interval_s, Beat(self.call_later, interval_s, call_logged))
 
     def close(self) -> None:

@@ -52,7 +52,7 @@ def is_free(lock: Any) -> bool:
 
 
 def renewed(lock: SectionLock) -> SectionLock:
-    """What a forked child uses in the place of an inherited lock: the lock itself, unless it was held.
+    """The lock that a forked child uses in the place of an inherited one: the same, unless it was held.
 
     A new one for each would do too, but those of thousands of topics are some hundred thousand objects, which
     the next garbage collection goes through.

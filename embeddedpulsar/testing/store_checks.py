@@ -34,7 +34,7 @@ from embeddedpulsar.topic.catalog.catalog import Catalog
 META: Final = "meta"
 """A document that names a store or topic is damaged, missing, or says something else than its place."""
 LEFTOVER: Final = "leftover"
-"""A file of an operation that died. Harmless: whoever needs the name removes it."""
+"""A file of an operation that died. Harmless: the next process that needs the name removes it."""
 IN_USE: Final = "in use"
 """A lock is held or a process lives, although the store should be closed."""
 ID_REUSE: Final = "ledger id"
@@ -102,7 +102,7 @@ def check_store(
 
     Args:
         root: the store's directory.
-        is_closed: nobody should have it open: then a held lock, a living process, and files that only an
+        is_closed: no process should have it open: then a held lock, a living process, and files that only an
             operation in progress may have are problems too. Otherwise a check may run beside processes that
             use the store: what looks damaged is looked at again, and counts if it stays so.
         watch: follows the progress.

@@ -151,7 +151,7 @@ class FifoDoorbell:
             return False  # another thread or loop of this process was faster
 
     def _confirm(self, fd: int) -> bool:
-        """The last reader of ``fd`` is gone: it is dead, or has made its FIFO again."""
+        """Handle the end of the last reader of ``fd``: the process is dead, or has made its FIFO again."""
         try:
             self._lock.acquire()
             uuid = self._watched.get(fd)
@@ -180,7 +180,7 @@ class FifoDoorbell:
             return True  # unknown now: asked again
 
     def _look_at_blind(self) -> bool:
-        """Those that had no FIFO: are they dead, or can they be watched now? Returns: whether any is dead."""
+        """Look at processes that had no FIFO: they died, or can be watched now. Returns: whether any died."""
         found = False
         try:
             self._lock.acquire()
@@ -215,7 +215,7 @@ class FifoDoorbell:
         return True
 
     def _begin_to_watch(self, uuid: bytes) -> None:
-        """Have the kernel report its death; while it has no FIFO, ask now and then."""
+        """Have the kernel report the death of a process; while it has no FIFO, ask now and then."""
         fd = lease.open_for_writing(lease.lease_path(self._clients_dir, uuid))
         if fd < 0 or lease.is_free(fd):
             if fd >= 0:
@@ -291,7 +291,7 @@ class FifoDoorbell:
         self._close_descriptors()
 
     def abandon(self) -> None:
-        """Close every descriptor and leave the files: what a forked child does with its inheritance.
+        """Close every descriptor and leave the files, in a forked child.
 
         Nothing is unregistered and nothing unlocked, both would act on the open files of the parent; and the
         inherited lock may be held by a thread that does not exist here.

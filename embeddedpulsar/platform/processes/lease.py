@@ -2,7 +2,7 @@
 
 The lease of a process is ``clients/<uuid hex>``: a FIFO (see `doorbell`) or, where FIFOs do not exist, a
 plain file. The owner holds ``flock(LOCK_EX)`` on it; the kernel frees it when the last descriptor of the
-owner goes, however the owner ends. A pid says nothing: it is reused, it lies for zombies and across
+owner goes, however the owner ends. A pid proves nothing: it is reused, and it is wrong for zombies and across
 containers.
 
 Probing opens the file for *writing* only. A FIFO without a reader refuses that with ENXIO, so the answer
@@ -70,7 +70,7 @@ def is_held(path: str) -> bool:
     """Whether the owner of the lease at ``path`` lives. Process-safe; about 4 us.
 
     Raises:
-        OSError: the file cannot be examined (EACCES, EMFILE ...): neither answer would be honest.
+        OSError: the file cannot be examined (EACCES, EMFILE ...): both answers could be wrong.
     """
     fd = open_for_writing(path)
     if fd < 0:
@@ -108,7 +108,7 @@ def is_same_file(fd: int, path: str) -> bool:
 
 def try_lock(fd: int, *, shared: bool) -> bool:
     """Lock the open file ``fd``, with others or alone, without waiting. A hold it has in the other mode is
-    given up first, whatever comes of it."""
+    given up first, also if this fails."""
     try:
         fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:

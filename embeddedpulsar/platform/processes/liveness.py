@@ -1,4 +1,4 @@
-"""Which processes of a store live: by two locks of theirs, of which one has no name that could be removed.
+"""Which processes of a store live: by two locks of each, of which one has no name that could be removed.
 
 Each process holds ``flock`` on its file in ``clients/`` (see `lease`). A cleaner may remove that name while
 its owner lives. So a process also locks, for life, one byte of a file that stays, chosen by its id: an
@@ -54,7 +54,7 @@ def has_any(path: str) -> bool:
 
 
 class Liveness:
-    """What one process knows of the life of the others, and shows of its own.
+    """How one process learns whether others live, and shows that it lives itself.
 
     Callers: any thread; `close` after all other calls. A forked child closes its copy, which leaves
     the lock to the parent.
@@ -90,7 +90,7 @@ class Liveness:
         return lease.is_held(lease.lease_path(self._clients_dir, uuid))
 
     def close(self) -> None:
-        """Give the byte up. Idempotent."""
+        """Unlock the byte. Idempotent."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)

@@ -22,10 +22,10 @@ from embeddedpulsar.platform.processes.liveness import Liveness
 from embeddedpulsar.platform.processes.loop_waiters import LoopWaiters
 from embeddedpulsar.platform.section_lock import SectionLock
 
-# A wait without a timeout looks up once a second all the same: should an interrupt ever strike in the few
+# A wait without a timeout looks once a second all the same: should an interrupt ever strike in the few
 # instructions that hand leadership on, the process heals by itself.
 _LONGEST_NAP_S: Final = 1.0
-# The thread on the doorbell looks up seldom, to mend its FIFO: each time wakes a processor that slept.
+# The thread on the doorbell looks seldom, to mend its FIFO: each time wakes a processor that slept.
 _LONGEST_LOOK_S: Final = 4.0
 _TEND_S: Final = 0.9
 
@@ -141,7 +141,7 @@ class Mailbox:
         return self.generation
 
     def _lead(self, gate: object, seen: int, deadline: float | None) -> bool:
-        """Sleep on the doorbell for everyone; False at once when another thread does already."""
+        """Sleep on the doorbell for all waiters; False at once when another thread does already."""
         before = None
         try:
             if not self._leadership.acquire(blocking=False):
@@ -197,7 +197,7 @@ class Mailbox:
             self._announce_deaths()
 
     def tend(self) -> None:
-        """Make the FIFO again if it was removed; looks once a second at most."""
+        """Make the FIFO again if it was removed; checks once a second at most."""
         now = time.monotonic()
         if now - self._tended_at < _TEND_S or self._closed:
             return
@@ -253,7 +253,7 @@ class Mailbox:
         self._loops.remove(loop, callback)
 
     def _on_loop_ready(self) -> bool:
-        """The loop found the doorbell readable. Leaves it to the leader, when there is one: it calls the
+        """Handle a readable doorbell in the loop. Leaves it to the leader, when there is one: it calls the
         loops."""
         if self._closed or self._is_led():
             return False

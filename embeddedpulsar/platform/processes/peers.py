@@ -1,4 +1,4 @@
-"""The other processes of the store: ring them, ask whether they live, clear away what the dead left."""
+"""The other processes of the store: ringing them, probing them, and removing what the dead left."""
 
 from __future__ import annotations
 
@@ -83,14 +83,14 @@ class Peers:
         return bell
 
     def ring_all(self) -> None:
-        """Wake every process of the store; for what seldom happens and may concern any of them."""
+        """Wake every process of the store, for rare events that may concern any of them."""
         for name in self._names():
             if len(name) == lease.HEX_LENGTH:
                 with contextlib.suppress(ValueError):  # not one of ours
                     self.ring(bytes.fromhex(name))
 
     def _names(self) -> list[str]:
-        """What is in the directory; nothing while it is missing, which a cleaner may have removed."""
+        """The names in the directory; none while it is missing, which a cleaner may have removed."""
         with contextlib.suppress(FileNotFoundError):
             return descriptors.names_in(self._clients_dir)
         return []
@@ -128,13 +128,13 @@ class Peers:
             self._lock.release()
 
     def after_fork_in_child(self) -> None:
-        """The inherited lock may be held by a thread that does not exist here."""
+        """Start empty: the inherited lock may be held by a thread that does not exist here."""
         self._lock = SectionLock()
         self.close()
 
 
 def _ring_bell(fd: int, is_fifo: bool) -> bool:
-    """One byte into the FIFO at ``fd``; False when it will never be read."""
+    """Write one byte into the FIFO at ``fd``; False when it will never be read."""
     if not is_fifo:
         if lease.is_free(fd):
             return False
@@ -153,8 +153,8 @@ def _ring_bell(fd: int, is_fifo: bool) -> bool:
 
 
 def _write_without_sigpipe(fd: int) -> None:
-    """For programs that restored the default action of SIGPIPE, as command-line tools do: ringing a process
-    that has just died must not kill this one."""
+    """Write for programs that restored the default action of SIGPIPE, as command-line tools do: ringing one
+    process that has just died must not kill this one."""
     mask = {signal.SIGPIPE}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, mask)
     try:

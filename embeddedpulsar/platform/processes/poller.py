@@ -11,7 +11,7 @@ from typing import Protocol
 
 
 class Poller(Protocol):
-    """What the doorbell needs of either."""
+    """The methods that the doorbell needs of either."""
 
     def register(self, fd: int, mask: int) -> None: ...
     def unregister(self, fd: int) -> None: ...

@@ -1,4 +1,4 @@
-"""The doorbell where FIFOs do not exist: a small file that is written to ring it and looked at to hear it.
+"""The doorbell where FIFOs do not exist: a small file that is written to ring it and read to notice that.
 
 Slower (a look every 50 us at first, every 20 ms after a second of silence) and not quite free when idle,
 but it needs nothing but files and ``flock``.
