@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Final
+from weakref import WeakValueDictionary
 
 from embeddedpulsar.platform import deadline, threads
+from embeddedpulsar.platform.section_lock import SectionLock
 from embeddedpulsar.topic.descriptor_limit import within_limit
 from embeddedpulsar.topic.topic import Topic
 from embeddedpulsar.topic.usage import Usage
@@ -39,8 +41,9 @@ class OpenTopics:
 
     Role: keeps one instance per topic. Topics without users stay open for their next user, `MOST_IDLE` of
     them; the longest idle are closed first, and all of them when the process runs out of descriptors.
-    Invariants: a topic is opened and closed under `_lock`, so a caller that asks for a closing one waits
-    and gets a new instance; one with a user is closed by `take_all` alone.
+    Invariants: a topic is closed under `_lock`, so a caller that asks for one that is being closed waits and
+    gets a new instance; one with a user is closed by `take_all` alone. It is opened under a lock of its own:
+    opening may wait for a process that is stopped in the topic, and other topics must not wait with it.
     Callers: any thread.
     """
 
@@ -50,6 +53,7 @@ class OpenTopics:
     def _reset(self) -> None:
         self._lock = threads.RLock()  # guards the rest
         self._topics: dict[str, Topic] = {}
+        self._openings: WeakValueDictionary[str, SectionLock] = WeakValueDictionary()
         self._usage = Usage(MOST_IDLE)
         self._departed: dict[Topic, int] = {}  # deleted ones, and how many use them still
 
@@ -58,23 +62,63 @@ class OpenTopics:
 
     def keep(self, name: str, open_topic: TopicOpener) -> Topic:
         """The topic, which stays open from now on until all are closed."""
-        notes: list[str] = []
-        try:
-            deadline.enter(self._lock, "the table of open topics")
-            topic = self._find(name, open_topic, notes)
-            self._usage.keep(name)
-        finally:
-            self._lock.release()
-            _log(notes)
-        return topic
+        return self._use(name, open_topic, is_kept=True).topic
 
     def begin(self, name: str, open_topic: TopicOpener) -> TopicUse:
         """A hold on the topic."""
+        return self._use(name, open_topic, is_kept=False)
+
+    def _use(self, name: str, open_topic: TopicOpener, is_kept: bool) -> TopicUse:
+        use = self._use_open(name, is_kept)
+        if use is not None:
+            return use
+        opening = self._opening(name)
+        try:
+            deadline.enter(opening, f"the opening of {name}")
+            use = self._use_open(name, is_kept)
+            if use is None:
+                notes: list[str] = []
+                try:
+                    topic = within_limit(lambda: open_topic(notes), self.close_idle, f"cannot open {name}")
+                finally:
+                    _log(notes)
+                use = self._use_open(name, is_kept, topic)
+                assert use is not None
+                if use.topic is not topic:  # a signal handler opened it, in the middle of this
+                    topic.close()
+        finally:
+            opening.release()
+        return use
+
+    def _opening(self, name: str) -> SectionLock:
+        """The lock under which the topic is opened: one, as long as a thread wants it."""
+        try:
+            deadline.enter(self._lock, "the table of open topics")
+            opening = self._openings.get(name)
+            if opening is None:
+                opening = self._openings[name] = threads.RLock()
+            return opening
+        finally:
+            self._lock.release()
+
+    def _use_open(self, name: str, is_kept: bool, opened: Topic | None = None) -> TopicUse | None:
+        """A hold on the topic that is open; else on ``opened``, if that is given."""
         notes: list[str] = []
         try:
             deadline.enter(self._lock, "the table of open topics")
-            use = TopicUse(self._find(name, open_topic, notes), self)
-            self._usage.begin(name)
+            topic = self._topics.get(name)
+            if topic is None or topic.closed or topic.is_deleted or not topic.ledger.is_in_place():
+                if topic is not None and not topic.closed:
+                    self._let_go(topic, notes)
+                self._usage.forget(name)
+                if opened is None:
+                    return None
+                topic = self._topics[name] = opened
+            use = TopicUse(topic, self)
+            if is_kept:
+                self._usage.keep(name)
+            else:
+                self._usage.begin(name)
         finally:
             self._lock.release()
             _log(notes)
@@ -111,19 +155,6 @@ class OpenTopics:
         finally:
             self._lock.release()
             _log(notes)
-
-    def _find(self, name: str, open_topic: TopicOpener, notes: list[str]) -> Topic:
-        topic = self._topics.get(name)
-        if topic is None or topic.closed or topic.is_deleted or not topic.ledger.is_in_place():
-            if topic is not None and not topic.closed:
-                self._let_go(topic, notes)
-            self._usage.forget(name)
-            topic = self._topics[name] = within_limit(
-                lambda: open_topic(notes),
-                lambda: self._close(self._usage.idle(), notes),
-                f"cannot open {name}",
-            )
-        return topic
 
     def _close(self, names: list[str], notes: list[str]) -> None:
         for name in names:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from embeddedpulsar import Client, InitialPosition, MessageId
-from embeddedpulsar.exceptions import AlreadyClosed, ConsumerBusy, ProducerBusy
+from embeddedpulsar.exceptions import AlreadyClosed, ConsumerBusy, LockTimeout, ProducerBusy
+from embeddedpulsar.format.catalog_record import TopicEntry
+from embeddedpulsar.platform import deadline
 from embeddedpulsar.topic.open_topics import MOST_IDLE
 from embeddedpulsar.topic.store import Store
+from embeddedpulsar.topic.topic import Topic
 
 
 @pytest.fixture
@@ -198,3 +202,35 @@ def test_a_subscription_in_use_outlives_the_deletion_by_another(tmp_path):
         with client.subscribe("a", "s") as consumer:
             producer.send(b"x")
             assert consumer.receive(1000).data() == b"x"
+
+
+def test_a_topic_whose_opening_waits_holds_up_no_other(store, monkeypatch):
+    """Its files may be locked by a process that is stopped. Threads that want the same topic wait for it, and
+    share it; others get theirs."""
+    opening, go_on, ready = Topic.open, threading.Event(), threading.Event()
+    opened: list[str] = []
+
+    def open_slowly(directory: str, entry: TopicEntry, **options: Any) -> Topic:
+        opened.append(entry.name)
+        if entry.name.endswith("stuck"):
+            ready.set()
+            assert go_on.wait(60)
+        return opening(directory, entry, **options)
+
+    monkeypatch.setattr(Topic, "open", open_slowly)
+    found: list[Topic] = []
+    threads = [threading.Thread(target=lambda: found.append(store.topic("stuck"))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    assert ready.wait(60)
+    try:
+        assert deadline.within(5.0, store.topic, "other").name.endswith("other")
+        for _ in range(2):  # the first does not let the second open it beside the thread that does
+            with pytest.raises(LockTimeout, match=r"the opening of .*stuck"):
+                deadline.within(0.01, store.topic, "stuck")
+    finally:
+        go_on.set()
+        for thread in threads:
+            thread.join()
+    assert found == [store.topic("stuck")] * 3
+    assert len(opened) == 2
