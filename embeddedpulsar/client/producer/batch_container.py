@@ -1,4 +1,4 @@
-"""The messages of one producer that wait to become a batch.
+"""The messages of one producer that wait for their batch.
 
 Hot: `Producer.send_async` works on the fields of the container.
 """
@@ -22,25 +22,25 @@ _CLOSED: Final = -1
 class BatchContainer:
     """A list of messages, and the limits at which it becomes a batch.
 
-    Role: senders append to `items` without a lock (one atomic call); whoever flushes holds the producer's
-    lock and takes messages from the front. An item is the payload alone, or a tuple (payload, callback,
-    options).
+    Role: senders append to `items` without a lock (one atomic call). The thread that flushes holds the
+    producer's lock and takes messages from the front. An item is the payload alone, or a tuple (payload,
+    callback, options).
 
     Messages up to `share` bytes need no accounting, because ``max_messages`` of them stay within
     ``max_bytes``. The first larger one switches the accounting on (`share` becomes -1) until the container is
-    flushed, and the sizes of the messages before it are then added up once. So the limits hold exactly for
-    one sender, and small messages pay nothing for them.
+    flushed; the sizes of the earlier messages are then added up once. So the limits are exact for one
+    sender, and small messages cost no accounting.
 
-    Invariants: `items` is the same list for life. A list at its front is a group of encoded entries that
-    could not be stored yet; whoever flushes next begins with it.
+    Invariants: `items` is the same list throughout. A list at its front is a group of encoded entries that
+    could not be stored yet; the next flush begins with it.
 
     Attributes:
-        share: largest payload a sender may append without the lock; -1 for "come to the slow path".
+        share: largest payload a sender may append without the lock; -1 sends every message to the slow path.
         trigger: number of items at which the sender must flush.
-        armed: the publish-delay timer runs.
-        mixed: some item may be a tuple; only a hint, encoding notices by itself.
-        has_unbatchable: some item may be a message with a delivery time, which is a batch by itself; never
-            reset, because senders set it without the lock.
+        armed: whether the publish-delay timer runs.
+        mixed: whether some item may be a tuple; a hint only, because encoding detects tuples.
+        has_unbatchable: whether some item may be a message with a delivery time, which is a batch by itself;
+            never reset, because senders set it without the lock.
         on_left: called, under the producer's lock, when a batch was taken from the front.
     """
 
@@ -74,7 +74,7 @@ class BatchContainer:
         return f"<BatchContainer {len(self.items)} messages waiting>"
 
     def has_room(self, size: int) -> bool:
-        """Whether a message of ``size`` bytes may join what waits. Call under the producer's lock."""
+        """Whether a message of ``size`` bytes fits into the batch. Call under the producer's lock."""
         self._count_up()
         return not self.items or self._bytes + size <= self.max_bytes
 
@@ -94,15 +94,15 @@ class BatchContainer:
         self.mixed = True
         self.items.append(item)
         if size > self._share:
-            self.share = _CLOSED  # after the append: `settle` opens first and looks at the items then
+            self.share = _CLOSED  # after the append: `settle` first resets `share`, then looks at the items
 
     def add_unbatchable(self, item: Item) -> None:
-        """Append a message that is not to share an entry, and not to go before those that wait here."""
+        """Append a message that needs its own entry and must be stored after the messages before it."""
         self.has_unbatchable = self.mixed = True
         self.items.append(item)
 
     def cut(self, start: int) -> int:
-        """How many of the messages from the index ``start`` on make the next batch."""
+        """Return how many of the messages from index ``start`` on form the next batch."""
         items = self.items
         most = min(self.trigger, len(items) - start)
         if self.has_unbatchable:
@@ -129,21 +129,21 @@ class BatchContainer:
                 self.share = _CLOSED
 
     def left(self) -> None:
-        """A batch was taken from the front, or would have been. Call under the producer's lock."""
+        """Report that a batch was taken from the front, or was due. Call under the producer's lock."""
         if self.on_left is not None:
             self.on_left()
 
     def hold_up(self) -> None:
-        """Send messages to the slow path until the next `settle`: what waits cannot be stored now."""
+        """Send messages to the slow path until the next `settle`, because the batch cannot be stored now."""
         self.share = _CLOSED
 
     def count_bytes(self) -> bool:
-        """Switch the accounting on. Returns whether it was off."""
+        """Switch the accounting on. Returns True if it was off."""
         was_off, self.share = self.share != _CLOSED, _CLOSED
         return was_off
 
     def slow_only(self) -> None:
-        """Let no message skip the slow path, where there is more to check."""
+        """Send every message to the slow path, which has further checks."""
         self._share = self.share = _CLOSED
 
     def _count_up(self) -> None:
@@ -154,12 +154,12 @@ class BatchContainer:
 
 
 def is_unbatchable(item: Any) -> bool:
-    """Whether an item is a message with a delivery time: those that wait must not hold up others."""
+    """Whether an item is a message with a delivery time, which must not delay other messages."""
     return item.__class__ is tuple and len(item) > FIRST_OPTION and bool(item[FIRST_OPTION + DELIVER_AT])
 
 
 def payload_of(item: Any) -> bytes:
-    """The payload of an item; empty for a batch that is on its way already."""
+    """The payload of an item; empty for a group that is already encoded."""
     if item.__class__ is tuple:
         return item[0]  # type: ignore[no-any-return]
     return b"" if item.__class__ is list else item

@@ -1,4 +1,4 @@
-"""Cutting messages over ``maxMessageSize`` into entries that each fit."""
+"""Splitting of messages over ``maxMessageSize`` into several entries."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ Encode = Callable[[EntryContent], EncodedEntry]
 
 
 class ChunkedPendingEntry(PendingEntry):
-    """A message on its way into the topic in several entries.
+    """A message that is being appended as several entries.
 
-    Invariants: `encoded` is the last entry, and None until `finish`: that names the others, and only with it
-    the message exists. Whoever publishes appends `parts` in order and notes each in `earlier`.
+    Invariants: `encoded` is the last entry, and None until `finish`. The last entry names the others, and the
+    message exists only once it is stored. The publisher appends `parts` in order and adds each to `earlier`.
 
     Args:
-        is_pure: ``encode`` may be called by two threads at once.
+        is_pure: whether two threads may call ``encode`` at once.
 
     Attributes:
         earlier: the entries appended so far.
@@ -60,15 +60,15 @@ class ChunkedPendingEntry(PendingEntry):
 
     @property
     def length(self) -> int:
-        """Bytes of the payload."""
+        """The size of the payload in bytes."""
         return self._plan.chunk.length
 
     def parts(self) -> Generator[EncodedEntry, None, None]:
-        """All entries but the last that are not appended yet, one at a time: views of the payload, not
-        copies. Whoever stops before the end closes the iterator.
+        """Yield the entries that are not appended yet, except the last: views of the payload, not copies.
 
-        Large ones are encoded ahead, once the first is appended: before, the topic may be anybody's, and what
-        is encoded now will be encoded again.
+        A caller that stops before the end closes the iterator. Large entries are encoded ahead once the first
+        is appended. Before that, another producer may have exclusive access to the topic, and entries encoded
+        now would be encoded again.
         """
         view = memoryview(self._packed or b"")
         cuts = islice(enumerate(self._plan.cuts()), len(self.earlier), None)
@@ -92,18 +92,18 @@ class ChunkedPendingEntry(PendingEntry):
     def _part(self, number: int, payload: memoryview) -> EncodedEntry:
         content = self._content
         part = EntryContent(
-            [payload],  # type: ignore[list-item]  # as good as bytes to whoever writes it
+            [payload],  # type: ignore[list-item]  # the encoder accepts a memoryview like bytes
             self.first,
             False,
             keys=content.keys,
             ordering_keys=content.ordering_keys,
             chunks=[self._plan.chunk._replace(number=number).fields()],
         )
-        # No message: the last entry has it. The keys of the message are not repeated, their hash is.
+        # No message: it belongs to the last entry. The keys of the message are not repeated, but their hash.
         return self._encode(part)._replace(count=0)
 
     def finish(self) -> EncodedEntry:
-        """The last entry, once all others are appended."""
+        """Return the last entry, once all others are appended."""
         plan, content = self._plan, self._content
         view = memoryview(self._packed or b"")
         content.values = [view[plan.last_start :]]  # type: ignore[list-item]
@@ -112,7 +112,7 @@ class ChunkedPendingEntry(PendingEntry):
         return encoded
 
     def let_go(self) -> None:
-        """It is stored, or will never be: the payload is not needed any more."""
+        """Release the payload, once the message is stored or has failed."""
         self._packed = None
         content = self._content
         content.values = []
@@ -120,7 +120,7 @@ class ChunkedPendingEntry(PendingEntry):
             self.encoded = self.encoded._replace(parts=[])
 
     def message_id(self, index: int, partition: int) -> MessageId:
-        """The id of the last entry, which remembers the first."""
+        """Return the id of the last entry, which includes that of the first."""
         found = make(self.ledger, self.entry, -1, partition, 0)
         if self.earlier:
             found._first_chunk = make(*self.earlier[0], -1, partition, 0)
@@ -128,11 +128,11 @@ class ChunkedPendingEntry(PendingEntry):
 
 
 class _Plan:
-    """Where a payload is cut.
+    """The positions at which a payload is split.
 
     Attributes:
-        chunk: what the parts have in common, as the last one has it.
-        last_start: where the last part begins.
+        chunk: the metadata that all parts share, as in the last one.
+        last_start: start of the last part.
     """
 
     def __init__(self, chunk: Chunk, last_start: int) -> None:
@@ -140,7 +140,7 @@ class _Plan:
         self.last_start = last_start
 
     def cuts(self) -> Iterator[tuple[int, int]]:
-        """Start and end of all parts but the last, alike in size."""
+        """Yield start and end of all parts but the last; they have equal size."""
         number = self.chunk.total - 1
         for at in range(number):
             yield self.last_start * at // number, self.last_start * (at + 1) // number
@@ -149,12 +149,12 @@ class _Plan:
 class Chunker:
     """Plans the entries of large messages for one producer. Stateless; used under the producer's lock.
 
-    The payload is compressed first, as a whole, then cut. Beyond the message itself, and what it is
-    compressed to, cutting takes no memory: entries refer to pieces of it.
+    The payload is first compressed as a whole, then split. Besides the message and its compressed form,
+    splitting needs no memory, because entries refer to parts of the payload.
 
     Args:
         prefix: of the producer.
-        codec: of `format.compression`; one that does not help is not used.
+        codec: of `format.compression`; not used if it does not make the payload smaller.
         max_size: most bytes of an entry's metadata and columns.
         seal: encrypts an entry, given the highest sequence id of its messages; None for plain text.
         max_part: most bytes of payload in one part; default is as many as an entry has room for.
@@ -174,17 +174,17 @@ class Chunker:
         self._max_size: Final = max_size
         self._max_part: Final = max_part
         self.largest: Final = min(max_size - prefix.metadata_length - _SLACK, max_part)
-        """Bytes of payload that surely fit into one part, if there is nothing else."""
+        """Bytes of payload that always fit into one part, if there is nothing else."""
 
     def pending_entry(self, value: bytes, options: Options | None, sequence_id: int) -> PendingEntry:
-        """The entries of one message; `MessageTooBig` is in ``error`` of what is returned."""
+        """Return the entries of one message. `MessageTooBig` is stored in ``error`` of the result."""
         content = make_content([b""], transposed([options or NO_OPTIONS]), [sequence_id], False)
         packed, codec = self._packed(value)
         try:
             plan = self._plan(content, len(packed), codec, len(value), sequence_id)
         except PulsarException as error:
             return PendingEntry(None, 1, sequence_id, sequence_id, None, False, error)
-        is_pure = self._seal is None  # a cipher counts
+        is_pure = self._seal is None  # a cipher counts its messages
         return ChunkedPendingEntry(plan, packed, content, self._encode, sequence_id, is_pure=is_pure)
 
     def _packed(self, value: bytes) -> tuple[bytes, int]:
@@ -200,7 +200,7 @@ class Chunker:
                 f"the message has {length} bytes, and chunked messages have at most {LARGEST_MESSAGE}"
             )
         uuid = f"{self._prefix.name}-{sequence_id}"
-        # Measured with the largest numbers, which take the most room.
+        # Measured with the largest numbers, which need the most bytes.
         largest = Chunk(uuid, MOST_CHUNKS - 2, MOST_CHUNKS, size, (), codec, length)
         part = EntryContent(
             [b""],
@@ -216,20 +216,20 @@ class Chunker:
         room = min(room, self._max_part)
         total = max(-(-size // max(room, 1)), 1)
         if size > last_room:
-            # The last part names the others: each further one takes the room of a place away from it.
+            # The last part lists the positions of the others, so each further part reduces its room.
             total = max(total, 1 + -(-(size - last_room) // max(room - RUN.size, 1)))
         last_room -= RUN.size * (total - 1)
         if room <= 0 or last_room <= 0 or size - (total - 1) * room > last_room or total > MOST_CHUNKS:
             limit = self._max_size - METADATA_SIZE
             raise MessageTooBig(
                 f"the message of {length} bytes cannot be cut into entries of {limit}: its properties, "
-                "or the places of its parts, leave no room; send less, or raise maxMessageSize"
+                "or the positions of its parts, leave no room; send less, or raise maxMessageSize"
             )
         last_size = max(size - (total - 1) * room, 1) if total > 1 else size
         return _Plan(Chunk(uuid, total - 1, total, size, (), codec, length), size - last_size)
 
     def _room(self, content: EntryContent) -> int:
-        """Bytes of payload that fit with everything else."""
+        """Bytes of payload that fit beside everything else."""
         content.values = [b""]
         return self._max_size - self._encode(content).size - _SLACK
 
@@ -239,5 +239,5 @@ class Chunker:
 
 
 def part_limit(config: ProducerConfig) -> int:
-    """Most bytes of payload in one part of a message, if the producer chose a number."""
+    """Most bytes of payload in one part of a message, if the producer set a limit."""
     return config.chunk_max_size if config.chunking and config.chunk_max_size > 0 else LARGEST_MESSAGE

@@ -1,4 +1,4 @@
-"""What follows the append of an entry: the disk where that is asked for, and the callbacks."""
+"""The steps after the append of an entry: the flush to disk, where required, and the callbacks."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
 
     from embeddedpulsar.client.producer.producer_session import ProducerSession
 
-# Callbacks that may wait for their turn before a sender waits for them. Large enough that the two threads
-# change places once in thousands of messages, small enough to bound memory.
+# Callbacks that may be pending before a sender waits for them. The number is large enough that the two
+# threads switch only once in thousands of messages, and small enough to bound memory.
 _CALLBACK_BACKLOG: Final = 8192
 _PATIENCE_S: Final = 0.2
-"""How long the callbacks of other topics wait for a process that is in its flush of this one."""
+"""Seconds for which the callbacks of other topics wait for a process that is flushing this one."""
 
 
 class Completions:
-    """The entries of one producer that are appended and not yet answered for.
+    """The entries of one producer that are appended and whose callbacks have not run.
 
-    Role: the publisher hands entries over in the order of publishing, under its lock; the callback thread
-    finishes them in that order. Each counter has one writer, and the differences are what limits are about.
-    While another process stays in its flush of the topic, a thread of their own waits for the disk, and the
-    callback thread is free for other topics.
+    Role: the publisher adds entries in the order of publishing, under its lock; the callback thread finishes
+    them in that order. Each counter has one writer; the limits apply to the differences of the counters.
+    While another process stays in its flush of the topic, a separate thread waits for the disk, so that the
+    callback thread can serve other topics.
 
     Attributes:
-        error: the first failure nobody was told about; `Producer.flush` raises it.
-        waits_for_disk: whether a message counts as sent only once it is on the disk.
+        error: the first failure that no callback received; `Producer.flush` raises it.
+        waits_for_disk: whether a message counts as sent only once it is on disk.
         waiters: threads that wait until fewer messages are pending.
     """
 
@@ -62,20 +62,20 @@ class Completions:
         self.reset()
 
     def reset(self) -> None:
-        """Nothing is on its way."""
-        self._handed = self._told = 0  # messages whose callbacks were handed over, and were called
-        self._stored = self._durable = 0  # messages appended, and on the disk
-        self._apart: CallbackThread | None = None  # what waits for the disk, while that takes long
-        self._waiting = 0  # entries that wait there; the callback thread counts them
+        """Start without pending messages."""
+        self._handed = self._told = 0  # messages whose callbacks were added, and messages whose callbacks ran
+        self._stored = self._durable = 0  # messages appended, and messages on disk
+        self._apart: CallbackThread | None = None  # the thread that waits for the disk while that takes long
+        self._waiting = 0  # entries of that thread; the callback thread counts them
         self.waiters = WaiterSet()
 
     @property
     def pending(self) -> int:
-        """Messages that are appended and not yet on the disk; always 0 where nobody waits for that."""
+        """Messages that are appended and not yet on disk; always 0 if sends do not wait for the disk."""
         return self._stored - self._durable if self.waits_for_disk else 0
 
     def hand_over(self, out: PendingEntry) -> None:
-        """Have an entry finished that was appended, or failed. Under the publisher's lock."""
+        """Add an entry that was appended or has failed. Under the publisher's lock."""
         if out.error is not None:
             self._session.meter.failed(out.count)
         callbacks = out.callbacks
@@ -99,12 +99,12 @@ class Completions:
         self._callbacks.put(lambda: self._finish(out, was_awaited))
 
     def hand_over_one(self, callback: SendCallback, ledger: int, entry: int) -> None:
-        """Have the callback of one unbatched message called, which is stored. Under the publisher's lock."""
+        """Add the callback of one unbatched message that is stored. Under the publisher's lock."""
         self._handed += 1
         self._callbacks.put(lambda: self._tell(callback, ledger, entry))
 
     def _tell(self, callback: SendCallback, ledger: int, entry: int) -> None:
-        """In the callback thread."""
+        """Call one callback, in the callback thread."""
         try:
             callback(Result.Ok, make(ledger, entry, -1, self._session.partition, 0))
         except BaseException:
@@ -112,7 +112,7 @@ class Completions:
         self._told += 1
 
     def _finish(self, out: PendingEntry, was_awaited: bool) -> None:
-        """In the callback thread."""
+        """Finish an entry, in the callback thread."""
         if self._apart is None:
             if self._is_in_time(out, was_awaited):
                 self._end(out, was_awaited)
@@ -134,7 +134,7 @@ class Completions:
         try:
             self._session.ledger.wait_durable(out.end_word)
             self._session.meter.durable(out)
-        except Exception as error:  # told to whoever sent the messages
+        except Exception as error:  # passed to the senders of the messages
             if isinstance(error, LockTimeout) and not is_last:
                 raise
             self._session.meter.failed(out.count)
@@ -143,7 +143,7 @@ class Completions:
                 self.note_failure(error)
 
     def _finish_apart(self, out: PendingEntry, was_awaited: bool) -> None:
-        """In the thread that waits for the disk."""
+        """Finish an entry, in the thread that waits for the disk."""
         self._wait_for_disk(out, was_awaited, True)
         if self._callbacks.is_open:
             self._callbacks.put(lambda: self._end_apart(out, was_awaited))
@@ -168,24 +168,24 @@ class Completions:
             self._told += out.count
 
     def give_back(self, out: PendingEntry) -> None:
-        """The payloads of an entry do not count against the memory limit any more."""
+        """Subtract the payloads of an entry from the memory limit."""
         size, out.reserved = out.reserved, 0
         memory = self._session.memory
         if memory is not None:
             memory.give_back(size)
 
     def fail_now(self, callback: SendCallback, error: BaseException) -> None:
-        """Have the callback of a message called that was not taken. Without a lock, ahead of what waits."""
+        """Call back for a message that was not accepted. Without a lock, before pending callbacks."""
         out = PendingEntry(None, 1, -1, -1, [callback], False, error)
         self._callbacks.put(lambda: out.call_back(self._session.partition, self._session.log))
 
     def note_failure(self, error: BaseException) -> None:
-        """Keep a failure nobody was told about for the next flush."""
+        """Keep a failure that no callback received, for the next flush."""
         if self.error is None:
             self.error = error
 
     def note_dropped(self, count: int, name: str) -> None:
-        """The producer is closed, and ``count`` messages were not stored."""
+        """Log that the producer was closed before ``count`` messages were stored."""
         if count:
             self._session.log.warning(
                 "%d messages of the producer %s on %s were not stored: it was closed before; flush it first",
@@ -195,15 +195,15 @@ class Completions:
             )
 
     def catch_up(self) -> None:
-        """Let the callbacks come near the sender. Not under the publisher's lock."""
+        """Wait until few callbacks are pending. Not under the publisher's lock."""
         if self._handed - self._told > _CALLBACK_BACKLOG:
             self._callbacks.wait_done()
 
     def wait(self) -> None:
-        """Wait until everything handed over is finished; in the callback thread itself, do not wait.
+        """Wait until everything added is finished; in the callback thread itself, return at once.
 
         Raises:
-            LockTimeout: the deadline of the call is over; they go on without it.
+            LockTimeout: the deadline of the call is over; the entries are still finished later.
         """
         stored = self._stored
         is_over = self._wait_for_callbacks()
@@ -221,12 +221,12 @@ class Completions:
         return self._callbacks.wait_done(None if left == math.inf else left)
 
     def run_after_all(self, job: Callable[[], object]) -> None:
-        """Run a job behind everything handed over before."""
+        """Run a job after everything added before."""
         run = self._callbacks.run_after_all if self._apart is None else self._callbacks.put
         run(lambda: self._run_behind(job))
 
     def _run_behind(self, job: Callable[[], object]) -> None:
-        """In the callback thread, unless that has nothing to do."""
+        """Run a job in the callback thread, or here if that thread has no jobs."""
         apart = self._apart
         if apart is None:
             job()
@@ -235,7 +235,7 @@ class Completions:
 
     @property
     def can_tell(self) -> bool:
-        """Whether there is still a thread to call back on."""
+        """Whether a thread for callbacks is still available."""
         return self._callbacks.is_open
 
     @property

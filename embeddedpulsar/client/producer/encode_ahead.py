@@ -1,4 +1,4 @@
-"""Encoding the next entries on a second thread while the present one is written."""
+"""Encoding of the next entries on a second thread while the current one is written."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 WORTH_A_THREAD: Final = 256 << 10
-"""Bytes of an entry from which on the next are encoded meanwhile: passing one to a thread costs 0.05 ms."""
+"""Bytes of an entry from which on the next ones are encoded ahead: passing one to a thread takes 0.05 ms."""
 AHEAD: Final = 2
-"""Large entries that are encoded while one is stored. With one, either thread often waits for the other."""
+"""Large entries that are encoded while one is stored. With one, each thread often waits for the other."""
 
 
 class _Job(Generic[R]):
-    """One entry to be encoded by whoever comes first; `done` is None if it waits for the one who takes it."""
+    """One entry to be encoded by the first free thread; `done` is None if `take` encodes it."""
 
     __slots__ = ("done", "encode")
 
@@ -33,19 +33,19 @@ class _Job(Generic[R]):
         try:
             self.done.put(self.encode())
         except BaseException as error:
-            self.done.put(error)  # for whoever takes it
+            self.done.put(error)  # for `take`
             if not isinstance(error, Exception):
-                raise  # Ctrl-C struck whoever encodes: it is not for an entry's turn, which may never come
+                raise  # Ctrl-C ends the thread that encodes, because `take` may never ask for this entry
 
 
 class EncodeAhead(Generic[R]):
     """Entries, encoded by two threads and taken in order.
 
-    Role: checksums, codecs and writes all let other threads run, so large entries are checksummed while one
-    is copied into the file. The second thread lives as long as the call, and nothing of the user runs on it.
-    Whoever takes an entry that is not ready need not sleep, but may encode the one behind it: a thread that
-    is woken for every entry costs more than the checksum of half of one.
-    Who may call: one thread. Jobs must not depend on each other.
+    Role: checksums, codecs and writes release the interpreter, so large entries are checksummed while one is
+    copied into the file. The second thread lives as long as the call and runs no code of the application. If
+    the next entry is not ready, `take` may encode the one after it instead of sleeping, because waking a
+    thread for every entry costs more than half a checksum.
+    Only one thread may call the methods. Jobs must not depend on each other.
     """
 
     __slots__ = ("_has_queue", "_jobs", "_todo")
@@ -56,11 +56,11 @@ class EncodeAhead(Generic[R]):
         self._todo: SimpleQueue[_Job[R] | None]
 
     def add(self, encode: Callable[[], R], *, is_large: bool) -> None:
-        """Put an entry behind the others.
+        """Add an entry after the others.
 
         Args:
-            encode: returns it; called once, on either thread.
-            is_large: worth a thread; otherwise it is encoded when it is taken.
+            encode: returns the entry; called once, on either thread.
+            is_large: whether to use the second thread; otherwise `take` encodes it.
         """
         if not is_large or not self._has_thread():
             self._jobs.append(_Job(encode, None))
@@ -77,20 +77,20 @@ class EncodeAhead(Generic[R]):
 
             self._todo = SimpleQueue()
             self._has_queue = (
-                True  # before the start: Ctrl-C may strike behind it, and `close` ends the thread
+                True  # before the start: after a Ctrl-C right behind it, `close` still ends the thread
             )
             try:
                 threads.start_daemon(self._run, "encode")
             except RuntimeError:
                 self._has_queue = False
-                return False  # the system refuses, or the interpreter is about to end: it goes without
+                return False  # no thread can start, or the interpreter is ending: `take` encodes all entries
         return True
 
     def take(self, *, helps: bool = True) -> R:
-        """The first entry; raises what encoding it raised.
+        """Return the first entry, or raise the exception of its encoding.
 
         Args:
-            helps: encode others meanwhile, if it is not ready.
+            helps: whether to encode other entries while it is not ready.
         """
         job = self._jobs.popleft()
         if job.done is None:
@@ -114,7 +114,7 @@ class EncodeAhead(Generic[R]):
             return None
 
     def close(self) -> None:
-        """Let the thread end. It may still be at an entry; it holds nothing but that."""
+        """Ask the thread to end. It may still encode one entry, and refers to nothing else."""
         self._jobs.clear()
         if self._has_queue:
             while self._unclaimed() is not None:

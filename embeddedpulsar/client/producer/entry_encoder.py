@@ -1,4 +1,4 @@
-"""From messages to the bytes of entries. Hot: `EntryEncoder.encode` runs once per batch."""
+"""Encoding of messages into entries. Hot: `EntryEncoder.encode` runs once per batch."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _BESIDES_KEYS: Final = [FIRST_OPTION + i for i in range(len(NO_OPTIONS)) if i !=
 
 
 class EntryEncoder:
-    """Turns messages into entries: assigns the automatic sequence ids, groups by key where that is asked for.
+    """Encodes messages into entries, assigns automatic sequence ids, and groups by key if required.
 
-    Stateless but for its options; used under the producer's lock. Encoding fails for nothing that the checks
-    of a send let through, except size, which is noted in the entry concerned.
+    It has no state but its options, and is used under the producer's lock. After the checks of a send, only
+    the size of an entry can fail; that error is stored in the entry.
     """
 
     __slots__ = ("_chunker", "_codec", "_key_based", "_max_size", "_prefix")
@@ -55,17 +55,17 @@ class EntryEncoder:
 
         Args:
             items: payloads, and tuples if ``mixed``.
-            mixed: whether to look for tuples; a wrong False is noticed.
+            mixed: whether to look for tuples; encoding detects a wrong False.
             first: the next automatic sequence id.
 
         Returns:
-            The entries, and the automatic id that follows.
+            The entries, and the next automatic id.
         """
         if not mixed:
             try:
                 return self._encode_plain(items, first, None)
             except TypeError:
-                return self.encode(items, True, first)  # a tuple came in while the hint was being reset
+                return self.encode(items, True, first)  # a tuple was added while the hint was being reset
         whole = [item if item.__class__ is tuple else (item, None) for item in items]
         if max(map(len, whole)) > FIRST_OPTION:
             rows = [
@@ -79,7 +79,7 @@ class EntryEncoder:
     def _encode_plain(
         self, values: list[bytes], first: int, callbacks: list[SendCallback | None] | None
     ) -> tuple[list[PendingEntry], int]:
-        """Messages without options, as one entry."""
+        """Encode messages without options as one entry."""
         if self._codec:
             encoded = encode(EntryContent(values, first), self._prefix, self._codec)
         else:
@@ -100,7 +100,7 @@ class EntryEncoder:
     def _encode_by_key(
         self, columns: list[list[Any]], explicit: list[int], first: int
     ) -> tuple[list[PendingEntry], int]:
-        """One entry per key, in the order of their first messages."""
+        """Encode one entry per key, in the order of their first messages."""
         keys = [ordering_key or key or "" for key, ordering_key in zip(*columns[_KEYS], strict=True)]
         has_more = bool(self._codec) or any(any(columns[i]) for i in _BESIDES_KEYS)
         pending_entry = []
@@ -117,7 +117,7 @@ class EntryEncoder:
     def _encode_keyed(
         self, columns: list[list[Any]], key: str, ids: list[int], members: list[int]
     ) -> PendingEntry:
-        """The messages of one partition key, which have nothing else."""
+        """Encode messages of one partition key without other options."""
         values, callbacks = ([column[i] for i in members] for column in columns[:FIRST_OPTION])
         encoded = encode_keyed(values, key, ids, self._prefix, True)
         return self._checked(PendingEntry(encoded, len(ids), ids[0], ids[-1], _if_any(callbacks), True))
@@ -131,7 +131,7 @@ class EntryEncoder:
         return self._checked(out)
 
     def encode_single_item(self, item: Any, first: int) -> tuple[PendingEntry, int]:
-        """Encode a queued message that becomes an entry of its own; also returns the id that follows."""
+        """Encode a queued message as an entry of its own; also return the next automatic id."""
         if item.__class__ is not tuple:
             return self.encode_one(item, None, first), first + 1
         options = item[FIRST_OPTION:] or None
@@ -160,11 +160,11 @@ class EntryEncoder:
         else:
             out.encoded = EncodedEntry(*fields_with_extras(value, extras, sequence_id, self._prefix))
         if chunker is not None and out.encoded.size > self._max_size:
-            return chunker.pending_entry(value, options, sequence_id)  # by its key or properties alone
+            return chunker.pending_entry(value, options, sequence_id)  # its key or properties are large
         return self._checked(out)
 
     def seal(self, pending_entry: PendingEntry) -> PendingEntry:
-        """The last step of an entry that was encoded elsewhere; here there is none."""
+        """The last step for an entry that was encoded elsewhere; does nothing here."""
         return pending_entry
 
     def _checked(self, pending_entry: PendingEntry) -> PendingEntry:
@@ -176,13 +176,13 @@ class EntryEncoder:
 
 
 def _has_more_than_extras(options: Options) -> bool:
-    """Whether a message has more than a payload, a sequence id, a partition key and properties."""
+    """Whether a message has options other than a sequence id, a partition key and properties."""
     _, _, ordering_key, _, event_time, deliver_at, is_null = options
     return ordering_key is not None or bool(event_time or deliver_at or is_null)
 
 
 def too_big(what: str, size: int, limit: int) -> MessageTooBig:
-    """The error for a message or batch beyond ``maxMessageSize``, of which fixed metadata take nothing."""
+    """Return the error for a message or batch over ``maxMessageSize``, which excludes fixed metadata."""
     return MessageTooBig(
         f"the {what} has {size - METADATA_SIZE} bytes with its metadata and maxMessageSize is "
         f"{limit - METADATA_SIZE}; "
@@ -191,15 +191,15 @@ def too_big(what: str, size: int, limit: int) -> MessageTooBig:
 
 
 def _if_any(callbacks: list[SendCallback | None]) -> list[SendCallback | None] | None:
-    """The callbacks, or None if there is none. (A callable may be false: an empty list with a method.)"""
+    """Return the callbacks, or None if all are None. (A callable may be false, as a list subclass.)"""
     return None if callbacks.count(None) == len(callbacks) else callbacks
 
 
 def _grouped(keys: list[str], is_order_given: bool) -> list[list[int]]:
-    """The messages of each entry, which hold one key.
+    """Return the indexes of the messages of each entry; an entry holds one key.
 
-    Deduplication drops what comes behind a higher sequence id. So automatic ids are given in the order of
-    storing; where the application gave ids, only neighbours share an entry.
+    Deduplication drops an id below one already stored. So automatic ids are assigned in the order of storing;
+    if the application gave ids, only neighbours share an entry.
 
     >>> _grouped(["a", "b", "b", "a"], False), _grouped(["a", "b", "b", "a"], True)
     ([[0, 3], [1, 2]], [[0], [1, 2], [3]])
@@ -213,7 +213,7 @@ def _grouped(keys: list[str], is_order_given: bool) -> list[list[int]]:
 
 
 def _assign(explicit: list[int], following: int) -> tuple[list[int], int]:
-    """Sequence ids in the order of sending; an explicit one does not advance the automatic ones.
+    """Assign sequence ids in the order of sending; explicit ids do not advance the automatic ones.
 
     >>> _assign([0, 9, 0], 3)
     ([3, 9, 4], 5)

@@ -1,7 +1,7 @@
-"""Producers that have interceptors.
+"""Producers with interceptors.
 
-Those without have nothing to ask: `producer_opening` chooses the class. The chain is bound to its owner
-first, before the owner attaches to anything.
+`producer_opening` chooses the class, so producers without interceptors have no checks for them. The chain is
+bound to its producer before the producer attaches to a topic.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class InterceptingProducer(Producer[Any]):
-    """A producer that shows its messages to interceptors."""
+    """A producer that passes its messages to interceptors."""
 
     def __init__(self, session: ProducerSession, publisher: Publisher) -> None:
         self._bind(session.client, session.config)
@@ -86,12 +86,12 @@ class InterceptingProducer(Producer[Any]):
         """See `Producer.send_async`."""
         message = self._intercepted(locals())
         if callback is None and not self.is_connected():
-            super().send_async(content, None)  # raises: there is nobody to tell
+            super().send_async(content, None)  # raises, because no interceptor can be called any more
         super().send_async(callback=_Told(self, message, callback), **message.arguments)
 
     def _publish_all(self, portions: Any) -> NoReturn:
         raise OperationNotSupported(
-            "interceptors see one message at a time, and send_many and send_arrow have none; use send_async, "
+            "interceptors see single messages, and send_many and send_arrow publish columns; use send_async, "
             "or a producer without interceptors"
         )
 
@@ -113,7 +113,7 @@ class InterceptingProducer(Producer[Any]):
 
 
 class InterceptingPartitionedProducer(InterceptingProducer, PartitionedProducer[Any]):
-    """A producer of a partitioned topic that shows its messages to interceptors."""
+    """A producer of a partitioned topic that passes its messages to interceptors."""
 
     def __init__(self, core: ClientContext, config: ProducerConfig, partitions: int) -> None:
         self._bind(core, config)
@@ -122,7 +122,7 @@ class InterceptingPartitionedProducer(InterceptingProducer, PartitionedProducer[
 
 
 class _Told(ErrorTaker):
-    """The callback of one `send_async`: the interceptors learn of it first, then the application."""
+    """The callback of one `send_async`, which calls the interceptors before the application."""
 
     __slots__ = ("_callback", "_message", "_producer")
 
@@ -152,7 +152,7 @@ class _Told(ErrorTaker):
 
 
 def _named(error: BaseException) -> PulsarException:
-    """As interceptors are promised it: what is not Pulsar's has the result that a callback gets."""
+    """Return the error for interceptors: one that is not Pulsar's becomes the error of its result."""
     if isinstance(error, PulsarException):
         return error
     named = UnknownError(f"{type(error).__name__}: {error}")

@@ -1,4 +1,4 @@
-"""The last step of a publish: an encoded entry into the log of the topic."""
+"""The last step of a publish: the append of an encoded entry to the log of the topic."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ if TYPE_CHECKING:
 
 _FOR_EVER_S: Final = 1e9
 
-# A death there leaves parts of a message that does not exist; they expire.
+# A process that dies there leaves chunks of a message that does not exist; they expire.
 failpoints.declare("chunk:part_stored")
 
 
 class LogWriter:
-    """Appends the entries of one producer, and finds out what became of an append that was interrupted.
+    """Appends the entries of one producer, and determines the outcome of an interrupted append.
 
-    Used under the publisher's lock. One per attachment to the topic: after a fork the child makes its own.
+    Used under the publisher's lock. There is one per attachment to the topic; after a fork the child makes
+    its own.
     """
 
     __slots__ = ("_durability", "_last_position", "_name", "_session", "chunked", "keeper")
@@ -40,16 +41,16 @@ class LogWriter:
         self._name = name
         self._durability = session.durability
         self.keeper: SequenceKeeper | None = None
-        """Knows duplicates, where the topic drops them."""
+        """Detects duplicates, if the topic drops them."""
         self._last_position: Position | None = session.ledger.last_position()
         self.chunked = 0
-        """Messages that were stored in several entries."""
+        """Messages that were stored as several entries."""
 
     def append_one(self, out: PendingEntry, guard: AppendGuard, timeout_s: float) -> None:
-        """`append` for one entry, with less around it.
+        """`append` for one entry, with less overhead.
 
         Raises:
-            LockTimeout: the lock was not free within ``timeout_s``, which may be 0; nothing was begun.
+            LockTimeout: the lock was not free within ``timeout_s``, which may be 0; nothing was appended.
         """
         if out.__class__ is ChunkedPendingEntry:
             self._append_chunked(out, timeout_s, guard.check_connected)
@@ -59,7 +60,7 @@ class LogWriter:
         session = self._session
         try:
             if self.keeper is not None:
-                # Looked at and stored in one hold of the lock, as if it were several.
+                # Checked and stored in one hold of the lock, as in `append`.
                 if not self.append([out], timeout_s, guard.check_connected):
                     raise LockTimeout("the topic is locked")
                 return
@@ -67,9 +68,9 @@ class LogWriter:
         except LockTimeout:
             raise
         except DeduplicationSwitched:
-            self.append_one(out, guard, timeout_s)  # it was switched on or off
+            self.append_one(out, guard, timeout_s)  # deduplication was switched on or off
             return
-        except Exception as e:  # noqa: BLE001 - told to whoever sent the message
+        except Exception as e:  # noqa: BLE001 - passed to the sender of the message
             out.error = named(e)
             return
         if self._durability == "flush":
@@ -79,8 +80,9 @@ class LogWriter:
         self._note(out, ledger, entry)
 
     def let_threads_pass(self, timeout_s: float) -> bool:
-        """Wait until no other thread of this process is in the log's lock; False if one stays there. The
-        interpreter may have put it aside, and it has no turn before the caller waits."""
+        """Wait until no other thread of this process is in the log's lock. Returns False if one stays there.
+
+        The interpreter may have suspended that thread, and resumes it only while the caller waits."""
         lock = self._session.ledger.lock
         try:
             lock.keep_threads_out(timeout_s)
@@ -91,26 +93,26 @@ class LogWriter:
         return True
 
     def append(self, entries: list[PendingEntry], timeout_s: float, check: Callable[[], object]) -> bool:
-        """Append entries in one hold of the log's lock, and note in each where it is, or what went wrong.
+        """Append entries in one hold of the log's lock, and store the position or the error in each.
 
-        At level "flush" without waiting for the disk.
+        Does not wait for the disk, even at level "flush".
 
         Args:
-            entries: those that failed already are left out.
+            entries: those that failed already are skipped.
             timeout_s: seconds to wait for the lock; 0 to try only.
-            check: called with the lock held; what it raises is the error of all entries.
+            check: called with the lock held; an exception becomes the error of all entries.
 
         Returns:
-            Whether the lock was to be had; always True if ``timeout_s`` is not 0.
+            Whether the lock was acquired; always True if ``timeout_s`` is not 0.
 
         Raises:
-            LockTimeout: the lock was not free within ``timeout_s``; nothing was begun.
+            LockTimeout: the lock was not free within ``timeout_s``; nothing was appended.
         """
         for at, out in enumerate(entries):
             if out.__class__ is ChunkedPendingEntry and not out.is_stored and out.error is None:
                 if at and not self._append_group(entries[:at], timeout_s, check):
                     return False
-                return self._append_chunked(out, timeout_s, check)  # the rest comes with the next call
+                return self._append_chunked(out, timeout_s, check)  # the next call appends the others
         return self._append_group(entries, timeout_s, check)
 
     def _append_group(
@@ -128,7 +130,7 @@ class LogWriter:
             if not timeout_s:
                 return False
             raise
-        except Exception as e:  # noqa: BLE001 - no descriptors left, say: told to whoever sent the messages
+        except Exception as e:  # noqa: BLE001 - no descriptors left, for example: passed to the senders
             for out in entries:
                 if out.entry < 0 and out.error is None:
                     out.error = named(e)
@@ -142,8 +144,9 @@ class LogWriter:
     def _append_chunked(
         self, out: ChunkedPendingEntry, timeout_s: float, check: Callable[[], object]
     ) -> bool:
-        """Append the entries of a chunked message, with a hold of the lock for each: others may append
-        between any two. If the lock is not to be had, the next call goes on from there.
+        """Append the entries of a chunked message, in one hold of the lock each.
+
+        Other producers may append in between. If the lock is not free, the next call continues.
         """
         if out.error is not None:
             return True
@@ -166,7 +169,7 @@ class LogWriter:
                 return False
         except LockTimeout:
             raise
-        except Exception as e:  # noqa: BLE001 - told to whoever sent the message
+        except Exception as e:  # noqa: BLE001 - passed to the sender of the message
             out.error = named(e)
         else:
             if self._durability == "flush":
@@ -187,7 +190,7 @@ class LogWriter:
                 ledger.lock.acquire(timeout_s)
             elif not ledger.lock.try_acquire():
                 return None
-            with contextlib.suppress(DeduplicationSwitched):  # effective from the next message on
+            with contextlib.suppress(DeduplicationSwitched):  # takes effect with the next message
                 check()
             return ledger.append_nowait(encoded)[:2]
         finally:
@@ -199,8 +202,8 @@ class LogWriter:
         try:
             check()
         except DeduplicationSwitched:
-            error = None  # nothing is begun: the entries are looked at as it is now
-        except Exception as e:  # noqa: BLE001 - told to whoever sent the messages
+            error = None  # nothing was appended: the entries are checked again in the new mode
+        except Exception as e:  # noqa: BLE001 - passed to the senders of the messages
             error = named(e)
         for out in entries:
             if out.error is not None or out.is_stored or out.encoded is None:
@@ -213,10 +216,10 @@ class LogWriter:
             out.attempted = True
             try:
                 ledger, entry, _, end_word = append(out.encoded, None, None, hold)
-            except LockTimeout:  # of the store, for the id of a new segment: nothing was begun
+            except LockTimeout:  # of the store, for the id of a new segment: nothing was appended
                 out.attempted = False
                 raise
-            except Exception as e:  # noqa: BLE001 - told to whoever sent the messages
+            except Exception as e:  # noqa: BLE001 - passed to the senders of the messages
                 out.error = named(e)
             else:
                 if self._durability == "flush":
@@ -224,10 +227,10 @@ class LogWriter:
                 self._note(out, ledger, entry)
 
     def was_stored(self, out: PendingEntry) -> bool:
-        """Whether an entry whose append was interrupted is in the log; if so, note where."""
+        """Look for an entry whose append was interrupted. Returns True, and stores its position, if found."""
         if out.is_duplicate:
             return True
-        if out.entry >= 0:  # the interrupt came after that was noted
+        if out.entry >= 0:  # the interrupt came after the position was stored
             self._note(out, out.ledger, out.entry)
             return True
         if not out.attempted:
@@ -251,7 +254,7 @@ class LogWriter:
 
 
 def patience(send_timeout_ms: int) -> float:
-    """How many seconds a send waits for the log.
+    """Return how many seconds a send waits for the log.
 
     >>> patience(250), patience(0) > 10**6
     (0.25, True)

@@ -1,4 +1,4 @@
-"""One encoded entry on its way into the topic, and who waits for it."""
+"""One encoded entry on its way to the topic, and the senders that wait for it."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ SendCallback = Callable[[Result, MessageId], object]
 
 
 class ErrorTaker:
-    """A callback of a send that is told the error itself, where one of the application's gets its `Result`.
+    """A callback of a send that receives the exception, where an application's callback gets its `Result`.
 
-    Known by its class and not by a method: an application's own callable may have one of any name.
+    Recognized by its class and not by a method, because an application's callable may have any method.
     """
 
     __slots__ = ()
 
     def __call__(self, result: Result, message_id: MessageId) -> None:
-        """The message is stored."""
+        """Called when the message is stored."""
         raise NotImplementedError(f"{type(self).__name__} does not define __call__()")
 
     def failed(self, error: BaseException, message_id: MessageId) -> None:
-        """It is not stored, for this reason; the id names its partition alone."""
+        """Called when the message is not stored; the id contains its partition only."""
         raise NotImplementedError(f"{type(self).__name__} does not define failed()")
 
 
 class PlainWaiter:
-    """Stands in the place of a callback for a synchronous send of a batching producer."""
+    """Takes the place of the callback for a synchronous send of a batching producer."""
 
     __slots__ = ("index", "pending_entry")
 
@@ -44,25 +44,25 @@ class PlainWaiter:
         self.index = -1
 
     def __call__(self, result: object, message_id: object) -> None:
-        """Never called: its fields are filled instead."""
+        """Never called: the callback thread sets the fields instead."""
 
 
 class PendingEntry:
     """An entry between its encoding and the last callback of its messages.
 
-    Invariants: `callbacks` is as long as the entry has messages, or None when nobody asked. The thread that
-    publishes sets exactly one of `error` and (`ledger`, `entry`) before it hands the object on; afterwards
-    only the callback thread touches it.
+    Invariants: `callbacks` has one item per message, or is None if no message has a callback. The publishing
+    thread sets exactly one of `error` and (`ledger`, `entry`) before it passes the object on; afterwards only
+    the callback thread uses it.
 
     Attributes:
-        first: sequence id of the first message, which with the producer's name identifies the entry.
+        first: sequence id of the first message; together with the producer's name it identifies the entry.
         last: sequence id of the last message.
         began: when it was encoded, in seconds, until it is stored; 0.0 if that is not measured.
         highest: largest sequence id of all messages.
-        is_duplicate: it was stored before, in another entry.
-        attempted: an append was begun, and an interrupt may have left its outcome unknown.
-        end_word: what to wait for where the producer's level asks for a flush; 0 for nothing.
-        reserved: bytes that count against the client's memory limit until the fate of the entry is known.
+        is_duplicate: whether it was stored before, in another entry.
+        attempted: whether an append was begun; after an interrupt its outcome may be unknown.
+        end_word: the tail to wait for if the producer's level requires a flush; 0 for none.
+        reserved: bytes counted against the client's memory limit until the entry is stored or has failed.
     """
 
     __slots__ = (
@@ -109,7 +109,7 @@ class PendingEntry:
 
     @property
     def is_stored(self) -> bool:
-        """Whether its messages are in the log, here or in the entry it repeats."""
+        """Whether its messages are in the log, in this entry or in the one it repeats."""
         return self.entry >= 0 or self.is_duplicate
 
     def __repr__(self) -> str:
@@ -117,16 +117,16 @@ class PendingEntry:
         return f"<PendingEntry {self.count} messages from {self.first}, {state}>"
 
     def message_id(self, index: int, partition: int) -> MessageId:
-        """The id of message ``index``; -1 for the only one of an entry that is no batch.
+        """Return the id of message ``index``; -1 for the only one of an entry that is not a batch.
 
-        Of a duplicate it names no place.
+        The id of a duplicate has no position.
         """
         if self.is_duplicate:
             return make(-1, -1, -1, partition, 0)
         return make(self.ledger, self.entry, index, partition, self.count if index >= 0 else 0)
 
     def call_back(self, partition: int, log: ClientLog) -> None:
-        """Tell everybody who asked, in the order of the messages. An exception of theirs is logged."""
+        """Call the callbacks, in the order of the messages. An exception of a callback is logged."""
         callbacks, self.callbacks = self.callbacks, None
         if callbacks is None:
             return
@@ -146,7 +146,7 @@ class PendingEntry:
 
 
 def tell_failure(callback: SendCallback, error: BaseException, message_id: MessageId) -> None:
-    """Tell a callback that its message was not stored, in its own way."""
+    """Report to a callback that its message was not stored, in the form that the callback expects."""
     if isinstance(callback, ErrorTaker):
         callback.failed(error, message_id)
     else:
@@ -154,12 +154,12 @@ def tell_failure(callback: SendCallback, error: BaseException, message_id: Messa
 
 
 def interrupted() -> Interrupted:
-    """What a sender gets when Ctrl-C hit the append."""
-    return Interrupted("the send was interrupted; whether the message was stored is not known")
+    """Return the error for a sender whose append was interrupted by Ctrl-C."""
+    return Interrupted("the send was interrupted; it is not known if the message was stored")
 
 
 def tell_sender(error: BaseException) -> NoReturn:
-    """Raise what the sender gets for an error of its append."""
+    """Raise the error of an append in the form that the sender expects."""
     if isinstance(error, KeyboardInterrupt):
         raise interrupted() from error
     if isinstance(error, OSError) and (told := named(error)) is not error:
@@ -168,10 +168,10 @@ def tell_sender(error: BaseException) -> NoReturn:
 
 
 def unanswered(is_closed: bool) -> PulsarException:
-    """What a sender gets who cannot wait until the message is stored."""
+    """Return the error for a sender that cannot wait until its message is stored."""
     if is_closed:
         return AlreadyClosed("the producer was closed while it sent")
     return PulsarException(
         "a signal handler or finalizer sent a message while its own thread was storing others of this "
-        "producer: those go first, and the message is stored behind them; use send_async there"
+        "producer: the others are stored first, and the message after them; use send_async there"
     )

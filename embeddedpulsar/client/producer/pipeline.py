@@ -1,4 +1,4 @@
-"""From the queue of a producer into the log of its topic, in order and as far as the topic's lock allows."""
+"""Storing of queued messages in the log of the topic, in order, when the topic's lock is free."""
 
 from __future__ import annotations
 
@@ -25,40 +25,41 @@ if TYPE_CHECKING:
 
 JOURNAL: Final = TopicWord.JOURNAL
 TURN_S: Final = 0.001
-"""How long a sender lets another thread of its producer be inside; that takes microseconds, unless the other
-waits for the topic, or for the interpreter."""
+"""Seconds to wait for another thread that stores messages of this producer. That takes microseconds, unless
+the other thread waits for the topic, or for the interpreter."""
 _TRY_EVERY: Final = 32
-"""While the flusher tries for a producer, its senders try with every so many messages, too."""
+"""While the flusher retries for a producer, its senders retry too, once per so many messages."""
 
 
 class Pipeline:
-    """The half of a publisher that stores what the other half took.
+    """The part of a publisher that stores queued messages.
 
-    Role: who can wait (`send`, `flush`) waits for the topic; who must not (`send_async`, timers) tries, and
-    leaves what the topic's lock holds up in the queue. It is stored by whoever comes first of the next
-    sender, the client's flusher and those who wait, in groups of entries with one hold of the lock each.
+    Role: callers that may wait (`send`, `flush`) wait for the topic. Callers that must not wait
+    (`send_async`, timers) try once, and leave messages in the queue if the topic is locked. The next sender,
+    the client's flusher or a waiting caller stores them, in groups of entries with one hold of the lock each.
 
-    Invariants: under `lock`, but for what is said to be done without. A message leaves the queue only when
-    its fate is known. An interrupt (Ctrl-C) may stop a publish at any instruction; its group then stays at
-    the front of the queue and whoever comes next looks into the topic whether it was stored.
+    Invariants: they hold under `lock`, except where stated. A message leaves the queue only when it is stored
+    or has failed. An interrupt (Ctrl-C) may stop a publish at any instruction; its group then stays at the
+    front of the queue, and the next caller looks into the topic for the entries that were stored.
 
-    What is sent later must not be stored before what waits. While singles wait, `single_max` is -1, which
-    keeps the hot paths away: whoever queues a message sets it after the message, whoever empties the queue
-    looks once more after resetting it. While a group waits, whose sequence ids are given, `checked` is -1:
-    so a hot path that had looked at `single_max` before stores the group first (`check_connected`).
+    A message must not be stored before those queued earlier. While singles are queued, `single_max` is -1,
+    which disables the hot paths: the thread that queues a message sets it after the message, and the thread
+    that empties the queue checks the queue again after resetting it. While a group is queued, whose sequence
+    ids are assigned, `checked` is -1, so that a hot path that had read `single_max` before stores the group
+    first (`check_connected`).
 
     Attributes:
-        lock: who holds it publishes; taken before the topic's.
-        checked: the topic's journal word when this producer was last found connected; -1 while a group waits.
-        single_max: largest payload the fast path of an unbatched send may take; -1 to come to the slow path.
-        last_sequence_id: of the message last stored.
-        found_sequence_id: what that was when the producer was made.
-        initial_sequence_id: what it says until then; the same, unless the application asked for another.
+        lock: held while publishing; taken before the topic's lock.
+        checked: the topic's journal word when this producer was last found connected; -1 with a group queued.
+        single_max: largest payload for the fast path of an unbatched send; -1 disables the fast path.
+        last_sequence_id: that of the last message stored.
+        found_sequence_id: its value when the producer was made.
+        initial_sequence_id: what the application sees until then; usually the same, unless it set another.
         next_sequence_id: the next automatic one.
-        completions: what follows an append.
-        meter: counts what is stored.
-        tally: what the hot paths stored; see `producer_meter.ONE`.
-        keeper: drops duplicates, where the topic wants that.
+        completions: performs the steps after an append.
+        meter: counts stored messages.
+        tally: counts messages stored by the hot paths; see `producer_meter.ONE`.
+        keeper: drops duplicates, if the topic has deduplication.
     """
 
     words: memoryview
@@ -89,17 +90,20 @@ class Pipeline:
 
     def _use_lock(self, lock: SectionLock) -> None:
         self.lock = lock
-        # The bare release, for the last line of a hot section, where the lock is held for sure: 0.1 us less.
+        # The plain release, for the end of a hot section, where the lock is certainly held: saves 0.1 us.
         self.unlock: Callable[[], None] = self.lock.acquire.__self__.release  # type: ignore[attr-defined]
 
     # -- without waiting; called without the lock --------------------------------------------------------
 
     def advance(self, least: int = 1, turn_s: float = 0.0) -> bool:
-        """Store what waits, if nobody has the locks that takes. Returns whether it did.
+        """Store queued messages if the necessary locks are free.
 
         Args:
-            least: batches are stored while so many of their messages wait.
-            turn_s: how long another thread of this producer may be inside.
+            least: batches are stored while at least this many of their messages are queued.
+            turn_s: how long to wait for another thread of this producer.
+
+        Returns:
+            Whether the locks were free.
         """
         try:
             return self.lock.acquire(True, turn_s) and self._publish(0.0, least)
@@ -107,7 +111,7 @@ class Pipeline:
             self.lock.release()
 
     def retry(self) -> bool:
-        """`advance` for the flusher: what it cannot store goes on waiting."""
+        """`advance` for the flusher; messages that cannot be stored stay queued."""
         if self.is_closed:
             self._fail_late()
             return True
@@ -117,7 +121,7 @@ class Pipeline:
         return False
 
     def _advance_soon(self, least: int) -> None:
-        """Store what waits now, or have the flusher do it."""
+        """Store queued messages now, or have the flusher do it."""
         if self._is_held_up:
             if len(self.queue) % _TRY_EVERY or not self.advance(least):
                 self._hold_up()
@@ -127,12 +131,12 @@ class Pipeline:
             self._fail_late()
 
     def _hold_up(self) -> None:
-        """Messages wait for the topic: have the flusher see to it."""
+        """Register with the flusher, because messages wait for the topic."""
         self._note_waiting()
         self._session.flusher.kick(self)
 
     def _note_waiting(self) -> None:
-        """Note since when messages wait for the topic."""
+        """Note the time since which messages wait for the topic."""
         self._is_held_up = True
         self.single_max = -1
         self.box.hold_up()
@@ -143,7 +147,7 @@ class Pipeline:
     # -- waiting -----------------------------------------------------------------------------------------
 
     def _store_waiting(self, least: int) -> LockTimeout | None:
-        """Store what waits, waiting for the topic until its send timeout, which is returned then."""
+        """Store queued messages, waiting for the topic. Returns the error if the send timeout is over."""
         if self.queue.is_empty or self._publish(0.0, least):
             return None
         at = self._deadline.at
@@ -156,7 +160,7 @@ class Pipeline:
         return None
 
     def save(self) -> None:
-        """Store everything at the end of the program; raises what nobody would be told any more."""
+        """Store everything at the end of the program, and raise failures that `flush` would have raised."""
         if self.queue.is_empty or self.is_closed:
             return
         try:
@@ -170,22 +174,22 @@ class Pipeline:
     # -- from the queue to the log -----------------------------------------------------------------------
 
     def _publish(self, timeout_s: float, least: int) -> bool:
-        """Store what waits, group by group, as long as the topic is to be had.
+        """Store queued messages, group by group, while the topic is available.
 
         Args:
             timeout_s: seconds to wait for the topic; 0 to try only.
-            least: batches are stored while so many of their messages wait.
+            least: batches are stored while at least this many of their messages are queued.
 
         Returns:
-            Whether everything was stored that was there.
+            Whether everything was stored.
 
         Raises:
-            LockTimeout: the topic was not to be had in time.
+            LockTimeout: the topic was not available in time.
         """
         if self._is_publishing:
-            return False  # a signal handler sends, and its thread is in the middle of a group
+            return False  # called by a signal handler, while its own thread stores a group
         queue = self.queue
-        # Counted by part: singles of other threads, stored first, must not pass for messages of the box.
+        # Counted by part: singles that other threads add are stored first, and do not belong to the box.
         singles, batched = queue.sizes()
         try:
             self._is_publishing = True
@@ -201,7 +205,7 @@ class Pipeline:
                 else:
                     batched -= count
         except BaseException:
-            self._hold_up()  # interrupted
+            self._hold_up()  # the publish was interrupted
             raise
         finally:
             self._is_publishing = False
@@ -209,7 +213,7 @@ class Pipeline:
         return True
 
     def _encode_group(self, least: int) -> list[PendingEntry] | None:
-        self.queue.drop_group()  # one that was finished, and then interrupted
+        self.queue.drop_group()  # a group that was finished before an interrupt
         if self.keeper is not None:
             self.keeper.settle()
         part, count, entries, following = self.queue.encode(self._encoder, self.next_sequence_id, least)
@@ -222,7 +226,7 @@ class Pipeline:
             self.meter.begin(out)
         self.checked = -1
         self.next_sequence_id = following
-        part[:count] = [entries]  # one step: from here on the messages are settled, not encoded again
+        part[:count] = [entries]  # one step: the messages now have ids, and are not encoded again
         return entries
 
     def _publish_group(self, group: list[PendingEntry], timeout_s: float) -> bool:
@@ -241,7 +245,7 @@ class Pipeline:
         return True
 
     def _settle(self) -> None:
-        """Everything was stored that had to be: let the hot paths go on."""
+        """Enable the hot paths, because no message is left that must be stored first."""
         self._is_held_up = False
         self._deadline.clear()
         self.box.settle()
@@ -257,19 +261,19 @@ class Pipeline:
             self.single_max = -1
 
     def close_hot_path(self) -> None:
-        """From here on everything has to be looked at more closely."""
+        """Send every message to the slow path from now on."""
         self.single_max = self._single_most = -1
 
     def _keep(self, highest: int | None) -> None:
-        """Drop duplicates from now on, knowing what is stored; or, with None, no longer."""
+        """Drop duplicates from now on, given the highest stored id; or, with None, stop dropping them."""
         keeper = None if highest is None else SequenceKeeper(self._session, self, highest)
         self.keeper = self._log.keeper = keeper
 
     def _verify(self) -> None:
-        """If producers came or went: make sure that this one was not fenced out. Under the topic lock.
+        """If producers attached or left: check that this one was not fenced out. Under the topic lock.
 
         Raises:
-            DeduplicationSwitched: the topic began or ceased to drop duplicates; this time nothing is amiss.
+            DeduplicationSwitched: the topic switched deduplication; the caller checks the entry again.
         """
         word = self.words[JOURNAL]
         if word != self._verified:
@@ -282,12 +286,12 @@ class Pipeline:
                 raise DeduplicationSwitched
 
     def check_connected(self) -> None:
-        """Whether this producer may append now; and what is settled goes first. See `AppendGuard`.
+        """Check that this producer may append, and store a queued group first. See `AppendGuard`.
 
-        Under the topic lock, and under that of the producer.
+        Called under the topic's lock and the producer's lock.
 
         Raises:
-            ProducerFenced: another producer has the topic.
+            ProducerFenced: another producer has exclusive access to the topic.
         """
         if self.is_closed:
             raise AlreadyClosed(f"the producer {self.name} is closed; create a new one")
@@ -305,7 +309,7 @@ class Pipeline:
     # -- failing -----------------------------------------------------------------------------------------
 
     def _fail_waiting(self, error: BaseException) -> int:
-        """Fail everything that waits; none of it is appended later. Returns how many messages that were."""
+        """Fail all queued messages, which are not appended later. Returns their number."""
         count = 0
         for item in self.queue.take_all():
             if item.__class__ is not list:
@@ -318,7 +322,7 @@ class Pipeline:
             for out in item:
                 if out.error is None and not self._log.was_stored(
                     out
-                ):  # an interrupt may have left that open
+                ):  # an interrupt may have left its outcome open
                     out.error = error
                     count += out.count
                 self.completions.hand_over(out)
@@ -326,7 +330,7 @@ class Pipeline:
         return count
 
     def _fail_late(self) -> None:
-        """The producer was closed while a message came in, and may not have seen it. Without the lock."""
+        """Fail a message that was queued while the producer was closing. Called without the lock."""
         try:
             self.lock.acquire()
             dropped = self._fail_unsent()
@@ -352,10 +356,10 @@ class Pipeline:
 
     def _on_timer(self) -> None:
         box = self.box
-        box.armed = False  # first: a sender who appends from here on arms again
+        box.armed = False  # first: a sender that appends from here on starts the timer again
         if self.queue.is_empty:
             return
-        # What waits is younger than the last flush, so it may wait until that is one delay ago.
+        # The queued messages are younger than the last flush, so they may wait until one delay after it.
         left = self._flushed_at + self.config.batching_max_delay_ms / 1000 - self._session.monotonic()
         if left > 0 and not self.is_closed:
             box.armed = True
@@ -372,7 +376,7 @@ class Pipeline:
             raise
 
     def _on_send_timeout(self) -> None:
-        """If the oldest message has waited too long, all that wait fail."""
+        """If the oldest message has waited longer than the send timeout, fail all queued messages."""
         self._is_timed = False
         at = self._deadline.at
         if at is None:
@@ -385,7 +389,7 @@ class Pipeline:
                 return
         finally:
             self.lock.release()
-        # Later, or whoever has the lock waits for the topic, and not longer than this.
+        # Retried later: the thread that holds the lock waits for the topic, and not longer than this.
         self._time_out_after(max(left, TURN_S))
 
     def _timeout(self) -> Timeout:

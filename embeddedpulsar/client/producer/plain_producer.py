@@ -19,7 +19,7 @@ def attach_producer(
     config: ProducerConfig,
     kind: type[Producer[Any]] = Producer,
 ) -> Producer[Any]:
-    """Attach a producer of class ``kind`` to one topic. Ctrl-C in the middle of it leaves nothing attached.
+    """Attach a producer of class ``kind`` to one topic. After a Ctrl-C, nothing stays attached.
 
     Raises:
         ProducerBusy, ProducerFenced, TopicTerminated: see `Topic.attach_producer`.
@@ -29,7 +29,7 @@ def attach_producer(
     try:
         publisher = Publisher(session, config)
         core.add_publisher(publisher)
-        core.check_open()  # who closed the client meanwhile may not have seen this one
+        core.check_open()  # a `close` of the client meanwhile may have missed this producer
         producer = kind(session, publisher)
     except BaseException:
         if publisher is not None:

@@ -30,16 +30,17 @@ if TYPE_CHECKING:
 
 
 class Producer(ProducerFacts[T], BulkProducer[T]):
-    """Publishes messages to one topic; made by `Client.create_producer`.
+    """Publishes messages to one topic. Made by `Client.create_producer`.
 
     Thread-safe: any number of threads may send. Messages of one producer are stored in the order of their
     sends, which is the order of their sequence ids; those of several producers interleave by entry. In a
-    forked child the producer goes on under a fresh name, and what waits in a batch stays with the parent.
+    forked child the producer continues under a new name; messages in its batch stay with the parent.
 
-    Durability is the client's level, or the producer's own: a message whose send returned, or whose callback
-    got `Result.Ok`, survives the death of every process; at level ``flush`` a power failure too.
+    Durability is that of the client, unless the producer sets its own level: a message whose send returned,
+    or whose callback got `Result.Ok`, survives the death of every process; at level ``flush`` also a power
+    failure.
 
-    Used with ``with``, the producer is flushed and closed at the end; after an exception it is closed alone.
+    At the end of a ``with`` block the producer is flushed and closed; after an exception it is only closed.
     """
 
     def __init__(self, session: ProducerSession, publisher: Publisher) -> None:
@@ -47,7 +48,7 @@ class Producer(ProducerFacts[T], BulkProducer[T]):
         self._box = publisher.box
         self._session = session
         self._partition = session.partition
-        # The class of values that need no encoding; with a schema, a class that no value has.
+        # The class of values that need no encoding; with a schema, a class without instances.
         self._encode: Callable[[T], bytes] = session.schema.encode
         self._raw: type[Any] = bytes if session.takes_bytes else Producer
 
@@ -66,17 +67,17 @@ class Producer(ProducerFacts[T], BulkProducer[T]):
     ) -> MessageId:
         """Publish a message and wait until it is stored.
 
-        A producer that batches sends the batch the message joins at once, as Pulsar's Java client does;
-        ``pulsar-client`` would wait for ``batching_max_publish_delay_ms``.
+        A batching producer stores the batch of the message at once, as Pulsar's Java client does;
+        ``pulsar-client`` waits for ``batching_max_publish_delay_ms``.
 
         Args:
             content: the value, encoded by the schema; None publishes a null value, which is not ``b""``.
-            properties: str to str, copied. ``bytes`` are text, too.
+            properties: str to str, copied. ``bytes`` are decoded as UTF-8.
             partition_key: key of the message; decides its consumer on Key_Shared subscriptions.
-            ordering_key: takes the place of the partition key there.
+            ordering_key: replaces the partition key there.
             sequence_id: id to use instead of the next automatic one; 0 counts as not set.
             replication_clusters: not built; only None or an empty list.
-            disable_replication: accepted; a store is not replicated.
+            disable_replication: accepted and ignored; a store is not replicated.
             event_timestamp: when the event happened, in ms since 1970; 0 counts as not set.
             deliver_at: earliest delivery on Shared subscriptions, in ms since 1970. Others deliver at once.
             deliver_after: the same, counted from now.
@@ -85,15 +86,15 @@ class Producer(ProducerFacts[T], BulkProducer[T]):
             The id of the message, equal to the one consumers will see.
 
         Raises:
-            TypeError: the schema does not take ``content``, or there is no room for an option's value.
+            TypeError: the schema rejects ``content``, or an option's value is out of range.
             ValueError: an option has a wrong type or value.
             MessageTooBig: larger than ``maxMessageSize`` (5 MiB) with its metadata.
-            Timeout: another process held the topic too long.
+            Timeout: another process held the topic longer than the send timeout.
             ProducerQueueIsFull: ``max_pending_messages`` are not stored, and the producer does not block.
             MemoryBufferIsFull: likewise for ``memory_limit_bytes`` of the client.
             StorageFullError: the disk is full; nothing was stored.
             AlreadyClosed: the producer or its client is closed.
-            Interrupted: Ctrl-C; whether the message was stored is not known.
+            Interrupted: Ctrl-C; the message may have been stored.
 
         Example:
             >>> from embeddedpulsar import Client
@@ -117,12 +118,12 @@ class Producer(ProducerFacts[T], BulkProducer[T]):
             extras: Extras | None = NO_EXTRAS
             if properties is not None or partition_key is not None:
                 extras = pack_extras(properties, partition_key, publisher.single_max - len(content))
-            if extras is not None and not publisher.queue.singles:  # which `single_max` may not show yet
+            if extras is not None and not publisher.queue.singles:  # `single_max` may not be updated yet
                 lock, enter = publisher.lock, publisher.lock.acquire
                 try:
                     enter()
                     append, leave = publisher.append_nowait, publisher.unlock
-                    # The id is taken first: after an interrupt it must not serve a second, different message.
+                    # The id is taken first: after an interrupt, no second message may get the same id.
                     following = publisher.next_sequence_id
                     publisher.next_sequence_id = following + 1
                     if extras is NO_EXTRAS:
@@ -175,20 +176,20 @@ class Producer(ProducerFacts[T], BulkProducer[T]):
     ) -> None:
         """Publish a message without waiting for it.
 
-        With batching the message joins a batch, which is stored when it is full or when
-        ``batching_max_publish_delay_ms`` has passed; without, it is stored at once. Never waits for a topic
-        that others have locked: what cannot be stored is queued, until the send timeout.
+        A batching producer adds the message to a batch, which is stored when it is full or when
+        ``batching_max_publish_delay_ms`` has passed. Otherwise it is stored at once. The call never waits for
+        a topic that other processes have locked: messages are queued until the send timeout.
 
         Args:
             content: as for `send`, and so are the other options.
             callback: called as ``callback(result, message_id)`` on the client's callback thread, in the order
-                of the sends; None for nobody. An exception it raises is logged. Without one, the first
-                failure is raised by the next `flush`.
+                of the sends. An exception that it raises is logged. Without a callback, the next `flush`
+                raises the first failure.
 
         Raises:
-            TypeError: the schema does not take ``content``, or there is no room for an option's value.
-            ValueError: an option has a wrong type or value. Everything else goes to the callback.
-            AlreadyClosed: the producer is closed and there is no callback to tell, or the client is closed.
+            TypeError: the schema rejects ``content``, or an option's value is out of range.
+            ValueError: an option has a wrong type or value. The callback gets all other errors.
+            AlreadyClosed: the producer is closed and there is no callback, or the client is closed.
 
         Example:
             >>> from embeddedpulsar import Client
@@ -201,9 +202,9 @@ class Producer(ProducerFacts[T], BulkProducer[T]):
             Result.Ok 1
             Result.Ok 2
         """
-        # Hot: 0.2 us, besides encoding. No lock: appending to the list is one step, and whoever flushes takes
-        # from its front. Asking whether the timer runs comes after the append, and the timer says that it
-        # stopped before it looks at the list, so one of the two sees the other.
+        # Hot: 0.2 us, besides encoding. No lock: appending to the list is one step, and a flush takes from
+        # its front. This thread checks the timer after the append, and the timer clears `armed` before it
+        # looks at the list, so one of the two sees the other.
         if (
             properties is None
             and partition_key is None
@@ -252,12 +253,12 @@ class Producer(ProducerFacts[T], BulkProducer[T]):
         self._enqueue(value, callback, options)
 
     def flush(self) -> None:
-        """Store everything sent so far and wait for its callbacks.
+        """Store everything sent so far and wait for the callbacks.
 
         Raises:
             AlreadyClosed: the producer is closed.
             PulsarException: a message without a callback failed since the last flush; this is its error.
-            Interrupted: Ctrl-C; what was sent is still on its way.
+            Interrupted: Ctrl-C; the messages are still being stored.
         """
         completions = self._publisher.completions
         with interrupts.translated:
@@ -268,11 +269,11 @@ class Producer(ProducerFacts[T], BulkProducer[T]):
             raise error
 
     def close(self) -> None:
-        """Leave the topic. Does **not** flush: what waits in a batch fails with `Result.AlreadyClosed`.
+        """Detach from the topic. Does **not** flush: unsent batches fail with `Result.AlreadyClosed`.
 
         Raises:
             AlreadyClosed: it was closed before.
-            LockTimeout: another process stayed in a lock; the text says what is not known to be stored.
+            LockTimeout: another process held a lock; the text names the messages that may not be stored.
         """
         with interrupts.translated:
             self._session.close(self._publisher)
@@ -303,7 +304,7 @@ class Producer(ProducerFacts[T], BulkProducer[T]):
     # -- slow paths --------------------------------------------------------------------------------------
 
     def _route(self, value: bytes, options: Options | None) -> int:
-        """The partition a message goes to, of which `_target` tells more; 0 where there is one log."""
+        """Return the partition of a message, which selects its `_target`; 0 without partitions."""
         return 0
 
     def _encoded(self, content: T | None) -> bytes:
@@ -336,12 +337,12 @@ class Producer(ProducerFacts[T], BulkProducer[T]):
         publisher = self._publisher
         try:
             publisher.publish_plain(content, callback)
-        except Exception as error:  # noqa: BLE001 - told to whoever asked
+        except Exception as error:  # noqa: BLE001 - passed to the callback or to the next flush
             self._tell_later(callback, error)
         publisher.completions.catch_up()
 
     def _tell_later(self, callback: SendCallback | None, error: Exception) -> None:
-        """Give an error to the callback, in its turn, or to the next flush; what ends all to the caller."""
+        """Pass an error to the callback, in its turn, or to the next flush; raise an interrupt."""
         completions = self._publisher.completions
         if isinstance(error, KeyboardInterrupt) or not completions.can_tell:
             raise error
@@ -353,7 +354,7 @@ class Producer(ProducerFacts[T], BulkProducer[T]):
             completions.note_failure(error)
 
     def _enqueue(self, value: bytes, callback: SendCallback | None, options: Options | None) -> None:
-        """As the fast path of `send_async`, for whatever does not take that."""
+        """The path of `send_async` for messages that the fast path does not accept."""
         box = self._box
         if len(value) > box.share or (options is not None and options[DELIVER_AT]):
             with interrupts.translated:
@@ -371,7 +372,7 @@ class Producer(ProducerFacts[T], BulkProducer[T]):
             self._publisher.arm()
 
     def _store_soon(self) -> None:
-        """Store what waits in the batch, or have that done as soon as others leave the topic."""
+        """Store the batch, or have the flusher store it once the topic is free."""
         publisher = self._publisher
         if not publisher.queue.is_empty:
             with interrupts.translated:

@@ -35,29 +35,29 @@ if TYPE_CHECKING:
 
 DEFAULT_SEND_TIMEOUT_MS = 30_000
 LONGEST_NAME = 4096
-"""Bytes of a producer's name, which every entry repeats."""
+"""Most bytes of a producer's name, which every entry contains."""
 
 
 class ProducerConfig(NamedTuple):
-    """What of a producer's options matters on one topic. Immutable; defaults are those of ``pulsar-client``.
+    """The options of a producer for one topic. Immutable; the defaults are those of ``pulsar-client``.
 
     Attributes:
-        name: explicit name, or None for one the store makes.
-        initial_sequence_id: id before the first automatic one; None for -1, or what the store remembers.
-        send_timeout_ms: longest wait of a send; 0 waits for ever.
+        name: explicit name, or None for one that the store makes.
+        initial_sequence_id: id before the first automatic one; None to continue after the last stored id.
+        send_timeout_ms: longest wait of a send; 0 for no limit.
         max_pending_messages: most messages not stored yet; 0 for no limit.
-        batching: whether messages wait for others.
+        batching: whether messages are collected in batches.
         key_based: whether a batch holds one key only.
         durability: level of this producer, or None for the client's.
         max_pending_across: most messages not stored yet on all partitions together; 0 for no limit.
-        routing_mode: which partition takes a message without a key.
+        routing_mode: how to choose the partition of a message without a key.
         message_router: chooses the partition of every message, or None.
         hashing_scheme: hash of the keys that chooses the partition.
-        lazy_start: whether a partition is attached when its first message comes.
-        encryption: by which keys, or None for plain text.
-        chain: its interceptors, or None.
+        lazy_start: whether a partition is attached with its first message.
+        encryption: the keys, or None for plain text.
+        chain: the interceptors, or None.
         chunking: whether a message over the limit becomes several entries.
-        chunk_max_size: most bytes of payload in such an entry; not positive for as many as fit.
+        chunk_max_size: most bytes of payload in such an entry; 0 or less for as many as fit.
     """
 
     topic: str
@@ -92,11 +92,11 @@ def producer_config(options: dict[str, Any], interceptor_kind: type[Any]) -> Pro
 
     Args:
         options: the arguments.
-        interceptor_kind: what each of the ``interceptors`` must be.
+            interceptor_kind: the class of the ``interceptors``.
 
     Raises:
         ValueError: a wrong type or value.
-        TypeError: a number out of all range, a property that is no text, a routing mode that is none.
+        TypeError: a number out of range, a property that is not text, an invalid routing mode.
         NotImplementedError: an option whose feature is not built.
         ImportError: a codec, or the extra ``crypto`` for encryption, is not installed.
     """
@@ -108,7 +108,7 @@ def producer_config(options: dict[str, Any], interceptor_kind: type[Any]) -> Pro
         schema=options["schema"],
         name=options["producer_name"] or None,
         initial_sequence_id=_initial_sequence_id(options["initial_sequence_id"]),
-        send_timeout_ms=max(options["send_timeout_millis"], 0),  # as there, a negative one waits for ever
+        send_timeout_ms=max(options["send_timeout_millis"], 0),  # as in pulsar-client, negative is no limit
         compression=int(options["compression_type"]),
         max_pending_messages=options["max_pending_messages"],
         block_if_queue_full=options["block_if_queue_full"],
@@ -133,7 +133,7 @@ def producer_config(options: dict[str, Any], interceptor_kind: type[Any]) -> Pro
 
 
 def _check_types(options: dict[str, Any]) -> None:
-    """In the order of ``pulsar-client``, so that the first complaint is the same."""
+    """Check types in the order of ``pulsar-client``, so that the first error is the same."""
     check_type(str, options["topic"], "topic")
     check_type_or_none(str, options["producer_name"], "producer_name")
     check_type(Schema, options["schema"], "schema")
@@ -166,7 +166,7 @@ def _check_values(options: dict[str, Any]) -> None:
 
 
 def _check_routing(mode: PartitionsRoutingMode, router: object) -> None:
-    """As in ``pulsar-client``, a router alone says that it is to be asked."""
+    """Check the routing options. As in ``pulsar-client``, a router alone implies `CustomPartition`."""
     if not isinstance(mode, PartitionsRoutingMode):
         raise TypeError(
             "Argument message_routing_mode is expected to be of type 'PartitionsRoutingMode' and not "
@@ -176,14 +176,14 @@ def _check_routing(mode: PartitionsRoutingMode, router: object) -> None:
         raise ValueError(f"Argument message_router is expected to be callable, and {router!r} is not")
     if router is None and mode == PartitionsRoutingMode.CustomPartition:
         raise ValueError(
-            "message_routing_mode=CustomPartition needs a message_router, which says where messages go"
+            "message_routing_mode=CustomPartition needs a message_router, which chooses the partitions"
         )
 
 
 def _initial_sequence_id(given: int | None) -> int | None:
-    """0 and -1 are "not set", as in ``pulsar-client``: so the producer goes on where its name stopped.
+    """Return None for 0 and -1, as ``pulsar-client`` does: the producer continues after its last stored id.
 
-    It has to leave room for the ids that follow, because there is nothing behind the largest number.
+    The id must be smaller than the largest number, so that further ids can follow.
     """
     if not given:
         return None
@@ -193,7 +193,7 @@ def _initial_sequence_id(given: int | None) -> int | None:
 
 
 def _encryption(options: dict[str, Any]) -> Encryption | None:
-    """What is to be encrypted, and how. Half of what that needs is refused: better than plain text."""
+    """Return the keys and the reader of an encrypting producer; incomplete options are an error."""
     more = options["encryption_keys"]
     if more is not None and (isinstance(more, str) or not all(isinstance(name, str) for name in more)):
         raise ValueError("Argument encryption_keys is expected to be a list of str")
@@ -236,4 +236,4 @@ _NUMBERS = (
     ("batching_max_allowed_size_in_bytes", 0, UINT64_MAX, 0, ""),
     ("batching_max_publish_delay_ms", 0, UINT64_MAX, 0, ""),
 )
-"""What has room in the types of ``pulsar-client``, and what is too little, in its order and words."""
+"""The ranges of the types of ``pulsar-client``, the smallest values, and the error texts, in its order."""

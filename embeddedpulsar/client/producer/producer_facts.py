@@ -1,4 +1,4 @@
-"""What a producer says of itself."""
+"""The queries of a producer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ProducerFacts(Generic[T]):
-    """What `Producer` has of questions."""
+    """The methods of `Producer` that return its state."""
 
     _publisher: Publisher
     _session: ProducerSession
@@ -29,23 +29,24 @@ class ProducerFacts(Generic[T]):
         return self._session.topic_name
 
     def producer_name(self) -> str:
-        """Return the name: the one asked for, or ``standalone-<client>-<n>``."""
+        """Return the name: the one requested, or ``standalone-<client>-<n>``."""
         return self._publisher.name
 
     def last_sequence_id(self) -> int:
         """Return the sequence id of the last message stored.
 
-        Before the first it is ``initial_sequence_id``, or what is stored under the producer's name where
-        duplicates are dropped, or -1. As in ``pulsar-client`` it is the id last stored, not the largest:
-        after an explicit lower id it falls.
+        Before the first message it is ``initial_sequence_id``, or the id stored under the producer's name if
+        the topic drops duplicates, or -1. As in ``pulsar-client`` it is the last id stored, not the largest:
+        it decreases after a lower explicit id.
         """
         publisher = self._publisher
         stored = publisher.last_sequence_id
         return publisher.initial_sequence_id if stored == publisher.found_sequence_id else stored
 
     def is_connected(self) -> bool:
-        """Return whether the producer may send: True until it is closed, but for as long as another one has
-        fenced it out."""
+        """Return whether the producer may send.
+
+        True until it is closed, except while another producer has fenced it out."""
         return not self._is_closed and self._is_admitted()
 
     def _is_admitted(self) -> bool:
@@ -54,7 +55,7 @@ class ProducerFacts(Generic[T]):
         except (ProducerFenced, AlreadyClosed):
             return False
         except LockTimeout:
-            return True  # as far as is known
+            return True  # the topic cannot be checked now
         return True
 
     @property
@@ -62,9 +63,9 @@ class ProducerFacts(Generic[T]):
         return self._publisher.is_closed
 
     def stats(self) -> ProducerStats:
-        """Return what the producer stored so far. Not in ``pulsar-client``.
+        """Return the statistics of the producer. Not in ``pulsar-client``.
 
-        Times are measured from the first call on, too: of the next 32 messages that are sent one by one.
+        The first call also starts measuring the time of the next 32 messages that are sent one by one.
         """
         publisher = self._publisher
         found = publisher.meter.snapshot()

@@ -1,4 +1,4 @@
-"""A message that is about to be sent, as interceptors see it."""
+"""A message before it is sent, as interceptors see it."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _FIELDS = frozenset(
 
 
 class Sender:
-    """What the messages of one producer have in common; see `message.Origin`.
+    """The properties that all messages of one producer share; see `message.Origin`.
 
     Args:
         topic_name: full name.
-        encode: from a value to bytes.
+        encode: encodes a value into bytes.
         schema: of the producer.
-        wall_ms: the time.
+        wall_ms: returns the time.
     """
 
     partition = -1
@@ -42,9 +42,9 @@ class Sender:
 
 
 class ProducerMessage(Message[T]):
-    """A message on its way to a topic; given to `ProducerInterceptor`, and made by producers only.
+    """A message before it is stored. Producers make it for `ProducerInterceptor`.
 
-    It has the methods of `Message`. Without a place yet, its id is ``(-1,-1,-1,-1)`` and its publish time 0.
+    It has the methods of `Message`. It has no position yet: its id is ``(-1,-1,-1,-1)``, its publish time 0.
     Immutable: `replace` makes a changed copy.
     """
 
@@ -79,7 +79,7 @@ class ProducerMessage(Message[T]):
         """Return a copy with other arguments of `Producer.send`: ``content``, ``properties`` and so on.
 
         Raises:
-            TypeError: ``send`` has no such argument, or the schema does not take the content.
+            TypeError: ``send`` has no such argument, or the schema rejects the content.
             ValueError: an argument has a wrong type or value.
 
         Example:

@@ -1,4 +1,4 @@
-"""Statistics of one producer, in the log and for its owner."""
+"""Statistics of one producer, for the log and for the application."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from embeddedpulsar.platform.scheduler import Timer
 
 ONE: Final = 1 << 48
-"""What a message adds to a tally beside its bytes: one number for both, as the hot path pays for each."""
+"""The increment of a tally per message, besides its bytes: one number counts both, to save time."""
 SAMPLES: Final = 1024
 BURST: Final = 32
-"""Messages sent one by one that take the slow path, where time is measured, at the start of each interval."""
+"""Messages sent one by one that take the slow path, which measures time, at the start of each interval."""
 _COLUMNS_SIZE: Final = struct.Struct("<I")
 _COLUMNS_SIZE_AT: Final = 8
 
 
 class Totals(NamedTuple):
-    """Counters that only grow."""
+    """Counters that only increase."""
 
     messages: int
     size: int
@@ -33,10 +33,10 @@ class Totals(NamedTuple):
 
 
 class CountingPublisher(Protocol):
-    """What a meter reads of the publisher it belongs to.
+    """The interface of a publisher to its meter.
 
     Attributes:
-        tally: messages and bytes that took the hot path.
+        tally: messages and bytes of the hot path.
     """
 
     tally: int
@@ -52,14 +52,14 @@ class ProducerMeter:
     """Counts what one attachment of a producer stores, and logs it every ``stats_interval_in_seconds``.
 
     Role: the hot path adds to the publisher's `tally`; everything else is counted here, once per entry. An
-    interval without anything is passed over.
+    interval without messages is not logged.
 
-    Who may call: `begin`, `stored` under the publisher's lock; the rest any thread.
+    `begin` and `stored` are called under the publisher's lock; any thread may call the other methods.
 
     Attributes:
-        publisher: whose tally counts, too; set by itself.
+        publisher: its tally counts too; the publisher sets this attribute.
         chunked: messages sent in chunks.
-        burst: how many messages are still to take the slow path, to be measured.
+        burst: number of messages that are still to take the slow path, to be measured.
     """
 
     def __init__(self, session: ProducerSession, interval_s: int) -> None:
@@ -70,7 +70,7 @@ class ProducerMeter:
         self.reset()
 
     def reset(self) -> None:
-        """Nothing was stored yet."""
+        """Start at zero."""
         self.chunked = self.burst = 0
         self._entries = self._messages = self._size = self._failures = 0
         self._latencies: deque[float] = deque(maxlen=SAMPLES)
@@ -79,12 +79,12 @@ class ProducerMeter:
         self._timer: Timer | None = None
 
     def start(self) -> None:
-        """Begin to log."""
+        """Start logging."""
         if self._interval_s:
             self._timer = self._session.call_later(self._interval_s, self._on_timer)
 
     def begin(self, out: PendingEntry) -> None:
-        """An entry is encoded."""
+        """An entry was encoded."""
         out.began = self._monotonic()
 
     def stored(self, out: PendingEntry) -> None:
@@ -103,7 +103,7 @@ class ProducerMeter:
             self.durable(out)
 
     def durable(self, out: PendingEntry) -> None:
-        """An entry is as durable as was asked for."""
+        """An entry has the required durability."""
         began, out.began = out.began, 0.0
         if began:
             self._latencies.append(self._monotonic() - began)
@@ -113,13 +113,13 @@ class ProducerMeter:
         self._failures += count
 
     def close(self) -> None:
-        """Log no more."""
+        """Stop logging."""
         timer, self._timer = self._timer, None
         if timer is not None:
             timer.cancel()
 
     def totals(self) -> Totals:
-        """What was counted so far."""
+        """The counters so far."""
         tally = 0 if self.publisher is None else self.publisher.tally
         size = tally & (ONE - 1)
         return Totals(self._messages + (tally >> 48), self._size + size, self._failures)
@@ -166,7 +166,7 @@ class ProducerMeter:
 
 
 def snapshot_of(meters: Iterable[ProducerMeter]) -> ProducerStats:
-    """The statistics of the attachments of one producer together."""
+    """Return the sum of the statistics of all attachments of one producer."""
     messages = size = entries = failures = pending = chunked = 0
     message_rate = byte_rate = 0.0
     latencies: list[float] = []

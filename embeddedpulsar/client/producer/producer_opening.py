@@ -1,4 +1,4 @@
-"""Which kind of producer a topic needs."""
+"""Opening of a producer of the class that the topic and the options need."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 def open_producer(core: ClientContext, config: ProducerConfig) -> Producer[Any]:
-    """Attach a producer to a topic, which is made if need be, or to all its partitions.
+    """Attach a producer to a topic, which is created if necessary, or to all its partitions.
 
     Raises:
         InvalidTopicName, TopicNotFound, ProducerBusy, ProducerFenced: see `Client.create_producer`.
     """
     core.begin_operation()
     if config.access_mode == ProducerAccessMode.WaitForExclusive:
-        return _open(core, config)  # who waits for a topic that is deleted waits no longer
+        return _open(core, config)  # a wait for access to a topic ends when the topic is deleted
     return despite_deletion(lambda: _open(core, config))
 
 

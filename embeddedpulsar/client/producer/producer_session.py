@@ -1,4 +1,4 @@
-"""What a producer needs of the world around it: its topic, its client, and the time."""
+"""The connection of a producer to its topic, its client and the clock."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _BYTES_A_LOOK = 8 << 20
 
 
 class AttachedPublisher(PublisherLike, Protocol):
-    """What a session asks of the publisher that is attached through it."""
+    """The interface of the attached publisher to its session."""
 
     completions: Completions
 
@@ -42,11 +42,11 @@ class AttachedPublisher(PublisherLike, Protocol):
 class ProducerSession:
     """One attachment of a producer to its topic.
 
-    Role: the only place where the producer's side of the client touches `Topic`. After a fork `revive` opens
-    the topic anew; the registration of the parent stays the parent's.
+    Role: the only module of the producer that uses `Topic`. After a fork `revive` opens the topic again; the
+    registration belongs to the parent.
     """
 
-    _creates = True  # the topic, if there is none
+    _creates = True  # whether to create the topic if there is none
 
     def __init__(self, core: ClientContext, config: ProducerConfig) -> None:
         self.client = core
@@ -59,7 +59,7 @@ class ProducerSession:
         self.schema = config.schema
         self.takes_bytes = type(config.schema) is BytesSchema
         self.durability: str = config.durability or core.config.durability
-        # What every entry has does not count: as with Pulsar, a payload of the limit less 32 bytes fits.
+        # Fixed metadata do not count: as in Pulsar, a payload of 32 bytes less than the limit fits.
         self.max_message_size: int = core.store.settings.maxMessageSize + METADATA_SIZE
         self.monotonic: Callable[[], float] = core.store.clock.monotonic
         self.wall_ms: Callable[[], int] = core.store.clock.wall_ms
@@ -76,7 +76,7 @@ class ProducerSession:
         return self._topic.ledger
 
     def attach(self, name: str | None) -> ProducerRegistration:
-        """Register with the topic under ``name``, or under one the topic makes.
+        """Register with the topic under ``name``, or under a name that the topic makes.
 
         Raises:
             ProducerBusy, ProducerFenced, TopicTerminated: see `Topic.attach_producer`.
@@ -88,7 +88,7 @@ class ProducerSession:
             else:
                 self._register(name)
         except BaseException:
-            self.detach()  # if it was interrupted behind the registration
+            self.detach()  # in case an interrupt came after the registration
             raise
         self.meter.start()
         assert self._registration is not None
@@ -103,21 +103,21 @@ class ProducerSession:
         )
 
     def check_connected(self) -> int | None:
-        """Make sure that no other producer took the topic.
+        """Check that no other producer fenced this one out.
 
         Returns:
-            The highest sequence id known of this producer's name, where the topic drops duplicates.
+            The highest sequence id stored under this producer's name, if the topic drops duplicates.
 
         Raises:
-            ProducerFenced: one did.
+            ProducerFenced: another producer did.
         """
         return None if self._registration is None else self._topic.check_producer(self._registration)
 
     def detach(self, highest: int | None = None) -> None:
-        """Leave the topic, which may be closed once everything is answered for.
+        """Detach from the topic, which may be closed once all callbacks have run.
 
         Args:
-            highest: the sequence id stored last, for the next producer of the name; None if unknown.
+            highest: the last sequence id stored, for the next producer of the name; None if unknown.
         """
         registration = self._registration
         self.meter.close()
@@ -129,16 +129,16 @@ class ProducerSession:
             self._registration = None
             raise
         finally:
-            if self._registration is None:  # else it was interrupted, and is to be repeated
+            if self._registration is None:  # otherwise the detach was interrupted, and must be repeated
                 self.run_after_all(self._use.release)
 
     @property
     def is_attached(self) -> bool:
-        """Whether `detach` has something to do."""
+        """Whether the producer is registered."""
         return self._registration is not None
 
     def _secured(self, highest: int | None) -> int | None:
-        """The same, once the entries are as durable as this producer wants them: not remembered before."""
+        """Return ``highest`` once the entries have the durability of this producer, not before."""
         if highest is None or self.durability == "process":
             return highest
         try:
@@ -148,17 +148,17 @@ class ProducerSession:
         return highest
 
     def remember(self, highest: int) -> None:
-        """Let the topic know the highest sequence id stored. The producer must not append meanwhile."""
+        """Record the highest sequence id stored in the topic. The producer must not append meanwhile."""
         if self._registration is not None and self._secured(highest) is not None:
             self._topic.remember_producer(self._registration, highest, durable=self.durability != "process")
 
     def highest_stored(self, name: str, end_word: int, floor_word: int) -> int:
-        """The highest sequence id of a producer's entries between two tail words; -1 for none."""
+        """Return the highest sequence id of a producer between two tail words; -1 for none."""
         found = SequenceScan(self.ledger.view, [name]).run(end_word, floor_word).get(name, -1)
-        return max(found, self._topic.highest_remembered(name))  # what was trimmed was noted before
+        return max(found, self._topic.highest_remembered(name))  # ids of trimmed entries were recorded before
 
     def revive(self) -> None:
-        """Open the topic anew in a forked child."""
+        """Open the topic again in a forked child."""
         self._registration = None
         self.meter.reset()
         self._use = self.client.use_topic(self.topic_name, self._creates)
@@ -167,7 +167,7 @@ class ProducerSession:
     def find_entry(
         self, after: Position | None, producer_name: str, first_sequence_id: int
     ) -> Position | None:
-        """Look for an entry of this producer behind a position."""
+        """Look for an entry of this producer after a position."""
         cursor = self.ledger.cursor(after or BEFORE_FIRST, inclusive=False)
         while views := cursor.read(_ENTRIES_A_LOOK, 1 << 30, _BYTES_A_LOOK):
             for view in views:
@@ -180,7 +180,7 @@ class ProducerSession:
         return None
 
     def close(self, publisher: AttachedPublisher) -> None:
-        """Close the producer and wait for its callbacks, as long as an operation may take, in all."""
+        """Close the producer and wait for its callbacks, within the operation timeout."""
 
         def close() -> None:
             publisher.close()
@@ -189,16 +189,16 @@ class ProducerSession:
         self.client.in_time(close)
 
     def forget(self, publisher: AttachedPublisher) -> None:
-        """The producer is closed."""
+        """Unregister a closed producer."""
         self.client.forget_publisher(publisher)
         self.client.log.info("Closed producer %s on %s", publisher.name, self.topic_name)
 
     def abandon(self, publisher: AttachedPublisher) -> None:
-        """The producer is garbage, and perhaps not closed. Runs in a finalizer: only notes it."""
+        """Close a producer that is garbage, later. Runs in a finalizer, which only registers it."""
         core = self.client
 
         def close() -> None:
-            publisher.save()  # what was sent is stored, as the timer would have done
+            publisher.save()  # stores the batch, as the timer would have done
             if not publisher.is_closed or self.is_attached:
                 publisher.close()
             core.forget_publisher(publisher)

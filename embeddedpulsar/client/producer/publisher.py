@@ -1,4 +1,4 @@
-"""The working half of a producer: what becomes of a message from the moment it is sent."""
+"""The state of a producer behind its interface, from `send` to the callback."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
 
 
 _LAST_TURN_S = 0.02
-"""The same where the queue is full: in this a thread comes back that the interpreter has put aside."""
+"""The same if the queue is full: enough time for a thread that the interpreter has suspended."""
 
 
 class Publisher(Pipeline):
-    """Everything of one producer that happens under its lock.
+    """The operations of one producer under its lock.
 
-    Role: the ways in, the limits, and the life of a producer; `Pipeline` has the way from there into the log.
-    Entries reach the managed ledger in the order of their sequence ids, because whoever publishes holds
-    `lock`; callbacks are handed to the callback thread under it too, so they run in that order.
+    Role: accepting messages, the limits, attach and close; `Pipeline` stores the messages in the log. Entries
+    reach the managed ledger in the order of their sequence ids, because `lock` is held while publishing.
+    Callbacks are passed to the callback thread under `lock` too, so they run in that order.
 
-    After a fork the child's copy is empty and stale; its first use attaches a producer under a fresh name.
+    After a fork the child's copy is empty and stale; its first use attaches a producer under a new name.
 
     Attributes:
-        words: of the topic; one of them changes when producers come or go.
+        words: of the topic; one of them changes when producers attach or leave.
     """
 
     def __init__(self, session: ProducerSession, config: ProducerConfig) -> None:
@@ -56,7 +56,7 @@ class Publisher(Pipeline):
             self.prefix = ProducerPrefix(registration.name, registration.epoch)
             self._encoder = make_encoder(self.prefix, self.config, session)
         except BaseException:
-            session.detach()  # a name that is too long, a key that is not to be had
+            session.detach()  # after an error: a name that is too long, or a key that cannot be read
             raise
         self.append_nowait = session.ledger.append_nowait
         self.words = session.ledger.words
@@ -82,22 +82,22 @@ class Publisher(Pipeline):
     # -- one message at a time ---------------------------------------------------------------------------
 
     def publish_plain(self, value: bytes, callback: SendCallback | None) -> None:
-        """Take one unbatched message that has nothing but a payload of at most `single_max` bytes.
+        """Publish one unbatched message with nothing but a payload of at most `single_max` bytes.
 
-        Stores it if that needs no waiting; an error is raised.
+        Stores it if that needs no waiting. Errors are raised.
         """
         lock = self.lock
         try:
             if lock.acquire(False) or lock.acquire(True, TURN_S):
                 if not self.queue.singles:
-                    # The id is taken first: after an interrupt it must not serve a second message.
+                    # The id is taken first: after an interrupt, no second message may get the same id.
                     following = self.next_sequence_id
                     self.next_sequence_id = following + 1
                     encoded = single_fields(value, following, self.prefix)
                     try:
                         ledger, entry, _, _ = self.append_nowait(encoded, self, 0.0)
                     except (LockTimeout, DeduplicationSwitched):
-                        self.next_sequence_id = following  # nothing was begun
+                        self.next_sequence_id = following  # nothing was appended
                     else:
                         self.last_sequence_id = following
                         self.tally += ONE + len(value)
@@ -114,13 +114,13 @@ class Publisher(Pipeline):
     def publish_one(self, value: bytes, options: Options | None) -> PendingEntry:
         """Encode and append one unbatched message, waiting for the topic.
 
-        A failure is in ``error`` of what is returned. The caller sees to what comes after the append.
+        A failure is in ``error`` of the result. The caller performs the steps after the append.
         """
         self.admit(self._permits(len(value)), len(value))
         try:
             self.lock.acquire()
             self.check_open()
-            # What waits in the batch stays behind; but not behind an id of the application's.
+            # Batched messages are stored later, unless the application set the sequence id of this one.
             is_given = options is not None and options[SEQUENCE_ID]
             error = self._store_waiting(1 if is_given else NO_BATCHES)
             out = self._encode_one(value, options)
@@ -133,11 +133,11 @@ class Publisher(Pipeline):
 
     @property
     def chunked_messages(self) -> int:
-        """Messages that were stored in several entries."""
+        """Messages that were stored as several entries."""
         return self._log.chunked
 
     def _permits(self, size: int) -> int:
-        """How many messages one of ``size`` bytes counts for: each part of a chunked one does."""
+        """Return how many messages one of ``size`` bytes counts for: as many as it has chunks."""
         return 1 if size <= self._chunk_from else -(-size // self._chunk_from)
 
     def _encode_one(self, value: bytes, options: Options | None) -> PendingEntry:
@@ -156,20 +156,20 @@ class Publisher(Pipeline):
         return out
 
     def _append_one(self, out: PendingEntry, timeout_s: float) -> None:
-        """Append an entry while nothing waits that must go first; a failure is its error."""
+        """Append an entry after all queued messages that must precede it; a failure is in its ``error``."""
         try:
             self._log.append_one(out, self, timeout_s)
-        except Exception as error:  # noqa: BLE001 - told to whoever sent the message
+        except Exception as error:  # noqa: BLE001 - passed to the sender of the message
             out.error = error
         if out.is_stored:
             self.last_sequence_id = out.last
         self._open_to_hot_path()
 
     def submit(self, value: bytes, callback: SendCallback | None, options: Options | None) -> None:
-        """Take a message that becomes an entry of its own, ahead of the batches. Does not wait for the topic.
+        """Publish a message as an entry of its own, ahead of the batches. Does not wait for the topic.
 
         Raises:
-            AlreadyClosed, ProducerQueueIsFull, MemoryBufferIsFull: it was not taken.
+            AlreadyClosed, ProducerQueueIsFull, MemoryBufferIsFull: it was not accepted.
         """
         self.admit(self._permits(len(value)), len(value))
         if options is not None and options[SEQUENCE_ID] and self.box.items:
@@ -177,7 +177,7 @@ class Publisher(Pipeline):
             self._advance_soon(1)
             self.completions.catch_up()
             return
-        is_large = len(value) > self._chunk_from  # what stops between two parts goes on from the queue
+        is_large = len(value) > self._chunk_from  # a large message interrupted between chunks stays queued
         if self._is_held_up or is_large or not self._submit_at_once(value, callback, options):
             plain = callback is None and options is None
             self.queue.singles.append(value if plain else (value, callback, *(options or ())))
@@ -186,7 +186,7 @@ class Publisher(Pipeline):
         self.completions.catch_up()
 
     def _submit_at_once(self, value: bytes, callback: SendCallback | None, options: Options | None) -> bool:
-        """Store one message if nothing waits that must go first, and nobody has the locks that takes."""
+        """Store one message if no queued message must precede it, and the necessary locks are free."""
         try:
             if not self.lock.acquire(False) or self._is_publishing or self._session.memory is not None:
                 return False
@@ -197,7 +197,7 @@ class Publisher(Pipeline):
             try:
                 self._log.append_one(out, self, 0.0)
             except LockTimeout:
-                self.next_sequence_id = following  # nothing was begun
+                self.next_sequence_id = following  # nothing was appended
                 return False
             if out.is_stored:
                 self.last_sequence_id = out.last
@@ -211,7 +211,7 @@ class Publisher(Pipeline):
     # -- batches -----------------------------------------------------------------------------------------
 
     def add(self, item: bytes | Item, size: int) -> None:
-        """Take a message for the next batch, flushing what does not fit with it. Raises as `submit` does."""
+        """Add a message to the batch, after flushing one that it does not fit into. Raises as `submit`."""
         self.admit(1, size)
         box, is_full, is_in = self.box, False, False
         try:
@@ -220,7 +220,7 @@ class Publisher(Pipeline):
                     self._hold_up()
                 is_in, is_full = True, box.add(item, size)
                 if is_full and self._is_held_up:
-                    box.left()  # the next goes elsewhere, if there are several partitions
+                    box.left()  # with several partitions, the next message goes to another one
             else:
                 is_in = True
                 box.add_unlocked(item, size)
@@ -235,13 +235,13 @@ class Publisher(Pipeline):
         self.completions.catch_up()
 
     def finish_batch(self, size: int) -> bool:
-        """End the batch that waits if a message of ``size`` bytes does not fit. Does not wait for the topic.
+        """End the current batch if a message of ``size`` bytes does not fit. Does not wait for the topic.
 
         Returns:
-            Whether there was one to end.
+            Whether a batch was ended.
         """
         if self._is_held_up:
-            self.box.left()  # one message a turn: another process may stay in the lock of this topic alone
+            self.box.left()  # one message per turn: another process may hold the lock of this topic only
             return False
         try:
             if self.is_closed or not self.lock.acquire(True, TURN_S):
@@ -255,7 +255,7 @@ class Publisher(Pipeline):
             self.lock.release()
 
     def publish_now(self, value: bytes, options: Options | None) -> PlainWaiter:
-        """Send a message with the batch it joins, at once, and return where it went. Waits for the topic."""
+        """Store a message with its batch at once, and return its position. Waits for the topic."""
         waiter = PlainWaiter()
         self.admit(1, len(value))
         box, is_in = self.box, False
@@ -279,7 +279,7 @@ class Publisher(Pipeline):
         self.completions.catch_up()
 
     def flush_all(self) -> None:
-        """Flush everything that waits, waiting for the topic."""
+        """Flush all queued messages, waiting for the topic."""
         try:
             self.lock.acquire()
             self.check_open()
@@ -290,10 +290,10 @@ class Publisher(Pipeline):
     # -- limits ------------------------------------------------------------------------------------------
 
     def admit(self, count: int, size: int) -> None:
-        """Let ``count`` messages (or chunks) of ``size`` bytes in, or wait, or refuse. Not under the lock.
+        """Accept ``count`` messages (or chunks) of ``size`` bytes, or wait, or refuse. Not under the lock.
 
         Raises:
-            AlreadyClosed, ProducerQueueIsFull, MemoryBufferIsFull: they are not let in.
+            AlreadyClosed, ProducerQueueIsFull, MemoryBufferIsFull: they are not accepted.
         """
         if self.is_closed or self._stale:
             try:
@@ -312,18 +312,18 @@ class Publisher(Pipeline):
             memory.take(size, self.config.block_if_queue_full and self.completions.can_wait)
 
     def _give_back(self, size: int) -> None:
-        """Bytes that were admitted, and are not on their way after all."""
+        """Subtract accepted bytes of a message that is not published after all."""
         if self._session.memory is not None:
             self._session.memory.give_back(size)
 
     def _wait_for_room(self, count: int) -> None:
-        self.advance(1, _LAST_TURN_S)  # what waits in a batch goes first
+        self.advance(1, _LAST_TURN_S)  # messages of the batch first
         if not self.queue.is_empty and self._log.let_threads_pass(_LAST_TURN_S):
             self.advance(1, _LAST_TURN_S)
         while not self._has_room(count):
             self._refuse_if_full(count)
             if not self.completions.can_wait:
-                return  # a callback: it would wait for itself
+                return  # a callback must not wait for itself
             if self.queue.is_empty:
                 self.completions.wait()  # for the disk
             else:
@@ -332,14 +332,14 @@ class Publisher(Pipeline):
             self.check_open()
 
     def sample(self, messages: int) -> None:
-        """Let the next messages sent one by one take the slow path, where the time they take is measured."""
+        """Send the next messages sent one by one to the slow path, which measures their time."""
         if self._single_most >= 0:
             self.meter.burst = messages
             self.single_max = -1
 
     @property
     def pending(self) -> int:
-        """Messages that are not stored yet, or not on the disk where that is asked for."""
+        """Messages that are not stored yet, or not yet on disk if the level requires it."""
         return len(self.queue) + self.completions.pending
 
     def _has_room(self, count: int) -> bool:
@@ -356,7 +356,7 @@ class Publisher(Pipeline):
     # -- life --------------------------------------------------------------------------------------------
 
     def check_open(self) -> None:
-        """Refuse a closed producer; attach anew in a forked child."""
+        """Refuse a closed producer; attach again in a forked child."""
         if self.is_closed:
             raise AlreadyClosed(f"the producer {self.name} is closed; create a new one")
         if self._stale:
@@ -365,7 +365,7 @@ class Publisher(Pipeline):
             self._stale = False
 
     def close(self) -> None:
-        """Fail what waits with AlreadyClosed and leave the topic. What was published stays."""
+        """Fail queued messages with AlreadyClosed and detach. Stored messages stay."""
         try:
             deadline.enter(self.lock, f"the producer {self.name}")
             if self.is_closed and (self._stale or not self._session.is_attached):  # else it was interrupted
@@ -374,15 +374,15 @@ class Publisher(Pipeline):
             self.single_max = self._single_most = self.checked = self._verified = -1
             self.box.slow_only()
             dropped = self._fail_unsent()
-            if not self._stale:  # under the lock: what is stored last must not change any more
+            if not self._stale:  # under the lock: the last stored id must not change any more
                 self._session.detach(None if self.keeper is None else self.keeper.final())
         finally:
             self.lock.release()
         self.completions.note_dropped(dropped, self.name)
-        self._fail_late()  # what other threads sent while we closed
+        self._fail_late()  # messages that other threads sent during the close
 
     def after_fork_in_child(self) -> None:
-        """The parent's producer, and what waits in its queue, stay the parent's."""
+        """Become stale and empty: the producer and its queue belong to the parent."""
         self._use_lock(threads.renewed(self.lock))
         self.queue.take_all()
         self._deadline.clear()

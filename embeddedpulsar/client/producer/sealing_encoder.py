@@ -1,4 +1,4 @@
-"""Messages to encrypted entries."""
+"""Encoding of messages into encrypted entries."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 class SealingEncoder(EntryEncoder):
-    """As `EntryEncoder`, with a step behind it: what was encoded, and compressed, is encrypted.
+    """As `EntryEncoder`, with an additional step: the encoded and compressed entry is encrypted.
 
-    An entry that cannot be encrypted has an error, and is not stored; what was never encrypted cannot be.
+    An entry that cannot be encrypted gets an error, and is not stored, so plain text is never stored.
     """
 
     __slots__ = ("_cipher", "_limit")
@@ -50,7 +50,7 @@ class SealingEncoder(EntryEncoder):
         if self._chunker is not None and isinstance(out.error, MessageTooBig) and len(value) <= self._limit:
             return self._chunker.pending_entry(
                 value, options, sequence_id
-            )  # the ciphertext alone does not fit
+            )  # the ciphertext alone exceeds the limit
         return out
 
     def seal(self, out: PendingEntry) -> PendingEntry:
@@ -71,10 +71,10 @@ class SealingEncoder(EntryEncoder):
 
 
 def make_encoder(prefix: ProducerPrefix, config: ProducerConfig, session: ProducerSession) -> EntryEncoder:
-    """The encoder of a producer: one that encrypts, if the options say so.
+    """Return the encoder of a producer: one that encrypts, if the options require it.
 
     Raises:
-        CryptoError: a public key is not to be had.
+        CryptoError: a public key cannot be read.
     """
     encryption = config.encryption
     limit, most = session.max_message_size, part_limit(config)
@@ -87,7 +87,7 @@ def make_encoder(prefix: ProducerPrefix, config: ProducerConfig, session: Produc
     topic = session.topic_name
 
     def on_stale(error: Exception) -> None:
-        # Told by whoever holds the producer's lock.
+        # Called by the thread that holds the producer's lock.
         session.call_later(
             0.0,
             lambda: session.log.warning(

@@ -1,21 +1,20 @@
-"""Since when the oldest message of a producer waits to be stored."""
+"""The time since which the oldest message of a producer waits to be stored."""
 
 from __future__ import annotations
 
 from collections import deque
 
 _MARKS = 100
-"""Parts of the timeout to which the age is known."""
+"""Fractions of the timeout to which the age is known."""
 
 
 class SendDeadline:
-    """The ages of messages that wait, kept as marks: so many had been taken in by then.
+    """The ages of queued messages, kept as marks: a mark is a number of messages and a time.
 
-    Role: tells when the send timeout of the oldest is over, without a time in every message. Times are those
-    of the caller's clock, in seconds. Empty while nothing waits, which is nearly always.
-
-    A message between two marks counts as old as the later one would be: nothing is given up too early, and
-    at most a hundredth of the timeout too late.
+    Role: determines when the send timeout of the oldest message is over, without a time in every message.
+    Times are those of the caller's clock, in seconds. Empty while no message is queued, which is usual.
+    A message between two marks counts as old as the later mark, so no message fails too early, and each
+    fails at most a hundredth of the timeout too late.
 
     >>> deadline = SendDeadline(30.0)
     >>> deadline.note(2, 100.0); deadline.note(3, 110.0)
@@ -36,7 +35,7 @@ class SendDeadline:
         self._out = 0
 
     def note(self, waiting: int, now: float) -> None:
-        """``waiting`` messages wait now, the last of them since this moment."""
+        """Record that ``waiting`` messages are queued, the last of them since ``now``."""
         marks = self._marks
         if not self._timeout_s:
             return
@@ -46,19 +45,19 @@ class SendDeadline:
             marks.append((self._out + waiting - 1, now))
 
     def passed(self, count: int) -> None:
-        """The oldest ``count`` messages do not wait any more."""
+        """Record that the oldest ``count`` messages have left the queue."""
         self._out += count
         marks = self._marks
         while len(marks) > 1 and marks[1][0] <= self._out:
             marks.popleft()
 
     def clear(self) -> None:
-        """Nothing waits."""
+        """Record that the queue is empty."""
         self._marks.clear()
 
     @property
     def at(self) -> float | None:
-        """When the oldest has waited long enough; None for never."""
+        """The time at which the oldest message fails; None for never."""
         marks = self._marks
         if not marks:
             return None

@@ -1,4 +1,4 @@
-"""What one producer has taken and not stored yet, in the order in which it will be stored."""
+"""The messages that one producer has accepted and not stored yet, in the order of storing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.producer.entry_encoder import EntryEncoder
 
 NO_BATCHES: Final = 1 << 62
-"""A least number of messages that no batch reaches."""
+"""A number of messages that no batch reaches."""
 _MOST_ENTRIES: Final = 64
 _MOST_BYTES: Final = 1 << 20
 
@@ -24,16 +24,15 @@ _MOST_BYTES: Final = 1 << 20
 class SendQueue:
     """The messages of a producer between `send_async` and the log.
 
-    Role: three parts, stored in this order. The *group*: entries that are encoded, so their sequence ids are
-    settled; at most `_MOST_ENTRIES` or about `_MOST_BYTES`, which one hold of the topic lock stores. The
-    *singles*: messages that become entries of their own (all of an unbatched producer, and those with a
-    delivery time, which go ahead of the batch). The *box*: messages that become batches, and those with a
-    delivery time and a sequence id of the application's, which must not go ahead of lower ones.
+    Role: three parts, stored in this order. The *group*: entries that are encoded and have sequence ids; at
+    most `_MOST_ENTRIES` or about `_MOST_BYTES`, which one hold of the topic lock stores. The *singles*:
+    messages that become entries of their own (all of an unbatched producer, and those with a delivery time,
+    which precede the batch). The *box*: messages that become batches, and those with a delivery time and an
+    explicit sequence id, which must not precede lower ids.
 
-    Senders append to the ends of singles and box without a lock; everything else is done by whoever holds
-    the producer's lock. The group is a list that stands in the place of the messages it was made of, at the
-    front of their list: it gets there by one slice assignment, so an interrupt finds the messages or their
-    entries, never both.
+    Senders append to singles and box without a lock. All other operations need the producer's lock. The group
+    is a list that replaces its messages at the front of their list. One slice assignment replaces them, so an
+    interrupt leaves either the messages or their entries, never both.
     """
 
     __slots__ = ("_counts_bytes", "box", "singles")
@@ -50,24 +49,24 @@ class SendQueue:
         return sum(self.sizes())
 
     def sizes(self) -> tuple[int, int]:
-        """How many messages wait to become entries of their own, and how many in the box."""
+        """Return how many messages wait to become entries of their own, and how many are in the box."""
         return _messages(self.singles), _messages(self.box.items)
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing waits, in no part."""
+        """Whether all parts are empty."""
         return not self.singles and not self.box.items
 
     def group(self) -> list[PendingEntry] | None:
-        """The entries that are encoded; None if there are none."""
+        """The encoded entries; None if there are none."""
         for part in (self.singles, self.box.items):
-            for first in part[:1]:  # in one step: others may be taking from the list
+            for first in part[:1]:  # one step, because other threads may be taking from the list
                 if first.__class__ is list:
                     return first
         return None
 
     def drop_group(self) -> list[Any] | None:
-        """The fate of every entry of the group is known. Returns the list it was in front of."""
+        """Remove the group, whose entries are stored or failed. Returns the list at whose front it was."""
         for part in (self.singles, self.box.items):
             if part and part[0].__class__ is list:
                 del part[0]
@@ -77,16 +76,16 @@ class SendQueue:
     def encode(
         self, encoder: EntryEncoder, first: int, least: int
     ) -> tuple[list[Any], int, list[PendingEntry], int]:
-        """Encode the next group, which the caller then puts in the place of its messages.
+        """Encode the next group; the caller then replaces its messages by the group.
 
         Args:
             encoder: of the producer.
             first: the next automatic sequence id.
-            least: batches are taken while so many of their messages wait.
+            least: batches are encoded while at least this many of their messages are queued.
 
         Returns:
-            The list the messages are at the front of, how many they are, their entries, and the automatic id
-            that follows. No entries if there is nothing to do.
+            The list with the messages at its front, their number, their entries, and the next automatic id.
+            No entries if there is nothing to encode.
         """
         if self.singles:
             return self.singles, *self._encode_singles(encoder, first)
@@ -124,7 +123,7 @@ class SendQueue:
             else:
                 encoded, following = encoder.encode(batch, mixed, first)
                 if any(out.error is not None for out in encoded) and box.count_bytes():
-                    continue  # a large message came in without the lock: cut again, by size
+                    continue  # a large message was added without the lock: measure again, by size
             first = following
             if self._counts_bytes:
                 encoded[-1].reserved = sum(len(payload_of(item)) for item in batch)
@@ -134,7 +133,7 @@ class SendQueue:
         return taken, entries, first
 
     def take_all(self) -> list[Any]:
-        """Empty all parts; returns messages and groups, in order."""
+        """Empty all parts, and return messages and groups, in order."""
         singles, items = self.singles, self.box.items
         taken = [singles[:], items[:]]
         del singles[: len(taken[0])], items[: len(taken[1])]
@@ -144,13 +143,13 @@ class SendQueue:
 
 def _messages(part: list[Any]) -> int:
     count = len(part)
-    for first in part[:1]:  # in one step: others may be taking from the list
+    for first in part[:1]:  # one step, because other threads may be taking from the list
         if first.__class__ is list:
             count += sum(out.count for out in tuple(first)) - 1
     return count
 
 
 def fate_of(item: Any, error: BaseException) -> PendingEntry:
-    """A message that failed before it was encoded."""
+    """Return a failed entry for a message that was not encoded."""
     callback = item[CALLBACK] if item.__class__ is tuple else None
     return PendingEntry(None, 1, -1, -1, None if callback is None else [callback], False, error)

@@ -1,4 +1,4 @@
-"""What a producer of a topic that drops duplicates knows of the sequence ids stored under its name."""
+"""The sequence ids stored under the name of a producer, for topics with deduplication."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _PATIENCE_S: Final = 1.0
 
 
 class DeduplicationSwitched(Exception):
-    """The topic began or ceased to drop duplicates: the entry at hand has to be looked at again."""
+    """Deduplication of the topic was switched on or off: the current entry must be checked again."""
 
 
 class SequenceKeeper:
     """The highest sequence id stored under the name of one producer.
 
-    Role: nobody else stores anything under a name that is taken, so what was found out when the name was
-    taken, and what was stored since, is all there is: no duplicate is looked for in a file. Only when the
-    outcome of an append is not known, because of an interrupt or an error, the log is asked.
-    Invariants: automatic ids that rise need no check, so the hot path of `send` does not come here; what it
-    stored shows in ``publisher.last_sequence_id``. From the first explicit id that is not below the next
-    automatic one, everything takes the slow path.
+    Role: only one producer at a time stores under a name. So the highest id found when the name was taken,
+    and the ids stored since, are complete, and duplicates are detected without reading a file. The log is
+    read only if the outcome of an append is unknown, because of an interrupt or an error.
+    Invariants: automatic ids that increase need no check, so the hot path of `send` does not call this class;
+    ``publisher.last_sequence_id`` shows what it stored. From the first explicit id that is not below the next
+    automatic one, all messages take the slow path.
     Used under the publisher's lock.
     """
 
@@ -36,9 +36,9 @@ class SequenceKeeper:
         self._session: Final = session
         self._publisher: Final = publisher
         self._highest = highest
-        self._attempted = -1  # an id that may be stored without our knowing
-        self._settled = publisher.next_sequence_id - 1  # automatic ids up to here are accounted for
-        self._floor = session.ledger.tail  # of the log, as far as it is
+        self._attempted = -1  # an id whose append has an unknown outcome
+        self._settled = publisher.next_sequence_id - 1  # the outcome of automatic ids up to here is known
+        self._floor = session.ledger.tail  # the log up to here is known
         self._nap_s = _SHORTEST_NAP_S
         self._noted = highest
         self._noted_at = session.monotonic()
@@ -48,11 +48,11 @@ class SequenceKeeper:
 
     @property
     def known(self) -> int:
-        """The highest sequence id that is stored for certain."""
+        """The highest sequence id that is certainly stored."""
         return max(self._highest, self._publisher.last_sequence_id)
 
     def settle(self) -> None:
-        """Find out what became of automatic ids that were taken; before new ones are."""
+        """Determine the outcome of automatic ids in use, before new ids are assigned."""
         taken = self._publisher.next_sequence_id - 1
         if taken > max(self.known, self._settled) or self._attempted > self.known:
             self._ask_the_log()
@@ -64,18 +64,18 @@ class SequenceKeeper:
         self._highest, self._floor, self._attempted = max(self.known, found), tail, -1
 
     def is_duplicate(self, out: PendingEntry) -> bool:
-        """Whether all messages of an entry are stored already. If not, it is about to be appended.
+        """Return whether all messages of an entry are stored already. If not, it is about to be appended.
 
-        Under the topic's lock, too.
+        Called under the topic's lock, too.
         """
         if self._attempted > self.known:
             self._ask_the_log()
         if out.highest <= self.known:
             if self._session.durability == "flush":
-                out.end_word = self._session.ledger.tail  # the one stored before may not be on the disk yet
+                out.end_word = self._session.ledger.tail  # the stored entry may not be on disk yet
             out.is_duplicate = True
             publisher = self._publisher
-            publisher.initial_sequence_id = publisher.found_sequence_id  # something was answered by now
+            publisher.initial_sequence_id = publisher.found_sequence_id  # the application has a result now
             return True
         if out.encoded is None or out.encoded.count:
             self._attempted = out.highest
@@ -83,7 +83,7 @@ class SequenceKeeper:
 
     def note_stored(self, out: PendingEntry) -> None:
         """An entry is in the log."""
-        if out.encoded is None or out.encoded.count:  # not a part of a message that others follow
+        if out.encoded is None or out.encoded.count:  # not a chunk before the last one
             self._highest = max(self.known, out.highest)
             self._attempted = -1
         if out.highest >= self._publisher.next_sequence_id:
@@ -92,7 +92,7 @@ class SequenceKeeper:
     # -- keeping the topic informed ----------------------------------------------------------------
 
     def final(self) -> int | None:
-        """The highest id stored, for good: the producer leaves. None if that cannot be found out."""
+        """Return the highest id stored, when the producer detaches; None if it cannot be determined."""
         try:
             self.settle()
         except (PulsarException, OSError):
@@ -100,7 +100,8 @@ class SequenceKeeper:
         return self.known
 
     def _look(self) -> None:
-        """Now and then, in the timer thread: whoever takes the name after a kill reads from there."""
+        """Record the highest id at times, in the timer thread: the next producer of the name after a kill
+        searches the log only from there."""
         publisher, settings = self._publisher, self._session.settings
         if publisher.is_closed or publisher.keeper is not self:
             return
@@ -118,7 +119,7 @@ class SequenceKeeper:
         lock = self._publisher.lock
         try:
             if not lock.acquire(True, _PATIENCE_S):
-                return  # busy with an append that waits; next time
+                return  # the lock is in use; the timer tries again
             if self._publisher.is_closed or self._publisher.keeper is not self:
                 return
             self.settle()
