@@ -59,4 +59,4 @@ def _messages_through(view: LogView, chain: LedgerChain, position: Position) -> 
     try:
         return before + view.messages_through(ledger_id, entry_id)
     except (FileNotFoundError, StorageError):
-        return before  # lost or trimmed meanwhile: count it whole
+        return before  # lost or trimmed meanwhile: count the whole ledger

@@ -159,7 +159,7 @@ class EntryCursor:
     # -- damage --------------------------------------------------------------------------------------------
 
     def _step_over(self, reader: SegmentReader, limit: int, error: CorruptionError) -> None:
-        """Nothing could be read at the reader's place: try again, then go on behind the damage."""
+        """Read again where no entry could be read, then go on behind the damage."""
         if self._is_readable_after_all(reader, limit):
             return
         segment, pos, entry_id = reader.segment, reader.pos, reader.entry_id

@@ -241,7 +241,7 @@ class ManagedLedger:
         self._commit.sync()
 
     def sync_if_due(self) -> bool:
-        """Do the sync another process of level "interval" owed and did not do, being gone."""
+        """Do the sync that a dead process of level "interval" left undone."""
         self._check_open()
         return self._commit.sync_if_due()
 
@@ -377,7 +377,7 @@ class ManagedLedger:
             return
         try:
             if self._is_dirty:
-                with contextlib.suppress(StoreGoneError):  # there is nothing to be synced
+                with contextlib.suppress(StoreGoneError):  # nothing is left to sync
                     self._commit.sync()
         finally:
             self._is_closed = True

@@ -1,4 +1,4 @@
-"""Which sequence ids the log holds, by producer name: what deduplication asks after a death."""
+"""The sequence ids in the log by producer name: deduplication needs them after a producer died."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be said of a managed ledger at a glance."""
+"""The figures of a managed ledger."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _BACKSTOP_S: Final = 0.1
 _IDLE_AFTER_S: Final = 10.0
 _IDLE_BACKSTOP_S: Final = 1.0
 _LEAVE_S: Final = 2e-3
-"""How long a waiter that leaves waits for the topic lock, to say so."""
+"""How long a waiter that leaves waits for the topic lock, in which it withdraws its bit."""
 _yield_cpu: Callable[[], object] = getattr(os, "sched_yield", lambda: None)
 
 
@@ -101,7 +101,7 @@ class TailWait:
             lock.release()
 
     def leave(self, key: int, waiter: object, seen_tail: int, is_served: bool) -> None:
-        """The caller waits no more: it must not be rung in the place of another that does.
+        """End the wait of the caller: it must not be rung in the place of another waiter.
 
         Waits 2 ms for the topic lock at most; if a process is rung in vain then, the back-stop of the others
         heals it.

@@ -2,7 +2,7 @@
 
 ``lock.acquire()`` before ``try`` leaks the lock when a signal handler raises between the two (measured: in
 a third of timer-driven interrupts). Acquiring inside the ``try`` needs a release that does nothing when the
-interrupt came first; that release is the whole of this class.
+interrupt came first; this class provides that release.
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ class GroupCommit:
             if not first:
                 disk.DISK.fsync_dir(os.path.dirname(directory))
         except (DescriptorLimitError, LockTimeout):
-            raise  # nothing was tried that could have lost a page
+            raise  # no flush was tried that could have lost a page
         except OSError as e:
             self._failed_from = words[_SYNCED]  # before the wait for the topic: the next flush would succeed
             self._poison(self._failed_from)
@@ -210,11 +210,11 @@ class GroupCommit:
         except PoisonedSegment:
             raise  # callers that wait for it get the error, and what follows goes elsewhere
         except Exception:
-            self.note_dirty()  # it is still owed
+            self.note_dirty()  # the flush is still due
             raise
 
     def sync_if_due(self) -> bool:
-        """Flush what a process that is gone left dirty beyond the interval; return whether it had."""
+        """Flush what a dead process left dirty beyond the interval; return whether there was anything."""
         since = self._words[DIRTY_SINCE_MS]
         if not since or self._wall_ms() - since < 1000 * self._interval_s:
             return False

@@ -164,7 +164,7 @@ class LogView:
                 before, frame = segment.frame_of(entry_id - 1, end)
             except (CorruptionError, FileNotFoundError):
                 return False
-            return before + frame.length == offset  # the frame is damaged, not the slot
+            return before + frame.length == offset  # the frame is damaged, but not the slot
         return True
 
     def _derived_slots(self, segment: Segment) -> bytes:

@@ -1,7 +1,7 @@
 """Which segments of a topic belong to its log, in which order, by their headers alone.
 
 Every segment names the ledger before it and where that ended. Walking those links back from the newest
-segment gives the log; whatever is not on the way is a stray of a roll that died.
+segment gives the log; a segment that no link leads to is a stray of a roll that died.
 """
 
 from __future__ import annotations

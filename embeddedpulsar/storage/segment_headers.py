@@ -1,6 +1,6 @@
 """The header of a segment: as it was written or, where both copies are damaged, derived from what is left.
 
-What it says can be found elsewhere: the first frame names the chain's seed, the index what its times count
+Its fields can be found elsewhere: the first frame names the chain's seed, the index what its times count
 from, the file its size, and the log before where that one ends. Where the first frame is damaged, too, and
 the index knows none of the next, nothing says that the bytes are of this ledger at all: it is skipped.
 """

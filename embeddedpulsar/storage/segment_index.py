@@ -68,7 +68,7 @@ class SegmentIndex:
                 )
         except (CorruptionError, ForeignFileError) as e:
             file.close()
-            # Whatever it is, it is not this index, and this index can be derived.
+            # The file is not this index, and this index can be derived.
             raise CorruptionError(path=file.path, offset=e.offset, reason=e.reason) from None
         except UnsupportedFormatVersion as e:
             file.close()

@@ -154,7 +154,7 @@ class TopicControl:
     def check_in_place(self) -> None:
         """Refuse to go on with files that the path of the topic does not lead to any more. About 1.5 us.
 
-        Says nothing of a topic that was deleted as topics are: its state word does.
+        Does not notice a topic deleted by `delete_topic`: the state word shows that.
 
         Raises:
             StoreGoneError: the store or the topic was removed, moved or replaced.

@@ -150,7 +150,7 @@ class SharedState:
         """
         self._check_usable()
         if self.is_removed:
-            return body(SubscriptionState())  # whatever comes: nothing is here, nor will be
+            return body(SubscriptionState())  # the directory is gone: nothing exists here, nor will
         try:
             try:
                 self._lock.acquire(self._timeout_s)
@@ -273,7 +273,7 @@ class SharedState:
             return
         replica = self._replica
         if replica.has_diverged:
-            # All replicas must be alike, whichever of them is right: the files decide.
+            # All replicas must agree. The files decide which of them is right.
             self.divergences += 1
             self._journal.discard()
             self._journal.catch_up()

@@ -37,7 +37,7 @@ class SubscriptionStatistics(NamedTuple):
 
 
 def statistics_of(state: SubscriptionState, divergences: int) -> SubscriptionStatistics:
-    """Everything but the backlog, which is counted without the lock. Inside a transaction."""
+    """All figures except the backlog, which is counted without the lock. Inside a transaction."""
     consumers = state.consumers
     return SubscriptionStatistics(
         name=state.name,

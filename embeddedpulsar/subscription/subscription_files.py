@@ -100,7 +100,7 @@ def take_away(directory: str, control: SubscriptionControl) -> str:
 
 def _rename(directory: str) -> str:
     gone = gone_path(os.path.dirname(directory), os.urandom(8).hex())
-    with contextlib.suppress(FileNotFoundError):  # it went with its topic
+    with contextlib.suppress(FileNotFoundError):  # the directory was removed with its topic
         disk.DISK.replace(directory, gone)
     if failpoints.ACTIVE:
         failpoints.hit("removal:renamed")

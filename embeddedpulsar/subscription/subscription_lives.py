@@ -1,4 +1,4 @@
-"""The state of a subscription as one process has opened it, over all its lives."""
+"""The state of a subscription as one process has opened it, also after it was deleted and made again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class SubscriptionLives:
     """Opens the state in a directory, and another when a subscription of that name has a new directory.
 
     Role: a subscription that ended takes its directory along; consumers that were attached to it keep its
-    state, which says so. Invariants: `current` is none whose directory is known to be taken away.
+    state, which says so. Invariants: `current` is never a state whose directory was removed.
     Callers: any thread.
 
     Attributes:

@@ -48,7 +48,7 @@ def _read(path: str, boot: bytes) -> Unwritten | None:
     try:
         fd = disk.DISK.open_file(path, os.O_RDONLY)
     except FileNotFoundError:
-        return None  # it had nothing to say
+        return None  # it has no acknowledgements
     try:
         status = os.fstat(fd)
         header, found = parse_ring(disk.DISK.pread(fd, RING_SIZE, 0))
@@ -89,7 +89,7 @@ def sweep_rings(directory: str, state: SubscriptionState) -> None:
     try:
         found = consumers_in(descriptors.names_in(directory))
     except FileNotFoundError:
-        return  # it went with its topic
+        return  # the directory was removed with its topic
     for consumer_id in found:
         if consumer_id <= epoch and consumer_id not in attached:
             with contextlib.suppress(FileNotFoundError):  # another process removes it too

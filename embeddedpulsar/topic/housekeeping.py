@@ -40,12 +40,12 @@ class Chore(Protocol):
         ...
 
     def has_chores_later(self) -> bool:
-        """Whether time may bring something to do."""
+        """Whether work may become due as time passes."""
         ...
 
 
 class HasChores(Protocol):
-    """Where the timers come from."""
+    """The part of `StoreSession` that housekeeping needs."""
 
     chores: SchedulerLike
 
@@ -139,7 +139,7 @@ class Housekeeping:
             self._later = self._timer(self._interval_s, self._look_again)
 
     def _go_on(self) -> None:
-        later = self._soon  # of what was closed meanwhile
+        later = self._soon  # its topics were closed meanwhile
         if later is not None:
             later.cancel()
         self._arm(PAUSE_S)
@@ -151,7 +151,7 @@ class Housekeeping:
             self._run()
 
     def _work(self, notes: list[str], done: list[str]) -> bool:
-        """A slice of each topic; returns whether there is more to do at once."""
+        """Do a slice for each topic; returns whether there is more to do at once."""
         is_any_unfinished = False
         for name, topic in list(self._due.items()):
             self._due.pop(name, None)
@@ -174,7 +174,7 @@ class Housekeeping:
         return is_any_unfinished
 
     def _log(self, notes: list[str]) -> None:
-        """Say each thing once."""
+        """Log each text once."""
         news = [note for note in notes if note not in self._reported]
         if not news:
             return

@@ -65,7 +65,7 @@ class StoreControl:
             raise e.at(self.path) from None
 
     def is_current(self, boot: bytes) -> bool:
-        """Whether this boot has already looked after the store, in this very file (not a copy of it)."""
+        """Whether the store was checked in this boot, in this very file (not a copy of it)."""
         header = self.header()
         return (
             header is not None
@@ -91,7 +91,7 @@ class StoreControl:
         to itself until it calls `share`.
 
         Args:
-            boot: what the machine says.
+            boot: the boot id that the machine reports.
         """
         header = self.header()
         if not lease.try_lock(self._file.fd, shared=False) and header is not None:
@@ -111,7 +111,7 @@ class StoreControl:
         return bool(self.words[StoreWord.NEXT_LEDGER_ID] <= MAX_LEDGER_ID)
 
     def adopt(self, boot: bytes, lowest_ledger_id: int) -> None:
-        """Say that this boot has looked after the store; the last step of that.
+        """Note that the store was checked in this boot; the last step of the check.
 
         Args:
             boot: the boot.

@@ -146,7 +146,7 @@ class StoreSession:
         self.directories = TopicDirectories(self.root, catalog)
 
     def _heal(self, path: str, catalog_lock: FileLock, clock: Clock, report: list[str]) -> None:
-        """The first opening in a boot (or of a copy): look after what a power loss may have left.
+        """The first opening in a boot (or of a copy): repair what a power loss may have left.
 
         Under the catalog lock, and no other process has joined. Two may come here one after the other;
         the second finds nothing to do.

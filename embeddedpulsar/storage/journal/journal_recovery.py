@@ -6,9 +6,9 @@ What a crash can leave:
 * a compaction cut short before its snapshot had a name: a journal without commands and without snapshot;
 * one cut short later: two whole generations that say the same. If the older one went on, the newer was never
   switched to; its base record tells;
-* a removal cut short: a journal whose last record says so.
+* a removal cut short: a journal whose last record is an END.
 
-And what a bad sector can: a snapshot that does not verify. The generation before is still there and leads
+A bad sector can leave a snapshot that does not verify. The generation before is still there and leads
 to the same state.
 """
 

@@ -15,7 +15,7 @@ _BY_INDEX: Final = 1 << 32
 class Run(NamedTuple):
     """Frames [start, end) that verify and chain, entries `first` to `last`.
 
-    `indexed` counts those that the index knows at their place. What a run cannot say itself is whether it is
+    `indexed` counts those that the index knows at their place. A run alone does not show whether it is
     where it was written: pages may have changed places, and payloads may hold copies of segments. `proof` is
     1 where the bytes around it say so (run_search.py), as good as one frame that the index knows.
     """

@@ -97,7 +97,7 @@ class RunSearch:
         return best_runs(here, self._proven(candidates))
 
     def _proven(self, candidates: list[_Found]) -> list[Run]:
-        """The runs something speaks for, also if that is the proven run behind them."""
+        """The runs with evidence for them, which may be the proven run behind them."""
         taken: list[Run] = []
         following: list[_Found] = []
         for one in reversed(candidates):
@@ -121,7 +121,7 @@ class RunSearch:
                 break
             place = _place(self._slots, found)
             if place not in (0, pos):
-                break  # this very frame was written elsewhere
+                break  # the index has this frame at another place
             if header is None:
                 first = found
             elif (
@@ -164,7 +164,7 @@ class RunSearch:
         return True
 
     def _stands_alone(self, run: Run) -> bool:
-        """Whether index or end speak for the run."""
+        """Whether the index or the run's end proves it."""
         if run.indexed:
             return True
         if self._is_end_known:

@@ -91,7 +91,7 @@ class AckRing:
             with contextlib.suppress(FileNotFoundError):
                 disk.DISK.unlink(path)  # of an earlier boot, after which ids were given again
             file = MappedFile.open(path, writable=True, size=RING_SIZE, create=True, lean=True)
-        except FileNotFoundError:  # deleted with its topic: what is acknowledged means nothing
+        except FileNotFoundError:  # deleted with its topic: acknowledgements have no effect
             return cls(memoryview(bytearray(RING_SIZE)), consumer_id)
         header = ControlHeader(KIND_ACKS, boot, file.device, file.inode, consumer_id)
         file.view[:CONTROL_HEADER_SIZE] = pack_control_header(header)

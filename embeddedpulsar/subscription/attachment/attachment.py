@@ -128,7 +128,7 @@ class Attachment(Acknowledging):
             self._resync()
         except (AlreadyClosed, ConsumerBusy, ConsumerAssignError):
             if self.on_rewound is not None:
-                self.on_rewound()  # there is nothing to be had here any more; `read` deals with it
+                self.on_rewound()  # the consumer has ended; `read` reports it
 
     def is_active(self) -> bool:
         """Whether entries come to this consumer: of Failover consumers, to one at a time."""

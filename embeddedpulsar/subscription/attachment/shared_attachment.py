@@ -43,7 +43,7 @@ class _Outcome(NamedTuple):
     Attributes:
         ready: what is to be read from the log.
         was_moved: the subscription was moved, which is reported before anything is read.
-        is_stale: without `ready`, to be tried again at once.
+        is_stale: nothing is `ready`, and the claim is to be tried again at once.
     """
 
     ready: list[FetchedRange]
@@ -96,14 +96,14 @@ class SharedAttachment(Attachment):
                     return views
             return []
         except (ConsumerBusy, ConsumerAssignError):
-            return []  # taken for dead; consumers that attached since do not admit it
+            return []  # taken for dead; consumers that attached since refuse it
         except ValueError:
             if self._shared.control.closed:
                 raise AlreadyClosed(f"the subscription of consumer {self.name!r} is closed") from None
             raise
 
     def _has_any(self, room: int) -> bool:
-        """Whether there may be something. Lock-free."""
+        """Whether there may be entries for it. Lock-free."""
         return (
             self._sleep.begin_look(room)
             or self._has_rest
@@ -113,9 +113,9 @@ class SharedAttachment(Attachment):
         )
 
     def _claim(self, room: int, max_bytes: int) -> list[FetchedRange]:
-        """Have entries assigned, and return what there is to fetch."""
+        """Have entries assigned, and return the ranges to fetch."""
         while True:
-            self._must_look = True  # until what is assigned is known to be: an interrupt may strike
+            self._must_look = True  # until the assignment is known: an interrupt may strike
             if self._has_rest:
                 outcome = self._shared.transact(lambda state: self._rest(state, room))
             else:
@@ -143,7 +143,7 @@ class SharedAttachment(Attachment):
         self._chunk_expiry.arm()
 
     def _rest(self, state: SubscriptionState, room: int) -> _Outcome:
-        """Under the lock: what the last read left. Looked up anew, as some of it may be acknowledged, or
+        """The entries the last read left, under the lock. Looked up anew: some may be acknowledged, or
         given back, since."""
         if self._follow(state):
             return _Outcome([], was_moved=True)
@@ -167,7 +167,7 @@ class SharedAttachment(Attachment):
     def _decide(
         self, state: SubscriptionState, room: int, backlog: int, facts: record.Ledgers | None
     ) -> _Outcome:
-        """Under the lock: take what is assigned already, else claim."""
+        """Take the entries assigned already, else claim more. Under the lock."""
         if self._follow(state):
             return _Outcome([], was_moved=True)
         shared, dispatch, ahead = self._shared, state.dispatch, self._ahead
@@ -177,7 +177,7 @@ class SharedAttachment(Attachment):
             if dispatch.waiting or ahead.has_beyond(dispatch.read):
                 shared.wakeups.one(
                     state, self.consumer_id
-                )  # it may have been woken for that, and does not come for it
+                )  # it may have been woken for these entries, and does not claim them
             return _Outcome(ready)
         self.words[self._base + _GRANTED] = dispatch.assigned_by_consumer[self.consumer_id].messages + max(
             room, 0
@@ -212,7 +212,7 @@ class SharedAttachment(Attachment):
             shared.wakeups.one(state, self.consumer_id)
         ahead.drop_before(dispatch.read)
         ready = self._ready(state, room)
-        # What was read and held back may be had after all, now that this claim is made.
+        # Entries that were held back may be available now that this claim is made.
         has_more = command.read != STAY and (dispatch.waiting > 0 or ahead.has_beyond(dispatch.read))
         return _Outcome(ready, is_stale=not is_known or is_more_due or has_more)
 
@@ -324,7 +324,7 @@ class SharedAttachment(Attachment):
     def _give_back(self, groups: tuple[AckGroup, ...]) -> None:
         def body(state: SubscriptionState) -> bool:
             if self._follow(state):
-                return True  # what was to be given back is void, or others have it
+                return True  # the entries to give back are void, or others have them
             handed = self._shared.control.handed(self.code, self.consumer_id)
             self._shared.commit([record.Redeliver(self.consumer_id, self.epoch, handed, groups)])
             if not groups:
@@ -335,9 +335,9 @@ class SharedAttachment(Attachment):
         try:
             self._tell_if_moved(self._shared.transact(body))
         except (ConsumerBusy, ConsumerAssignError):
-            return  # taken for dead: others have it, and do not admit this one
+            return  # taken for dead: others have the entries, and refuse this one
 
-    # -- the state says where ----------------------------------------------------------------------
+    # -- position in the state ----------------------------------------------------------------------
 
     def _own(self, state: SubscriptionState) -> Consumer:
         before = self.consumer_id

@@ -122,7 +122,7 @@ class _Round:
         return self._ready is None or self._assignment.room <= 0
 
     def _permits_of(self, consumer_id: int) -> int:
-        """Messages the consumer is ready for. In a round that only goes down."""
+        """Messages the consumer is ready for. Within a round the number only falls."""
         permits = self._permits.get(consumer_id)
         if permits is None:
             consumer = self._consumers.get(consumer_id)

@@ -1,4 +1,4 @@
-"""What stands behind the read position of a Shared or Key_Shared subscription, read before it is claimed."""
+"""The entries behind the read position of a Shared or Key_Shared subscription, read before it is claimed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NO_KEY: Final = "NON_KEY"
 
 
 class LookAhead:
-    """Entries read from the log in the hope that they can be claimed.
+    """Entries that are read from the log before they are claimed.
 
     Role: keeps the log out of the subscription's lock. Reading is cheap and takes no lock; what another
     consumer claims first is thrown away. Invariants: `_views` are the readable entries from `_start` on, in

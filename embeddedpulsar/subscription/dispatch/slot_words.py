@@ -10,7 +10,7 @@ from embeddedpulsar.subscription.state.consumer_registry import ConsumerRegistry
 
 
 class Facts(Protocol):
-    """What each consumer says; a dict will do."""
+    """A number for each consumer; a dict has this method, too."""
 
     def get(self, consumer_id: int, default: int, /) -> int: ...
 

@@ -151,7 +151,7 @@ class Wakeups:
         return bool(self._to_ring) or self._is_for_all
 
     def ring(self) -> None:
-        """Ring those that were woken. A process that is gone leaves the subscription before long, and that
+        """Ring those that were woken. A dead process is detached from the subscription soon, and that
         wakes another."""
         for_all, self._is_for_all = self._is_for_all, False
         if for_all:

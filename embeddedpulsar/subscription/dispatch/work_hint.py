@@ -45,7 +45,7 @@ class WorkHint:
         self._futile: Any = None
 
     def has_any(self, code: int, consumer_id: int) -> bool:
-        """Whether it is worth the lock to look."""
+        """Whether there may be entries, so that taking the lock to look is worth its cost."""
         words = self._words
         return bool(
             words[_WAITING]
@@ -76,8 +76,8 @@ class WorkHint:
 
     @property
     def is_suspicious(self) -> bool:
-        """Whether something lay there at the last `has_lain`: if it still does before long, something went
-        wrong."""
+        """Whether entries lay there at the last `has_lain`: if they still do soon after, a wake-up
+        was lost."""
         return self._suspect is not None
 
     def note_futile(self) -> None:

@@ -71,8 +71,8 @@ class KeepAlives:
         return {who for who, seen in found.items() if seen.word and seen.stands_s >= enough_s}
 
     def _suspects(self) -> set[int]:
-        """Consumers that may have been silent before this process looked: their word would be old, or of the
-        future, if it were a time of our clock. That is a hint, no more."""
+        """Consumers that may have been silent before this process looked: their word would be old, or in the
+        future, on our clock. That is only a hint."""
         now_ms = self._clock.monotonic() * 1000
         oldest, latest = now_ms - self._keep_alive_s * 1000, now_ms + self.beat_s * 1000
         return {one for one, seen in self._seen.items() if seen.word and not oldest <= seen.word <= latest}

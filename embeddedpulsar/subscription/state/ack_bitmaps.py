@@ -76,8 +76,8 @@ class AckBitmaps:
         """Take over which ledgers exist: (id, entries or OPEN), all of them from the mark-delete position on.
 
         Known ledgers that are missing from the list, up to its last, are gone (trimmed, or lost with the
-        power); the mark-delete position passes over them. A list made before the newest known ledger is
-        merely old.
+        power); the mark-delete position passes over them. Known ledgers behind
+        the last one of the list stay: the list was made before they were.
         """
         if not listed:
             return

@@ -52,7 +52,7 @@ class DispatchState:
             acknowledged (the classic rule of Key_Shared).
         most_unacked: messages that all consumers together may hold; 0 for any number.
         is_blocked: the consumers together hold too many unacknowledged messages.
-        has_blocked: that is so, or a consumer is blocked; follows from them, not stored.
+        has_blocked: `is_blocked` is true, or a consumer is blocked; derived, not stored.
     """
 
     __slots__ = (

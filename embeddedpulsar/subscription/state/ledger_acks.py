@@ -97,7 +97,7 @@ class LedgerAcks:
             self.add_range(entry, entry)
 
     def close(self, entries: int) -> None:
-        """Learn the final number of entries. Acknowledgements beyond it were of entries that got lost."""
+        """Learn the final number of entries. Acknowledgements beyond it were of entries that were lost."""
         if self.entries == entries:
             return
         self.entries = entries

@@ -90,8 +90,8 @@ def _typed(kind: type[T], value: object) -> T:
 def checkpoint_of(state: SubscriptionState) -> Checkpoint:
     """A checksum that all replicas must agree on after the same commands.
 
-    Taken under the lock, so of single entries it has what `digest` says of them: that was mixed while they
-    were changed.
+    Taken under the lock, so it does not read the single entries: `digest` stands for them, which every
+    change of an entry is mixed into.
     """
     dispatch = state.dispatch
     outline = dispatch.outline() if dispatch.assigned_by_consumer else None

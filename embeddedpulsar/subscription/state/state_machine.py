@@ -175,7 +175,7 @@ class SubscriptionState:
         if not is_shared:
             return NONE
         is_free |= dispatch.admit(acks.mark_delete, acks)
-        # More can be read where entries that were held back are none any more.
+        # More can be read, because the entries that were held back are acknowledged.
         is_free |= len(dispatch.pending.waiting_keys) < held_back
         if self._unblock():
             return CLAIMABLE | UNBLOCKED
@@ -230,7 +230,7 @@ class SubscriptionState:
         return NONE  # the replica has compared
 
     def _summary(self, command: record.Summary) -> int:
-        return NONE  # it says what is known here
+        return NONE  # it repeats what is known here
 
 
 _HANDLERS: Final[dict[type, Callable[[SubscriptionState, Any], int]]] = {
