@@ -129,6 +129,19 @@ def test_no_dangerous_call(function: str, reason: str):
     assert not bad, f"{function} {reason}"
 
 
+def test_no_lock_in_a_with_statement():
+    """A locked section has the one form that survives an interrupt, which docs/contributing.md shows."""
+    bad = [
+        f"{name}:{node.lineno}"
+        for name, tree in modules().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.With | ast.AsyncWith)
+        for item in node.items
+        if re.search(r"lock(ed)?\b", ast.unparse(item.context_expr), re.IGNORECASE)
+    ]
+    assert not bad
+
+
 def test_no_class_is_exchanged():
     """An object keeps the class it was made with: `__class__` is read, never assigned."""
     bad = []

@@ -70,8 +70,9 @@ flock: Callable[[int, int], object] = fcntl.flock if HAS_FLOCK else portable_flo
 class FileLock:
     """An exclusive lock between threads and processes. Thread-safe; one instance per lock file and process.
 
-    Always in this shape, so that an interrupt (KeyboardInterrupt, any raising signal handler) leaves nothing
-    locked and frees no lock of another thread, whatever instruction it hits::
+    Always in this form (docs/contributing.md, "Locked sections"), so that an interrupt (KeyboardInterrupt,
+    any raising signal handler) leaves nothing locked and frees no lock of another thread, whatever
+    instruction it hits::
 
         try:
             lock.acquire()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from tests.docs.architecture_page import PAGE, layer_graph, packages, rendered
-from tests.source_tree import modules
+from tests.source_tree import PACKAGE, ROOT, modules
 from tests.test_layering import LAYERS
 
 
@@ -27,3 +27,10 @@ def test_the_diagram_has_every_layer():
     assert set(graph) == {name for name, layer in LAYERS.items() if layer > 0} | {"values"}
     numbers = LAYERS | {"values": 0}
     assert all(numbers[node] >= numbers[target] for node in graph for target in graph[node])
+
+
+def test_folders_of_unit_tests_are_those_of_the_package():
+    """A folder below tests/unit has the name of the sub-package it tests."""
+    unit = ROOT / "tests" / "unit"
+    folders = {path.parent.relative_to(unit) for path in unit.rglob("*.py")}
+    assert not {folder for folder in folders if not (PACKAGE / folder / "__init__.py").is_file()}

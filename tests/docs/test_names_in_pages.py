@@ -46,6 +46,7 @@ NOT_ONLY_OURS = frozenset(("asyncio", "spark"))
 OTHER_NAMES: dict[str, str] = {
     "topic.meta": "a file of a topic",
     "store.meta": "a file of a store",
+    "test_kitchen.py": "the file that a reader of testing.md makes",
 }
 
 
