@@ -338,15 +338,15 @@ class AccessDeniedError(StorageOSError, PermissionError):
 class DescriptorLimitError(BrokerPersistenceError, OSError):
     """The process, or the system, may not open any more files (EMFILE, ENFILE). Nothing was changed; what was
     asked for may be asked for again. No `StorageError`: nothing is wrong with the store. Also an ``OSError``.
-
-    Example:
-        >>> DescriptorLimitError("cannot open ctl").errno == errno_codes.EMFILE
-        True
     """
 
     def __init__(self, detail: str = "", *, remedy: str = "", errno: int = errno_codes.EMFILE) -> None:
         super().__init__(f"{detail}; {remedy}" if remedy else detail)
         self.errno = errno
+
+
+class ThreadLimitError(UnknownError, RuntimeError):
+    """The system refuses another thread; nothing stays attached. Also a ``RuntimeError``."""
 
 
 class StoreGoneError(StorageError):

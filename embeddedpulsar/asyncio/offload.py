@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from embeddedpulsar.asyncio.errors import renumber
 from embeddedpulsar.client.common import awaited_call
-from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout
+from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, ThreadLimitError
 from embeddedpulsar.platform import deadline, threads
 
 R = TypeVar("R")
@@ -84,7 +84,11 @@ def _begin(call: Callable[[], R], undo: Undo | None) -> tuple[asyncio.Future[R],
             if error is None and undo is not None:
                 undo(outcome)
 
-    threads.start_daemon(run, "blocking-call")
+    try:
+        threads.start_daemon(run, "blocking-call")
+    except ThreadLimitError as error:
+        renumber(error)
+        raise
     return future, awaited
 
 

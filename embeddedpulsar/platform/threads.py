@@ -7,11 +7,13 @@ lock.release()``: its release does nothing when this thread does not hold it, an
 from __future__ import annotations
 
 import _thread
+import sys
 import threading
 import time
 from collections.abc import Callable
 from typing import Final
 
+from embeddedpulsar.exceptions import ThreadLimitError
 from embeddedpulsar.platform import section_lock
 from embeddedpulsar.platform.section_lock import SectionLock
 
@@ -78,7 +80,7 @@ def start_daemon(target: Callable[[], object], name: str) -> Daemon:
     thread, where no signal is handled. The thread may not be alive yet when this returns.
 
     Raises:
-        RuntimeError: the system refuses another thread.
+        ThreadLimitError: the system refuses another thread.
     """
     thread = Daemon(target, name)
     _start(thread)
@@ -86,7 +88,15 @@ def start_daemon(target: Callable[[], object], name: str) -> Daemon:
 
 
 def _start(thread: Daemon) -> None:
-    _thread.start_new_thread(_start_from_inside, (thread,))
+    try:
+        _thread.start_new_thread(_start_from_inside, (thread,))
+    except RuntimeError as error:
+        if sys.is_finalizing():
+            raise
+        raise ThreadLimitError(
+            f"the thread {thread.name} does not start: {error}; end threads or processes, or raise the limit "
+            "of the user (ulimit -u) or of the container (pids.max), and try again"
+        ) from error
 
 
 def _start_from_inside(thread: Daemon) -> None:
@@ -124,7 +134,7 @@ class LoneThread:
         """Start it, if need be.
 
         Raises:
-            RuntimeError: the system refuses another thread. The next call tries again.
+            ThreadLimitError: the system refuses another thread. The next call tries again.
         """
         if self.is_started:
             return

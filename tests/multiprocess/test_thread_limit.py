@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import resource
 import shutil
@@ -13,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from embeddedpulsar import Client, Consumer, InitialPosition, MessageId, Producer
+from embeddedpulsar import Client, Consumer, InitialPosition, MessageId, Producer, ThreadLimitError
+from embeddedpulsar.asyncio import Client as AsyncClient
 from tests.children import in_child
 
 pytestmark = pytest.mark.skipif(
@@ -61,6 +63,10 @@ def open_consumer(client: Client) -> Consumer:
     return client.subscribe("topic", "sub", initial_position=EARLIEST)
 
 
+def open_listener(client: Client) -> Consumer:
+    return client.subscribe("topic", "other", message_listener=lambda consumer, message: None)
+
+
 def use(producer: Producer, consumer: Consumer, value: bytes) -> None:
     """Send and acknowledge; the batch, the callback and the acknowledgement are up to threads."""
     told = threading.Event()
@@ -90,19 +96,41 @@ def as_user(action: Callable[[], object]) -> None:
 
 
 def test_what_cannot_be_opened_leaves_nothing_attached(place: Path):
-    """Each call says so. As soon as the system allows threads, all of them work, under the same names."""
+    """The error names the reason and the remedy. As soon as the system allows threads, all calls work, under
+    the same names."""
 
     def action() -> None:
         with Client(place / "store") as client:
+            client.create_reader("topic", MessageId.earliest).close()
             threads_at_most(1)
-            for make in (open_producer, open_consumer):
-                with pytest.raises(RuntimeError, match="thread"):
+            for make in (open_producer, open_consumer, open_listener):
+                with pytest.raises(ThreadLimitError, match=r"can't start new thread.*ulimit -u") as caught:
                     make(client)
+                assert isinstance(caught.value, RuntimeError)
+                assert str(caught.value).startswith("Pulsar error: UnknownError: ")
+                assert not client._core._consumers
+                assert not client._core._publishers
             threads_at_most(100)
+            open_listener(client).close()
             use(open_producer(client), open_consumer(client), b"1")
             wait_until(lambda: is_written(client))
 
     as_user(action)
+
+
+def test_a_coroutine_is_told_of_the_limit(place: Path):
+    """With the text that errors have in coroutines."""
+
+    async def main() -> None:
+        client = AsyncClient(place / "store")
+        threads_at_most(1)
+        with pytest.raises(ThreadLimitError, match=r"^1 UnknownError: .*ulimit -u"):
+            await client.subscribe("topic", "sub")
+        threads_at_most(100)
+        await client.subscribe("topic", "sub")
+        await client.close()
+
+    as_user(lambda: asyncio.run(main()))
 
 
 def test_what_is_open_goes_on(place: Path):

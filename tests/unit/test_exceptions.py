@@ -125,6 +125,8 @@ def test_made_of_a_result_as_in_pulsar_asyncio(arguments: tuple[object, ...]):
         (exceptions.TopicNotFound, builtins.LookupError),
         (exceptions.Interrupted, KeyboardInterrupt),
         (exceptions.StorageFullError, OSError),
+        (exceptions.ThreadLimitError, RuntimeError),
+        (exceptions.ThreadLimitError, exceptions.UnknownError),
         (exceptions.DescriptorLimitError, OSError),
         (exceptions.DescriptorLimitError, exceptions.BrokerPersistenceError),
         (exceptions.UnsupportedFormatVersion, exceptions.StorageError),
