@@ -12,6 +12,7 @@ from embeddedpulsar.format.packed_map import pack_map, unpack_map
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.subscription.state.delayed_delivery_tracker import DelayedDeliveryTracker
 from embeddedpulsar.subscription.state.dispatch_state import DispatchState
+from embeddedpulsar.subscription.state.resting_counts import RestingCounts
 from embeddedpulsar.subscription.state.snapshot import (
     DISTORTIONS,
     pack_ledgers,
@@ -23,6 +24,7 @@ LEAST_CONSUMERS: Final = 16
 """With fewer of them none is far behind."""
 _MOST_PENDING: Final = 1024
 _MOST_DELAYED: Final = 64
+_MOST_COUNTS: Final = 64
 _MOST_BYTES: Final = 1 << 20
 
 
@@ -35,6 +37,7 @@ def is_worth_it(state: SubscriptionState) -> bool:
         and dispatch.read.ledger_id == ledger_id
         and dispatch.read.entry_id - entry_id <= _MOST_PENDING
         and len(dispatch.delayed) <= _MOST_DELAYED
+        and len(dispatch.counts) <= _MOST_COUNTS
     )
 
 
@@ -46,6 +49,7 @@ def pack_summary(state: SubscriptionState) -> bytes:
         "digest": state.digest,
         "stale": state.stale,
         "ledgers": pack_ledgers(state.acks),
+        "counts": state.dispatch.counts.pack(),
         "dispatch": _pack_dispatch(state),
     }
     return pack_map(fields)
@@ -66,6 +70,7 @@ def adopt_summary(state: SubscriptionState, content: bytes) -> bool:
             return False
         state.acks = unpack_ledgers(fields["ledgers"], state.acks)
         _unpack_dispatch(state.dispatch, fields["dispatch"])
+        state.dispatch.counts = RestingCounts.unpack(fields["counts"])
         state.commands = fields["commands"]
         state.digest = fields["digest"]
         state.stale = fields["stale"]

@@ -13,7 +13,7 @@ from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.control import SubscriptionWord, split_journal
 from embeddedpulsar.platform import disk
 from embeddedpulsar.storage.journal import journal_follower
-from embeddedpulsar.subscription import summaries
+from embeddedpulsar.subscription import shared_state, summaries
 from embeddedpulsar.subscription.attachment.shared_attachment import SharedAttachment
 from embeddedpulsar.subscription.shared_state import SharedState
 from embeddedpulsar.subscription.state import replica, summary
@@ -28,12 +28,13 @@ class Leaps:
     """Counts what replicas applied, and how often they leapt."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.applied = self.leapt = 0
+        self.applied = self.leapt = self.diverged = 0
         real_apply, real_adopt = replica.SubscriptionReplica.apply, replica.adopt_summary
 
         def apply(one, command):
             self.applied += 1
-            return real_apply(one, command)
+            real_apply(one, command)
+            self.diverged += one.has_diverged
 
         def adopt(state, content):
             is_adopted = real_adopt(state, content)
@@ -130,6 +131,22 @@ def test_a_leap_into_another_generation(site: VirtualSite, leaps: Leaps):
     assert bytes_of(shared_of(far)) == bytes_of(shared_of(ours[0]))
 
 
+def test_redeliveries_from_before_the_last_consumer_left(site: VirtualSite, leaps: Leaps):
+    """Their counts wait for the entries to be read again: a leap over that takes them along."""
+    first = site.attach(name="first")
+    site.publish(40)
+    views = first.read(100, EVERYTHING)
+    first.redeliver_entries([(view.ledger_id, view.entry_id) for view in views])
+    first.detach()
+    ours = [site.attach(name=f"a{number}") for number in range(summary.LEAST_CONSUMERS)]
+    far = site.attach(process=site.world.start(), name="far")
+    assert len(shared_of(far).transact(lambda state: state.dispatch.counts)) == 40
+    work(site, ours[0], 300)
+    assert bytes_of(shared_of(far)) == bytes_of(shared_of(ours[0]))
+    assert leaps.leapt == 1
+    assert not shared_of(far).state.dispatch.counts
+
+
 def test_a_damaged_summary_is_passed_by(site: VirtualSite, leaps: Leaps):
     """The replica is built from the files, and the damage reported, as with any command."""
     ours = [site.attach(name=f"a{number}") for number in range(summary.LEAST_CONSUMERS)]
@@ -165,8 +182,10 @@ def test_the_simulator_with_summaries_everywhere(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(summary, "LEAST_CONSUMERS", 1)
     monkeypatch.setattr(summaries, "EVERY_BYTES", 100)
     monkeypatch.setattr(journal_follower, "WORTH_A_LEAP", 1)
+    monkeypatch.setattr(shared_state, "CHECKPOINT_EVERY", 5)
     leaps = Leaps(monkeypatch)
-    for seed in range(1, 61):
+    for seed in range(1, 121):
         result = dispatch_storm.run_seed(seed, str(tmp_path / str(seed)))
         assert not result.violations, (seed, result.violations)
     assert leaps.leapt > 100
+    assert leaps.diverged == 0
