@@ -13,6 +13,7 @@ chains).
 from __future__ import annotations
 
 import operator
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
 Step = Callable[[], object]
@@ -45,6 +46,17 @@ def choose(table: Sequence[Step], selector: Callable[[], int]) -> Step:
     7
     """
     return map(operator.call, map(table.__getitem__, results(selector))).__next__  # type: ignore[arg-type]
+
+
+def store(words: memoryview, values: dict[int, int]) -> None:
+    """Store words in the order of ``values``, which has their indexes; all of them, or none.
+
+    >>> words = memoryview(bytearray(16)).cast("Q")
+    >>> store(words, {1: 7, 0: 5})
+    >>> words.tolist()
+    [5, 7]
+    """
+    deque(map(words.__setitem__, values.keys(), values.values()), 0)
 
 
 def count_of(lock: object) -> Callable[[], int]:

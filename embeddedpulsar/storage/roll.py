@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from embeddedpulsar.exceptions import CorruptionError, StorageError
 from embeddedpulsar.format.control import TopicWord, tail_word
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET, SegmentHeader
-from embeddedpulsar.platform import descriptors, disk, failpoints
+from embeddedpulsar.platform import descriptors, disk, failpoints, indivisible
 from embeddedpulsar.storage.filenames import INDEX_SUFFIX, LOG_SUFFIX, index_path, ledgers_of, log_path
 from embeddedpulsar.storage.segment import Ending, Segment
 from embeddedpulsar.storage.segment_headers import is_never_written, read_segment_header
@@ -95,12 +95,17 @@ def start_ledger(
     words[TopicWord.ALLOCATED] = segment.allocated
     words[TopicWord.INDEX_ALLOCATED] = index.allocated
     words[TOUCHED] = touched
+    # 6. The switch: one store. The old ledger is closed, its end is in the new header. No interrupt may come
+    # between it and the totals: the roll would be repeated, and count the old ledger twice.
+    switch: dict[int, int] = {}
     if previous is not None:
-        words[TopicWord.TOTAL_MESSAGES] += previous.messages
-        words[TopicWord.TOTAL_BYTES] += previous.end_offset - FIRST_FRAME_OFFSET
-        words[TopicWord.TOTAL_ENTRIES] += previous.last_entry_id + 1
-    # 6. The switch: one store. The old ledger is closed, its end is in the new header.
-    words[TopicWord.TAIL] = tail_word(new.ledger_id, FIRST_FRAME_OFFSET)
+        switch = {
+            TopicWord.TOTAL_MESSAGES: words[TopicWord.TOTAL_MESSAGES] + previous.messages,
+            TopicWord.TOTAL_BYTES: words[TopicWord.TOTAL_BYTES] + previous.end_offset - FIRST_FRAME_OFFSET,
+            TopicWord.TOTAL_ENTRIES: words[TopicWord.TOTAL_ENTRIES] + previous.last_entry_id + 1,
+        }
+    switch[TopicWord.TAIL] = tail_word(new.ledger_id, FIRST_FRAME_OFFSET)
+    indivisible.store(words, switch)
     words[TopicWord.STATE] &= ~MUST_ROLL
     if failpoints.ACTIVE:
         failpoints.hit("roll:tail_switched")
