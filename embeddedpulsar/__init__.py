@@ -1,7 +1,7 @@
 """Apache Pulsar's messaging model as a library: topics and subscriptions in a directory, no daemon.
 
-Names, parameters and defaults are those of ``pulsar-client``, so that ``import embeddedpulsar as pulsar`` is
-the whole migration, in both directions.
+Names, parameters and defaults are those of ``pulsar-client``: changing the import to ``import embeddedpulsar
+as pulsar`` migrates a program, and changing it back returns to Pulsar.
 
 Example:
     >>> import embeddedpulsar
@@ -127,7 +127,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Loaded when first asked for, so that importing the package stays cheap.
+# Loaded on first access, so that importing the package is fast.
 _NETWORK = "embeddedpulsar.client.common.network_options"
 _INTERCEPTORS = "embeddedpulsar.client.interceptors"
 _STATISTICS = "embeddedpulsar.client.common.statistics"
@@ -159,7 +159,7 @@ _LAZY = {
     "Producer": "embeddedpulsar.client.producer.producer",
     "Reader": "embeddedpulsar.client.consumer.reader",
 }
-# Names of pulsar-client whose feature is not built yet, so that the error can say which.
+# Names of pulsar-client for features that are not built, so that the error can name the feature.
 _NOT_BUILT = {
     "Context": "functions",
     "Function": "functions",
@@ -184,7 +184,7 @@ def __getattr__(name: str) -> Any:
         return import_module("embeddedpulsar.asyncio")
     if name in _NOT_BUILT:
         raise AttributeError(f"embeddedpulsar.{name} is not built yet ({_NOT_BUILT[name]})")
-    # With these the interpreter adds the nearest name there is.
+    # With `name` and `obj` the interpreter adds the most similar name.
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name, obj=modules[__name__])
 
 
@@ -196,7 +196,7 @@ def connect(service_url: Any, **options: Any) -> Any:
     """Open a store in a directory, or connect to a Pulsar cluster, by the form of the URL.
 
     Args:
-        service_url: a path (``./data``), ``file:///path``, ``memory://`` for a store of this process alone,
+        service_url: a path (``./data``), ``file:///path``, ``memory://`` for a private store,
             or ``pulsar://host:6650`` for a cluster.
         **options: keyword arguments of `Client`, or of ``pulsar.Client`` for a cluster.
 

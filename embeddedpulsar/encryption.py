@@ -1,4 +1,4 @@
-"""What a received message says of its encryption."""
+"""The encryption of a received message."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from embeddedpulsar.enums import CompressionType
 
 
 class EncryptedKey(NamedTuple):
-    """A data key as it travels with an entry, wrapped for one holder of a private key."""
+    """A data key as stored with an entry, wrapped for one private key."""
 
     name: str
     value: bytes
@@ -16,7 +16,7 @@ class EncryptedKey(NamedTuple):
 
 
 class EncryptionFacts(NamedTuple):
-    """What an entry says of its encryption in the clear; see `EncryptionContext`."""
+    """The unencrypted metadata of an entry's encryption; see `EncryptionContext`."""
 
     keys: tuple[EncryptedKey, ...]
     param: bytes
@@ -28,7 +28,7 @@ class EncryptionFacts(NamedTuple):
 
 
 class EncryptionKey:
-    """A data key, wrapped for the holder of one private key. Immutable.
+    """A data key, wrapped for one private key. Immutable.
 
     Example:
         >>> EncryptionKey(EncryptedKey("orders-key", b"wrapped", {"version": "3"}))
@@ -40,17 +40,17 @@ class EncryptionKey:
 
     @property
     def key(self) -> str:
-        """The name of the key, as the producer was given it."""
+        """The name of the key, as given to the producer."""
         return self._key.name
 
     @property
     def value(self) -> bytes:
-        """The data key, wrapped: of use with the private key only."""
+        """The wrapped data key, which only the private key can unwrap."""
         return self._key.value
 
     @property
     def metadata(self) -> dict[str, str]:
-        """What the producer's key reader said of the key; a new dict."""
+        """The metadata that the producer's key reader returned; a new dict."""
         return dict(self._key.metadata)
 
     def __str__(self) -> str:
@@ -61,10 +61,10 @@ class EncryptionKey:
 
 
 class EncryptionContext:
-    """How a message was encrypted; from `Message.encryption_context`, which is None where it was not.
+    """The encryption of a message, returned by `Message.encryption_context`; None without encryption.
 
-    Immutable, and valid as long as anybody wants it. With it, and a private key, an application may decrypt
-    what ``ConsumerCryptoFailureAction.CONSUME`` gave it: see docs/format/frame.md.
+    Immutable, without a limited lifetime. With it, and a private key, an application may decrypt the content
+    that ``ConsumerCryptoFailureAction.CONSUME`` delivers: see docs/format/frame.md.
 
     Example:
         >>> facts = EncryptionFacts((), bytes(12), 0, 0, -1, b"", False)
@@ -77,7 +77,7 @@ class EncryptionContext:
         self._facts = context
 
     def keys(self) -> list[EncryptionKey]:
-        """Return the data key, once for each key the producer was given."""
+        """Return the data key, wrapped once for each key of the producer."""
         return [EncryptionKey(key) for key in self._facts.keys]
 
     def param(self) -> bytes:
@@ -85,11 +85,11 @@ class EncryptionContext:
         return self._facts.param
 
     def algorithm(self) -> str:
-        """Return ``""``, as ``pulsar-client`` does: it is AES-256-GCM."""
+        """Return ``""``, as ``pulsar-client`` does. The algorithm is AES-256-GCM."""
         return ""
 
     def compression_type(self) -> CompressionType:
-        """Return how the entry was compressed before it was encrypted."""
+        """Return the codec with which the entry was compressed before it was encrypted."""
         return CompressionType(self._facts.compression)
 
     def uncompressed_message_size(self) -> int:
@@ -97,15 +97,15 @@ class EncryptionContext:
         return self._facts.uncompressed_size
 
     def batch_size(self) -> int:
-        """Return the number of messages in the entry; -1 if it is no batch."""
+        """Return the number of messages in the entry; -1 if it is not a batch."""
         return self._facts.batch_size
 
     def is_decryption_failed(self) -> bool:
-        """Return whether `Message.data` is ciphertext: the message could not be decrypted."""
+        """Return whether the message could not be decrypted, so that `Message.data` is ciphertext."""
         return self._facts.is_failed
 
     def associated_data(self) -> bytes:
-        """Return what was authenticated together with the ciphertext (not in ``pulsar-client``)."""
+        """Return the data that was authenticated with the ciphertext (not in ``pulsar-client``)."""
         return self._facts.associated_data
 
     def __str__(self) -> str:

@@ -1,7 +1,7 @@
 """The enumerations of the Pulsar client API, with the members and the values of ``pulsar-client``.
 
-Every value is persistent (compression types are written into entries, results cross processes):
-never renumber a member.
+The values are persistent: compression types are written into entries, and results are passed between
+processes. Never renumber a member.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ _MOST_LISTED = 20
 
 
 class _NamesItsMembers(EnumMeta):
-    """Adds the members to the error for a name that is none of them."""
+    """Adds the members to the error for a name that is not a member."""
 
-    if not TYPE_CHECKING:  # a type checker has to find such a name by itself
+    if not TYPE_CHECKING:  # a type checker must report such a name itself
 
         def __getattr__(cls, name: str) -> NoReturn:
             text = f"type object {cls.__name__!r} has no attribute {name!r}"
@@ -25,10 +25,10 @@ class _NamesItsMembers(EnumMeta):
 
 
 class PulsarEnum(IntEnum, metaclass=_NamesItsMembers):
-    """Base of the enumerations here: an ``IntEnum`` that prints its name as ``pulsar-client`` does.
+    """Base of the enumerations: an ``IntEnum`` that prints its name as ``pulsar-client`` does.
 
-    As there, every member is true, the one with the number 0 too: ``kind or ConsumerType.Shared`` is ``kind``
-    wherever ``kind`` is not None.
+    As in ``pulsar-client``, every member is true, even the one with the number 0: ``kind or
+    ConsumerType.Shared`` is ``kind`` whenever ``kind`` is not None.
 
     Example:
         >>> str(ConsumerType.Shared), repr(ConsumerType.Shared), int(ConsumerType.Shared)
@@ -46,7 +46,7 @@ class PulsarEnum(IntEnum, metaclass=_NamesItsMembers):
 
     @classmethod
     def choices(cls) -> str:
-        """Return which members there are, for the text of an error.
+        """Return the list of members for the text of an error.
 
         >>> KeySharedMode.choices()
         'write KeySharedMode.AutoSplit or KeySharedMode.Sticky'
@@ -69,7 +69,7 @@ class PulsarEnum(IntEnum, metaclass=_NamesItsMembers):
 class ConsumerType(PulsarEnum):
     """How the consumers of one subscription share its messages.
 
-    ``Key_Shared``, Pulsar's word for it outside of ``pulsar-client``, is another name of ``KeyShared``.
+    ``Key_Shared``, Pulsar's name outside of ``pulsar-client``, is an alias of ``KeyShared``.
 
     Example:
         >>> [kind.name for kind in ConsumerType]
@@ -111,7 +111,7 @@ class CompressionType(PulsarEnum):
 
 
 class SubscriptionMode(PulsarEnum):
-    """Whether a subscription outlives its consumers and remembers what they acknowledged.
+    """Lifetime of a subscription. A durable one outlives its consumers and keeps their acknowledgements.
 
     Not in ``pulsar-client`` for Python; the values are those of Pulsar's protocol.
 
@@ -138,7 +138,7 @@ class PartitionsRoutingMode(PulsarEnum):
 
 
 class BatchingType(PulsarEnum):
-    """Whether a producer keeps one batch, or one batch per key.
+    """Batching of a producer: one batch, or one batch per key.
 
     Example:
         >>> BatchingType.KeyBased.value
@@ -150,7 +150,7 @@ class BatchingType(PulsarEnum):
 
 
 class ProducerAccessMode(PulsarEnum):
-    """Whether a producer shares its topic with others, and what it does when it may not have it alone.
+    """How a producer shares its topic, and what it does when exclusive access is not available.
 
     Example:
         >>> ProducerAccessMode.WaitForExclusive.value
@@ -177,7 +177,7 @@ class RegexSubscriptionMode(PulsarEnum):
 
 
 class KeySharedMode(PulsarEnum):
-    """Who divides the hash range of a Key_Shared subscription: the store, or the consumers themselves.
+    """How the hash range of a Key_Shared subscription is divided: by the store, or by the consumers.
 
     Example:
         >>> KeySharedMode.Sticky.value
@@ -189,7 +189,7 @@ class KeySharedMode(PulsarEnum):
 
 
 class ConsumerCryptoFailureAction(PulsarEnum):
-    """What a consumer does with a message it cannot decrypt.
+    """How a consumer treats a message that it cannot decrypt.
 
     Example:
         >>> ConsumerCryptoFailureAction.FAIL.value
@@ -216,7 +216,7 @@ class LoggerLevel(PulsarEnum):
 
 
 class SchemaType(PulsarEnum):
-    """The kind of a schema, as stored with a topic. Values that are negative exist in clients only.
+    """The kind of a schema, as stored with a topic. Negative values exist in clients only.
 
     Example:
         >>> SchemaType.BYTES.value, SchemaType.STRING.value

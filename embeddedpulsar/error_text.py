@@ -1,4 +1,4 @@
-"""The texts of errors: Pulsar's words for a result, and where the words come from."""
+"""Texts of errors: Pulsar's text for a result, and the rule when it is used."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ _PREFIX = "Pulsar error: "
 _PACKAGE = __name__.partition(".")[0] + "."
 _CLASSES = _PACKAGE + "exceptions"
 
-# Results whose text differs from their name. Pulsar's clients print the texts of the last ten with "Result".
+# Results whose text differs from their name. Pulsar's clients print the last ten with the prefix "Result".
 _TEXTS: dict[Result, str] = {Result.Timeout: "TimeOut"} | {
     result: f"Result{result.name}" for result in Result if result >= Result.ConsumerAssignError
 }
 
 
 def describe(code: Result, detail: str) -> str:
-    """Pulsar's text for a result, and what happened.
+    """Return Pulsar's text for a result, followed by ``detail``.
 
     >>> describe(Result.ProducerFenced, "till-1 took the topic")
     'Pulsar error: ResultProducerFenced: till-1 took the topic'
@@ -29,7 +29,7 @@ def describe(code: Result, detail: str) -> str:
 
 
 def numbered(code: Result, detail: object = None) -> str:
-    """The text as ``pulsar.asyncio`` has it.
+    """Return the text in the form of ``pulsar.asyncio``.
 
     >>> numbered(Result.Timeout, "no answer"), numbered(Result.Timeout)
     ('3 Timeout: no answer', '3 Timeout')
@@ -38,7 +38,7 @@ def numbered(code: Result, detail: object = None) -> str:
 
 
 def renumbered(code: Result, text: str) -> str:
-    """A text made by `describe`, as ``pulsar.asyncio`` has it; any other text as it is.
+    """Return a text made by `describe` in the form of ``pulsar.asyncio``, and any other text unchanged.
 
     >>> renumbered(Result.Timeout, describe(Result.Timeout, "no answer"))
     '3 Timeout: no answer'
@@ -48,9 +48,9 @@ def renumbered(code: Result, text: str) -> str:
 
 
 def is_made_here() -> bool:
-    """Whether a module of this package makes the error whose constructor asks, and not the application.
+    """Return whether a module of this package makes the error, and not the application.
 
-    Pulsar's words belong before what this package has to say, and not before what an application says.
+    Pulsar's text precedes the details of this package, and not those of an application.
     """
     frame = sys._getframe(2)
     while frame.f_back is not None and frame.f_globals.get("__name__") == _CLASSES:

@@ -1,8 +1,8 @@
-"""Every error this package raises, named and worded as in ``pulsar-client``.
+"""The errors of this package, with the names and texts of ``pulsar-client``.
 
-``str(error)`` of what this package raises starts with ``Pulsar error: `` and the text Pulsar has for the
-result; what happened, to what, and what to do about it follow after a colon. A few classes also derive from
-the builtin a Python programmer would catch (`Timeout` is a ``TimeoutError``). Errors of files are kinds of
+``str(error)`` of an error of this package starts with ``Pulsar error: `` and Pulsar's text for the result.
+After a colon follow the cause, the object and a remedy. A few classes also derive from the builtin that a
+Python programmer would catch: `Timeout` is a ``TimeoutError``. Errors of files are subclasses of
 `StorageError`.
 
 Note:
@@ -23,14 +23,14 @@ _Error = TypeVar("_Error", bound="StorageError")
 
 
 class PulsarException(Exception):
-    """Base of all errors here. What an application raises itself keeps its text.
+    """Base of all errors of this package. An error that an application raises keeps its text.
 
     Args:
-        args: any text; or a `Result` and, if need be, a text, as ``pulsar.asyncio`` has it.
-        result, msg: these by their names there.
+        args: any text; or a `Result` and optionally a text, as in ``pulsar.asyncio``.
+        result, msg: the same as keyword arguments, with the names of ``pulsar.asyncio``.
 
     Attributes:
-        code: the `Result` of the error: that of its class, or the one it was made with.
+        code: the `Result` of the error: the one of its class, or the one given to the constructor.
 
     Example:
         >>> from embeddedpulsar.exceptions import Timeout, TopicTerminated
@@ -57,18 +57,18 @@ class PulsarException(Exception):
         return self.code
 
     def __str__(self) -> str:
-        # Stated here because the OSError some kinds derive from has its own idea of str().
+        # Defined here because `OSError`, from which some classes derive, has another __str__().
         if self.args and isinstance(self.args[0], Result) and len(self.args) <= 2:
             return error_text.numbered(*self.args)
         return str(self.args[0]) if len(self.args) == 1 else str(self.args)
 
 
 class UnknownError(PulsarException):
-    """The operation failed for a reason that has no name of its own."""
+    """The operation failed for another reason than those of the other classes."""
 
 
 class InvalidConfiguration(PulsarException, ValueError):
-    """An argument or setting does not fit the others, or the topic."""
+    """An argument or setting contradicts another one, or the topic."""
 
 
 class Timeout(PulsarException, TimeoutError):
@@ -100,11 +100,11 @@ class ErrorGettingAuthenticationData(PulsarException):
 
 
 class BrokerMetadataError(PulsarException):
-    """The metadata of the store refuses the operation (unsubscribe with other consumers attached)."""
+    """The metadata of the store does not allow the operation (unsubscribe with other consumers attached)."""
 
 
 class BrokerPersistenceError(PulsarException):
-    """The store could not persist or read data. `StorageError` and its kinds say which."""
+    """The store could not persist or read data. `StorageError` and its subclasses give the reason."""
 
 
 class ChecksumError(PulsarException):
@@ -136,7 +136,7 @@ class ProducerNotInitialized(PulsarException):
 
 
 class ProducerBusy(PulsarException):
-    """A producer of that name is connected, or the topic takes no further producer now."""
+    """A producer of that name is connected, or the topic accepts no further producer now."""
 
 
 class TooManyLookupRequestException(PulsarException):
@@ -180,7 +180,7 @@ class TopicNotFound(PulsarException, builtins.LookupError):
 
 
 class SubscriptionNotFound(PulsarException):
-    """No such subscription, and it may not be created."""
+    """No such subscription, and the caller may not create it."""
 
 
 class ConsumerNotFound(PulsarException):
@@ -188,7 +188,7 @@ class ConsumerNotFound(PulsarException):
 
 
 class UnsupportedVersionError(PulsarException):
-    """The other side speaks a version this one does not know."""
+    """The peer uses a version that is not supported."""
 
 
 class TopicTerminated(PulsarException):
@@ -232,7 +232,7 @@ class TransactionNotFound(PulsarException):
 
 
 class ProducerFenced(PulsarException):
-    """Another producer took the topic exclusively."""
+    """Another producer has exclusive access to the topic."""
 
 
 class MemoryBufferIsFull(PulsarException):
@@ -247,11 +247,11 @@ class StorageError(BrokerPersistenceError):
     """A file of the store is damaged, foreign, full or unusable.
 
     Args:
-        detail: what is wrong (the same as ``reason``, for the first words of a raise).
-        path: the file. Code that parses bytes leaves it out; the caller adds it with `at`.
+        detail: the reason; a positional form of ``reason``.
+        path: the file. Code that parses bytes omits it; the caller adds it with `at`.
         offset: byte offset in that file.
         reason: what is wrong.
-        remedy: what to do about it.
+        remedy: what the user can do.
 
     Example:
         >>> error = CorruptionError("the frame checksum does not match", offset=4096, remedy="run a check")
@@ -282,7 +282,7 @@ class StorageError(BrokerPersistenceError):
         super().__init__(error_text.describe(self.code, self._sentence()))
 
     def at(self: _Error, path: str | os.PathLike[str]) -> _Error:
-        """Name the file, unless it is named already, and return this error (``raise error.at(path)``)."""
+        """Set the file, unless it is set already, and return this error (``raise error.at(path)``)."""
         if self.path is None:
             self.path = os.fspath(path)
             self.args = (error_text.describe(self.code, self._sentence()),)
@@ -297,7 +297,7 @@ class StorageError(BrokerPersistenceError):
 
 
 class CorruptionError(StorageError):
-    """Bytes of the store are not what was written. Nothing is deleted or cut on account of it."""
+    """Bytes of the store differ from those written. The error causes no deletion and no truncation."""
 
 
 class ForeignFileError(StorageError):
@@ -309,7 +309,7 @@ class UnsupportedFormatVersion(UnsupportedVersionError, StorageError):
 
 
 class StorageOSError(StorageError, OSError):
-    """The operating system refused something on a file of the store. Also an ``OSError``."""
+    """The operating system refused an operation on a file of the store. Also an ``OSError``."""
 
     _usual: ClassVar[int] = errno_codes.EIO
 
@@ -330,14 +330,14 @@ class StorageFullError(StorageOSError):
 
 
 class AccessDeniedError(StorageOSError, PermissionError):
-    """This process may not use a file of the store. The text says whose it is. Also a ``PermissionError``."""
+    """This process may not access a file of the store; the text names the owner. A ``PermissionError``."""
 
     _usual = errno_codes.EACCES
 
 
 class DescriptorLimitError(BrokerPersistenceError, OSError):
-    """The process, or the system, may not open any more files (EMFILE, ENFILE). Nothing was changed; what was
-    asked for may be asked for again. No `StorageError`: nothing is wrong with the store. Also an ``OSError``.
+    """The process or the system cannot open more files (EMFILE, ENFILE). Nothing was changed; the call can be
+    repeated. Not a `StorageError`, because the store is intact. Also an ``OSError``.
     """
 
     def __init__(self, detail: str = "", *, remedy: str = "", errno: int = errno_codes.EMFILE) -> None:
@@ -350,19 +350,19 @@ class ThreadLimitError(UnknownError, RuntimeError):
 
 
 class StoreGoneError(StorageError):
-    """The store, or a topic in it, was removed, moved or replaced while open here; nothing is written."""
+    """The store, or a topic in it, was removed, moved or replaced while it was open. Nothing is written."""
 
 
 class LockTimeout(Timeout):
-    """A file lock was not granted in time. The text names the lock and, where known, who holds it."""
+    """A file lock was not granted in time. The text names the lock and, if known, its holder."""
 
 
 class NetworkFilesystemError(StorageError):
-    """The store lies on a network file system, where machines do not share locks and memory maps."""
+    """The store is on a network file system, where machines do not share locks and memory maps."""
 
 
 class PoisonedSegment(StorageError):
-    """The kernel could not flush a segment, so what is on disk is unknown. Writing goes on in a new one."""
+    """The kernel could not flush a segment, so its state on disk is unknown. Writing continues in another."""
 
 
 # The classes that derive directly from the base are Pulsar's own, named as their results.
@@ -376,7 +376,7 @@ def for_result(result: Result) -> type[PulsarException]:
     """Return the exception class of ``result``.
 
     Raises:
-        ValueError: ``result`` is `Result.Ok`, which is no error.
+        ValueError: ``result`` is `Result.Ok`, which is not an error.
 
     Example:
         >>> for_result(Result.TopicNotFound)
@@ -389,7 +389,7 @@ def for_result(result: Result) -> type[PulsarException]:
 
 
 def result_of(error: BaseException) -> Result:
-    """Return the `Result` a callback gets for ``error``; `Result.UnknownError` for what is not Pulsar's.
+    """Return the `Result` that a callback gets for ``error``; `Result.UnknownError` if it is not Pulsar's.
 
     Example:
         >>> result_of(LockTimeout()), result_of(KeyError())

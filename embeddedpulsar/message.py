@@ -1,4 +1,4 @@
-"""The received message: a position in a decoded entry, whose fields are read when asked for. Hot."""
+"""The received message: a position in a decoded entry, with fields that are read on access. Hot."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ T = TypeVar("T")
 
 
 class DecodedEntry(Protocol):
-    """What a message needs of its entry; `format.entry.EntryView` is one.
+    """The interface of an entry to its messages, implemented by `format.entry.EntryView`.
 
-    ``payload`` holds the values of all messages, value ``i`` at ``offsets[i]:offsets[i + 1]``. A column the
-    entry does not have is None.
+    ``payload`` holds the values of all messages: value ``i`` is ``offsets[i]:offsets[i + 1]``. A missing
+    column is None.
     """
 
     ledger_id: int
@@ -56,21 +56,21 @@ class DecodedEntry(Protocol):
         """Event times, in ms."""
 
     def sequence_ids(self) -> Sequence[int] | None:
-        """Sequence ids, where they do not simply count up."""
+        """Sequence ids; None if they are consecutive."""
 
     def null(self, index: int) -> bool:
         """Whether the value of one message is null."""
 
 
 class ValueDecoder(Protocol):
-    """What a message needs of the consumer's schema."""
+    """The interface of the consumer's schema to its messages."""
 
     def decode(self, data: bytes, /) -> Any:
         """Decode one value."""
 
 
 class Origin(Protocol):
-    """What the messages of one consumer on one topic have in common; one object per consumer and topic."""
+    """The properties that all messages of one consumer and topic share, in one object."""
 
     topic_name: str
     schema: ValueDecoder
@@ -87,8 +87,8 @@ class Message(Generic[T]):
     when the method is called. It stays valid after the consumer is closed, may be read by any thread, and
     keeps the payload of its whole entry alive.
 
-    Messages are created by consumers and readers only. ``Message[dict]`` says what `value` returns; this
-    costs nothing at run time.
+    Only consumers and readers create messages. The parameter of ``Message[dict]`` is the type of `value`; it
+    has no cost at run time.
 
     Example:
         >>> from types import SimpleNamespace
@@ -120,13 +120,13 @@ class Message(Generic[T]):
         """Return the payload decoded by the schema of the consumer.
 
         Raises:
-            Exception: whatever the schema raises for a payload that does not fit it. A null value is passed
-                to the schema as ``b""``, as in ``pulsar-client``; ask `has_null_value` first.
+            Exception: any exception of the schema for a payload that does not fit it. A null value is passed
+                to the schema as ``b""``, as in ``pulsar-client``; check `has_null_value` first.
         """
         return cast("T", self._origin.schema.decode(self.data()))
 
     def message_id(self) -> MessageId:
-        """Return the id of the message. Ids received equal the ids `Producer.send` returned."""
+        """Return the id of the message, which equals the id that `Producer.send` returned."""
         entry = self._entry
         partition = self._origin.partition
         if entry.batched:
@@ -156,20 +156,20 @@ class Message(Generic[T]):
         return (keys[self._index] or "") if keys is not None else ""
 
     def publish_timestamp(self) -> int:
-        """Return the time of publication in milliseconds since 1970 (UTC). Never falls within a topic."""
+        """Return the time of publication in milliseconds since 1970 (UTC). Never decreases within a topic."""
         return self._entry.publish_time
 
     def event_timestamp(self) -> int:
-        """Return the event time the producer set, in milliseconds since 1970 (UTC); 0 if it set none."""
+        """Return the event time set by the producer, in milliseconds since 1970 (UTC); 0 if it is not set."""
         times = self._entry.event_times()
         return times[self._index] if times is not None else 0
 
     def redelivery_count(self) -> int:
-        """Return how often the message was given back before; counted on Shared and Key_Shared only."""
+        """Return the number of earlier deliveries; counted on Shared and Key_Shared subscriptions only."""
         return self._entry.redelivery_count
 
     def schema_version(self) -> str:
-        """Return the version of the schema the message was written with.
+        """Return the version of the schema with which the message was written.
 
         Eight characters holding a big-endian counter, as in ``pulsar-client``; ``""`` without a schema.
         """
@@ -190,13 +190,13 @@ class Message(Generic[T]):
         return self._entry.null(self._index)
 
     def encryption_context(self) -> EncryptionContext | None:
-        """Return how the message was encrypted; None if it was not."""
+        """Return the encryption of the message; None if it was not encrypted."""
         return getattr(self._entry, "encryption", None)
 
     def replace(self, *, data: bytes | None = None, properties: dict[str, str] | None = None) -> Message[T]:
         """Return a copy with another payload or other properties, for interceptors. Not in ``pulsar-client``.
 
-        The copy has the id of the message, so acknowledging one is acknowledging the other.
+        The copy has the id of the message, so acknowledging the copy acknowledges the message.
 
         Example:
             >>> from types import SimpleNamespace
@@ -219,7 +219,7 @@ class Message(Generic[T]):
 
 
 class _ChangedEntry:
-    """An entry of which one message was changed, for that message alone; see `Message.replace`."""
+    """An entry with one changed message, for that message alone; see `Message.replace`."""
 
     __slots__ = ("_entry", "_properties", "offsets", "payload")
 
@@ -233,12 +233,12 @@ class _ChangedEntry:
         return getattr(self._entry, name)
 
     def properties(self, index: int) -> dict[str, str]:
-        """Those of the copy."""
+        """Return the properties of the copy."""
         return self._properties
 
 
 def messages_of(entry: DecodedEntry, count: int, origin: Origin) -> list[Message[Any]]:
-    """The messages of a whole entry, made without a call of ``__init__`` each: four fifths of the time."""
+    """Make the messages of an entry, without calls of ``__init__``, which saves a fifth of the time."""
     messages: list[Message[Any]] = list(map(_new, repeat(Message, count)))
     index = 0
     for message in messages:

@@ -1,4 +1,4 @@
-"""Message identifiers: where a message stands in its topic, their odd order, and their wire form."""
+"""Message identifiers: the position of a message in its topic, their order, and their binary form."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ class MessageId:
     """The identity of one message: ledger, entry, index in its batch, and partition.
 
     Immutable by convention; safe to share between threads and processes. The text form is
-    ``(ledger,entry,partition,batch_index)``, and the binary form is Pulsar's, so ids may be stored by one
-    client and read by the other.
+    ``(ledger,entry,partition,batch_index)``. The binary form is Pulsar's, so one client can store ids and the
+    other can read them.
 
-    Ids order by ledger, entry and batch index, while equality also compares the partition. So two ids that
-    differ in nothing but the partition are neither equal nor less, and each counts as greater: this is what
-    ``pulsar-client`` does. Unlike there, ids are hashable.
+    Ids order by ledger, entry and batch index, while equality also compares the partition. So of two ids that
+    differ only in the partition, neither is equal or less, and each counts as greater, as in
+    ``pulsar-client``. Unlike in ``pulsar-client``, ids are hashable.
 
     Args:
         partition: index of the partition; -1 when the topic is not partitioned.
@@ -28,7 +28,7 @@ class MessageId:
         batch_index: index within the batch; -1 for a message that was not batched.
 
     Raises:
-        TypeError: an argument is no whole number, or has no room in Pulsar's binary form.
+        TypeError: an argument is not an integer, or out of the range of Pulsar's binary form.
 
     Example:
         >>> first, second = MessageId(-1, 7, 0, 3), MessageId(-1, 7, 1)
@@ -96,7 +96,7 @@ class MessageId:
 
     @staticmethod
     def deserialize(message_id_bytes: bytes, topic: str | None = None) -> MessageId:
-        """Return the id that `serialize` wrote, here or in any other Pulsar client.
+        """Return the id that `serialize` wrote, in this package or in any Pulsar client.
 
         Args:
             message_id_bytes: the binary form.
@@ -104,7 +104,7 @@ class MessageId:
 
         Raises:
             ValueError: the bytes are not a message id.
-            TypeError: they are no bytes.
+            TypeError: the argument is not bytes.
 
         Example:
             >>> MessageId.deserialize(bytes.fromhex("08051006"))
@@ -121,16 +121,16 @@ class MessageId:
 
     @classmethod
     def wrap(cls, msg_id: MessageId) -> MessageId:
-        """Return ``msg_id`` itself: there is one class of ids here, where ``pulsar-client`` has two."""
+        """Return ``msg_id`` itself: this package has one class of ids, ``pulsar-client`` has two."""
         return msg_id
 
     def topic_name(self, topic: str) -> None:
-        """Note the topic that the message belongs to, as `deserialize` does with its ``topic``.
+        """Set the topic of the message, as `deserialize` does with its ``topic``.
 
-        As in ``pulsar-client`` it only sets: consumers of several topics find the topic of an id.
+        As in ``pulsar-client`` there is no getter: consumers of several topics use it to find the topic.
 
         Raises:
-            TypeError: ``topic`` is no str.
+            TypeError: ``topic`` is not a str.
 
         Example:
             >>> message_id = MessageId(-1, 7, 0)
@@ -180,7 +180,7 @@ class MessageId:
 
 
 def make(ledger: int, entry: int, batch_index: int, partition: int, batch_size: int) -> MessageId:
-    """Return an id from ints known to be good. Hot: 0.2 us, without the checks of the constructor.
+    """Return an id from valid ints. Hot: 0.2 us, without the checks of the constructor.
 
     Example:
         >>> make(7, 1, 0, -1, 10)
@@ -199,7 +199,7 @@ _new = object.__new__
 
 
 def _whole(number: SupportsIndex, bits: int) -> int:
-    """A plain int; NumPy's are whole numbers as well."""
+    """Return a plain int; NumPy integers are accepted as well."""
     try:
         found = index(number)
     except TypeError:

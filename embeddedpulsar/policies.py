@@ -1,4 +1,4 @@
-"""Policies of a consumer: batch receive, Key_Shared, dead letters. Checked when they are made."""
+"""Policies of a consumer: batch receive, Key_Shared, dead letters. Arguments are checked at once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LAST_SLOT = 65535
 
 
 class BatchReceivePolicy:
-    """The limits of `Consumer.batch_receive`, in the form ``ConsumerBatchReceivePolicy.policy()`` returns.
+    """The limits of `Consumer.batch_receive`, as ``ConsumerBatchReceivePolicy.policy()`` returns them.
 
     Example:
         >>> BatchReceivePolicy(100, 0, 10).getMaxNumMessages()
@@ -41,7 +41,7 @@ class BatchReceivePolicy:
         return self._max_bytes
 
     def getTimeoutMs(self) -> int:
-        """Return how long to wait for a full batch; for ever if not positive."""
+        """Return how long to wait for a full batch; no limit if not positive."""
         return self._timeout_ms
 
     def __repr__(self) -> str:
@@ -50,13 +50,13 @@ class BatchReceivePolicy:
 
 
 class ConsumerBatchReceivePolicy:
-    """When `Consumer.batch_receive` returns: at so many messages, so many bytes, or after so long.
+    """When `Consumer.batch_receive` returns: at a number of messages, a number of bytes, or a time.
 
     Args:
         max_num_message: most messages of one batch; no limit if not positive.
         max_num_bytes: most payload bytes of one batch; no limit if not positive. Without either limit,
             10 MiB is used.
-        timeout_ms: longest wait for a full batch; for ever if not positive.
+        timeout_ms: longest wait for a full batch; no limit if not positive.
 
     Raises:
         ValueError: none of the three is positive.
@@ -74,7 +74,7 @@ class ConsumerBatchReceivePolicy:
         )
 
     def policy(self) -> BatchReceivePolicy:
-        """Return the limits as they apply."""
+        """Return the limits, with the default limit if none is given."""
         return self._policy
 
     def __repr__(self) -> str:
@@ -86,7 +86,7 @@ class ConsumerBatchReceivePolicy:
 
 
 class KeySharedPolicy:
-    """A Key_Shared policy in the form ``ConsumerKeySharedPolicy.policy()`` returns: built by setters.
+    """A Key_Shared policy, as ``ConsumerKeySharedPolicy.policy()`` returns it, with setters.
 
     Example:
         >>> KeySharedPolicy().set_sticky_ranges([(0, 99)]).get_sticky_ranges()
@@ -101,7 +101,7 @@ class KeySharedPolicy:
         self._ranges: list[tuple[int, int]] = []
 
     def set_key_shared_mode(self, mode: KeySharedMode) -> KeySharedPolicy:
-        """Set who divides the hash range, and return this policy."""
+        """Set how the hash range is divided, and return this policy."""
         if not isinstance(mode, KeySharedMode):
             text = f"key_shared_mode must be a KeySharedMode, not {type(mode).__name__}"
             raise TypeError(f"{text}; {KeySharedMode.choices()}")
@@ -109,16 +109,16 @@ class KeySharedPolicy:
         return self
 
     def get_key_shared_mode(self) -> KeySharedMode:
-        """Return who divides the hash range."""
+        """Return how the hash range is divided."""
         return self._mode
 
     def set_allow_out_of_order_delivery(self, allow: bool) -> KeySharedPolicy:
-        """Set whether order may be given up when consumers come and go, and return this policy."""
+        """Set whether order may be lost when consumers join and leave, and return this policy."""
         self._allow_out_of_order = bool(allow)
         return self
 
     def is_allow_out_of_order_delivery(self) -> bool:
-        """Return whether order may be given up when consumers come and go."""
+        """Return whether order may be lost when consumers join and leave."""
         return self._allow_out_of_order
 
     def set_sticky_ranges(self, ranges: Sequence[tuple[int, int]]) -> KeySharedPolicy:
@@ -135,9 +135,10 @@ class ConsumerKeySharedPolicy:
     """How the consumers of a Key_Shared subscription divide the keys.
 
     Args:
-        key_shared_mode: ``AutoSplit``: the store divides the hash range. ``Sticky``: each consumer says.
-        allow_out_of_order_delivery: with ``AutoSplit``, do not hold a key back while messages of it are
-            unacknowledged at the consumer that had it before.
+        key_shared_mode: ``AutoSplit``: the store divides the hash range. ``Sticky``: each consumer gives its
+            ranges.
+        allow_out_of_order_delivery: with ``AutoSplit``, deliver a key to its new consumer even while its
+            previous consumer has unacknowledged messages of it.
         sticky_ranges: ranges of slots 0..65535, both ends included; required with ``Sticky``.
 
     Raises:
@@ -165,12 +166,12 @@ class ConsumerKeySharedPolicy:
 
     @property
     def key_shared_mode(self) -> KeySharedMode:
-        """Who divides the hash range."""
+        """How the hash range is divided."""
         return self._policy.get_key_shared_mode()
 
     @property
     def allow_out_of_order_delivery(self) -> bool:
-        """Whether order may be given up when consumers come and go."""
+        """Whether order may be lost when consumers join and leave."""
         return self._policy.is_allow_out_of_order_delivery()
 
     @property
@@ -179,7 +180,7 @@ class ConsumerKeySharedPolicy:
         return self._policy.get_sticky_ranges()
 
     def policy(self) -> KeySharedPolicy:
-        """Return the policy in the form the client uses."""
+        """Return the policy in the form that the client uses."""
         return self._policy
 
     def __repr__(self) -> str:
@@ -204,12 +205,12 @@ class DeadLetterPolicyBuilder:
         self._subscription = ""
 
     def maxRedeliverCount(self, count: int) -> DeadLetterPolicyBuilder:
-        """Set how often a message is given again before it moves."""
+        """Set the number of redeliveries after which a message moves."""
         self._count = _int("max_redeliver_count", count)
         return self
 
     def deadLetterTopic(self, topic: str) -> DeadLetterPolicyBuilder:
-        """Set the topic dead letters move to."""
+        """Set the dead letter topic."""
         self._topic = _text("dead_letter_topic", topic)
         return self
 
@@ -224,13 +225,13 @@ class DeadLetterPolicyBuilder:
 
 
 class ConsumerDeadLetterPolicy:
-    """When a message that keeps coming back is moved to another topic. Shared and Key_Shared only.
+    """When a message that is redelivered too often moves to another topic. Shared and Key_Shared only.
 
     Args:
-        max_redeliver_count: deliveries after the first; the application sees a message this often plus once.
-        dead_letter_topic: where it moves; default ``<topic>-<subscription>-DLQ``.
-        initial_subscription_name: subscription created with the dead letter topic, so that nothing sent
-            there is lost.
+        max_redeliver_count: number of redeliveries; the application gets a message once more than that.
+        dead_letter_topic: its name; default ``<topic>-<subscription>-DLQ``.
+        initial_subscription_name: subscription created with the dead letter topic, so that no message sent
+            there is removed.
 
     Raises:
         ValueError: ``max_redeliver_count`` is None or below 1.
@@ -254,12 +255,12 @@ class ConsumerDeadLetterPolicy:
 
     @property
     def max_redeliver_count(self) -> int:
-        """Deliveries after the first."""
+        """Number of redeliveries, which excludes the first delivery."""
         return self._max_redeliver_count
 
     @property
     def dead_letter_topic(self) -> str:
-        """The topic dead letters move to; ``""`` for the default name."""
+        """The dead letter topic; ``""`` for the default name."""
         return self._topic
 
     @property
@@ -301,7 +302,7 @@ def _checked_ranges(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
         if start < 0 or end > _LAST_SLOT:
             raise ValueError("KeySharedPolicy Exception: Ranges must be [0, 65535].")
         checked.append((start, end))
-    # Equal pairs and inverted ones pass here, as in pulsar-client; the subscription refuses them.
+    # Equal and inverted pairs are accepted here, as in pulsar-client; the subscription refuses them.
     for one, other in pairwise(sorted(set(checked))):
         if other[0] <= one[1]:
             raise ValueError("Ranges for KeyShared policy with overlap.")

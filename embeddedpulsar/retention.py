@@ -1,4 +1,4 @@
-"""How much of what everybody has acknowledged stays in a topic."""
+"""Retention: how many of the acknowledged messages a topic keeps."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ UNLIMITED = -1
 
 
 class Retention(NamedTuple):
-    """A retention policy, by Pulsar's rules. What is not acknowledged stays in any case.
+    """A retention policy, by Pulsar's rules. Unacknowledged messages are always kept.
 
     Attributes:
-        time_minutes: a closed ledger may go when its last entry was published longer ago; -1: age is no
-            reason to go.
-        size_mb: and when at least so many MiB of entries are left without it; -1: size is no reason.
+        time_minutes: age of the last entry from which on a closed ledger may be removed; -1 for no limit by
+            age.
+        size_mb: size in MiB of the other entries from which on it may be removed; -1 for no limit by size.
 
-    With both above 0 either of them is reason enough; with 0 and 0 nothing is retained.
+    With both above 0, either condition suffices. With 0 and 0 nothing is retained.
 
     Example:
         >>> Retention(0, 0).is_none, Retention(-1, -1).is_unlimited
@@ -28,7 +28,7 @@ class Retention(NamedTuple):
     size_mb: int = 0
 
     def check(self, where: str = "retention") -> Retention:
-        """This policy, if it makes sense.
+        """Return this policy if it is valid.
 
         Raises:
             InvalidConfiguration: exactly one of the two is 0, or one is below -1.
@@ -51,16 +51,16 @@ class Retention(NamedTuple):
 
     @property
     def is_none(self) -> bool:
-        """Whether everything goes once it is acknowledged."""
+        """Whether all acknowledged ledgers are removed."""
         return self.time_minutes == 0 and self.size_mb == 0
 
     @property
     def is_unlimited(self) -> bool:
-        """Whether nothing ever goes."""
+        """Whether no ledger is ever removed."""
         return self.time_minutes == UNLIMITED and self.size_mb == UNLIMITED
 
     def is_over_time(self, age_ms: int) -> bool:
-        """Whether an age is reason to go.
+        """Whether a ledger of this age may be removed.
 
         Example:
             >>> Retention(1, -1).is_over_time(60_000), Retention(1, -1).is_over_time(60_001)
@@ -69,7 +69,7 @@ class Retention(NamedTuple):
         return self.time_minutes >= 0 and age_ms > self.time_minutes * 60_000
 
     def is_over_size(self, left: int) -> bool:
-        """Whether so many bytes that would be left are enough.
+        """Whether a ledger may be removed if this number of bytes remains without it.
 
         Example:
             >>> Retention(-1, 1).is_over_size((1 << 20) - 1), Retention(-1, 1).is_over_size(1 << 20)

@@ -1,4 +1,4 @@
-"""Broker settings: the switches of a store, with Pulsar's names, from ``<root>/broker.conf``."""
+"""Broker settings: the options of a store, with Pulsar's names, from ``<root>/broker.conf``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from embeddedpulsar.retention import Retention
 _TRUE = frozenset(("true", "yes", "on", "1"))
 _FALSE = frozenset(("false", "no", "off", "0"))
 
-# Settings whose feature is not built: they may be stated, but only with the value that changes nothing.
+# Settings of features that are not built: accepted only with the value that changes nothing.
 _ABSENT: dict[str, str] = {
     "transactionCoordinatorEnabled": "transactions",
     "brokerDeleteInactiveTopicsEnabled": "deletion of inactive topics",
@@ -22,7 +22,7 @@ _ABSENT: dict[str, str] = {
     "activeConsumerFailoverDelayTimeMillis": "a delay before a standby takes over",
 }
 
-# The numbers that make sense, where that is not every number.
+# The valid numbers, for settings with a limited range.
 _RANGES: dict[str, tuple[int, int]] = {
     "maxMessageSize": (1, 1 << 30),
     "managedLedgerMaxSizePerLedgerMbytes": (1, 1 << 30),
@@ -45,7 +45,7 @@ _RANGES: dict[str, tuple[int, int]] = {
     "defaultNumPartitions": (1, 10_000),
 }
 
-# The words that make sense.
+# The valid words.
 _CHOICES: dict[str, tuple[str, ...]] = {
     "allowAutoTopicCreationType": ("non-partitioned", "partitioned"),
 }
@@ -58,7 +58,7 @@ class BrokerSettings(NamedTuple):
     with `parse`.
 
     Attributes:
-        unknown: names in the text that are no setting here; the store warns about them.
+        unknown: names in the text that are not settings of this package; the store logs a warning.
 
     Example:
         >>> settings = BrokerSettings.parse("maxMessageSize = 1048576  # 1 MiB")
@@ -115,7 +115,7 @@ class BrokerSettings(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> BrokerSettings:
-        """Read ``name=value`` lines; ``#`` starts a comment, later lines win.
+        """Read ``name=value`` lines. ``#`` starts a comment. The last line of a name counts.
 
         Raises:
             InvalidConfiguration: a line or a value cannot be read; the text names the line.
@@ -135,17 +135,17 @@ class BrokerSettings(NamedTuple):
                 raise InvalidConfiguration(f"broker.conf line {number}: write name=value, not {line!r}")
             if name not in cls._field_defaults or name == "unknown":
                 unknown[name] = None
-            elif value:  # an empty value means the default, as in the file Pulsar ships
+            elif value:  # an empty value means the default, as in the file that Pulsar ships
                 values[name] = _read(number, name, value, cls._field_defaults[name])
             else:
                 values.pop(name, None)
         return cls()._replace(unknown=tuple(unknown), **values)
 
     def check_supported(self) -> None:
-        """Refuse settings that switch on what is not built, or contradict each other.
+        """Refuse settings of features that are not built, and settings that contradict each other.
 
         Raises:
-            InvalidConfiguration: names the setting, and the value it may have.
+            InvalidConfiguration: the text names the setting and the valid value.
 
         Example:
             >>> BrokerSettings.parse("transactionCoordinatorEnabled=true").check_supported()
@@ -162,7 +162,7 @@ class BrokerSettings(NamedTuple):
         self.retention.check("broker.conf: defaultRetentionTimeInMinutes and defaultRetentionSizeInMB")
 
     def warnings(self) -> list[str]:
-        """Return what to say of the names that are no setting here.
+        """Return the warnings for unknown names.
 
         Example:
             >>> BrokerSettings.parse("maxMesageSize=1048576").warnings()
@@ -170,7 +170,7 @@ class BrokerSettings(NamedTuple):
         """
         if not self.unknown:
             return []
-        import difflib  # 3 ms, for a mistake
+        import difflib  # takes 3 ms, and is needed for a wrong name only
 
         known = {name.lower(): name for name in self._fields if name != "unknown"}
         texts = []
@@ -182,7 +182,7 @@ class BrokerSettings(NamedTuple):
 
     @property
     def retention(self) -> Retention:
-        """What topics keep of what everybody has acknowledged.
+        """The default retention of topics.
 
         Example:
             >>> BrokerSettings().retention

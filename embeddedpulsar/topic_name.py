@@ -1,4 +1,4 @@
-"""Topic names: parsing, partitions, and the directory a topic or subscription is kept in."""
+"""Topic names: parsing, partitions, and the names of the directories of topics and subscriptions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PARTITION_SUFFIX = "-partition-"
 MAX_PART_LENGTH = 255
 NON_DURABLE_PREFIX = "n-"
 LIFE_SEPARATOR = "."
-"""Before the number of the second and later topics of one name, in the name of the directory."""
+"""Separates the number of the second and later topics of one name, in the name of the directory."""
 
 _is_plain = re.compile(r"[A-Za-z0-9_\-=:.]+").fullmatch
 _is_canonical_number = re.compile(r"0|[1-9][0-9]{0,8}").fullmatch
@@ -28,7 +28,7 @@ class TopicName(NamedTuple):
         tenant: the tenant.
         namespace: the namespace; ``cluster/namespace`` in a legacy four-part name.
         local: the rest of the name, further slashes included.
-        partition: index of the partition this name stands for, or -1.
+        partition: index of the partition with this name, or -1.
 
     Example:
         >>> name = TopicName.parse("orders-partition-2")
@@ -46,9 +46,9 @@ class TopicName(NamedTuple):
     def parse(cls, text: str) -> TopicName:
         """Parse a short name (``orders``), ``tenant/namespace/topic``, or a full name with its domain.
 
-        Without a domain there must be one part or three. With one, two parts and the rest are tenant,
-        namespace and local name, except that four or more parts are read as Pulsar's legacy form
-        ``tenant/cluster/namespace/local``, as its clients do.
+        Without a domain the name has one part or three. With a domain, the first two parts are tenant and
+        namespace and the rest is the local name; but four or more parts are read as Pulsar's legacy form
+        ``tenant/cluster/namespace/local``, as Pulsar's clients do.
 
         Raises:
             InvalidTopicName: the text is not a topic name. Stricter than Pulsar in one point: control
@@ -86,7 +86,7 @@ class TopicName(NamedTuple):
 
     @property
     def full(self) -> str:
-        """The full name, the form every API here returns."""
+        """The full name, which every method of this package returns."""
         return f"{self.domain}://{self.tenant}/{self.namespace}/{self.local}"
 
     @property
@@ -118,7 +118,7 @@ class TopicName(NamedTuple):
 
 
 def partition_index(name: str) -> int:
-    """Return the partition a name stands for, or -1: the text after the last ``-partition-``, if canonical.
+    """Return the partition index in a name, or -1: the number after the last ``-partition-``, if canonical.
 
     Example:
         >>> [partition_index(name) for name in ("t-partition-7", "t-partition-07", "t-partition--1", "t")]
@@ -129,10 +129,10 @@ def partition_index(name: str) -> int:
 
 
 def directory_name(full_name: str) -> str:
-    """Return the directory of a topic: a hash of the full name, and a readable rest.
+    """Return the directory of a topic: a hash of the full name, and a readable suffix.
 
-    Names never become paths themselves: they may hold slashes and any character, differ in case only, or be
-    longer than a file name. The full name is stored in the directory and compared on open.
+    Names are not used as paths: they may contain slashes and any character, differ in case only, or be longer
+    than a file name. The full name is stored in the directory and compared on open.
 
     Example:
         >>> directory_name("persistent://public/default/Orders EU")
@@ -143,11 +143,11 @@ def directory_name(full_name: str) -> str:
 
 
 def subscription_directory_name(subscription_name: str, *, durable: bool = True) -> str:
-    """Return the directory of a subscription within its topic's, made like `directory_name`.
+    """Return the directory of a subscription within its topic's directory; see `directory_name`.
 
     Args:
         subscription_name: any text.
-        durable: whether the subscription outlives its consumers; another directory if not.
+        durable: whether the subscription is durable; the directories of both kinds differ.
 
     Example:
         >>> subscription_directory_name("audit")
@@ -157,7 +157,7 @@ def subscription_directory_name(subscription_name: str, *, durable: bool = True)
 
 
 def namespace_file_name(namespace: str) -> str:
-    """Return the name of what is kept of ``tenant/namespace``, made like `directory_name`.
+    """Return the name of the file of ``tenant/namespace``; see `directory_name`.
 
     Example:
         >>> namespace_file_name("public/default")
@@ -167,7 +167,7 @@ def namespace_file_name(namespace: str) -> str:
 
 
 def _hashed(kind: str, name: str, readable: str) -> str:
-    # Imported on first use: hashlib loads OpenSSL, and an import of the package should stay cheap.
+    # Imported on first use: hashlib loads OpenSSL, and importing the package should be fast.
     from base64 import b32encode
     from hashlib import sha256
 

@@ -1,1 +1,1 @@
-"""Administration of a store: topics are made, grown, listed and deleted."""
+"""Administration of a store: creating, growing, listing and deleting topics, and their policies."""

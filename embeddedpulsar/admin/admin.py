@@ -17,24 +17,24 @@ if TYPE_CHECKING:
 
 
 class Admin(SaysWhatThereIs):
-    """Administers the store in a directory, in the shape of Pulsar's Java class ``PulsarAdmin``.
+    """Administers the store in a directory, with the interface of Pulsar's Java class ``PulsarAdmin``.
 
-    What there is to do is grouped by what it concerns: `topics` and `namespaces`. It may be used
-    beside any number of clients, in any process; they see what it does at once. Thread-safe. After a fork the
-    child may go on using it. Used with ``with``, it is closed at the end. Errors are those of
+    The methods are grouped by object: `topics` and `namespaces`. An Admin may be used beside any number of
+    clients, in any process; changes are visible to them at once. Thread-safe. After a fork the child may
+    continue to use it. A ``with`` block closes it at the end. Errors are those of
     ``embeddedpulsar.exceptions``.
 
     Args:
         service_url: as for `Client`: a path object; a string that begins with ``/``, ``./``, ``../`` or
-            ``~``; or ``file:///path``. The store is made if there is none.
-        durability: what a finished call has survived: ``process``, the death of every process; ``interval``
-            and ``flush``, also a power failure. A deletion always survives that. A client or Admin that was
-            first on the store in this process decides.
+            ``~``; or ``file:///path``. The store is created if necessary.
+        durability: what the effect of a finished call survives: ``process``, the death of every process;
+            ``interval`` and ``flush``, also a power failure. A deletion always survives that. The first
+            client or Admin of the process on the store decides.
         allow_network_fs: see `Client`.
 
     Raises:
         ValueError: a wrong URL, or ``memory://``, which is the private store of one client.
-        StorageError: the directory cannot be a store; the kinds say why.
+        StorageError: the directory cannot be used as a store; the subclass says why.
 
     Example:
         >>> with Admin("./data") as admin:
@@ -68,15 +68,15 @@ class Admin(SaysWhatThereIs):
         return self._store
 
     def topics(self) -> Topics:
-        """Return what can be done with topics."""
+        """Return the methods for topics."""
         return self._topics
 
     def namespaces(self) -> Namespaces:
-        """Return what can be done with namespaces."""
+        """Return the methods for namespaces."""
         return self._namespaces
 
     def close(self) -> None:
-        """Let the store go. Idempotent."""
+        """Release the store. Idempotent."""
         if not self._is_closed:
             self._is_closed = True
             self._store.release()

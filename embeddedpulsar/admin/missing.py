@@ -1,4 +1,4 @@
-"""The answer to a method that an administrator does not have."""
+"""The error for a method that an administrator does not have."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import difflib
 import re
 from typing import TYPE_CHECKING, Final, NoReturn
 
-# A word in the name of a method of Pulsar's, and what it belongs to.
+# A word in the name of a Pulsar method, and the feature it belongs to.
 _NOT_BUILT: Final = {
     "subscription": "administration of subscriptions",
     "stats": "statistics",
@@ -40,9 +40,9 @@ _NOT_BUILT: Final = {
 
 
 class SaysWhatThereIs:
-    """Adds to the error for a missing method what is meant, or that it is not built, and what there is."""
+    """Adds the similar or available methods, or the feature that is not built, to the error."""
 
-    if not TYPE_CHECKING:  # a type checker has to find such a name by itself
+    if not TYPE_CHECKING:  # a type checker must report such a name itself
 
         def __getattr__(self, name: str) -> NoReturn:
             raise AttributeError(_text(type(self), name), name=name, obj=self)

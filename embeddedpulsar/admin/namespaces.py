@@ -1,4 +1,4 @@
-"""What an administrator does with namespaces."""
+"""Administration of namespaces."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from embeddedpulsar.topic.policy_changes import is_namespace
 
 
 class Namespaces(PolicyCalls):
-    """Makes and lists namespaces, and says what their topics do; `Admin.namespaces` returns it.
+    """Creates and lists namespaces, and sets policies for their topics. `Admin.namespaces` returns it.
 
-    Names are ``tenant/namespace``. A new store has ``public/default`` and ``public/functions``. None is
-    ever deleted. See `PolicyCalls` for what all methods raise.
+    Names are ``tenant/namespace``. A new store has ``public/default`` and ``public/functions``. Namespaces
+    are never deleted. See `PolicyCalls` for the errors of all methods.
     """
 
     def create_namespace(self, namespace: str) -> None:
-        """Make a namespace, and its tenant with it.
+        """Create a namespace, and its tenant if necessary.
 
         Args:
             namespace: ``tenant/namespace``.
 
         Raises:
-            NotAllowedError: it is there already.
-            InvalidTopicName: the text names no namespace.
+            NotAllowedError: it exists already.
+            InvalidTopicName: the text is not a namespace name.
 
         Example:
             >>> from embeddedpulsar import Admin

@@ -1,4 +1,4 @@
-"""What an administrator sets for a topic or a namespace, over ``broker.conf``."""
+"""Policies of a topic or a namespace, which override ``broker.conf``."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 class PolicyCalls(SaysWhatThereIs, ABC):
-    """The calls that `Topics` and `Namespaces` have in common.
+    """The methods that `Topics` and `Namespaces` share.
 
-    What a topic does not say, its namespace says, then ``broker.conf``; a partition asks its topic before the
-    namespace. Policies go with the topic when it is deleted. They survive the death of every process, and
-    what else the ``durability`` of the Admin says. Thread-safe.
+    A policy that is not set for a topic is taken from its namespace, then from ``broker.conf``; for a
+    partition, from its topic first. Policies are deleted with their topic. They survive the death of every
+    process, and more with the ``durability`` of the Admin. Thread-safe.
 
     All methods raise `TopicNotFound` if there is no such topic, partition or namespace,
-    `InvalidTopicName` for a text that is no name, `AlreadyClosed` if the Admin is closed, and a
+    `InvalidTopicName` for a text that is not a name, `AlreadyClosed` if the Admin is closed, and a
     `StorageError` if files cannot be used.
     """
 
@@ -31,18 +31,18 @@ class PolicyCalls(SaysWhatThereIs, ABC):
 
     @abstractmethod
     def _owner(self, name: str) -> str:
-        """The name the policy is noted under."""
+        """The name under which the policy is stored."""
 
     # -- deduplication -----------------------------------------------------------------------------------
 
     def set_deduplication_status(self, name: str, enabled: bool) -> None:
-        """Drop duplicates from now on, or no longer: in open topics of all processes at once.
+        """Switch deduplication on or off, in open topics of all processes at once.
 
-        A topic that has data is read first: what is in it counts.
+        The existing messages of a topic are read first, and count as stored.
 
         Args:
             name: of the topic or namespace.
-            enabled: whether what is stored under a producer's name and sequence id is stored once.
+            enabled: whether a message with the same producer name and sequence id is stored only once.
 
         Raises:
             ValueError: ``enabled`` is not a bool.
@@ -61,29 +61,30 @@ class PolicyCalls(SaysWhatThereIs, ABC):
             self._store().set_deduplication(self._owner(name), enabled)
 
     def get_deduplication_status(self, name: str) -> bool | None:
-        """Return what was set for the topic or namespace itself; None if nothing was."""
+        """Return the value set for this topic or namespace; None if it is not set."""
         return self._store().own_deduplication(self._owner(name))
 
     def remove_deduplication_status(self, name: str) -> None:
-        """Do as what is above it says, from now on. Does nothing if nothing was set."""
+        """Unset the value, so that the inherited one applies. Does nothing if it is not set."""
         with interrupts.translated:
             self._store().set_deduplication(self._owner(name), None)
 
     # -- retention ---------------------------------------------------------------------------------------
 
     def set_retention(self, name: str, retention_time_in_minutes: int, retention_size_in_mb: int) -> None:
-        """Say how much of what every durable subscription has acknowledged stays. Open topics of all
-        processes see it within ``retentionCheckIntervalInSeconds``.
+        """Set how many of the messages that every durable subscription has acknowledged are kept. Open topics
+        of all processes apply it within ``retentionCheckIntervalInSeconds``.
 
         Args:
             name: of the topic or namespace.
-            retention_time_in_minutes: a closed ledger may go when its last message is older; -1 for never.
-            retention_size_in_mb: or when at least so many MiB are left without it; -1 for never. With 0 and 0
-                nothing is retained; one of them cannot be 0 alone.
+            retention_time_in_minutes: age of its last message at which a closed ledger may be removed; -1 for
+                no limit.
+            retention_size_in_mb: size in MiB of the other ledgers at which it may be removed; -1 for no
+                limit. With 0 and 0 nothing is retained; one of them cannot be 0 alone.
 
         Raises:
             InvalidConfiguration: the numbers contradict each other, or are below -1.
-            ValueError: they are no integers.
+            ValueError: they are not integers.
 
         Example:
             >>> from embeddedpulsar import Admin
@@ -101,22 +102,22 @@ class PolicyCalls(SaysWhatThereIs, ABC):
             self._store().set_retention(self._owner(name), retention)
 
     def get_retention(self, name: str) -> Retention | None:
-        """Return what was set for the topic or namespace itself; None if nothing was."""
+        """Return the value set for this topic or namespace; None if it is not set."""
         return self._store().own_retention(self._owner(name))
 
     def remove_retention(self, name: str) -> None:
-        """Keep what is above it says, from now on. Does nothing if nothing was set."""
+        """Unset the retention, so that the inherited one applies. Does nothing if it is not set."""
         with interrupts.translated:
             self._store().set_retention(self._owner(name), None)
 
     # -- before the first subscription -------------------------------------------------------------------
 
     def set_keep_until_subscribed(self, name: str, enabled: bool) -> None:
-        """Say whether topics keep everything while they have no durable subscription, whatever their
+        """Set whether topics keep all messages while they have no durable subscription, independent of their
         retention. Dead letter and retry letter topics do so by default. Not in Pulsar.
 
         Raises:
-            ValueError: ``enabled`` is no bool.
+            ValueError: ``enabled`` is not a bool.
 
         Example:
             >>> from embeddedpulsar import Admin
@@ -132,12 +133,12 @@ class PolicyCalls(SaysWhatThereIs, ABC):
             self._store().set_keep_until_subscribed(self._owner(name), enabled)
 
     def get_keep_until_subscribed(self, name: str) -> bool:
-        """Return whether the topic keeps everything while it has no durable subscription: as was set for it
-        or above it, else True for a topic that letters went to, unless ``broker.conf`` says
+        """Return whether the topic keeps all messages while it has no durable subscription: the value set or
+        inherited, otherwise True for a topic of letters, unless ``broker.conf`` sets
         ``letterTopicsKeepUntilSubscribed=false`` or a retention was set for the topic itself."""
         return self._store().keeps_until_subscribed(self._owner(name))
 
     def remove_keep_until_subscribed(self, name: str) -> None:
-        """Undo `set_keep_until_subscribed`. Does nothing if nothing was set."""
+        """Undo `set_keep_until_subscribed`. Does nothing if it is not set."""
         with interrupts.translated:
             self._store().set_keep_until_subscribed(self._owner(name), None)

@@ -1,4 +1,4 @@
-"""What an administrator does with topics."""
+"""Administration of topics."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ _DEFAULT_NAMESPACE = "public/default"
 
 
 class PartitionedTopicMetadata(NamedTuple):
-    """What is known of a partitioned topic.
+    """The metadata of a partitioned topic.
 
     Attributes:
-        partitions: how many it has; 0 for a topic that is not partitioned.
+        partitions: number of its partitions; 0 for a topic that is not partitioned.
     """
 
     partitions: int
 
 
 class Topics(PolicyCalls):
-    """Makes, grows, lists and deletes topics, and says what they keep; `Admin.topics` returns it.
+    """Creates, grows, lists and deletes topics, and sets their policies. `Admin.topics` returns it.
 
-    Names are short (``orders``) or full, as everywhere. Every change is all or nothing: a process that is
-    killed in the middle leaves the topic as it was, or as it was to be. Thread-safe.
+    Names may be short (``orders``) or full. Every change is atomic: a process that is killed in the middle
+    leaves the topic either unchanged or completely changed. Thread-safe.
 
-    All methods raise `InvalidTopicName` for a text that is no topic name, `NotImplementedError` for
+    All methods raise `InvalidTopicName` for a text that is not a topic name, `NotImplementedError` for
     non-persistent topics, `AlreadyClosed` if the Admin is closed, and a `StorageError` if files cannot be
     used.
     """
@@ -39,11 +39,11 @@ class Topics(PolicyCalls):
     # -- making ------------------------------------------------------------------------------------------
 
     def create_non_partitioned_topic(self, topic: str) -> None:
-        """Make a topic, whatever ``allowAutoTopicCreation`` says.
+        """Create a topic, independent of ``allowAutoTopicCreation``.
 
         Raises:
             NotAllowedError: there is a topic of that name.
-            TopicNotFound: there is no such namespace, or the partitioned topic has not as many partitions.
+            TopicNotFound: there is no such namespace, or the partitioned topic has fewer partitions.
 
         Example:
             >>> from embeddedpulsar import Admin
@@ -56,7 +56,7 @@ class Topics(PolicyCalls):
             self._store().create_new_topic(topic)
 
     def create_partitioned_topic(self, topic: str, partitions: int) -> None:
-        """Make a topic with partitions: topics named ``<topic>-partition-<i>``, which exist at once.
+        """Create a topic with partitions: topics named ``<topic>-partition-<i>``, which exist at once.
 
         Args:
             topic: its name, which must not be that of a partition.
@@ -71,17 +71,17 @@ class Topics(PolicyCalls):
             self._store().create_partitioned_topic(topic, partitions)
 
     def update_partitioned_topic(self, topic: str, partitions: int) -> None:
-        """Give a partitioned topic more partitions.
+        """Add partitions to a partitioned topic.
 
-        Open producers, consumers and readers of all processes find them within a second. Subscriptions have
-        the new partitions from their first message on. Keys may be routed to other partitions from now on.
+        Open producers, consumers and readers of all processes use them within a second. Subscriptions receive
+        the new partitions from their first message on. Keys may be routed to other partitions from then on.
 
         Args:
             topic: its name.
-            partitions: how many it is to have, at least as many as now.
+            partitions: the new number, not lower than the current one.
 
         Raises:
-            NotAllowedError: it has more, or is not partitioned.
+            NotAllowedError: it has more partitions, or is not partitioned.
             TopicNotFound: no such topic.
             ValueError: the number is out of range.
 
@@ -99,16 +99,16 @@ class Topics(PolicyCalls):
     # -- deleting ----------------------------------------------------------------------------------------
 
     def delete(self, topic: str, force: bool = False) -> None:
-        """Delete a topic that is not partitioned, with its subscriptions and messages. For good: the deletion
-        survives a power failure when this returns.
+        """Delete a topic that is not partitioned, with its subscriptions and messages. On return the deletion
+        survives a power failure.
 
         Args:
             topic: its name.
-            force: although producers or consumers are attached. Their next call raises an error that says
-                that the topic was deleted. Readers are never in the way, and get that error too.
+            force: delete even if producers or consumers are attached. Their next call raises an error that
+                says that the topic was deleted. Readers never prevent a deletion, and get that error too.
 
         Raises:
-            BrokerMetadataError: producers or consumers are attached, and not ``force``.
+            BrokerMetadataError: producers or consumers are attached, and ``force`` is False.
             NotAllowedError: it is partitioned, or a partition.
             TopicNotFound: no such topic.
 
@@ -129,11 +129,11 @@ class Topics(PolicyCalls):
     # -- trimming ----------------------------------------------------------------------------------------
 
     def trim_topic(self, topic: str) -> int:
-        """Remove now what would go in the background: the closed ledgers that every durable subscription has
-        acknowledged, and retention does not keep. Of a partitioned topic, in all partitions.
+        """Remove closed ledgers now instead of in the background: those that every durable subscription has
+        acknowledged, and retention does not keep. For a partitioned topic, in all partitions.
 
         Returns:
-            How many ledgers went.
+            The number of removed ledgers.
 
         Raises:
             TopicNotFound: no such topic.
@@ -160,7 +160,7 @@ class Topics(PolicyCalls):
     def get_list(self, namespace: str = _DEFAULT_NAMESPACE) -> list[str]:
         """Return the full names of the topics of a namespace, in order of creation.
 
-        Of a partitioned topic, these are the names of its partitions.
+        For a partitioned topic, these are the names of its partitions.
 
         Args:
             namespace: ``tenant/namespace``.
@@ -179,7 +179,7 @@ class Topics(PolicyCalls):
         return self._of(namespace).partitioned_topic_names(namespace)
 
     def get_partitioned_topic_metadata(self, topic: str) -> PartitionedTopicMetadata:
-        """Return how many partitions a topic has.
+        """Return the metadata of a topic: its number of partitions.
 
         Raises:
             TopicNotFound: no such topic.

@@ -1,7 +1,7 @@
 """The client for asyncio loops, with the interface of ``pulsar.asyncio``.
 
-What waits is awaited and never blocks the loop; what only touches memory runs in it. The stores, topics and
-files are those of `embeddedpulsar.Client`: both kinds of clients may be used on one store, in one process.
+Calls that may wait are awaited and never block the loop; calls that only use memory run in the loop. Stores,
+topics and files are those of `embeddedpulsar.Client`: both kinds of clients may share a store in one process.
 
 Example:
     >>> import asyncio

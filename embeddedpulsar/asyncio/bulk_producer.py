@@ -1,4 +1,4 @@
-"""The part of a producer of asyncio loops that publishes whole columns."""
+"""The methods of an asyncio producer that publish whole columns."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 
 
 class BulkProducer(ABC, Generic[T]):
-    """`send_many` and `send_arrow`, on a thread that lives as long as the call: the loop goes on.
+    """`send_many` and `send_arrow`, on a thread that lives as long as the call, while the loop continues.
 
-    What the same loop sent before is stored before. What is sent while a call is awaited comes between its
-    entries, and so do the entries of another call.
+    Messages that the same loop sent before are stored before. Messages sent while a call is awaited are
+    stored between its entries, and so are the entries of another call.
 
-    If the coroutine is cancelled, the call ends with the entry it is at, and the cancellation waits for that.
-    The ``stored`` of the `asyncio.CancelledError`, a `SentMessages`, tells then what was stored, as that of
-    any other error does. It waits no longer if it is cancelled a second time.
+    If the coroutine is cancelled, the call ends after its current entry, and the cancellation waits for that.
+    Then the ``stored`` of the `asyncio.CancelledError`, a `SentMessages`, contains the stored messages, as
+    that of any other error. A second cancellation does not wait.
     """
 
     _producer: Producer[T]
 
     @abstractmethod
     async def _sent_before(self) -> None:
-        """Wait until the producer below has what was sent before."""
+        """Wait until the underlying producer has all messages sent before."""
 
     async def send_many(
         self,
@@ -45,17 +45,17 @@ class BulkProducer(ABC, Generic[T]):
         batching_max_messages: int = BULK_MESSAGES,
         batching_max_allowed_size_in_bytes: int = BULK_BYTES,
     ) -> SentMessages:
-        """Publish many messages and await that they are stored: as `send` for each, up to 50 times as fast.
+        """Publish many messages and wait until they are stored: like `send` for each, up to 50 times as fast.
 
         Args:
             contents: as for `embeddedpulsar.Producer.send_many`, and so are the other options. The thread
-                takes them: iterators run there, and lists must stay as they are until this returns.
+                reads them: iterators run there, and lists must not change until this returns.
 
         Returns:
             The ids, in the order of ``contents``.
 
         Raises:
-            TypeError, ValueError, PulsarException: as there.
+            TypeError, ValueError, PulsarException: as for `embeddedpulsar.Producer.send_many`.
 
         Example:
             >>> import asyncio
@@ -95,17 +95,17 @@ class BulkProducer(ABC, Generic[T]):
         batching_max_messages: int = BULK_MESSAGES,
         batching_max_allowed_size_in_bytes: int = BULK_BYTES,
     ) -> SentMessages:
-        """Publish Arrow columns and await that they are stored; a message for each row.
+        """Publish Arrow columns, one message per row, and wait until they are stored.
 
         Args:
-            data: as for `embeddedpulsar.Producer.send_arrow`, and so are the other options. A stream is read
-                by the thread.
+            data: as for `embeddedpulsar.Producer.send_arrow`, and so are the other options. The thread reads
+                a stream.
 
         Returns:
             The ids, in the order of the rows.
 
         Raises:
-            ImportError, TypeError, ValueError, PulsarException: as there.
+            ImportError, TypeError, ValueError, PulsarException: as for `embeddedpulsar.Producer.send_arrow`.
         """
         await self._sent_before()
         return await in_thread_to_its_end(

@@ -45,7 +45,7 @@ class Client:
         **kwargs: the options of `embeddedpulsar.Client`.
 
     Raises:
-        ValueError, StorageError: as there.
+        ValueError, StorageError: as for `embeddedpulsar.Client`.
 
     Example:
         >>> import asyncio
@@ -86,26 +86,26 @@ class Client:
         message_router: Callable[[Message[Any], int], int] | None = None,
         **options: Any,
     ) -> Producer[Any]:
-        """Attach a producer to a topic, creating the topic if need be.
+        """Attach a producer to a topic. The topic is created if necessary.
 
         Batching is on by default, as in ``pulsar.asyncio``. If the coroutine is cancelled while it waits for
-        the topic (``WaitForExclusive``), its place in the queue is free a moment later.
+        the topic (``WaitForExclusive``), its place in the queue is freed soon after.
 
         Args:
             topic: as for `embeddedpulsar.Client.create_producer`, and so are the other options.
             schema: None for `BytesSchema`.
-            block_if_queue_full: `Producer.send` waits at ``max_pending_messages``; the loop goes on.
-            **options: those that ``pulsar-client`` does not have.
+            block_if_queue_full: `Producer.send` waits at ``max_pending_messages`` while the loop continues.
+            **options: options that ``pulsar-client`` does not have.
 
         Raises:
-            TypeError, ValueError, NotImplementedError, PulsarException: as there.
+            TypeError, ValueError, NotImplementedError, PulsarException: as for the blocking client.
         """
         arguments = _given(locals())
         arguments["schema"] = schema or BytesSchema()
         waits = block_if_queue_full is True and max_pending_messages > 0
         is_chunking = chunking_enabled is True
         if waits and not is_chunking:
-            # At that number of sends this waits by itself, so the producer below it never has to.
+            # `Producer.send` waits at this number of sends, so the underlying producer never has to wait.
             arguments["block_if_queue_full"] = False
         producer = await in_thread(
             lambda: self._client.create_producer(**arguments), lambda made: made.close()
@@ -146,20 +146,20 @@ class Client:
         is_pattern_topic: bool = False,
         **options: Any,
     ) -> Consumer[Any]:
-        """Attach a consumer to a subscription, creating both topic and subscription if need be.
+        """Attach a consumer to a subscription. Topic and subscription are created if necessary.
 
-        If the coroutine is cancelled, the consumer is closed when it is there; until then it holds an
+        If the coroutine is cancelled, the consumer is closed once it is attached; until then it holds an
         ``Exclusive`` subscription.
 
         Args:
             topic: as for `embeddedpulsar.Client.subscribe`, and so are the other options.
             schema: None for `BytesSchema`.
-            is_pattern_topic: ``topic`` is a regular expression.
-            **options: those that ``pulsar-client`` does not have.
+            is_pattern_topic: whether ``topic`` is a regular expression.
+            **options: options that ``pulsar-client`` does not have.
 
         Raises:
-            ValueError: also if ``is_pattern_topic`` comes with a list.
-            TypeError, NotImplementedError, PulsarException: as there.
+            ValueError: as for the blocking client, and if ``is_pattern_topic`` is given with a list.
+            TypeError, NotImplementedError, PulsarException: as for the blocking client.
         """
         arguments = _given(locals())
         arguments["schema"] = schema or BytesSchema()
@@ -185,22 +185,22 @@ class Client:
         crypto_failure_action: ConsumerCryptoFailureAction = ConsumerCryptoFailureAction.FAIL,
         **options: Any,
     ) -> Reader[Any]:
-        """Make a reader, creating the topic if need be; see `embeddedpulsar.Client.create_reader`."""
+        """Make a reader, and the topic if necessary; see `embeddedpulsar.Client.create_reader`."""
         arguments = _given(locals())
         arguments["schema"] = schema or BytesSchema()
         reader = await in_thread(lambda: self._client.create_reader(**arguments), lambda made: made.close())
         return Reader(reader, arguments["schema"], self._client._core)
 
     async def get_topic_partitions(self, topic: str) -> list[str]:
-        """Return the names of the partitions of a topic, or its full name; creates nothing."""
+        """Return the names of the partitions of a topic, or its own full name. Creates nothing."""
         return await in_thread(lambda: self._client.get_topic_partitions(topic))
 
     def shutdown(self) -> None:
-        """Close the client if it is open, without awaiting anything: the loop waits."""
+        """Close the client if it is open. The call is not awaited, so it blocks the loop."""
         self._client.shutdown()
 
     async def close(self) -> None:
-        """Close all producers (without flushing them), consumers and readers, and the store.
+        """Close all producers, without flushing them, consumers and readers, and the store.
 
         Raises:
             AlreadyClosed: it was closed before.
@@ -216,7 +216,7 @@ class Client:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        # As the blocking client at the end of its `with`: after an exception nothing is flushed.
+        # As the blocking client at the end of its `with`: no flush after an exception.
         await in_thread(lambda: self._client.__exit__(kind, error, traceback))
 
     def __repr__(self) -> str:

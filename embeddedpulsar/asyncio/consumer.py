@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 class Consumer(MessageStream[T]):
-    """Receives the messages of a subscription; made by `Client.subscribe` of `embeddedpulsar.asyncio`.
+    """Receives the messages of a subscription. Made by `Client.subscribe` of `embeddedpulsar.asyncio`.
 
-    Any number of coroutines may receive; those of one loop are served in the order in which they came. Used
-    with ``async with`` it is closed at the end; ``async for`` receives for ever, until it is closed.
+    Any number of coroutines may receive; those of one loop are served in the order of their calls. ``async
+    with`` closes the consumer at the end; ``async for`` receives until it is closed.
     """
 
     def __init__(
@@ -45,13 +45,13 @@ class Consumer(MessageStream[T]):
         return self._consumer.subscription_name()
 
     def consumer_name(self) -> str:
-        """Return the name of the consumer: the one asked for, or ten random hexadecimal digits."""
+        """Return the name of the consumer: the one requested, or ten random hexadecimal digits."""
         return self._consumer.consumer_name()
 
     async def receive(self) -> Message[T]:
-        """Return the next message, awaiting it. Put a time limit around it with ``asyncio.wait_for``.
+        """Return the next message, awaiting it. For a time limit, use ``asyncio.wait_for``.
 
-        Whoever is cancelled has taken no message.
+        A cancelled coroutine has taken no message.
 
         Raises:
             AlreadyClosed: the consumer is closed, now or while waiting.
@@ -78,10 +78,9 @@ class Consumer(MessageStream[T]):
         return await self.receive()
 
     async def acknowledge(self, message: Message[T] | MessageId) -> None:
-        """Acknowledge a message. It is written with others within ``ack_group_time_ms``.
+        """Acknowledge a message. It is written together with others within ``ack_group_time_ms``.
 
-        With ``ack_receipt_enabled``, and where acknowledgements are not collected, this returns when it is
-        written.
+        With ``ack_receipt_enabled`` or a group time of 0, this returns when the acknowledgement is written.
 
         Raises:
             ValueError: neither a message nor an id.
@@ -110,7 +109,7 @@ class Consumer(MessageStream[T]):
             raise
 
     async def negative_acknowledge(self, message: Message[T] | MessageId) -> None:
-        """Give a message back; it is delivered again after ``negative_ack_redelivery_delay_ms``."""
+        """Have a message delivered again after ``negative_ack_redelivery_delay_ms``."""
         self._consumer.negative_acknowledge(message)
 
     async def unsubscribe(self) -> None:
@@ -136,8 +135,8 @@ class Consumer(MessageStream[T]):
         return await in_thread(self._consumer.get_last_message_id)
 
     def redeliver_unacknowledged_messages(self) -> None:
-        """Have everything delivered again that was received and is not acknowledged.
+        """Have all messages delivered again that were received and are not acknowledged.
 
-        Where that must wait for a lock, a thread does it soon after the call.
+        If that must wait for a lock, a thread does it soon after the call.
         """
         try_or_start(self._consumer.redeliver_unacknowledged_messages)

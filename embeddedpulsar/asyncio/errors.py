@@ -1,4 +1,4 @@
-"""Errors with the text they have in ``pulsar.asyncio``."""
+"""Errors with the texts of ``pulsar.asyncio``."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from embeddedpulsar.exceptions import PulsarException
 
 
 def renumber(error: BaseException | None) -> None:
-    """Begin the text of an error of this package with number and name of its result; idempotent.
+    """Put number and name of the result before the text of an error of this package. Idempotent.
 
-    The same object, so that its class, its traceback and whoever has it already stay as they are.
+    The same object is changed, so that its class, its traceback and references to it stay valid.
 
     >>> from embeddedpulsar.exceptions import AlreadyClosed
     >>> error = AlreadyClosed()

@@ -1,4 +1,4 @@
-"""What consumers and readers of asyncio loops have in common."""
+"""The common base of asyncio consumers and readers."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 class MessageStream(ABC, Generic[T]):
-    """Messages, until it is closed.
+    """A stream of messages until it is closed.
 
-    Used with ``async with`` it is closed at the end; ``async for`` goes on until it is closed. One that the
-    program drops without closing it is closed soon, and what is not acknowledged goes to others.
+    ``async with`` closes it at the end; ``async for`` continues until it is closed. A stream that the program
+    drops without closing it is closed soon, and its unacknowledged messages go to other consumers.
     """
 
     def __init__(self, source: Consumer[T] | Reader[T], core: ClientContext) -> None:
@@ -34,19 +34,19 @@ class MessageStream(ABC, Generic[T]):
 
     @abstractmethod
     async def _next(self) -> Message[T]:
-        """The next message, awaited; `AlreadyClosed` at the end."""
+        """Return the next message, awaited; raise `AlreadyClosed` at the end."""
 
     def topic(self) -> str:
         """Return the full name of the topic."""
         return self._source.topic()
 
     def is_connected(self) -> bool:
-        """Return whether messages may be taken: True until it is closed."""
+        """Return whether messages can be received: True until it is closed."""
         return self._source.is_connected()
 
     async def close(self) -> None:
-        """Take no more messages. A consumer writes its acknowledgements and leaves the subscription; what is
-        not acknowledged goes to others. What is closed already stays so, without an error."""
+        """Stop receiving. A consumer writes its acknowledgements and detaches from the subscription; its
+        other messages go to other consumers. Closing a closed stream is no error."""
         with contextlib.suppress(AlreadyClosed):
             await in_thread(self._source.close)
 
@@ -71,7 +71,7 @@ class MessageStream(ABC, Generic[T]):
             await self.close()
 
     def __del__(self) -> None:
-        # As in pulsar.asyncio, where the last reference is the consumer's life.
+        # As in pulsar.asyncio, where the consumer ends with the last reference to it.
         source = getattr(self, "_source", None)
         if source is not None and not sys.is_finalizing() and source.is_connected():
             self._client_core.close_dropped(source)

@@ -1,4 +1,4 @@
-"""Calls that block, away from the loop."""
+"""Blocking calls on other threads than that of the loop."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Undo = Callable[[Any], object]
 
 
 async def in_thread(call: Callable[[], R], undo: Callable[[R], object] | None = None) -> R:
-    """Run a call that may block on a thread of its own, and return what it returns.
+    """Run a call that may block on a thread of its own, and return its result.
 
-    Not on the loop's thread pool: that has a handful of threads, and a producer may wait for its turn for
-    days. Whoever is cancelled meanwhile does not get the result, so ``undo`` is called with it, on a thread
-    too: a consumer nobody knows of must not hold messages. If ``call`` waits for its turn, that ends. A call
-    with an ``undo`` that has not begun by then does not begin: its thread may be slow to start, and the next
-    call of the same coroutine must not meet what it makes.
+    The loop's thread pool is not used: it has few threads, and a producer may wait for exclusive access for
+    days. A cancelled coroutine does not get the result, so ``undo`` is called with it on a thread: an unknown
+    consumer must not keep messages. If ``call`` waits for access to a topic, cancellation ends that wait. A
+    call with an ``undo`` that has not begun by then does not begin: its thread may be slow to start, and the
+    next call of the same coroutine must not conflict with its result.
     """
     future, awaited = _begin(call, undo)
     try:
@@ -31,18 +31,18 @@ async def in_thread(call: Callable[[], R], undo: Callable[[R], object] | None = 
     except asyncio.CancelledError:
         awaited.give_up()
         if undo is not None and future.done() and not future.cancelled() and future.exception() is None:
-            _start(undo, future.result())  # it came in the very moment of the cancellation
+            _start(undo, future.result())  # the result came just before the cancellation
         raise
 
 
 async def in_thread_to_its_end(call: Callable[[], R], nothing: R) -> R:
-    """As `in_thread`, but whoever is cancelled waits until the call, which is told, has ended.
+    """`in_thread` for a call that a cancellation ends, with a wait for its end.
 
-    So nothing of it happens after the await. The ``stored`` of the cancellation is what the call returned, or
-    the ``stored`` of what it raised, or ``nothing``. Cancelled once more, it waits no longer.
+    So nothing of it happens after the await. The ``stored`` of the cancellation is the result of the call, or
+    the ``stored`` of its exception, or ``nothing``. A second cancellation does not wait.
     """
     future, awaited = _begin(call, None)
-    future.add_done_callback(lambda done: done.exception())  # asked here, if nobody else does any more
+    future.add_done_callback(lambda done: done.exception())  # marks the exception as retrieved
     try:
         await asyncio.wait([future])
     except asyncio.CancelledError as cancelled:
@@ -56,7 +56,7 @@ async def in_thread_to_its_end(call: Callable[[], R], nothing: R) -> R:
 
 
 def try_or_start(call: Callable[[], object]) -> None:
-    """Call what has no awaitable: at once if it needs to wait for no lock, else on a thread."""
+    """Run a call of a method that is not awaited: at once if it waits for no lock, otherwise on a thread."""
     try:
         deadline.try_now(call)
     except LockTimeout:
@@ -76,7 +76,7 @@ def _begin(call: Callable[[], R], undo: Undo | None) -> tuple[asyncio.Future[R],
         error: BaseException | None = None
         try:
             outcome = call()
-        except BaseException as e:  # noqa: BLE001 - told to whoever awaits
+        except BaseException as e:  # noqa: BLE001 - passed to the awaiting coroutine
             error = e
         try:
             loop.call_soon_threadsafe(_settle, future, outcome, error, undo)
@@ -110,7 +110,7 @@ def _settle(
 
 def _start(undo: Undo, outcome: Any) -> None:
     def run() -> None:
-        with contextlib.suppress(AlreadyClosed):  # with its client, meanwhile
+        with contextlib.suppress(AlreadyClosed):  # closed with its client, meanwhile
             undo(outcome)
 
     threads.start_daemon(run, "undo")

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 class Producer(BulkProducer[T]):
-    """Publishes messages to one topic; made by `Client.create_producer` of `embeddedpulsar.asyncio`.
+    """Publishes messages to one topic. Made by `Client.create_producer` of `embeddedpulsar.asyncio`.
 
     Coroutines of one loop at a time may use it. Messages are stored in the order in which their `send` began.
     Durability is as for `embeddedpulsar.Producer`: a message whose send returned is stored at the level of
-    the producer. A send that is cancelled may be stored all the same.
+    the producer. A cancelled send may still be stored.
     """
 
     def __init__(
@@ -43,10 +43,10 @@ class Producer(BulkProducer[T]):
         self._most_pending = most_pending
         self._sends_block = sends_block
         self._is_batching = producer._bulk_config().batching
-        # Of the loop that used it last:
+        # The state of the loop that used it last:
         self._sent: SentMessages | None = None
         self._turn_end: TurnEnd
-        self._entering = 0  # sends that wait for their turn to enter
+        self._entering = 0  # number of sends that wait for their turn
         self._room: asyncio.Semaphore
         self._turn: asyncio.Lock
 
@@ -55,7 +55,7 @@ class Producer(BulkProducer[T]):
         return self._producer.topic()
 
     def producer_name(self) -> str:
-        """Return the name: the one asked for, or one made by the store."""
+        """Return the name: the one requested, or one made by the store."""
         return self._producer.producer_name()
 
     def last_sequence_id(self) -> int:
@@ -79,12 +79,12 @@ class Producer(BulkProducer[T]):
         deliver_at: int | None = None,
         deliver_after: timedelta | None = None,
     ) -> MessageId:
-        """Publish a message and await that it is stored.
+        """Publish a message and wait until it is stored.
 
-        The message joins a batch with the others that are sent in the same turn of the loop, by
-        `asyncio.gather` for example; it is stored when the loop has run all that is ready to run.
-        ``batching_max_publish_delay_ms`` plays no part in that.
-        Where the producer was made with ``block_if_queue_full``, this waits for room; the loop goes on.
+        The message joins a batch with others that are sent in the same turn of the loop, for example by
+        `asyncio.gather`. The batch is stored when the loop has run all tasks that are ready, independent of
+        ``batching_max_publish_delay_ms``.
+        If the producer was made with ``block_if_queue_full``, this waits for room while the loop continues.
 
         Args:
             content: as for `embeddedpulsar.Producer.send`, and so are the other options.
@@ -93,8 +93,8 @@ class Producer(BulkProducer[T]):
             The id of the message.
 
         Raises:
-            TypeError, ValueError: as there.
-            PulsarException: as there; `PulsarException.error` gives the `Result`.
+            TypeError, ValueError: as for `embeddedpulsar.Producer.send`.
+            PulsarException: likewise; `PulsarException.error` returns the `Result`.
 
         Example:
             >>> import asyncio
@@ -118,7 +118,7 @@ class Producer(BulkProducer[T]):
             "deliver_after": deliver_after,
         }
         if deliver_at == 0 or (deliver_after is not None and not deliver_after):
-            # As in pulsar.asyncio, which tells 0 from None: no delay, but a message that leaves the batch.
+            # As in pulsar.asyncio, 0 differs from None: it means no delay, but an entry of its own.
             options |= {"deliver_at": 1, "deliver_after": None}
         sent = self._of_loop()
         if not self._most_pending:
@@ -127,7 +127,7 @@ class Producer(BulkProducer[T]):
             return await self._send(sent, content, options)
 
     def _of_loop(self) -> SentMessages:
-        """What belongs to the loop that runs."""
+        """Return the state of the running loop."""
         loop = asyncio.get_running_loop()
         sent = self._sent
         if sent is None or sent.loop is not loop:
@@ -142,7 +142,7 @@ class Producer(BulkProducer[T]):
         if self._sends_block:
             self._entering += 1
             try:
-                async with self._turn:  # one thread after the other: of two, either might be the first
+                async with self._turn:  # one thread at a time, to keep the order
                     await in_thread(lambda: self._producer.send_async(content, callback, **options))
             finally:
                 self._entering -= 1
@@ -163,7 +163,7 @@ class Producer(BulkProducer[T]):
                 return
 
     async def flush(self) -> None:
-        """Store everything sent so far; the sends that await it are done when this returns.
+        """Store everything sent so far; on return, the sends that await it are done.
 
         Raises:
             AlreadyClosed: the producer is closed.
@@ -171,7 +171,7 @@ class Producer(BulkProducer[T]):
         await in_thread(self._producer.flush)
 
     async def close(self) -> None:
-        """Leave the topic. Does **not** flush: sends that wait in a batch fail with `AlreadyClosed`.
+        """Detach from the topic. Does **not** flush: unsent batches fail with `AlreadyClosed`.
 
         Raises:
             AlreadyClosed: it was closed before.

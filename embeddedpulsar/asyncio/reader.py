@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 class Reader(MessageStream[T]):
-    """Reads a topic from any place on; made by `Client.create_reader` of `embeddedpulsar.asyncio`.
+    """Reads a topic from a given position. Made by `Client.create_reader` of `embeddedpulsar.asyncio`.
 
-    Used with ``async with`` it is closed at the end; ``async for`` reads for ever, until it is closed.
+    ``async with`` closes the reader at the end; ``async for`` reads until it is closed.
     """
 
     def __init__(self, reader: BlockingReader[T], schema: Schema[T], core: ClientContext) -> None:
@@ -30,7 +30,7 @@ class Reader(MessageStream[T]):
         self._schema = schema
 
     async def read_next(self) -> Message[T]:
-        """Return the next message, awaiting it. Whoever is cancelled has taken no message.
+        """Return the next message, awaiting it. A cancelled coroutine has taken no message.
 
         Raises:
             AlreadyClosed: the reader is closed, now or while waiting.
@@ -57,9 +57,9 @@ class Reader(MessageStream[T]):
         return await self.read_next()
 
     async def has_message_available(self) -> bool:
-        """Return whether there is a message to read now."""
+        """Return whether `read_next` would return a message without waiting."""
         return await in_thread(self._reader.has_message_available)
 
     async def seek(self, messageid: MessageId | int) -> None:
-        """Read on from a message id, or a publish time in ms since 1970; see `embeddedpulsar.Reader.seek`."""
+        """Continue at a message id, or a publish time in ms since 1970; see `embeddedpulsar.Reader.seek`."""
         await in_thread(lambda: self._reader.seek(messageid))

@@ -1,4 +1,4 @@
-"""From the callback thread to the futures of a loop, many at a time. Hot: once per message."""
+"""Results of sends, passed in groups from the callback thread to a loop. Hot: once per message."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Outcome = tuple["asyncio.Future[Any]", Any, bool]
 
 
 class SentMessages:
-    """Takes the outcomes of sends to one loop.
+    """Receives the results of sends of one loop.
 
-    Role: waking a loop costs as much as ten sends, so the outcomes that come while a wake-up is on its way go
-    with it. Invariants: an outcome is appended first and the flag looked at second; the loop clears the flag
-    first and takes the outcomes second.
+    Role: waking a loop costs as much as ten sends, so results that come before a wake-up is handled are
+    handled with it. Invariants: a result is appended before the flag is read; the loop clears the flag before
+    it takes the results.
     """
 
     __slots__ = ("_is_called", "_outcomes", "loop")
@@ -30,7 +30,7 @@ class SentMessages:
         self._is_called = False
 
     def put(self, future: asyncio.Future[Any], value: Any, failed: bool) -> None:
-        """A message was stored, or was not. In the callback thread."""
+        """Add the result of a message, in the callback thread."""
         self._outcomes.append((future, value, failed))
         if self._is_called:
             return
@@ -38,7 +38,7 @@ class SentMessages:
         try:
             self.loop.call_soon_threadsafe(self._settle)
         except RuntimeError:
-            self._outcomes.clear()  # the loop is closed: nobody awaits anything
+            self._outcomes.clear()  # the loop is closed, so no coroutine awaits the results
 
     def _settle(self) -> None:
         self._is_called = False
@@ -55,7 +55,7 @@ class SentMessages:
 
 
 class SendCallback(ErrorTaker):
-    """The callback of one send, which fails with the error itself."""
+    """The callback of one send, which receives the exception itself."""
 
     __slots__ = ("_future", "_sent")
 

@@ -1,4 +1,4 @@
-"""What is done once at the end of a turn of an asyncio loop."""
+"""A call at the end of a turn of an asyncio loop."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Final
 
 
 class TurnEnd:
-    """Stores what the sends of one turn of a loop put into a batch.
+    """Stores the batch of the sends of one turn of a loop.
 
-    Role: a coroutine that awaits its send waits for the batch, so the batch does not wait for others any
-    longer than until all that is ready to run in the loop has run: sends that are awaited together share a
-    batch, and one that is awaited alone is stored at once. Called in the loop's thread.
+    Role: a coroutine that awaits its send waits for the batch. So the batch is stored as soon as the loop has
+    run all tasks that are ready: sends that are awaited together share a batch, and one that is awaited alone
+    is stored at once. Called in the loop's thread.
     """
 
     __slots__ = ("_is_called", "_loop", "_store")
@@ -23,7 +23,7 @@ class TurnEnd:
         self._is_called = False
 
     def note_send(self) -> None:
-        """A coroutine sent, and awaits the outcome."""
+        """A coroutine sent a message, and awaits the result."""
         if not self._is_called:
             self._is_called = True
             self._loop.call_soon(self._run)

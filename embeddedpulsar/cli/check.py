@@ -1,6 +1,6 @@
-"""Checks a store: reads everything in it, changes nothing, and may run beside processes that use it.
+"""Checks a store. The check reads all of it, changes nothing, and may run while other processes use it.
 
-Exit status: 0, nothing is damaged; 1, something is; 2, PATH is no store that can be read, or a wrong option.
+Exit status: 0 without damage, 1 with damage, 2 if PATH is not a readable store or an option is wrong.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _MEANINGS: Final = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Check the store that the command line names; return the exit status."""
+    """Check the store given on the command line, and return the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m embeddedpulsar.storage.check",
         description=__doc__,
@@ -84,13 +84,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     lines = [_as_json(root, report)] if options.json else _picture(root, report, seconds, options.all)
     try:
         print(*lines, sep="\n", flush=True)
-    except BrokenPipeError:  # who reads it has seen enough
+    except BrokenPipeError:  # the reader of the output has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return DAMAGED if report.damage else CLEAN
 
 
 def _refusal(root: str) -> str:
-    """Why there is nothing to check; "" if there is."""
+    """Return why there is nothing to check; "" if there is."""
     if not os.path.exists(root):
         return f"{root} does not exist; name the directory of a store, as given to Client"
     if not os.path.isdir(root):
@@ -102,7 +102,7 @@ def _refusal(root: str) -> str:
         return str(e)
     except StorageError as e:
         if os.path.exists(root_layout.in_root(root, root_layout.CATALOG)):
-            return ""  # a store all the same, and what is wrong is found again
+            return ""  # it is a store, and the check reports what is wrong
         if os.path.exists(filenames.topic_meta_path(root)):
             return f"{root} is a directory of one topic; name the directory of its store, two levels up"
         return f"{root} is not a store: {e.reason}; name the directory of a store, as given to Client"
@@ -118,9 +118,9 @@ def _rights(root: str) -> str:
 
 
 class Progress:
-    """Says on a stream how far a check is, once a second, beginning after the first.
+    """Writes the progress of a check to a stream, once a second, starting after the first second.
 
-    On a terminal it is one line that goes away at the end; elsewhere there is a line for every ten seconds.
+    On a terminal it is one line, removed at the end; elsewhere there is a line every ten seconds.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -141,7 +141,7 @@ class Progress:
         try:
             self._bytes += os.stat(path).st_blocks * 512
         except FileNotFoundError:
-            return  # trimmed meanwhile
+            return  # the ledger was trimmed meanwhile
         self._tell()
 
     def _tell(self) -> None:
@@ -159,7 +159,7 @@ class Progress:
         self._stream.flush()
 
     def end(self) -> None:
-        """Take the line away."""
+        """Remove the line."""
         if self._width:
             self._stream.write("\r" + " " * self._width + "\r")
             self._stream.flush()

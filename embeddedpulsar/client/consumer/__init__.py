@@ -1,4 +1,4 @@
-"""Consumers and readers: fetching ahead, waiting, acknowledging, redelivery, listeners.
+"""Consumers and readers: fetching, waiting, acknowledgement, redelivery and listeners.
 
-`dead_letter` has dead letter and retry topics, `topic_group` consumers and readers of several topics.
+`dead_letter` has dead letter and retry topics, `topic_group` has consumers and readers of several topics.
 """

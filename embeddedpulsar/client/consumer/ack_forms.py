@@ -1,4 +1,4 @@
-"""Collected acknowledgements, as the subscription takes them."""
+"""Collected acknowledgements in the form that the subscription accepts."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ Position = tuple[int, int]
 
 
 def order_of(cumulative: tuple[int, int, int, int]) -> tuple[int, int, int]:
-    """Where a cumulative acknowledgement ends."""
+    """The end of a cumulative acknowledgement, for comparison."""
     ledger, entry, index, _ = cumulative
     return (ledger, entry, index if index >= 0 else LARGEST_ID)
 
 
 def bitsets_of(partial: dict[Position, bytes]) -> dict[Position, tuple[int, int]]:
-    """One bit per message, the first one lowest, and the number of messages.
+    """Return one bit per message, the first one lowest, and the number of messages.
 
     >>> bitsets_of({(7, 0): bytes([1, 0, 1])})
     {(7, 0): (5, 3)}

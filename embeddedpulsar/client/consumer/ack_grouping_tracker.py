@@ -1,4 +1,4 @@
-"""Acknowledgements on their way into the subscription, many at a time.
+"""Acknowledgements that are collected and written to the subscription in groups.
 
 Hot: `Consumer.acknowledge` works on the fields of the tracker.
 """
@@ -29,7 +29,7 @@ GROUP_SIZE: Final = 1000
 MOST_QUICK: Final = GROUP_SIZE - 1
 _RETRY_S: Final = 1.0
 _PATIENCE_S: Final = 0.1
-"""How long a call waits for a lock to write what would be lost with this process."""
+"""Seconds that a call waits for a lock to write acknowledgements that are lost if this process dies."""
 
 Position = tuple[int, int]
 
@@ -39,27 +39,29 @@ failpoints.declare("ack:noted")
 class AckGroupingTracker:
     """Collects acknowledgements and writes them every ``group_time_ms`` or 1,000 entries.
 
-    With ``receipts``, or a group time of 0, an acknowledgement is written when the call returns, and those
-    of threads that wait for each other are written together.
+    With ``receipts``, or a group time of 0, an acknowledgement is written when the call returns; those of
+    concurrent threads are written together.
 
     Role: an entry is acknowledged when all its messages are. Each batch has one byte per message, shared by
-    its `EntryView` (so that a message finds it without a search) and by `open` (so that an id does). Setting
-    a byte is one atomic step; whoever sets the last one takes the batch out of `open`, which only one thread
-    can.
+    its `EntryView`, so that a message finds it without a search, and by `open`, so that an id finds it.
+    Setting a byte is one atomic step. The thread that sets the last byte removes the batch from `open`, which
+    succeeds in one thread only.
 
-    Invariants: everything collected belongs to one epoch of the subscription, which is written with it: if
-    the subscription was moved meanwhile, it is dropped there. `done` is the same list for life; acknowledging
-    appends to it without a lock and `flush` takes from its front, after the subscription has them, so a
-    failure loses none. What is collected stands in the ring (`subscription.attachment.ack_ring`) first, where
-    others find it should this process die. What cannot stand there is written before the call returns. The
-    timer, and whoever fills a group, only try the locks.
+    Invariants: all collected acknowledgements belong to one epoch of the subscription, which is written with
+    them. If the subscription was moved meanwhile, it ignores them. `done` is the same list throughout.
+    Acknowledging appends to it without a lock, and `flush` removes from its front once the subscription has
+    the acknowledgements, so a failure loses none. Collected acknowledgements are first recorded in the ring
+    (`subscription.attachment.ack_ring`), where other processes find them if this process dies. Those that the
+    ring cannot hold are written before the call returns. The timer, and the call that fills a group, only try
+    the locks.
 
     Attributes:
         quick: whether `Consumer.acknowledge` may take its fast path.
-        ready: the ring is there, and the flush timer runs.
+        ready: whether the ring exists and the flush timer runs.
         words, slots, firsts: of the ring.
-        armed: the flush timer runs.
-        sent: acknowledgements that were written: entries, partly acknowledged batches, and cumulative ones.
+        armed: whether the flush timer runs.
+        sent: number of written acknowledgements of entries and of partly acknowledged batches, and of
+            cumulative ones.
     """
 
     __slots__ = (
@@ -122,7 +124,7 @@ class AckGroupingTracker:
         self._backoff: Final = Backoff()
 
     def track(self, view: EntryView) -> None:
-        """Prepare an entry that was fetched. An entry of one message needs nothing."""
+        """Prepare a fetched entry. An entry of one message needs no preparation."""
         count = view.count
         if count < 2:
             return
@@ -139,7 +141,7 @@ class AckGroupingTracker:
         self.open[view.ledger_id, view.entry_id] = flags
 
     def acknowledge(self, ledger: int, entry: int, index: int, size: int) -> None:
-        """Acknowledge one message by its id. Ids of nothing (earliest, latest) are ignored."""
+        """Acknowledge one message by its id. Ids without a message (earliest, latest) are ignored."""
         if ledger < 0 or ledger == LARGEST_ID or entry < 0:
             return
         position = (ledger, entry)
@@ -173,8 +175,8 @@ class AckGroupingTracker:
             is_known = True
             if failpoints.ACTIVE:
                 failpoints.hit("ack:noted")
-        # In this order: an interrupt between the two leaves both, which is one too many, but between them in
-        # the other order it would forget what the earlier messages of the batch were acknowledged by.
+        # In this order: an interrupt between the two steps leaves both records, which is harmless. In the
+        # other order it would lose the acknowledgements of the earlier messages of the batch.
         self.done.append(position)
         self._partial.pop(position, None)
         if self.on_done is not None:
@@ -186,7 +188,7 @@ class AckGroupingTracker:
         return ring is not None and ring.note_part(*position, index, size)
 
     def _ring_for(self, position: Position, *, is_cumulative: bool = False) -> AckRing | None:
-        """Where an acknowledgement can stand until it is written; None if it has to be written at once."""
+        """Return the ring if it can hold an acknowledgement; None if it must be written at once."""
         if self._is_immediate or not self._attachment.is_plain(*position, is_cumulative):
             return None
         if self._ring is not None:
@@ -204,11 +206,11 @@ class AckGroupingTracker:
     def acknowledge_cumulative(self, ledger: int, entry: int, index: int, size: int) -> None:
         """Acknowledge everything up to and including a message.
 
-        In the middle of a batch, without acknowledgement of batch indexes, this is everything before the
+        In the middle of a batch, without acknowledgement of batch indexes, this covers everything before the
         batch; the messages of the batch up to this one count as acknowledged in this consumer.
 
         Raises:
-            CumulativeAcknowledgementNotAllowedError: other consumers get some of the messages before.
+            CumulativeAcknowledgementNotAllowedError: the subscription is Shared or Key_Shared.
         """
         if self._attachment.delivers_singly:
             raise CumulativeAcknowledgementNotAllowedError(
@@ -232,12 +234,12 @@ class AckGroupingTracker:
             if ring is not None:
                 ring.note_cumulative(ledger, entry, index, max(size, 0))
         else:
-            ring = self._ring  # what covers it stands there
+            ring = self._ring  # the ring holds the acknowledgement that covers it
         self._close_up_to((ledger, entry), whole=index < 0)
         self.after_ack(ring is not None)
 
     def _close_up_to(self, position: Position, whole: bool) -> None:
-        """Forget batches that a cumulative acknowledgement covers."""
+        """Drop batches that a cumulative acknowledgement covers."""
         covered = [one for one in list(self.open) if one < position or (whole and one == position)]
         for one in covered:
             self.open.pop(one, None)
@@ -247,14 +249,14 @@ class AckGroupingTracker:
                 self.on_done(one)
 
     def after_ack(self, is_known: bool) -> None:
-        """Write a full group now, and what would be lost with this process; anything else in time."""
+        """Write a full group, or acknowledgements outside the ring, now; start the timer for others."""
         if self._is_immediate or not is_known:
             try:
                 if self._is_immediate:
                     self.flush()
                 else:
                     self.flush_full(_PATIENCE_S)
-            except BaseException:  # of the subscription, or the system, or an interrupt: it is still owed
+            except BaseException:  # of the subscription, the system, or an interrupt: it stays collected
                 if not self.armed:
                     self.arm(_RETRY_S)
                 raise
@@ -265,10 +267,10 @@ class AckGroupingTracker:
                 self.arm()
             self.ready = self._ring is not None
             if not self.armed:
-                self.ready = False  # the timer came in between
+                self.ready = False  # the timer ran in between
 
     def flush_full(self, patience_s: float = 0.0) -> None:
-        """Write a full group, unless a lock is held elsewhere: then the timer does, as soon as it is free."""
+        """Write a full group, unless a lock is held; then the timer writes it as soon as the lock is free."""
         if not (self.armed and self._backoff.pause_s):
             self._try_to_flush(patience_s)
 
@@ -288,7 +290,7 @@ class AckGroupingTracker:
 
     @property
     def unwritten(self) -> int:
-        """Acknowledgements that were collected and are not written: entries, and cumulative ones."""
+        """Number of collected acknowledgements that are not written: entries, and cumulative ones."""
         return len(self.done) + len(self._partial) + (self._cumulative is not None)
 
     def arm(self, delay_s: float = 0.0) -> None:
@@ -301,11 +303,11 @@ class AckGroupingTracker:
             raise
 
     def _on_timer(self) -> None:
-        self.armed = self.ready = False  # first: who acknowledges from here on arms again
+        self.armed = self.ready = False  # first: the next acknowledgement starts the timer again
         try:
             self._try_to_flush()
         except AlreadyClosed:
-            return  # the consumer is gone, and what it acknowledged since with it
+            return  # the consumer is closed, and later acknowledgements have no effect
         except Exception as error:  # noqa: BLE001 - a raw OSError, too: it is still owed
             self.arm(_RETRY_S)
             self._warn(error)
@@ -314,11 +316,12 @@ class AckGroupingTracker:
         self._log.warning("Acknowledgements could not be written, and will be tried again: %s", error)
 
     def flush(self) -> None:
-        """Write what was collected.
+        """Write the collected acknowledgements.
 
         Raises:
-            PulsarException: it could not be written; it stays collected.
-            NotConnected: with ``receipts``, it is void: the subscription was moved, or went over to others.
+            PulsarException: they could not be written; they stay collected.
+            NotConnected: with ``receipts``: they have no effect, because the subscription was moved, or its
+                messages went to other consumers.
         """
         is_valid = True
         try:
@@ -351,21 +354,21 @@ class AckGroupingTracker:
             self.lock.release()
         if self._receipts and not is_valid:
             raise NotConnected(
-                "the message comes again: before it was acknowledged the subscription was moved, or this "
-                "process did not run for so long that it was taken for dead"
+                "the message will be redelivered: before it was acknowledged the subscription was moved, or "
+                "this process was suspended for so long that it was considered dead"
             )
 
     def forget(self, position: Position) -> None:
-        """A batch that was delivered will be fetched anew, or was acknowledged by other means."""
+        """Drop a delivered batch that will be fetched again, or was acknowledged in another way."""
         self.open.pop(position, None)
 
     def reset(self) -> None:
-        """The batches that were delivered will be fetched anew."""
+        """Drop all delivered batches, which will be fetched again."""
         self.open.clear()
         self._partial.clear()
 
     def begin_epoch(self) -> None:
-        """The subscription was moved: what was collected before is void."""
+        """Drop collected acknowledgements, which have no effect after the subscription was moved."""
         try:
             self.lock.acquire()
             self.reset()
@@ -375,7 +378,7 @@ class AckGroupingTracker:
             ring = self._ring
             if ring is not None and ring.consumer_id == self._attachment.consumer_id:
                 ring.begin(self._epoch)
-            elif ring is not None:  # it joined again
+            elif ring is not None:  # the consumer attached again
                 self._ring = None
                 self.ready = False
                 ring.remove()
@@ -387,9 +390,9 @@ class AckGroupingTracker:
         self.quick = self.ready = False
 
     def end(self) -> None:
-        """Everything is written, and nothing more comes: the ring is not needed any more."""
+        """Release the ring, once everything is written and no acknowledgement can follow."""
         self.close()
         ring, self._ring = self._ring, None
-        self.words = NOWHERE  # the map has a descriptor, which a closed consumer gives back
+        self.words = NOWHERE  # the map has a descriptor, which a closed consumer must release
         if ring is not None and not (self.done or self._partial or self._cumulative):
             ring.remove()

@@ -1,4 +1,4 @@
-"""Messages for the coroutines of asyncio loops."""
+"""Messages for coroutines of asyncio loops."""
 
 from __future__ import annotations
 
@@ -22,13 +22,12 @@ _IN_A_ROW: Final = 64
 class AsyncReceiver:
     """Lets coroutines await the messages of one consumer.
 
-    Role: those of one loop that wait stand in a line, first come, first served; only the head of the line
-    looks for messages and asks to be rung. A message is taken and returned in one step of the coroutine, with
-    no await in between: a coroutine that is cancelled has taken none. Whoever leaves the line, cancelled or
-    served, wakes the next. The loop waits for no lock: one that is held elsewhere is tried again after 1 to
-    50 ms.
+    Role: the waiting coroutines of one loop form a queue. They are served in order, and only the head of the
+    queue looks for messages and requests wake-ups. A message is taken and returned in one step without an
+    await, so a cancelled coroutine has taken no message. A coroutine that leaves the queue, cancelled or
+    served, wakes the next. The loop waits for no lock: a lock that is held is tried again after 1 to 50 ms.
 
-    Called in the loops' own threads. Several loops may use one consumer.
+    Called in the threads of the loops. Several loops may use one consumer.
     """
 
     __slots__ = ("_in_a_row", "_lines", "_mailbox", "_source", "_take")
@@ -51,7 +50,7 @@ class AsyncReceiver:
         self._in_a_row += 1
         if self._in_a_row >= _IN_A_ROW:
             self._in_a_row = 0
-            await asyncio.sleep(0)  # messages that are there already must not starve the rest of the loop
+            await asyncio.sleep(0)  # a queue of available messages must not starve other tasks of the loop
         loop = asyncio.get_running_loop()
         line = self._lines.get(loop)
         if line is None:
@@ -115,7 +114,7 @@ class AsyncReceiver:
 
 
 class _Place:
-    """One coroutine in the line."""
+    """One coroutine in the queue."""
 
     __slots__ = ("future",)
 
@@ -136,7 +135,7 @@ class _Line:
         self._timer: Any = None
 
     def wake(self) -> None:
-        """Let the head of the line look again."""
+        """Let the head of the queue look again."""
         self.has_news = True
         self._go_on()
 
@@ -146,7 +145,7 @@ class _Line:
             future.set_result(None)
 
     def wake_within(self, seconds: float | None) -> None:
-        """Let it see for itself after a time whether there is news; None for never."""
+        """Let the head of the queue look again after a time; None for never."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None if seconds is None else self.loop.call_later(seconds, self._go_on)

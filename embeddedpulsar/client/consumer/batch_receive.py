@@ -19,7 +19,7 @@ class BatchReceiver:
 
     A batch is complete at ``max_num_message`` messages, at ``max_num_bytes`` bytes of payload, or when
     ``timeout_ms`` has passed. It never exceeds either limit, except that the first message is always taken. A
-    message that does not fit stays first in the queue for whoever comes next.
+    message that does not fit stays first in the queue for the next call.
     """
 
     __slots__ = (
@@ -54,7 +54,7 @@ class BatchReceiver:
         self._voided = voided
 
     def receive(self) -> list[Message[Any]]:
-        """Return the next batch, ``[]`` if nothing came in time."""
+        """Return the next batch; ``[]`` if no message came in time."""
         deadline = self._monotonic() + self._timeout_ms / 1000 if self._timeout_ms > 0 else None
         while True:
             batch: list[Message[Any]] = []
@@ -63,13 +63,13 @@ class BatchReceiver:
                 batch = self._collect(deadline)
                 if not batch or within(TURN_S, self._voided) == voided:
                     return batch
-            except LockTimeout:  # whether it is void cannot be told now
+            except LockTimeout:  # validity cannot be checked without the lock
                 while batch:
                     self._put_back(batch.pop())
                 return batch
 
     def _collect(self, deadline: float | None) -> list[Message[Any]]:
-        """A batch; what is in it may have become void meanwhile."""
+        """Return a batch; its messages may have become void meanwhile."""
         batch: list[Message[Any]] = []
         size = 0
         try:
@@ -86,7 +86,7 @@ class BatchReceiver:
             return batch
         except BaseException:
             while batch:
-                self._put_back(batch.pop())  # interrupted or closed: nobody will get this list
+                self._put_back(batch.pop())  # interrupted or closed: the caller does not get this list
             raise
         return batch
 

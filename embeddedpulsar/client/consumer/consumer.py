@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 
 class Consumer(Reconsuming[T]):
-    """Receives the messages of one subscription; made by `Client.subscribe`.
+    """Receives the messages of one subscription. Made by `Client.subscribe`.
 
-    Thread-safe: any number of threads may receive and acknowledge. Delivery is at least once: a message comes
-    again after the consumer closes, dies, or gives it back, until it is acknowledged. In a forked child every
-    method raises `AlreadyClosed`: subscribe there.
+    Thread-safe: any number of threads may receive and acknowledge. Delivery is at least once: until a message
+    is acknowledged, it is delivered again after the consumer closes, dies, or returns it. In a forked child
+    every method raises `AlreadyClosed`; subscribe in the child.
 
-    Used with ``with``, the consumer is closed at the end. As an iterator it receives until it is closed.
+    A ``with`` block closes the consumer at the end. As an iterator it receives until it is closed.
 
     Example:
         >>> from embeddedpulsar import Client
@@ -43,19 +43,19 @@ class Consumer(Reconsuming[T]):
         (b'order 1', True)
     """
 
-    _client: Any = None  # which lives as long as this
+    _client: Any = None  # keeps the client alive
 
     def __init__(self, core: ConsumerCore) -> None:
         self._core = core
         self._acks = core.acks
         self._awaited: AsyncReceiver | None = None
-        # With a listener, messages are not for the taking: the fast path then finds nothing, always.
+        # With a listener, the application cannot receive: the fast path then never finds a message.
         self._fetched: deque[Message[T]] = core.fetched if core.config.listener is None else deque()
         self._fresh = core.session.attachment.fresh
         self._epoch = self._fresh.epoch
 
     def _start(self) -> None:
-        """It is complete, and its client knows it: what calls it may begin."""
+        """Start timers and the listener: the consumer is complete and registered with its client."""
         self._core.start(self)
 
     def topic(self) -> str:
@@ -67,7 +67,7 @@ class Consumer(Reconsuming[T]):
         return self._core.config.subscription_name
 
     def consumer_name(self) -> str:
-        """Return the name of the consumer: the one asked for, or ten random hexadecimal digits."""
+        """Return the name of the consumer: the one requested, or ten random hexadecimal digits."""
         return self._core.session.consumer_name
 
     def is_connected(self) -> bool:
@@ -75,7 +75,7 @@ class Consumer(Reconsuming[T]):
         return not self._core.delivery.closed_text
 
     def stats(self) -> ConsumerStats:
-        """Return what the consumer received and acknowledged so far. Not in ``pulsar-client``."""
+        """Return the statistics of the consumer. Not in ``pulsar-client``."""
         return self._core.stats()
 
     # -- receiving ---------------------------------------------------------------------------------------
@@ -84,7 +84,7 @@ class Consumer(Reconsuming[T]):
         """Return the next message, waiting for it.
 
         Args:
-            timeout_millis: longest wait; None waits for ever, 0 does not wait.
+            timeout_millis: longest wait; None waits without limit, 0 does not wait.
 
         Raises:
             Timeout: no message came in time. Also a ``TimeoutError``.
@@ -103,9 +103,9 @@ class Consumer(Reconsuming[T]):
             check_type(int, timeout_millis, "timeout_millis")
             self._core.check_can_receive(timeout_millis)
         try:
-            if self._epoch[()] == self._fresh.seen:  # else what was fetched may be void
+            if self._epoch[()] == self._fresh.seen:  # otherwise the fetched messages may be void
                 return self._fetched.popleft()
-        except (IndexError, ValueError):  # nothing was fetched, or the subscription is closed
+        except (IndexError, ValueError):  # the queue is empty, or the subscription is closed
             return self._receive_slowly(timeout_millis)
         return self._receive_slowly(timeout_millis)
 
@@ -118,8 +118,8 @@ class Consumer(Reconsuming[T]):
     async def receive_async(self) -> Message[T]:
         """Return the next message, awaiting it in an asyncio loop. Not in ``pulsar-client``.
 
-        Coroutines of one loop are served in the order in which they came. One that is cancelled, by a timeout
-        say, has taken no message.
+        Coroutines of one loop are served in the order of their calls. A coroutine that is cancelled, for
+        example by a timeout, has taken no message.
 
         Raises:
             AlreadyClosed: the consumer is closed, now or while waiting.
@@ -161,13 +161,13 @@ class Consumer(Reconsuming[T]):
         return core.delivery.poll_once(core.take)
 
     def batch_receive(self) -> list[Message[T]]:
-        """Return as many messages as the policy says: at a number, a size, or after a time, see there.
+        """Return several messages, up to the number, size or time of the `ConsumerBatchReceivePolicy`.
 
         Returns:
-            The messages, ``[]`` if none came in time.
+            The messages; ``[]`` if none came in time.
 
         Raises:
-            AlreadyClosed, InvalidConfiguration, Interrupted: see `receive`. What was collected is not lost.
+            AlreadyClosed, InvalidConfiguration, Interrupted: see `receive`. Collected messages are not lost.
 
         Example:
             >>> from embeddedpulsar import Client, ConsumerBatchReceivePolicy
@@ -195,15 +195,15 @@ class Consumer(Reconsuming[T]):
     def acknowledge(self, message: Message[T] | MessageId) -> None:
         """Acknowledge one message, so that it is not delivered again.
 
-        When the call returns the message does not come again, even if the process is killed at once. After a
-        reboot it may: acknowledgements are collected and written to the store after 100 ms, at 1,000 entries,
-        and when the consumer is closed; with ``ack_receipt_enabled``, before the call returns. Where more
-        than 64 topics of a consumer have some to write, the later ones wait: about 1 s with 1,000 such
-        topics. A batch is one entry: without ``batch_index_ack_enabled`` it is acknowledged when all its
-        messages are.
+        Once the call has returned, the message is not delivered again, even if the process is killed. It may
+        be delivered again after a reboot: acknowledgements are collected, and written to the store after 100
+        ms, at 1,000 entries, and when the consumer is closed. With ``ack_receipt_enabled`` they are written
+        before the call returns. If more than 64 topics of a consumer have acknowledgements to write, some are
+        written later: after about 1 s with 1,000 such topics. A batch is one entry: without
+        ``batch_index_ack_enabled`` it is acknowledged when all its messages are.
 
         Args:
-            message: a message, or the id of one. Ids of nothing and repeated acknowledgements are ignored.
+            message: a message, or its id. Ids without a message and repeated acknowledgements are ignored.
 
         Raises:
             AlreadyClosed: the consumer is closed.
@@ -217,8 +217,8 @@ class Consumer(Reconsuming[T]):
         """
         acks = self._acks
         if message.__class__ is Message and acks.quick:
-            # Hot: 0.2 us. The entry stands in shared memory when this returns. Every step is atomic; the
-            # thread that takes the batch out of `open` acknowledges the entry.
+            # Hot: 0.2 us. On return the entry is recorded in shared memory. Every step is atomic; the thread
+            # that removes the batch from `open` acknowledges the entry.
             entry = message._entry
             flags = entry.acked  # type: ignore[attr-defined]
             if flags is not None:
@@ -231,7 +231,7 @@ class Consumer(Reconsuming[T]):
             elif entry.count == 1:
                 position = ledger, number = entry.ledger_id, entry.entry_id
             else:
-                self._acknowledge_slowly(message)  # it came from a reader, which keeps no account
+                self._acknowledge_slowly(message)  # it came from a reader, which does not track messages
                 return
             done = acks.done
             if not acks.ready or len(done) >= MOST_QUICK:
@@ -244,7 +244,7 @@ class Consumer(Reconsuming[T]):
                 return
             done.append(position)
             if not acks.ready:
-                acks.after_ack(True)  # the timer did not see this one
+                acks.after_ack(True)  # the timer has stopped without this one
             return
         self._acknowledge_slowly(message)
 
@@ -257,7 +257,7 @@ class Consumer(Reconsuming[T]):
         """Acknowledge this message and everything before it.
 
         In the middle of a batch, without ``batch_index_ack_enabled``, it covers everything before the batch;
-        the batch is acknowledged once the rest of it is.
+        the batch is acknowledged once its other messages are.
 
         Raises:
             AlreadyClosed: the consumer is closed.
@@ -269,13 +269,14 @@ class Consumer(Reconsuming[T]):
             self._core.in_time(self._acks.acknowledge_cumulative, *id_parts(message))
 
     def negative_acknowledge(self, message: Message[T] | MessageId) -> None:
-        """Give a message back: it is delivered again after ``negative_ack_redelivery_delay_ms``.
+        """Have a message delivered again after ``negative_ack_redelivery_delay_ms``.
 
         With ``negative_ack_redelivery_backoff`` the delay depends on the message's `Message.redelivery_count`
-        (0 for an id). Entries come again, so a batch comes whole, but for messages that were acknowledged
-        with ``batch_index_ack_enabled``. On Shared and Key_Shared subscriptions only this entry comes again,
-        to any consumer, counted. On others everything unacknowledged does, in order, because order would be
-        lost otherwise. Acknowledging the message before that takes it back. Ignored on a closed consumer.
+        (0 for an id). Redelivery is by entry: all messages of a batch are delivered again, except those
+        acknowledged with ``batch_index_ack_enabled``. On Shared and Key_Shared subscriptions only this entry
+        is redelivered, to any consumer, and its redelivery count increases. On the other types all
+        unacknowledged messages are redelivered, to keep their order. Acknowledging the message before the
+        redelivery cancels it. Ignored on a closed consumer.
 
         Raises:
             TypeError: neither a message nor an id.
@@ -285,11 +286,12 @@ class Consumer(Reconsuming[T]):
             self._core.negative_acknowledge(ledger, entry, redelivery_count(message))
 
     def redeliver_unacknowledged_messages(self) -> None:
-        """Have everything delivered again that is not acknowledged, beginning at once.
+        """Have all unacknowledged messages delivered again at once.
 
-        On Shared and Key_Shared subscriptions that is what this consumer holds, what it fetched ahead
-        included, and it goes to any consumer. On others it comes in order; on Failover it is ignored unless
-        this consumer is the active one. Ignored on a closed consumer, whose messages have gone to others.
+        On Shared and Key_Shared subscriptions these are the messages of this consumer, including those
+        fetched ahead, and any consumer may get them. On the other types they are delivered in order. On
+        Failover the call is ignored unless this consumer is active. Ignored on a closed consumer, whose
+        messages are redelivered already.
         """
         if not self._core.delivery.closed_text:
             with interrupts.translated:
@@ -298,7 +300,7 @@ class Consumer(Reconsuming[T]):
     # -- listener ----------------------------------------------------------------------------------------
 
     def pause_message_listener(self) -> None:
-        """Stop calling the listener. A call that runs goes on.
+        """Stop calling the listener. A running call continues.
 
         Raises:
             InvalidConfiguration: there is no listener.
@@ -306,7 +308,7 @@ class Consumer(Reconsuming[T]):
         self._set_paused(True)
 
     def resume_message_listener(self) -> None:
-        """Call the listener again, beginning with what came meanwhile.
+        """Call the listener again, starting with messages that came meanwhile.
 
         Raises:
             InvalidConfiguration: there is no listener.
@@ -318,7 +320,7 @@ class Consumer(Reconsuming[T]):
         if core.listener is None:
             raise InvalidConfiguration("this consumer has no listener to pause or resume")
         core.listener.is_paused = is_paused
-        if not core.delivery.closed_text:  # with its client, perhaps, of which nothing can be woken any more
+        if not core.delivery.closed_text:  # a closed client has no thread left to wake
             core.session.client.wake()
 
     # -- moving and leaving ------------------------------------------------------------------------------
@@ -327,9 +329,9 @@ class Consumer(Reconsuming[T]):
         """Move the subscription, for this and all later consumers.
 
         Args:
-            messageid: an id: delivery goes on behind that message, or with it if the consumer was made with
+            messageid: an id: delivery continues after that message, or with it if the consumer was made with
                 ``start_message_id_inclusive``; `MessageId.earliest` and `MessageId.latest` are the ends. Or
-                an int: delivery goes on with the first message published at that time or later, in ms since
+                an int: delivery continues with the first message published at that time or later, in ms since
                 1970.
 
         Raises:
@@ -349,7 +351,7 @@ class Consumer(Reconsuming[T]):
             self._core.seek(checked_seek_target(messageid))
 
     def get_last_message_id(self) -> MessageId:
-        """Return the id of the last message of the topic; of an empty topic, an id with entry -1."""
+        """Return the id of the last message of the topic; for an empty topic, an id with entry -1."""
         self._core.delivery.check_open()
         return last_message_id(self._core.session.ledger, self._core.session.origin.partition)
 
@@ -365,9 +367,9 @@ class Consumer(Reconsuming[T]):
         self._core.session.client.forget_consumer(self)
 
     def close(self) -> None:
-        """Write the acknowledgements and leave. What is not acknowledged goes to the next consumer.
+        """Write the acknowledgements and detach. Other messages are delivered to the next consumer.
 
-        Of a consumer that has unsubscribed, or ended with its client or topic, nothing is left to do.
+        Does nothing after `unsubscribe`, or if the client was closed or the topic deleted.
 
         Raises:
             AlreadyClosed: it was closed before.
@@ -377,7 +379,7 @@ class Consumer(Reconsuming[T]):
         self._core.session.client.forget_consumer(self)
 
     def _save(self) -> None:
-        """Write the acknowledgements; the program ends."""
+        """Write the acknowledgements at the end of the program."""
         if self.is_connected():
             self._acks.flush()
 

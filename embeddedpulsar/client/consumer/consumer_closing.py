@@ -1,4 +1,4 @@
-"""How a consumer ends."""
+"""Closing of a consumer."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 class ConsumerClosing:
-    """Ends one consumer: what was acknowledged is written, the rest comes back to others.
+    """Closes one consumer: writes its acknowledgements and returns its other messages.
 
-    Invariants: when a method returns or raises anything but `BrokerMetadataError`, the consumer is closed and
-    has given back what it held. Its place among the consumers may follow later, behind a process that is
-    stopped in the subscription's lock. Who may call: any thread, with a deadline.
+    Invariants: when a method returns, or raises anything but `BrokerMetadataError`, the consumer is closed
+    and has returned its messages. If another process is stopped while it holds the subscription's lock, the
+    consumer is unregistered later. Any thread may call the methods, with a deadline.
     """
 
     __slots__ = ("_close_guard", "_core", "_meter")
@@ -29,7 +29,7 @@ class ConsumerClosing:
         self._close_guard: Final = CloseGuard(core.session.client)
 
     def unsubscribe(self) -> None:
-        """Delete the subscription, and close."""
+        """Delete the subscription, and close the consumer."""
         core = self._core
         core.delivery.check_open()
         core.session.subscription.unsubscribe(core.session.attachment)
@@ -39,7 +39,7 @@ class ConsumerClosing:
             core.session.release()
 
     def close(self) -> None:
-        """Close; see `ConsumerCore.close`."""
+        """Close the consumer; see `ConsumerCore.close`."""
         core = self._core
         if not self._close_guard.begin(core.delivery.closed_text):
             self._let_go()
@@ -49,7 +49,7 @@ class ConsumerClosing:
         except Exception:
             raise
         except BaseException:
-            core.session.client.abandon(core.session.abandoned)  # interrupted; it is closed all the same
+            core.session.client.abandon(core.session.abandoned)  # interrupted: the consumer is closed anyway
             raise
 
     def _leave(self) -> None:
@@ -71,7 +71,7 @@ class ConsumerClosing:
                 core.session.release()
 
     def _let_go(self) -> None:
-        """It has ended already, but perhaps only found out, and holds on to letters and the topic."""
+        """Release letters and topic of a consumer that was closed by another call or process."""
         core = self._core
         if core.session.is_released:
             return
@@ -94,5 +94,5 @@ class ConsumerClosing:
         core.session.client.wake()
 
     def after_fork_in_child(self) -> None:
-        """It is not the child's to close."""
+        """The consumer belongs to the parent: `close` in the child raises."""
         self._close_guard.after_fork_in_child()

@@ -41,7 +41,7 @@ _DEFAULT_BATCH_RECEIVE = BatchReceivePolicy()
 
 
 class ConsumerConfig(NamedTuple):
-    """What of a consumer's options matters on one topic. Immutable.
+    """The options of a consumer for one topic. Immutable.
 
     Attributes:
         topic: the topic.
@@ -49,23 +49,23 @@ class ConsumerConfig(NamedTuple):
         name: explicit consumer name, or None.
         receiver_queue_size: most messages fetched ahead (a batch is fetched whole); 0 fetches one entry at a
             time.
-        ack_timeout_ms: time after which an unacknowledged message comes back; 0 for never.
-        nack_delay_ms: time after which a negatively acknowledged message comes back.
+        ack_timeout_ms: time after which an unacknowledged message is redelivered; 0 for never.
+        nack_delay_ms: time after which a negatively acknowledged message is redelivered.
         ack_group_time_ms: how long acknowledgements are collected; 0 writes each at once.
-        priority_level: who is served first, where consumers share; 0 is best.
+        priority_level: on Shared subscriptions, consumers of a lower level are served first; 0 is lowest.
         key_shared: how the consumers of a Key_Shared subscription divide the keys; None for the default.
         ack_timeout_tick_ms: how late an acknowledgement timeout may be noticed.
         nack_backoff: delay by redelivery count; None for ``nack_delay_ms``, always.
-        ack_timeout_backoff: what is added to ``ack_timeout_ms``, by redelivery count.
+        ack_timeout_backoff: added to ``ack_timeout_ms``, by redelivery count.
         ack_receipt: whether an acknowledgement returns only when it is written.
-        several_topics: whether the consumer is one of those that make up a consumer of several topics.
-        dead_letter: when and where messages move that come back too often.
-        enable_retry: whether messages may be sent round by way of ``retry_letter_topic``.
+        several_topics: whether the consumer belongs to a consumer of several topics.
+        dead_letter: when and where messages move that are redelivered too often.
+        enable_retry: whether messages may be sent to ``retry_letter_topic``.
         total_queue_size: most messages fetched ahead of all topics together.
-        key_reader: where private keys come from, or None.
-        crypto_failure_action: what becomes of messages that cannot be decrypted.
-        chain: its interceptors, or None.
-        chunks: what becomes of chunked messages whose last part does not come.
+        key_reader: reads the private keys, or None.
+        crypto_failure_action: how to treat messages that cannot be decrypted.
+        chain: the interceptors, or None.
+        chunks: how to treat incomplete chunked messages.
     """
 
     topic: str
@@ -102,7 +102,7 @@ class ConsumerConfig(NamedTuple):
 
 
 class ReaderConfig(NamedTuple):
-    """What of a reader's options matters on one topic. Immutable."""
+    """The options of a reader for one topic. Immutable."""
 
     topic: str
     start: MessageId
@@ -118,11 +118,11 @@ class ReaderConfig(NamedTuple):
 
 
 def consumer_config(options: dict[str, Any], interceptor_kind: type[Any]) -> ConsumerConfig:
-    """Check the arguments of `Client.subscribe`, given by name.
+    """Check the arguments of `Client.subscribe`.
 
     Args:
         options: the arguments.
-        interceptor_kind: what each of the ``interceptors`` must be.
+        interceptor_kind: the class of the ``interceptors``.
 
     Raises:
         ValueError: a wrong type or value.
@@ -175,7 +175,7 @@ def consumer_config(options: dict[str, Any], interceptor_kind: type[Any]) -> Con
 
 
 def _check_consumer_types(options: dict[str, Any]) -> None:
-    """In the order of ``pulsar-client``, so that the first complaint is the same."""
+    """Check types in the order of ``pulsar-client``, so that the first error is the same."""
     for name, kind, optional in _CONSUMER_TYPES:
         (check_type_or_none if optional else check_type)(kind, options[name], name)
     check_type_or_none(ConsumerDeadLetterPolicy, options["dead_letter_policy"], "dead_letter_policy")
@@ -216,11 +216,11 @@ def _refuse_unbuilt(options: dict[str, Any]) -> None:
 
 
 def reader_config(options: dict[str, Any], interceptor_kind: type[Any]) -> ReaderConfig:
-    """Check the arguments of `Client.create_reader`, given by name.
+    """Check the arguments of `Client.create_reader`.
 
     Args:
         options: the arguments.
-        interceptor_kind: what each of the ``interceptors`` must be.
+        interceptor_kind: the class of the ``interceptors``.
 
     Raises:
         ValueError: a wrong type or value.
@@ -248,16 +248,16 @@ def reader_config(options: dict[str, Any], interceptor_kind: type[Any]) -> Reade
 
 
 def _queue_size(options: dict[str, Any]) -> int:
-    """As many messages as are fetched ahead; one where a number is negative, as in ``pulsar-client``."""
+    """Return the number of messages to fetch ahead; 1 for a negative number, as in ``pulsar-client``."""
     size: int = options["receiver_queue_size"]
     return 1 if size < 0 else size
 
 
 def _listener(name: str, options: dict[str, Any], chain: InterceptorChain | None, hook: str) -> Any:
-    """The listener, or None; behind interceptors if there are any.
+    """Return the listener with its interceptors, or None.
 
     Raises:
-        ValueError: it cannot be called, which would be found out with each message.
+        ValueError: it is not callable, which would otherwise fail with each message.
     """
     listener = options[name]
     if listener and not callable(listener):
@@ -268,7 +268,7 @@ def _listener(name: str, options: dict[str, Any], chain: InterceptorChain | None
 
 
 def _key_reader(options: dict[str, Any]) -> CryptoKeyReader | None:
-    """The key reader; where there is one, there is something to decrypt with, too."""
+    """Return the key reader, after checking that the extra ``crypto`` is installed."""
     reader: CryptoKeyReader | None = options["crypto_key_reader"]
     if reader is not None:
         from embeddedpulsar.crypto.key_wrap import require_cryptography

@@ -1,4 +1,4 @@
-"""The working half of a consumer: fetching, acknowledging, rewinding."""
+"""The state of a consumer behind its interface: fetching, acknowledging, rewinding."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ Position = tuple[int, int]
 
 
 class ConsumerCore:
-    """Everything of one consumer but its public face.
+    """The operations of one consumer.
 
     Role: keeps the queue, the trackers and the attachment in step. Lock order: `queue.lock`, then the lock of
     the acknowledgement tracker, then the subscription's.
 
-    Invariants: acknowledgements reach the subscription before any rewind, so that nothing acknowledged is
-    delivered again. A rewind empties the queue, so messages come in order and once.
+    Invariants: acknowledgements reach the subscription before any rewind, so that no acknowledged message is
+    delivered again. A rewind empties the queue, so messages are delivered in order and once.
 
-    After a fork the child's copy is closed: the attachment stays the parent's.
+    After a fork the child's copy is closed, because the attachment belongs to the parent.
     """
 
     def __init__(self, session: ConsumerSession) -> None:
@@ -73,7 +73,7 @@ class ConsumerCore:
         self.unacked: UnackedMessageTracker | None = None
         self._messages: Final = self.queue.messages
         self.fetched: Any = self._messages
-        """Has `popleft`, which is `take` for who has compared the epochs."""
+        """Has `popleft`, which is `take` for a caller that has compared the epochs."""
         if config.ack_timeout_ms:
             self.unacked = UnackedMessageTracker(
                 config.ack_timeout_ms,
@@ -93,7 +93,7 @@ class ConsumerCore:
         self._can_be_quick = self.acks.quick
         self.acks.on_done = self._note_done
         self._chunked = session.attachment.chunks.delivered
-        session.attachment.chunks.on_delivered = self.acks.close  # each one is looked at now
+        session.attachment.chunks.on_delivered = self.acks.close  # acknowledgements now take the slow path
         session.decryption.on_failed = self._watch_undelivered
         session.decryption.on_discarded = self._discard
         session.attachment.on_rewound = self._on_moved
@@ -110,15 +110,15 @@ class ConsumerCore:
     # -- receiving ---------------------------------------------------------------------------------------
 
     def take(self) -> Message[Any]:
-        """The next message that was fetched and is not void. Raises IndexError when there is none, or a lock
-        is needed to tell: `Delivery.poll` looks."""
+        """Return the next fetched message that is valid. Raises IndexError if there is none, or if a lock is
+        needed to decide; then the caller uses `Delivery.poll`."""
         if not self.session.attachment.is_fresh():
             raise IndexError
         message: Message[Any] = self.fetched.popleft()
         return message
 
     def voided(self) -> int:
-        """How often all that was fetched became void, as of now."""
+        """Count how often all fetched messages became void, up to now."""
         attachment = self.session.attachment
         if not attachment.is_fresh():
             try:
@@ -129,18 +129,18 @@ class ConsumerCore:
         return self.queue.voided
 
     def _watch_undelivered(self, view: EntryView) -> None:
-        """An entry cannot be decrypted. It is not shown, and comes again as if it had been."""
+        """Have an entry redelivered after the timeout, which cannot be decrypted and is not delivered now."""
         if self.unacked is not None:
             self.unacked.watch((view.ledger_id, view.entry_id), view.redelivery_count)
 
     def _discard(self, view: EntryView) -> None:
-        """An entry cannot be decrypted, and nobody wants it."""
+        """Acknowledge an entry that cannot be decrypted, and is not wanted."""
         with contextlib.suppress(LockTimeout):  # it stays collected, and the timer writes it
             self.acks.complete((view.ledger_id, view.entry_id))
 
     def popleft(self) -> Message[Any]:
-        """Take a message; of a new entry, see to what has to be done first. Named as that of a deque: a
-        method that the interpreter finds in the class costs 10 ns less than one kept in an attribute."""
+        """Take a message, and begin its entry if it is new. Named as the method of a deque: the interpreter
+        finds a method of the class 10 ns faster than one kept in an attribute."""
         message = self._messages.popleft()
         if message._entry is self._last_handed:
             return message
@@ -152,11 +152,11 @@ class ConsumerCore:
         return message
 
     def _begin_entry(self, message: Message[Any]) -> Message[Any]:
-        """Tell that the application gets an entry, and return the message, or the next one if that is void.
+        """Report that the application gets an entry. Returns the message, or the next one if that is void.
 
-        An entry may be told of again, if messages were put back. Raises IndexError, with the message first in
+        An entry may be reported again if messages were put back. Raises IndexError, with the message first in
         the queue, when a lock must be waited for: another thread is fetching, or the subscription changed.
-        `Delivery.poll` does that.
+        `Delivery.poll` waits for it.
         """
         queue, messages = self.queue, self._messages
         enter = queue.lock.acquire  # a local is called in half the time of an attribute
@@ -167,7 +167,7 @@ class ConsumerCore:
             while message._entry is not self._last_handed:
                 entry: Any = message._entry
                 if entry.number != VOID:
-                    messages.appendleft(message)  # should telling fail, it is not lost
+                    messages.appendleft(message)  # so that it is not lost if reporting fails
                     if not self.session.attachment.handed(entry):
                         raise IndexError
                     if self.unacked is not None:
@@ -181,17 +181,17 @@ class ConsumerCore:
             queue.lock.release()
 
     def put_back(self, message: Message[Any]) -> None:
-        """Make a message that was taken the next one again. Nobody else has seen it."""
+        """Put a message that was taken back at the front. No other thread has seen it."""
         queue = self.queue
         try:
-            queue.lock.acquire(True, deadline.TURN_S)  # without it too: the message must not be lost
+            queue.lock.acquire(True, deadline.TURN_S)  # put back without the lock rather than lose it
             queue.messages.appendleft(message)
         finally:
             queue.lock.release()
         self.delivery.on_change()
 
     def check_can_receive(self, timeout_millis: int | None) -> None:
-        """Refuse what ``pulsar-client`` refuses."""
+        """Refuse a call that ``pulsar-client`` refuses."""
         self.delivery.check_open()
         if self.config.listener is not None:
             raise InvalidConfiguration("this consumer has a listener, which gets the messages")
@@ -199,7 +199,7 @@ class ConsumerCore:
             raise InvalidConfiguration("receive() takes no timeout with receiver_queue_size=0")
 
     def start(self, owner: object) -> None:
-        """Begin to call the listener, if there is one, with ``owner`` as its first argument."""
+        """Start calling the listener, if there is one, with ``owner`` as its first argument."""
         if self.config.listener is None:
             return
         client = self.session.client
@@ -209,7 +209,7 @@ class ConsumerCore:
     # -- giving back -------------------------------------------------------------------------------------
 
     def _note_done(self, position: Position) -> None:
-        """An entry was acknowledged; told of every one, unless acknowledging takes its fast path."""
+        """Stop the timeouts of an acknowledged entry. Not called by the fast path of `acknowledge`."""
         self.nacks.discard(position)
         if self.unacked is not None:
             self.unacked.discard(position)
@@ -219,14 +219,14 @@ class ConsumerCore:
             self.acks.quick = not (self.delivery.closed_text or self._chunked)
 
     def _redelivery(self, hook: str) -> Callable[[list[Position]], object]:
-        """`_redeliver_due`, of which interceptors are told if there are any."""
+        """Return `_redeliver_due`, with a call of the interceptors before it."""
         chain = self.config.chain
         if chain is None:
             return self._redeliver_due
         return chain.telling(hook, self._redeliver_due, self.session.origin.partition)
 
     def _redeliver_due(self, positions: list[Position]) -> None:
-        """A delay has passed."""
+        """Redeliver entries whose delay is over."""
         if self.delivery.closed_text:
             return
         if self.dead_letters is not None and self.dead_letters.has_any(positions):
@@ -235,10 +235,10 @@ class ConsumerCore:
         try:
             self._redeliver_entries(positions)
         except AlreadyClosed:
-            return  # meanwhile, or by somebody else: what is not acknowledged comes to the next consumer
+            return  # closed meanwhile: unacknowledged messages are delivered to the next consumer
 
     def _move_due(self, positions: list[Position]) -> None:
-        """A delay has passed, and some of the entries become letters, which may have to wait for locks."""
+        """Redeliver entries whose delay is over, or move them to the dead letter topic, waiting for locks."""
         if self.dead_letters is None or self.delivery.closed_text:
             return
         others = self.dead_letters.take_due(positions)
@@ -253,7 +253,7 @@ class ConsumerCore:
             raise  # to the log
 
     def _redeliver_entries(self, positions: list[Position]) -> None:
-        """Have some entries delivered again, or everything, where they cannot come singly."""
+        """Have some entries delivered again, or everything if the type has no individual redelivery."""
         self.acks.flush()
         queue = self.queue
         attachment = self.session.attachment
@@ -271,7 +271,7 @@ class ConsumerCore:
         self.delivery.renew()
 
     def _drop(self, positions: list[Position]) -> None:
-        """Forget entries that will be fetched anew, by this consumer or another. Under the queue's lock."""
+        """Drop entries that will be fetched again, by this consumer or another. Under the queue's lock."""
         self.queue.drop(set(positions))
         self._last_handed = None
         for position in positions:
@@ -285,7 +285,7 @@ class ConsumerCore:
         self._redeliver_due([position])
 
     def _forget_moving(self, positions: list[Position]) -> None:
-        """Some entries move to the dead letter topic."""
+        """Drop entries that move to the dead letter topic."""
         try:
             deadline.enter(self.queue.lock, "the queue of this consumer")
             self._drop(positions)
@@ -293,11 +293,11 @@ class ConsumerCore:
             self.queue.lock.release()
 
     def redeliver(self) -> None:
-        """Have everything unacknowledged delivered again, what was fetched ahead included."""
+        """Have all unacknowledged messages delivered again, including those fetched ahead."""
         self.in_time(self._redeliver)
 
     def in_time(self, function: Callable[..., object], *arguments: object) -> None:
-        """Call what may wait for locks as long as an operation may take."""
+        """Call a function that may wait for locks, with the operation timeout as its deadline."""
         deadline.within(self.session.client.config.operation_timeout_s, function, *arguments)
 
     def _redeliver(self) -> None:
@@ -317,13 +317,13 @@ class ConsumerCore:
         self.delivery.renew()
 
     def negative_acknowledge(self, ledger: int, entry: int, redelivery_count: int = 0) -> None:
-        """Have an entry delivered again after the delay. Ids of nothing (earliest, latest) are ignored."""
+        """Have an entry delivered again after the delay. Ids without a message are ignored."""
         if ledger < 0 or entry < 0 or ledger == LARGEST_ID:
             return
         if self.unacked is not None:
             self.unacked.discard((ledger, entry))
         if not self._delivers_singly:
-            self.acks.quick = False  # an acknowledgement takes it back, so each has to be looked at
+            self.acks.quick = False  # an acknowledgement cancels the redelivery, so each takes the slow path
         self.nacks.give_back((ledger, entry), redelivery_count)
 
     # -- moving ------------------------------------------------------------------------------------------
@@ -343,7 +343,7 @@ class ConsumerCore:
                 attachment.seek_time(target)
                 self._on_moved()
             else:
-                # The latest is no message: a consumer that goes there gets what comes, and nothing that was.
+                # Latest is no message: after it, a consumer gets new messages only, and no existing one.
                 inclusive = self.config.start_inclusive and target._ledger != LARGEST_ID
                 position, inclusive, first = resolve(self.session.ledger, target, inclusive)
                 attachment.seek(position, inclusive)
@@ -354,18 +354,18 @@ class ConsumerCore:
         self.delivery.renew()
 
     def _on_moved(self) -> None:
-        """The subscription was moved, by this consumer or (told while it fetches) by somebody else."""
+        """Start over because the subscription was moved, by this consumer or by another one."""
         self.acks.begin_epoch()
         self.queue.start_within(0, 0, 0)
         self.start_over()
 
     def _on_switched(self) -> None:
-        """Another Failover consumer is active now, and gets what this one has not acknowledged."""
+        """Start over because another Failover consumer became active and gets the unacknowledged messages."""
         self.acks.flush()
         self.start_over()
 
     def start_over(self) -> None:
-        """What was fetched and what waits is void."""
+        """Drop fetched messages and pending redeliveries."""
         self.queue.clear()
         self._last_handed = None
         self.acks.reset()
@@ -379,19 +379,19 @@ class ConsumerCore:
     # -- leaving -----------------------------------------------------------------------------------------
 
     def unsubscribe(self) -> None:
-        """Delete the subscription, and close."""
+        """Delete the subscription, and close the consumer."""
         self.in_time(self._closing.unsubscribe)
 
     def close(self) -> None:
-        """Write what was acknowledged, leave the subscription, and let the rest come back to others.
+        """Write the acknowledgements, detach, and return the other messages to other consumers.
 
         Raises:
-            AcknowledgementsUnwritten: within the operation timeout not all could be written. It is closed.
+            AcknowledgementsUnwritten: some were not written within the operation timeout. It is closed.
         """
         self.in_time(self._closing.close)
 
     def after_fork_in_child(self) -> None:
-        """The attachment, and what was fetched, stay the parent's."""
+        """Close the child's copy: the attachment and the fetched messages belong to the parent."""
         self.acks.close()
         self._closing.after_fork_in_child()
         self.queue.after_fork_in_child()

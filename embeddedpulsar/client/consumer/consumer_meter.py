@@ -1,4 +1,4 @@
-"""Statistics of one consumer, in the log and for its owner."""
+"""Statistics of one consumer, for the log and for the application."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class ConsumerMeter:
-    """Logs every ``stats_interval_in_seconds`` what a consumer received and acknowledged since.
+    """Logs every ``stats_interval_in_seconds`` what a consumer received and acknowledged.
 
-    Role: nothing is counted for it when a message is received: what the application has is what was fetched
-    less what lies in the queue. An interval without anything is passed over."""
+    Role: receiving a message costs no counter: the number received is the number fetched minus the number in
+    the queue. An interval without messages is not logged."""
 
     __slots__ = ("__weakref__", "_acks", "_before", "_begun", "_interval_s", "_queue", "_session", "_timer")
 
@@ -36,10 +36,10 @@ class ConsumerMeter:
             self._arm()
 
     def totals(self) -> tuple[int, int, int]:
-        """Messages received, their bytes of payload, and acknowledgements written, so far."""
+        """Messages received, their payload bytes, and acknowledgements written, so far."""
         queue = self._queue
         try:
-            queue.lock.acquire(True, TURN_S)  # without it, behind a stuck process, they are a little off
+            queue.lock.acquire(True, TURN_S)  # without the lock the numbers are slightly inexact
             waiting = queue.valid()
             return queue.fetched - len(waiting), queue.fetched_bytes - size_of(waiting), self._acks.sent
         finally:
@@ -57,13 +57,13 @@ class ConsumerMeter:
         )
 
     def close(self) -> None:
-        """Log no more."""
+        """Stop logging."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def _arm(self) -> None:
-        mine = weakref.ref(self)  # the timer must not keep a consumer that is dropped
+        mine = weakref.ref(self)  # the timer must not keep a dropped consumer alive
 
         def on_timer() -> None:
             meter = mine()

@@ -1,4 +1,4 @@
-"""Which kind of consumer a subscription needs."""
+"""Opening of a consumer of the class that the topics and the options need."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def open_consumer(client: ClientContext, config: ConsumerConfig, topic: Any) -> 
 
     Args:
         client: the client.
-        config: the options; their topic is not looked at.
-        topic: a name, or a list of names, where the second and further ones of a topic are ignored. With
-            ``enable_retry`` the retry topic joins them.
+        config: the options; their topic is ignored.
+        topic: a name, or a list of names; repeated names are ignored. With ``enable_retry`` the retry topic
+            is added.
 
     Raises:
         TypeError: a name is not a str.
-        InvalidTopicName: one of them names no topic. Then, as with every other error, nothing is attached.
+        InvalidTopicName: one of them is not a topic name. As with every other error, nothing is attached.
         InvalidConfiguration: a queue of size 0 on a partitioned topic.
     """
     client.begin_operation()
@@ -42,7 +42,7 @@ def open_consumer(client: ClientContext, config: ConsumerConfig, topic: Any) -> 
     if config.dead_letter is not None and config.dead_letter.dead_letter_topic:
         TopicName.parse(
             config.dead_letter.dead_letter_topic
-        )  # a wrong name is told now, not when it is needed
+        )  # checks the name now, not when the first letter is moved
     _warn_if_idle(client, config)
     if config.enable_retry and topics:
         config = _with_letter_topics(client, config, topics)
@@ -62,7 +62,7 @@ def _open(client: ClientContext, config: ConsumerConfig, topics: list[str]) -> C
 
 
 def _warn_if_idle(client: ClientContext, config: ConsumerConfig) -> None:
-    """A dead letter policy that nothing will ever apply is most likely a wrong type of subscription."""
+    """Warn about a dead letter policy without effect, most likely because of the wrong subscription type."""
     is_counted = config.consumer_type in (ConsumerType.Shared, ConsumerType.KeyShared)
     if config.dead_letter is not None and not is_counted and not config.enable_retry:
         client.log.warning(

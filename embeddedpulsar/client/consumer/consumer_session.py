@@ -1,4 +1,4 @@
-"""What a consumer needs of the world around it: its subscription, its client, and the time."""
+"""The connection of a consumer to its subscription, its client and the clock."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CallLater = Callable[[float, Callable[[], object]], object]
 
 
 class MessageOrigin:
-    """What the messages of one consumer have in common; see `message.Origin`."""
+    """The properties that all messages of one consumer share; see `message.Origin`."""
 
     __slots__ = ("partition", "schema", "topic_name")
 
@@ -45,12 +45,12 @@ class MessageOrigin:
 class ConsumerSession:
     """One attachment of a consumer to its subscription.
 
-    Role: the only place where the consumer's side of the client touches `Topic` and `Subscription`.
+    Role: the only module of the consumer that uses `Topic` and `Subscription`.
 
     Args:
         core: the client.
         config: of the consumer.
-        call_to_write: as ``call_later`` of the scheduler, for acknowledgements; None for that itself.
+        call_to_write: the scheduler's ``call_later`` for acknowledgements; None for the client's scheduler.
     """
 
     def __init__(
@@ -88,14 +88,15 @@ class ConsumerSession:
         self.attachment.chunks.assembler.opened = self.decryption.open
 
     def _attach(self, topic: Topic) -> tuple[Subscription, Attachment]:
-        """Attach. The subscription may be removed by its last consumer before this one comes: then it is made
-        anew, if that is allowed."""
+        """Attach to the subscription.
+
+        Its last consumer may remove the subscription meanwhile; then it is created again, if allowed."""
         for _ in range(MOST_ATTEMPTS):
             found = self._try_to_attach(topic)
             if found is not None:
                 return found
         raise SubscriptionNotFound(
-            f"{topic.name}: the subscription {self.config.subscription_name!r} was removed again and again "
+            f"{topic.name}: the subscription {self.config.subscription_name!r} was repeatedly removed "
             "while this consumer attached; try again"
         )
 
@@ -127,16 +128,16 @@ class ConsumerSession:
             raise
 
     def __del__(self) -> None:
-        # Of a consumer that was dropped, or whose making was interrupted. It is closed elsewhere: any
-        # instruction of any thread may be under way.
+        # For a consumer that was dropped, or whose construction was interrupted. It is closed later, because
+        # a finalizer may run at any instruction of any thread.
         uses = getattr(self, "_uses", None)
         if uses and getattr(self, "attachment", None) is not None:
             self.client.abandon(self.abandoned)
 
     def abandoned(self) -> None:
-        """Leave, in the name of a consumer that is not there any more, or whose end was interrupted."""
+        """Detach a consumer that was dropped, or whose close was interrupted."""
         try:
-            with contextlib.suppress(LockTimeout):  # then a timer of the attachment goes on trying
+            with contextlib.suppress(LockTimeout):  # then a timer of the attachment retries
                 self.attachment.detach()
         finally:
             self.release()
@@ -147,12 +148,12 @@ class ConsumerSession:
         return not self._uses
 
     def leave(self) -> None:
-        """Detach the consumer; behind a process that stays in the lock, later, by a timer."""
+        """Detach the consumer; if another process stays in the lock, a timer does it later."""
         try:
             self.attachment.detach()
         except LockTimeout as error:
             self.client.log.warning(
-                "The consumer %s is closed, and leaves subscription %r on %s when this is over: %s",
+                "The consumer %s is closed, and leaves subscription %r on %s once the lock is free: %s",
                 self.consumer_name,
                 self.config.subscription_name,
                 self.topic_name,
@@ -160,7 +161,7 @@ class ConsumerSession:
             )
 
     def release(self) -> None:
-        """The consumer needs neither subscription nor topic any more; they may be closed. Idempotent."""
+        """Release subscription and topic, which may then be closed. Idempotent."""
         try:
             use = self._uses.pop()  # atomic: of two threads that close a consumer, one gets it
         except IndexError:
@@ -178,7 +179,7 @@ def last_or_start(ledger: ManagedLedger) -> Position:
 
 
 def read_entry(ledger: ManagedLedger, position: Position) -> EntryView | None:
-    """Read one entry; None if it is not there any more."""
+    """Read one entry; None if it was removed."""
     views = ledger.cursor(position, inclusive=True).read(1, 1 << 30, 1)
     if views and (views[0].ledger_id, views[0].entry_id) == position:
         return views[0]
@@ -186,7 +187,7 @@ def read_entry(ledger: ManagedLedger, position: Position) -> EntryView | None:
 
 
 def read_message_entry(ledger: ManagedLedger, position: Position, attachment: Attachment) -> EntryView | None:
-    """Read one entry that holds messages, a chunked one whole; None if it is not there, or damaged."""
+    """Read one entry with messages, a chunked one as a whole; None if it was removed, or is damaged."""
     view = read_entry(ledger, position)
     if view is None or not view.flags & FLAG_CHUNK:
         return view
@@ -194,7 +195,7 @@ def read_message_entry(ledger: ManagedLedger, position: Position, attachment: At
 
 
 def last_message_id(ledger: ManagedLedger, partition: int) -> MessageId:
-    """The id of the last message; of an empty topic, one that precedes every message."""
+    """Return the id of the last message; for an empty topic, an id before every message."""
     position = ledger.last_position()
     if position is None or position.entry_id < 0:
         return make(-1 if position is None else position.ledger_id, -1, -1, partition, 0)
@@ -205,10 +206,10 @@ def last_message_id(ledger: ManagedLedger, partition: int) -> MessageId:
 
 
 def resolve(ledger: ManagedLedger, message_id: MessageId, inclusive: bool) -> tuple[Position, bool, int]:
-    """Where reading starts that begins at, or behind, a message.
+    """Return the position at which reading starts, for a start at or after a message.
 
     Returns:
-        A position, whether the entry there is to be read, and the first message of it (0 for all).
+        A position, True if the entry there is to be read, and the index of its first message (0 for all).
     """
     target, _, index, size = (
         message_id._ledger,
@@ -230,13 +231,13 @@ def resolve(ledger: ManagedLedger, message_id: MessageId, inclusive: bool) -> tu
         if inclusive and first_chunk is not None:
             position = Position(first_chunk._ledger, first_chunk._entry)
         if not inclusive and first_chunk is None:
-            # The id of a whole batch is smaller than those of its messages, so all of them are behind it.
+            # The id of a whole batch is smaller than those of its messages, so all of them follow it.
             view = read_entry(ledger, position)
             inclusive = view is not None and view.batched
         return position, inclusive, 0
     view = None if size and not inclusive else read_entry(ledger, position)
     if view is not None and not view.batched:
-        return position, inclusive, 0  # the index says nothing of a message that is no batch
+        return position, inclusive, 0  # the index has no meaning for a message outside a batch
     first = index if inclusive else index + 1
     if not inclusive and first >= (size or (view.count if view is not None else 0)) > 0:
         return position, False, 0

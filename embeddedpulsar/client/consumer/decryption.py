@@ -1,4 +1,4 @@
-"""Encrypted entries on their way to a consumer or reader: decrypted, or what the failure action says."""
+"""Decryption of entries for a consumer or reader, and the failure action."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ Fetch = Callable[[int, int], "list[EntryView]"]
 
 
 class Decryption:
-    """Stands between the log and a receiver queue.
+    """A step between the log and a receiver queue.
 
-    Role: entries that are not encrypted pass. Of the others, those there is a key for are decrypted; what
-    becomes of the rest is the failure action's to say: FAIL leaves it out, and `on_failed` sees that it comes
-    again; DISCARD leaves it out, and `on_discarded` acknowledges it; CONSUME passes it on as one message of
-    ciphertext. One warning is logged for each data key, by the timer thread.
+    Role: plain entries pass unchanged, and encrypted entries with a known key are decrypted. The failure
+    action decides about the others: FAIL skips the entry, and `on_failed` has it redelivered; DISCARD skips
+    it, and `on_discarded` acknowledges it; CONSUME passes it on as one message with the ciphertext. The timer
+    thread logs one warning for each data key.
 
-    Invariants: what is left out never ends a read: only the end of the log does.
+    Invariants: skipped entries never end a read; only the end of the log does.
 
-    Who may call: `fetch` under the lock of the queue; `opened` any thread.
+    `fetch` is called under the lock of the queue; any thread may call `opened`.
 
     Args:
-        client: whose log and timers are used.
+        client: provides the log and the timers.
         topic: full name.
-        reader: where private keys come from, or None.
-        action: what becomes of entries that cannot be decrypted.
+        reader: reads the private keys, or None.
+        action: how to treat entries that cannot be decrypted.
         name: of the consumer or reader, for the log.
-        read: gives the next entries as they are stored.
+        read: returns the next entries as they are stored.
     """
 
     __slots__ = (
@@ -73,13 +73,13 @@ class Decryption:
         self._name = name
         self._read = read
         self._key_reader = reader
-        self._opener: EntryOpener | None = None  # made, and imported, for the first encrypted entry
+        self._opener: EntryOpener | None = None  # imported and made for the first encrypted entry
         self._told: set[bytes] = set()
         self.on_failed: Callable[[EntryView], object] | None = None
         self.on_discarded: Callable[[EntryView], object] | None = None
 
     def fetch(self, max_messages: int, max_bytes: int) -> list[EntryView]:
-        """The next entries, decrypted; none at the end of the log."""
+        """Return the next entries, decrypted; none at the end of the log."""
         while views := self._read(max_messages, max_bytes):
             if not SEEN.encrypted:
                 return views
@@ -99,17 +99,17 @@ class Decryption:
         return []
 
     def open(self, view: EntryView) -> EntryView:
-        """Decrypt one entry, of a chunked message, say.
+        """Decrypt one entry, for example of a chunked message.
 
         Raises:
-            CryptoError: there is no key for it.
+            CryptoError: its key is not available.
         """
         if view.codec != CODEC_ENCRYPTED:
             return view
         return self._get_opener().open(cast("SealedView", view))
 
     def opened(self, view: EntryView) -> EntryView | None:
-        """An entry as the application may see it; None if it may not."""
+        """Return an entry as the application gets it; None if it is skipped."""
         if view.codec != CODEC_ENCRYPTED:
             return view
         sealed = cast("SealedView", view)
@@ -135,7 +135,7 @@ class Decryption:
         return opener
 
     def _tell(self, view: SealedView, error: CryptoError) -> None:
-        """Log the first failure with each data key, not under the lock that is held here."""
+        """Log the first failure with each data key, outside the lock that is held here."""
         mark = repr(view.fields.get("keys")).encode()
         if mark in self._told or len(self._told) >= _MOST_TOLD:
             return

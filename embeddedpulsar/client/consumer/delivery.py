@@ -18,27 +18,27 @@ if TYPE_CHECKING:
     from embeddedpulsar.platform.clock import Clock
     from embeddedpulsar.platform.processes.mailbox import Mailbox
 
-# A wake-up may be lost with the process that should have sent it: then this is how long it takes.
+# A wake-up may be lost if the process that should send it dies; this limits the delay.
 _BACK_STOP_S: Final = 0.1
 _IDLE_AFTER_S: Final = 0.1
 _IDLE_BACK_STOP_S: Final = 0.5
-# Such a loss shows in what `tail` tells. Whatever else there may be to find is looked for less often: that
-# wakes the processor for ten times as long.
+# A change of `tail` shows such a loss. Other changes are checked less often, because that check keeps the
+# processor awake for ten times as long.
 _LOOK_AGAIN_S: Final = 2.0
 _LOOKS: Final = 4
-"""The same in naps, where consumers take turns with the back-stop and naps are longer."""
+"""The same in naps, for consumers that alternate between the back-stop and naps, which are longer."""
 NEVER_S: Final = 1e9
 
 Taken = TypeVar("Taken")
 
 
 def back_stop(idle_s: float) -> float:
-    """How long to sleep at most, after so long without a message."""
+    """Return the longest time to sleep, given the time since the last message."""
     return _BACK_STOP_S if idle_s < _IDLE_AFTER_S else _IDLE_BACK_STOP_S
 
 
 class Hold(Protocol):
-    """A consumer's hold on its subscription, as far as waiting is concerned."""
+    """The part of a consumer's attachment that waiting needs."""
 
     @property
     def version(self) -> int: ...
@@ -58,7 +58,7 @@ class Hold(Protocol):
 
 
 class Source(Protocol):
-    """Where messages are to be had: of one topic (`Delivery`), or of several."""
+    """A source of messages: one topic (`Delivery`), or several."""
 
     closed_text: str
 
@@ -83,7 +83,7 @@ def wait_for(
     """Take a message of ``source``, waiting for it; see `Delivery`. Waits for locks count.
 
     Raises:
-        Timeout: there was none within ``timeout_ms``; a `LockTimeout`, if another process stayed in a lock.
+        Timeout: there was none within ``timeout_ms``. A `LockTimeout` if another process stayed in a lock.
         AlreadyClosed: the source is closed, or was closed meanwhile.
     """
     if timeout_ms is None:
@@ -93,7 +93,7 @@ def wait_for(
 
 
 def poll_in_passing(source: Source, take: Callable[[], Message[Any]]) -> Message[Any] | None:
-    """Take a message of ``source`` if there is one; wait for no lock longer than a section takes."""
+    """Take a message of ``source`` if there is one, waiting for locks only as long as a section takes."""
     try:
         return deadline.within(deadline.TURN_S, source.poll, take)
     except LockTimeout:
@@ -141,7 +141,7 @@ def _sleep(
     idle_since: float,
     until: float,
 ) -> None:
-    """Sleep until somebody rings, something is due or seen to be new, or it is time to look for it."""
+    """Sleep until a wake-up, until a message is due, until a change is seen, or until the next check."""
     while (now := monotonic()) < until:
         due_in_s = source.due_in_s()
         nap = min(source.back_stop(now - idle_since), due_in_s, until - now)
@@ -153,11 +153,11 @@ class Delivery:
     """Blocks until the queue has a message.
 
     Role: the slow path of every receive. It reads the doorbell's generation first, the tail of the topic and
-    the version of the subscription second, then fills the queue, then asks to be rung when either changes,
-    then sleeps: so nothing that happens between any two steps is slept through.
+    the version of the subscription second. Then it fills the queue, requests a wake-up for a change of
+    either, and sleeps. So no change between any two steps is missed.
 
-    Any number of threads may wait. `close` wakes them at once if its caller rings; so does Ctrl-C, and a
-    signal handler runs when its signal arrives.
+    Any number of threads may wait. `close` wakes them at once if its caller rings, and so does Ctrl-C. Signal
+    handlers run when their signal arrives.
     """
 
     __slots__ = (
@@ -188,7 +188,7 @@ class Delivery:
         self._hold = hold
         self._waiters: set[object] = set()
         self.closed_text = ""
-        self.on_change: Callable[[], object] = int  # of a topic among several: see `ReadyTopics`
+        self.on_change: Callable[[], object] = int  # for a topic of several: see `ReadyTopics`
 
     def check_open(self) -> None:
         """Refuse a closed consumer or reader."""
@@ -197,20 +197,20 @@ class Delivery:
 
     @property
     def tail(self) -> Any:
-        """What to compare with later, to know whether anything came: see `arm`."""
+        """Return a value that changes when anything is stored or moved: see `arm`."""
         hold = self._hold
         return self._ledger.tail, 0 if hold is None else hold.version
 
     def arm(self, seen: Any, waiter: object = None) -> bool:
-        """Ask to be rung when something comes; False if something came since `tail` was ``seen``.
+        """Request a wake-up for the next change. Returns False if `tail` has changed since ``seen``.
 
         Args:
-            seen: the tail then.
-            waiter: stands for the caller, until it leaves.
+            seen: an earlier `tail`.
+            waiter: identifies the caller until it calls `leave`.
         """
         tail, version = seen
         hold, waits = self._hold, self._ledger.waits
-        # Where appends come fast, this spins a little before it asks.
+        # When appends are frequent, this spins briefly before the request.
         if hold is None:
             return not waits.wait(tail, 0)
         self._waiters.add(waiter)
@@ -219,12 +219,12 @@ class Delivery:
         return hold.arm(version)
 
     def leave(self, seen: Any, waiter: object, is_served: bool) -> None:
-        """The caller waits no more: others are to be rung.
+        """End the wait of the caller: other waiters get the wake-ups.
 
         Args:
-            seen: `tail` before it last looked.
+            seen: `tail` before the caller last looked.
             waiter: as for `arm`.
-            is_served: it got a message then.
+            is_served: whether it got a message.
         """
         hold = self._hold
         if hold is None or waiter not in self._waiters:
@@ -235,13 +235,13 @@ class Delivery:
             hold.leave(is_served)
 
     def has_news(self, seen: Any) -> bool:
-        """Whether something came since `tail` was ``seen`` for which this process was not rung."""
+        """Whether `tail` has changed since ``seen`` without a wake-up of this process."""
         tail, version = seen
         has_moved = self._ledger.tail != tail
         return has_moved if self._hold is None else self._hold.has_news(has_moved, version)
 
     def back_stop(self, idle_s: float) -> float:
-        """How long to sleep at most, after so long without a message."""
+        """Return the longest time to sleep, given the time since the last message."""
         if self._ledger.waits.must_poll:
             return OTHERS_POLL_S
         seconds = back_stop(idle_s)
@@ -249,17 +249,17 @@ class Delivery:
 
     @property
     def signs(self) -> tuple[tuple[memoryview, int], tuple[memoryview, int]]:
-        """The two words of which `tail` consists: the first of a reader, which has no second, twice."""
+        """The two words of `tail`. For a reader, which has no second word, the first one twice."""
         tail = (self._ledger.words, int(TopicWord.TAIL))
         return tail, tail if self._hold is None else self._hold.version_word
 
     def renew(self) -> None:
-        """Messages may be found again although nothing changed in the log: have everybody look."""
+        """Have all waiters look again: messages may be available although the log did not change."""
         self.on_change()
         self._mailbox.ring_self()
 
     def due_ms(self) -> int:
-        """When the next delayed entry is due, in ms since the epoch; 0 for none."""
+        """The time at which the next delayed entry is due, in ms since the epoch; 0 for none."""
         return 0 if self._hold is None else self._hold.due_ms()
 
     def due_in_s(self) -> float:
@@ -278,23 +278,24 @@ class Delivery:
         return wait_for(self, self._mailbox, self._monotonic, take, timeout_ms)
 
     def poll_once(self, take: Callable[[], Message[Any]]) -> Message[Any] | None:
-        """As `poll`, for somebody who will not wait now."""
+        """`poll` for a caller that does not wait."""
         self._listen()
         return poll_in_passing(self, take)
 
     def _listen(self) -> None:
-        """Who always finds messages, or never waits, would not hear of the death of a peer."""
+        """Detect the death of other processes, for a caller that always finds messages or never waits."""
         if not self._queue.messages:
             self._mailbox.glance()
 
     @property
     def fetched(self) -> int:
-        """Messages that were fetched and not taken."""
+        """Number of messages fetched and not taken."""
         return len(self._queue.messages)
 
     def is_exhausted(self, tail: int, most: int) -> bool:
-        """Whether there was nothing but at most ``most`` messages, which were fetched, when the tail of the
-        log was ``tail``; False if that would take a look."""
+        """Whether at most ``most`` messages, all fetched, were left when the tail of the log was ``tail``.
+
+        Returns False if that needs a read of the log."""
         hold = self._hold
         return hold is not None and len(self._queue.messages) <= most and hold.has_read_all(tail)
 
@@ -313,27 +314,27 @@ class Delivery:
                     if not queue.fill():
                         return None
                     if self.closed_text:
-                        self.check_open()  # meanwhile: `close` does not wait for a fetch that is stuck
+                        self.check_open()  # again: `close` does not wait for a fetch that is blocked
                 try:
                     return take()
-                except IndexError:  # another thread was faster; or the subscription changed
+                except IndexError:  # another thread took it, or the subscription changed
                     if queue.messages and self._hold is not None:
                         self._hold.look()
         except AlreadyClosed as error:
-            # Closed here; or somebody else detached the consumer, or deleted its subscription.
+            # Closed here; or another process detached the consumer, or deleted its subscription.
             self.closed_text = self.closed_text or str(error)
             raise
         finally:
             queue.lock.release()
 
     def close(self, text: str) -> None:
-        """Let every later call fail with ``text``."""
+        """Make every later call fail with ``text``."""
         queue = self._queue
         self.closed_text = text
         try:
             deadline.enter(queue.lock, "the queue of this consumer")
             queue.clear()
         except LockTimeout:
-            queue.messages.clear()  # a thread is fetching, behind a process that stays in a lock
+            queue.messages.clear()  # another thread is fetching, blocked by a process that stays in a lock
         finally:
             queue.lock.release()

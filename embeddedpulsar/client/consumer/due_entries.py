@@ -1,4 +1,4 @@
-"""Entries that are due to come again, each at its time: what nacks and acknowledgement timeouts stand on."""
+"""Entries to be redelivered at a given time, after negative acknowledgements and acknowledgement timeouts."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ Position = tuple[int, int]
 RETRY_S: Final = 1.0
 _AT_ONCE: Final = 10_000
 _SWEEP_FROM: Final = 10_000
-_ROUNDING_MS: Final = 1e-4  # what a float of seconds may be off, and no delay is short enough to mind
+_ROUNDING_MS: Final = 1e-4  # the rounding error of a float of seconds, shorter than any delay
 
 
 class _Tick:
-    """What is due at one time: per ledger the entries, some of which may have been taken out since."""
+    """The entries that are due at one time, by ledger; some may have been discarded since."""
 
     __slots__ = ("number", "places")
 
@@ -40,20 +40,20 @@ class _Tick:
 
 
 class DueEntries:
-    """Asks for entries again when their time has come, never earlier and at most one tick later.
+    """Redelivers entries when their time has come, never earlier and at most one tick later.
 
-    Role: times are rounded up to ticks. Per ledger a dict tells the tick of each entry, and each tick has
-    arrays of the entries put there: about 100 bytes for each, and what is due is found without looking at the
-    rest. An entry that is taken out leaves its place in an array behind; when such places outnumber the
-    entries, the arrays are made anew.
+    Role: times are rounded up to ticks. Per ledger a dict maps each entry to its tick, and each tick has
+    arrays of its entries. That takes about 100 bytes per entry, and due entries are found without looking at
+    the others. A discarded entry stays in its array; when such entries outnumber the others, the arrays are
+    rebuilt.
 
-    Invariants: an entry is in one tick at most, the first it was added for. A place in an array counts only
+    Invariants: an entry is in at most one tick, the first it was added for. An item of an array counts only
     if the dict agrees. While there are entries one timer runs, for the earliest tick.
 
-    Called by any thread. ``redeliver`` gets at most 10,000 due positions at a time, sorted, and runs in the
-    timer thread without a lock, and waits for none: one that is held elsewhere (`LockTimeout`) is tried again
-    after 1 to 50 ms. When it raises anything else, they are tried again after a second. Whoever asks for
-    everything that is unacknowledged calls `clear`.
+    Called by any thread. ``redeliver`` gets at most 10,000 due positions at a time, sorted. It runs in the
+    timer thread without a lock, and waits for no lock: if one is held (`LockTimeout`), it is called again
+    after 1 to 50 ms. After any other exception it is called again after a second. A caller that redelivers
+    all unacknowledged entries calls `clear`.
     """
 
     __slots__ = (
@@ -101,7 +101,7 @@ class DueEntries:
         return entries is not None and position[1] in entries
 
     def add(self, position: Position, delay_ms: int) -> None:
-        """Ask for an entry again after a delay, unless it waits already."""
+        """Redeliver an entry after a delay, unless it is added already."""
         ledger, entry = position
         entries = self._where.get(ledger)
         if entries is not None and entry in entries:
@@ -117,7 +117,7 @@ class DueEntries:
             self._lock.release()
 
     def discard(self, position: Position) -> None:
-        """Ask for it no more."""
+        """Remove an entry."""
         ledger, entry = position
         if ledger not in self._where:
             return
@@ -135,7 +135,7 @@ class DueEntries:
             self._lock.release()
 
     def clear(self) -> None:
-        """Everything is fetched anew, or the consumer closes."""
+        """Remove all entries, because everything is fetched again, or the consumer closes."""
         if not self._ticks:
             return
         try:
@@ -165,7 +165,7 @@ class DueEntries:
         self._count += 1
 
     def _sweep(self) -> None:
-        """Make the arrays anew, without the places of entries that were taken out."""
+        """Rebuild the arrays without the discarded entries."""
         for tick in self._ticks.values():
             tick.places = {}
         for ledger, entries in self._where.items():
@@ -176,7 +176,7 @@ class DueEntries:
         self._stale = 0
 
     def _arm(self, least_s: float = 0.0) -> None:
-        """Let the timer run for the earliest tick, which may have become another one."""
+        """Set the timer for the earliest tick, which may have changed."""
         if not self._order:
             if self._timer is not None:
                 self._timer.cancel()
@@ -216,7 +216,7 @@ class DueEntries:
     def _on_timer(self) -> None:
         wait_s = 0.0
         due: list[Position] = []
-        self._timer = None  # first: whoever adds from here on starts another
+        self._timer = None  # first: a call of `add` from here on starts another
         try:
             while due := self._take_due():
                 deadline.try_now(self._redeliver, due)
@@ -230,7 +230,7 @@ class DueEntries:
             self._go_on(due, wait_s)
 
     def _take_due(self) -> list[Position]:
-        """The next entries whose time has come, at most 10,000."""
+        """Return the next due entries, at most 10,000."""
         due: list[Position] = []
         try:
             self._lock.acquire()
@@ -248,7 +248,7 @@ class DueEntries:
         return due
 
     def _go_on(self, failed: list[Position], wait_s: float) -> None:
-        """Put back what could not be asked for, and wait for what is due next."""
+        """Put back entries whose redelivery failed, and set the timer for the next tick."""
         try:
             self._lock.acquire()
             for ledger, entry in failed:

@@ -1,4 +1,4 @@
-"""Consumers that have interceptors; `consumer_opening` chooses the class."""
+"""Consumers with interceptors; `consumer_opening` chooses the class."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class InterceptingConsumer(Consumer[Any]):
-    """A consumer that shows its messages to interceptors."""
+    """A consumer that passes its messages to interceptors."""
 
     def __init__(self, core: Any) -> None:
         self._chain: InterceptorChain = core.config.chain
@@ -70,7 +70,7 @@ class InterceptingConsumer(Consumer[Any]):
 
 
 class InterceptingMultiTopicsConsumer(InterceptingConsumer, MultiTopicsConsumer[Any]):
-    """A consumer of several topics that shows its messages to interceptors."""
+    """A consumer of several topics that passes its messages to interceptors."""
 
 
 def _id_of(message: Message[Any] | MessageId) -> MessageId:

@@ -1,4 +1,4 @@
-"""Readers that have interceptors; `reader_opening` chooses the class."""
+"""Readers with interceptors; `reader_opening` chooses the class."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class InterceptingReader(Reader[Any]):
-    """A reader that shows its messages to interceptors."""
+    """A reader that passes its messages to interceptors."""
 
     def __init__(self, core: ClientContext, config: ReaderConfig, *partitions: Any) -> None:
         assert config.chain is not None
@@ -44,4 +44,4 @@ class InterceptingReader(Reader[Any]):
 
 
 class InterceptingMultiTopicsReader(InterceptingReader, MultiTopicsReader[Any]):
-    """A reader of a partitioned topic that shows its messages to interceptors."""
+    """A reader of a partitioned topic that passes its messages to interceptors."""

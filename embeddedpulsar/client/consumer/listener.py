@@ -24,9 +24,9 @@ monotonic = SYSTEM_CLOCK.monotonic
 
 
 class ListenerTarget:
-    """A consumer or reader with a listener, as its listener thread sees it.
+    """A consumer or reader with a listener, as its listener thread uses it.
 
-    The thread serves others too: locks are tried, and tried again after 1 to 50 ms.
+    The thread serves other consumers too, so it does not wait for locks, but retries after 1 to 50 ms.
     """
 
     __slots__ = (
@@ -65,13 +65,13 @@ class ListenerTarget:
         return bool(self._delivery.closed_text)
 
     def due_in_s(self) -> float:
-        """Seconds until the next delayed message is due, or a lock is to be tried again."""
+        """Seconds until the next delayed message is due, or a lock is tried again."""
         if self.is_paused:
             return NEVER_S
         return min(self._delivery.due_in_s(), self._backoff.pause_s or NEVER_S)
 
     def arm(self) -> bool:
-        """Have the process rung when something comes; False if something came since `run` began to look."""
+        """Request a wake-up for the next change. Returns False if something changed since `run` began."""
         if self.is_paused or self.is_closed:
             return True
         self._has_armed = True
@@ -86,17 +86,17 @@ class ListenerTarget:
             return True
 
     def leave(self, is_served: bool) -> None:
-        """It waits no more; see `Delivery.leave`."""
+        """End the wait; see `Delivery.leave`."""
         if self._has_armed:
             self._has_armed = False
             self._delivery.leave(self._seen, self, is_served)
 
     def has_news(self) -> bool:
-        """Whether something came for which this process was not rung, or a lock is to be tried again."""
+        """Whether something changed without a wake-up of this process, or a lock is to be tried again."""
         return self._has_armed and (bool(self._backoff.pause_s) or self._delivery.has_news(self._seen))
 
     def back_stop(self, idle_s: float) -> float:
-        """How long to sleep at most, after so long without a message."""
+        """Return the longest time to sleep, given the time since the last message."""
         return self._delivery.back_stop(idle_s) if self._has_armed else NEVER_S
 
     def _next(self) -> Message[Any] | None:
@@ -125,7 +125,7 @@ class ListenerTarget:
         except AlreadyClosed:
             if not self.is_closed:
                 raise
-            return False  # closed meanwhile, and its topic with it
+            return False  # closed meanwhile, together with its topic
         for count in range(most):
             if self.is_paused or self._delivery.closed_text:
                 self.leave(False)
@@ -137,7 +137,7 @@ class ListenerTarget:
                 return count > 0
             if message is None:
                 return count > 0
-            self.leave(True)  # the listener may take its time
+            self.leave(True)  # the listener may run for a long time
             try:
                 self._listener(self._owner, message)
             except BaseException:  # noqa: BLE001 - the user's code; the thread serves others too
@@ -148,11 +148,11 @@ class ListenerTarget:
 class ListenerThreads:
     """Delivers messages to listeners on ``message_listener_threads`` daemon threads, one by default.
 
-    Role: each consumer with a listener belongs to one thread for life, so its messages come one at a time and
-    in order; consumers that share a thread take turns of 100 messages. A thread starts with its first
-    consumer and sleeps when none has messages.
+    Role: each consumer with a listener belongs to one thread throughout, so its messages are delivered one at
+    a time and in order. Consumers that share a thread take turns of 100 messages. A thread starts with its
+    first consumer and sleeps when none has messages.
 
-    Thread-safe. After a fork the child has none: consumers stay with the parent.
+    Thread-safe. After a fork the child has no targets: the consumers belong to the parent.
     """
 
     def __init__(self, count: int, mailbox: Callable[[], Mailbox], log: ClientLog) -> None:
@@ -169,7 +169,7 @@ class ListenerThreads:
         self._closed = False
 
     def add(self, target: ListenerTarget) -> None:
-        """Begin to deliver."""
+        """Start delivering to a target."""
         try:
             self._lock.acquire()
             if len(self._groups) < self._count:
@@ -184,7 +184,7 @@ class ListenerThreads:
         self.wake()
 
     def remove(self, target: ListenerTarget) -> None:
-        """Deliver no more; a call that runs ends on its own."""
+        """Stop delivering to a target. A running call of its listener continues."""
         try:
             self._lock.acquire()
             for group in self._groups:
@@ -195,17 +195,17 @@ class ListenerThreads:
         target.leave(False)
 
     def wake(self) -> None:
-        """Let the threads look again: a listener was resumed, or removed."""
+        """Let the threads look again, after a listener was resumed or removed."""
         self._mailbox().ring_self()
 
     def close(self) -> None:
-        """End the threads as soon as the listeners that run return."""
+        """End the threads as soon as the running listeners return."""
         self._closed = True
         if self._groups:
             self.wake()
 
     def after_fork_in_child(self) -> None:
-        """The parent's listeners stay the parent's."""
+        """Drop the targets, which belong to the parent."""
         self._reset()
 
     def _run(self, group: list[ListenerTarget]) -> None:
@@ -215,13 +215,13 @@ class ListenerThreads:
                 if self._turn(group, monotonic() - active_at):
                     active_at = monotonic()
             except AlreadyClosed:
-                return  # the store is closed, and everything on it
+                return  # the store is closed
             except BaseException:  # noqa: BLE001 - the thread serves others too
-                self._log.exception("A listener thread failed, and goes on")
+                self._log.exception("A listener thread failed, and continues")
                 threads.sleep(_AFTER_FAILURE_S)
 
     def _turn(self, group: list[ListenerTarget], idle_s: float) -> bool:
-        """One turn for every consumer, or one nap; whether there was anything to do."""
+        """Run one turn for every consumer, or sleep once. Returns True if a listener was called."""
         mailbox = self._mailbox()
         seen = mailbox.generation
         targets = list(group)

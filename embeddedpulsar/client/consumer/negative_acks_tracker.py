@@ -1,4 +1,4 @@
-"""Messages the application gave back, until their delay has passed."""
+"""Negatively acknowledged entries, until their delay is over."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _LONGEST_TICK_MS: Final = 100
 
 
 class NegativeAcksTracker(DueEntries):
-    """Remembers entries that were negatively acknowledged and asks for them again when the delay has passed.
+    """Keeps negatively acknowledged entries and redelivers them when the delay is over.
 
     Role: the delay is fixed, or grows with the entry's redelivery count. It is exact to a tenth of the
-    shortest delay, or 100 ms. Repeated negative acknowledgements of one entry, as of the messages of a batch,
-    do not postpone it. A million of them are some 100 MB.
+    shortest delay, or 100 ms. Repeated negative acknowledgements of one entry, as for the messages of a
+    batch, do not postpone it. A million entries take about 100 MB.
     """
 
     __slots__ = ("_backoff", "_delay_ms")
@@ -40,5 +40,5 @@ class NegativeAcksTracker(DueEntries):
         self._backoff = backoff
 
     def give_back(self, position: Position, redelivery_count: int = 0) -> None:
-        """Ask for an entry again after the delay, which may depend on how often it came again already."""
+        """Redeliver an entry after the delay, which may depend on its redelivery count."""
         self.add(position, self._delay_ms if self._backoff is None else self._backoff.next(redelivery_count))

@@ -38,14 +38,14 @@ _DISCARD, _FAIL = ConsumerCryptoFailureAction.DISCARD, ConsumerCryptoFailureActi
 
 
 class Reader(Generic[T]):
-    """Reads a topic from a place the program chooses; made by `Client.create_reader`.
+    """Reads a topic from a given position. Made by `Client.create_reader`.
 
-    A reader has no subscription: it acknowledges nothing, holds nothing back from deletion, and any number
-    may read one topic. Where it stands is known to the program alone.
+    A reader has no subscription: it acknowledges nothing, and does not prevent the removal of messages. Any
+    number of readers may read one topic. Its position is not stored.
 
-    Thread-safe. In a forked child every method raises `AlreadyClosed`: make a reader there. Used with
-    ``with``, it is closed at the end. As an iterator it reads what is there, and ends at the end of the
-    topic.
+    Thread-safe. In a forked child every method raises `AlreadyClosed`; make a reader in the child. A ``with``
+    block closes the reader at the end. As an iterator it returns the existing messages, and ends at the end
+    of the topic.
 
     Example:
         >>> from embeddedpulsar import Client
@@ -56,7 +56,7 @@ class Reader(Generic[T]):
         [b'line 1', b'line 2']
     """
 
-    _client: Any = None  # which lives as long as this
+    _client: Any = None  # keeps the client alive
     _waits_for_ever = False  # whether time limits are refused
 
     def __init__(self, core: ClientContext, config: ReaderConfig) -> None:
@@ -101,19 +101,19 @@ class Reader(Generic[T]):
             self._listener = ListenerTarget(self, config.listener, self._delivery, self._queue.take, core.log)
 
     def _start(self) -> None:
-        """It is complete, and its client knows it: what calls it may begin."""
+        """Start the listener: the reader is complete and registered with its client."""
         if self._listener is not None:
             self._core.listeners.add(self._listener)
 
     def _stand_at(self, target: MessageId | int) -> tuple[int, int, int]:
-        """Read on from an id or a time; returns the entry, and the first message of it to deliver."""
+        """Continue at an id or a time. Returns the entry and its first message to deliver."""
         ledger = self._ledger
         if isinstance(target, int):
             position, inclusive, first = ledger.find_by_publish_time(target), True, 0
         else:
             position, inclusive, first = resolve(ledger, target, self._config.start_inclusive)
         self._cursor = ledger.cursor(position, inclusive=inclusive)
-        # An id that does not exist yet is waited for.
+        # The reader waits for an id that does not exist yet.
         last = last_or_start(ledger)
         is_beyond = position.ledger_id == last.ledger_id and position > last
         self._floor = Position(position.ledger_id, position.entry_id + (not inclusive)) if is_beyond else None
@@ -150,7 +150,7 @@ class Reader(Generic[T]):
         """Return the next message, waiting for it.
 
         Args:
-            timeout_millis: longest wait; None waits for ever, 0 does not wait.
+            timeout_millis: longest wait; None waits without limit, 0 does not wait.
 
         Raises:
             Timeout: no message came in time. Also a ``TimeoutError``.
@@ -180,7 +180,7 @@ class Reader(Generic[T]):
     async def read_next_async(self) -> Message[T]:
         """Return the next message, awaiting it in an asyncio loop. Not in ``pulsar-client``.
 
-        Coroutines of one loop are served in the order in which they came. One that is cancelled has taken no
+        Coroutines of one loop are served in the order of their calls. A cancelled coroutine has taken no
         message.
 
         Raises:
@@ -220,10 +220,10 @@ class Reader(Generic[T]):
             queue.lock.release()
 
     def seek(self, messageid: MessageId | int) -> None:
-        """Read on from another place.
+        """Continue reading at another position.
 
         Args:
-            messageid: an id: reading goes on behind that message, or with it if the reader was made with
+            messageid: an id: reading continues after that message, or with it if the reader was made with
                 ``start_message_id_inclusive``. Or an int: with the first message published at that time or
                 later, in ms since 1970.
 
@@ -255,22 +255,22 @@ class Reader(Generic[T]):
         self._delivery.renew()
 
     def to_arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return everything from here to the end of the topic as a ``pyarrow.Table``, and go to the end.
+        """Return all messages from here to the end of the topic as a ``pyarrow.Table``, and move to the end.
 
-        Columns come out of the mapped segments whole, many times faster than message by message. Not in
+        Whole columns are read from the mapped segments, many times faster than single messages. Not in
         ``pulsar-client``.
 
         Args:
-            columns: names out of ``embeddedpulsar.arrow.ALL_COLUMNS``; all of them by default.
+            columns: names from ``embeddedpulsar.arrow.ALL_COLUMNS``; default is all.
 
         Raises:
             ImportError: pyarrow is missing; the text says how to install it.
             CryptoError: messages are encrypted and the reader has no key for them. With the failure action
-                DISCARD they are left out.
+                DISCARD they are skipped.
             AlreadyClosed: the reader is closed.
         """
         self._check_can_read()
-        from embeddedpulsar import arrow  # pyarrow is large, and seldom needed
+        from embeddedpulsar import arrow  # pyarrow is large, and rarely needed
 
         queue = self._queue
         try:
@@ -298,7 +298,7 @@ class Reader(Generic[T]):
         return table
 
     def close(self) -> None:
-        """Stop reading.
+        """Close the reader.
 
         Raises:
             AlreadyClosed: it was closed before.
@@ -313,7 +313,7 @@ class Reader(Generic[T]):
         self._core.forget_consumer(self)
 
     def _save(self) -> None:
-        """The program ends, and nothing of a reader has to be stored."""
+        """Does nothing at the end of the program: a reader stores nothing."""
 
     def _check_can_read(self) -> None:
         self._delivery.check_open()
@@ -321,7 +321,7 @@ class Reader(Generic[T]):
             raise InvalidConfiguration("this reader has a listener, which gets the messages")
 
     def _after_fork_in_child(self) -> None:
-        """What was fetched, and the cursor, stay the parent's."""
+        """Close the child's copy: the fetched messages and the position belong to the parent."""
         self._queue.after_fork_in_child()
         self._close_guard.after_fork_in_child()
         if not self._delivery.closed_text:
@@ -350,5 +350,5 @@ class Reader(Generic[T]):
 
 
 def nothing_to_take() -> Any:
-    """The fast path of a reader whose messages are not for the taking: its listener gets them."""
+    """The fast path of a reader with a listener, which gets the messages instead."""
     raise IndexError

@@ -1,4 +1,4 @@
-"""Which kind of reader a topic needs."""
+"""Opening of a reader of the class that the topic and the options need."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def open_reader(core: ClientContext, config: ReaderConfig) -> Reader[Any]:
-    """Make the reader that a topic needs: of the topic, or of its partitions."""
+    """Make the reader of a topic, or of its partitions."""
     core.begin_operation()
     full = TopicName.parse(config.topic).full
     return despite_deletion(lambda: _open(core, config, full))

@@ -1,4 +1,4 @@
-"""Messages fetched ahead of the application. Hot: `fill` makes the messages of whole batches."""
+"""Messages fetched ahead for the application. Hot: `fill` makes the messages of whole batches."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from embeddedpulsar.platform import threads
 if TYPE_CHECKING:
     from embeddedpulsar.format.entry import EntryView
 
-# What a processor cache holds: eight times as much made reading payloads of 1 MiB three times as slow
-# (benchmarks/workloads/publish_1MiB.py).
+# The size of a processor cache: with a queue eight times as large, reading payloads of 1 MiB took three times
+# as long (benchmarks/workloads/publish_1MiB.py).
 _FETCH_BYTES: Final = 1 << 20
 
 VOID: Final = -1
-"""The number of an entry whose messages are not to be delivered any more, see `ReceiverQueue.drop`."""
+"""The number of an entry whose messages are void; see `ReceiverQueue.drop`."""
 
 Fetch = Callable[[int, int], "list[EntryView]"]
 
@@ -26,19 +26,19 @@ Fetch = Callable[[int, int], "list[EntryView]"]
 class ReceiverQueue:
     """A bounded queue between the log and the application.
 
-    Role: consumers and readers take from `messages` without a lock (one atomic call each); whoever finds it
-    empty fills it under `lock` by reading the log. Nothing is fetched in the background: reading a map is
-    cheap, so there is nothing to hide.
+    Role: consumers and readers take from `messages` without a lock (one atomic call each). A caller that
+    finds the queue empty fills it under `lock` from the log. Nothing is fetched in the background, because
+    reading a memory map is fast.
 
     Invariants: at most ``capacity`` messages are fetched ahead, plus the rest of the last batch, because
     entries are fetched whole; and no more than 1 MiB of payload, plus the last entry.
 
     Attributes:
-        messages: what was fetched and not taken.
-        take: the first of them; raises IndexError when there is none.
-        fetched: messages put into `messages` so far, less those that were dropped.
-        fetched_bytes: their payload.
-        voided: how often all that was fetched was dropped.
+        messages: those fetched and not taken.
+        take: removes and returns the first message; raises IndexError when there is none.
+        fetched: number of messages put into `messages` so far, without those that were dropped.
+        fetched_bytes: the size of their payloads.
+        voided: how often all fetched messages were dropped.
     """
 
     __slots__ = (
@@ -76,11 +76,11 @@ class ReceiverQueue:
         return len(self.messages)
 
     def start_within(self, ledger: int, entry: int, index: int) -> None:
-        """Deliver that entry from message ``index`` on, however often it is fetched. Call under the lock."""
+        """Deliver an entry from message ``index`` on, even if it is fetched again. Call under the lock."""
         self._start = (ledger, entry, index) if index > 0 else None
 
     def first_within(self, ledger: int, entry: int) -> int:
-        """Which message of that entry is the first one wanted; 0 for all. Call under the lock."""
+        """Return the index of the first message of an entry to deliver; 0 for all. Call under the lock."""
         start = self._start
         return start[2] if start is not None and start[:2] == (ledger, entry) else 0
 
@@ -88,7 +88,7 @@ class ReceiverQueue:
         """Fetch the next messages, and return whether there are any. Call under the lock.
 
         Raises:
-            NotAllowedError: called by a signal handler in the midst of itself.
+            NotAllowedError: called by a signal handler during a call in the same thread.
         """
         if self._is_filling:
             raise NotAllowedError(
@@ -136,7 +136,7 @@ class ReceiverQueue:
         return bool(messages)
 
     def clear(self) -> None:
-        """Drop what was fetched. Call under the lock."""
+        """Drop the fetched messages. Call under the lock."""
         dropped = self.valid()
         self.voided += 1
         self.messages.clear()
@@ -146,7 +146,7 @@ class ReceiverQueue:
     def drop(self, entries: Set[tuple[int, int]]) -> None:
         """Make the messages of some entries void. Call under the lock.
 
-        They stay where they are, because `take` needs no lock; whoever takes one passes it over.
+        They stay in the queue, because `take` needs no lock, and are skipped when they are taken.
         """
         dropped = []
         for message in self.valid():
@@ -160,17 +160,17 @@ class ReceiverQueue:
         self.fetched_bytes -= size_of(dropped)
 
     def valid(self) -> list[Message[Any]]:
-        """The messages that are still to be delivered."""
+        """The messages that are not void."""
         return [message for message in list(self.messages) if not _is_void(message)]
 
     def after_fork_in_child(self) -> None:
-        """What was fetched is the parent's."""
+        """Drop the fetched messages, which belong to the parent."""
         self.lock = threads.RLock()
         self._is_filling = False
         self.messages.clear()
 
     def _some(self, view: EntryView) -> list[Message[Any]]:
-        """The messages of an entry that were not acknowledged before and do not lie before the start."""
+        """Return the messages of an entry that are not acknowledged, from the start position on."""
         first = self.first_within(view.ledger_id, view.entry_id)
         if first and view.acked is not None:
             view.acked[:first] = b"\x01" * min(first, view.count)
@@ -185,7 +185,7 @@ def _is_void(message: Message[Any]) -> bool:
 
 
 def size_of(messages: Iterable[Message[Any]]) -> int:
-    """Bytes of payload."""
+    """Return the payload size in bytes."""
     size = 0
     for message in messages:
         offsets, index = message._entry.offsets, message._index

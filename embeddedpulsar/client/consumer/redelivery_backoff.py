@@ -1,4 +1,4 @@
-"""How long a message waits before it is delivered again, by how often it came already."""
+"""The delay before a redelivery, by redelivery count."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from embeddedpulsar.client.common.arguments import check_type
 
 
 class MultiplierRedeliveryBackoff:
-    """A delay that is multiplied with every delivery, up to a limit. Not in ``pulsar-client`` for Python.
+    """A delay that is multiplied with every redelivery, up to a limit. Not in ``pulsar-client`` for Python.
 
-    Immutable; the class of that name in Pulsar's Java client. For negative acknowledgements it is the whole
-    delay; for the acknowledgement timeout it is added to the timeout.
+    Immutable. It corresponds to the class of that name in Pulsar's Java client. For negative acknowledgements
+    it is the whole delay; for the acknowledgement timeout it is added to the timeout.
 
     Args:
         min_delay_ms: delay of the first redelivery, in ms; at least 0.
@@ -45,7 +45,7 @@ class MultiplierRedeliveryBackoff:
         self._min_delay_ms = min_delay_ms
         self._max_delay_ms = max_delay_ms
         self._multiplier = multiplier
-        # Powers above this one are not computed: they would not fit a float in the end.
+        # Powers above this one are not computed, because they would exceed the range of a float.
         self._largest_power = 0
         if min_delay_ms:
             self._largest_power = math.floor(math.log(max_delay_ms / min_delay_ms, multiplier)) + 1
@@ -66,7 +66,7 @@ class MultiplierRedeliveryBackoff:
         return self._multiplier
 
     def next(self, redelivery_count: int) -> int:
-        """Return the delay in ms for a message that was delivered again ``redelivery_count`` times already.
+        """Return the delay in ms for a message that was redelivered ``redelivery_count`` times.
 
         Example:
             >>> MultiplierRedeliveryBackoff().next(0), MultiplierRedeliveryBackoff().next(100)

@@ -1,4 +1,4 @@
-"""Messages the application received and has not acknowledged, while ``unacked_messages_timeout_ms`` runs."""
+"""Received messages that are not acknowledged, while ``unacked_messages_timeout_ms`` runs."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 class UnackedMessageTracker(DueEntries):
-    """Asks for entries again whose acknowledgement is overdue.
+    """Redelivers entries whose acknowledgement is overdue.
 
-    Role: an entry is tracked from the moment the application receives its first message, and comes due
-    between the timeout and one tick later. With a backoff, what that says of the entry's redelivery count is
-    added to the timeout.
+    Role: an entry is tracked from the moment the application receives its first message, and is due between
+    the timeout and one tick later. With a backoff, its delay for the entry's redelivery count is added to the
+    timeout.
     """
 
     __slots__ = ("_backoff", "_timeout_ms")
@@ -36,7 +36,7 @@ class UnackedMessageTracker(DueEntries):
         self._backoff = backoff
 
     def watch(self, position: Position, redelivery_count: int) -> None:
-        """The application received a message of this entry."""
+        """Track an entry, one of whose messages the application received."""
         delay_ms = self._timeout_ms
         if self._backoff is not None:
             delay_ms += self._backoff.next(redelivery_count)

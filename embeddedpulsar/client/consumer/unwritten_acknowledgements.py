@@ -1,4 +1,4 @@
-"""What a consumer that closes could not write."""
+"""The error for acknowledgements that a closing consumer could not write."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class AcknowledgementsUnwritten(LockTimeout):
-    """A consumer closed, and acknowledgements were not written: another process stayed in a lock.
+    """A consumer closed without writing all acknowledgements, because another process stayed in a lock.
 
     Attributes:
         lines: one for each subscription.
@@ -28,7 +28,7 @@ class AcknowledgementsUnwritten(LockTimeout):
 
 
 def unwritten_error(session: ConsumerSession, count: int, error: LockTimeout) -> AcknowledgementsUnwritten:
-    """The error of one consumer that is closed now."""
+    """Return the error of one consumer, which is closed now."""
     line = (
         f"{count} acknowledgements of subscription {session.config.subscription_name!r} on "
         f"{session.topic_name} could not be written; the consumer {session.consumer_name} is closed, and "
@@ -38,7 +38,7 @@ def unwritten_error(session: ConsumerSession, count: int, error: LockTimeout) ->
 
 
 def together(errors: list[AcknowledgementsUnwritten]) -> AcknowledgementsUnwritten:
-    """One error of several consumers."""
+    """Return one error for several consumers."""
     if len(errors) == 1:
         return errors[0]
     return AcknowledgementsUnwritten(line for error in errors for line in error.lines)

@@ -1,4 +1,4 @@
-"""Dead letters: messages that came back too often move to a topic of their own."""
+"""Dead letters: messages that were redelivered too often move to another topic."""
 
 from __future__ import annotations
 
@@ -28,35 +28,34 @@ if TYPE_CHECKING:
 
 _Place = tuple[int, int]
 _MOST_DEAD: Final = 1000
-"""Entries that may wait to be moved; then nothing more is fetched until they are."""
+"""Entries that may wait to be moved. At this number no more are fetched until they are moved."""
 
 
 class DeadLetters:
-    """Applies a dead letter policy to what one consumer fetches and gives back.
+    """Applies a dead letter policy to the entries that one consumer fetches and has redelivered.
 
-    Role: the application sees an entry with redelivery counts 0 to ``limit``. One that comes with a higher
-    count is not shown but moved. One that was shown for the last time is a candidate: it moves when it is due
-    to come again, because it was given back, its acknowledgement is overdue, or everything is asked for.
-    Moving is: publish every
-    message of the entry that was not acknowledged, then acknowledge the entry. A death between the two leaves
-    it in both places. What cannot be published is delivered again, after the delay of a negative
-    acknowledgement.
+    Role: the application gets an entry with redelivery counts 0 to ``limit``. An entry with a higher count is
+    moved instead. An entry delivered with the count ``limit`` is a candidate: it is moved when it would be
+    redelivered, because of a negative acknowledgement, an acknowledgement timeout, or a redelivery of all
+    entries. A move publishes every message of the entry that was not acknowledged, then acknowledges the
+    entry. A death between the two steps leaves it in both topics. If publishing fails, the entry is delivered
+    again, after the delay of a negative acknowledgement.
 
-    Invariants: nothing is published by `fetch`, which runs under the lock of the receiver queue, nor by the
-    timer thread: neither must wait for the letters' topic. A thread of its own does that. The acknowledgement
-    carries the epoch in which the entry was fetched, so after a seek it is void. `candidates` holds positions
-    alone; payloads are read again when they move.
+    Invariants: `fetch`, which runs under the lock of the receiver queue, publishes nothing, and neither does
+    the timer thread: both must not wait for the dead letter topic. A separate thread publishes. The
+    acknowledgement carries the epoch in which the entry was fetched, so it has no effect after a seek.
+    `candidates` holds positions only; payloads are read again for the move.
 
-    Who may call: `fetch` under the lock of the queue; the rest any thread.
+    `fetch` is called under the lock of the queue; any thread may call the other methods.
 
     Args:
         session: of the consumer.
-        limit: highest redelivery count an entry is shown with.
+        limit: highest redelivery count with which an entry is delivered.
         producer: of the dead letter topic.
-        acks: knows which messages of a batch are acknowledged.
+        acks: the acknowledged messages of each batch.
         give_back: has an entry delivered again after a delay.
-        forget: told of entries that are about to move: nothing more of them is to be delivered.
-        on_moved: called when entries were moved: there may be more to fetch.
+        forget: called with entries before they are moved, so that their messages are not delivered any more.
+        on_moved: called when entries were moved, after which more can be fetched.
     """
 
     def __init__(
@@ -76,13 +75,13 @@ class DeadLetters:
         self._give_back = give_back
         self._forget = forget
         self._on_moved = on_moved
-        self._candidates: dict[_Place, int] = {}  # and the epoch of each
-        self._handed: set[_Place] = set()  # those that the application has seen; the others are fetched ahead
+        self._candidates: dict[_Place, int] = {}  # with the epoch of each
+        self._handed: set[_Place] = set()  # candidates that the application got; the others are fetched ahead
         self._dead: list[tuple[EntryView, int]] = []
-        self._moving = threads.RLock()  # one move at a time: letters keep their order
+        self._moving = threads.RLock()  # one move at a time, so that letters keep their order
 
     def fetch(self, max_messages: int, max_bytes: int) -> list[EntryView]:
-        """As `fetch` of the decryption, without the dead. Those are moved soon."""
+        """`fetch` of the decryption, without the dead letters, which are moved soon."""
         attachment, read = self._session.attachment, self._session.decryption.fetch
         limit = self._limit
         while len(self._dead) < _MOST_DEAD and (views := read(max_messages, max_bytes)):
@@ -104,14 +103,14 @@ class DeadLetters:
         return []
 
     def note_handed(self, view: EntryView) -> None:
-        """The application gets the first message of an entry."""
+        """Record that the application gets the first message of an entry."""
         if view.redelivery_count == self._limit:
             self._handed.add((view.ledger_id, view.entry_id))
 
     def take_all(self) -> None:
-        """Everything is asked for again: move those candidates that the application has seen.
+        """Move the candidates that the application got, before all entries are redelivered.
 
-        What cannot be moved comes again with everything else.
+        Those that cannot be moved are redelivered with the others.
         """
         handed, self._handed = self._handed, set()
         self.take_due(sorted(handed & self._candidates.keys()))
@@ -121,7 +120,7 @@ class DeadLetters:
         return not self._candidates.keys().isdisjoint(positions)
 
     def take_due(self, positions: list[_Place]) -> list[_Place]:
-        """Move the candidates among entries that are due to come again, and return the others."""
+        """Move the candidates among entries that are due for redelivery, and return the others."""
         views = []
         others = []
         for position in positions:
@@ -143,25 +142,25 @@ class DeadLetters:
         return sorted(others + self._move(views))
 
     def discard(self, position: _Place) -> None:
-        """The entry was acknowledged."""
+        """Remove an acknowledged entry."""
         self._candidates.pop(position, None)
         self._handed.discard(position)
 
     def clear(self) -> None:
-        """Everything is fetched anew, or the consumer closes."""
+        """Remove all entries, because everything is fetched again, or the consumer closes."""
         self._candidates.clear()
         self._handed.clear()
         self._dead = []
 
     def close(self) -> None:
-        """Leave the dead letter topic."""
+        """Detach from the dead letter topic."""
         self.clear()
         self.producer.close()
 
     # -- moving ------------------------------------------------------------------------------------------
 
     def _begin_to_move(self) -> None:
-        """Runs in the timer thread."""
+        """Start the move, in the timer thread."""
         self._session.client.workers.start(self._move_dead)
 
     def _move_dead(self) -> None:
@@ -171,7 +170,7 @@ class DeadLetters:
         self._on_moved()
 
     def _move(self, views: list[tuple[EntryView, int]]) -> list[_Place]:
-        """Move entries, and return the positions of those that could not be."""
+        """Move entries, and return the positions of those that could not be moved."""
         moved: list[tuple[_Place, int]] = []
         failed: list[_Place] = []
         first_error: Exception | None = None

@@ -1,4 +1,4 @@
-"""The producers a consumer uses itself: messages it passes on to a dead letter or retry topic."""
+"""The producers of a consumer, which publish to its dead letter and retry topics."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
     from embeddedpulsar.message import Message
 
     EndWords = dict[ManagedLedger, int]
-    """For each log that letters went to, the word to wait for."""
+"""The word to wait for, for each log to which letters were written."""
 
 Letter = tuple[bytes, Options]
-"""A payload as it was stored, and what goes with it."""
+"""A payload as it was stored, and its options."""
 KeyNames = tuple[str, ...]
 
-# Steps of a move: 1. the copy is stored; 2. it is as durable as the client asks for; 3. whoever moved it
-# acknowledges the original. A death before 1 leaves the original, one before 3 leaves both.
-# Before the first letter: the topic is made; then it is noted as one of letters.
+# Steps of a move: 1. the copy is stored; 2. it has the durability of the client; 3. the caller acknowledges
+# the original. A death before 1 leaves the original, one before 3 leaves both. Before the first letter, the
+# topic is created; then it is marked as a topic of letters.
 failpoints.declare("letter:before", "letter:stored", "letter:topic")
 
 REAL_TOPIC: Final = "REAL_TOPIC"
@@ -52,7 +52,7 @@ ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
 
 
 def make_letter(message: Message[Any], properties: dict[str, str], deliver_at: int = 0) -> Letter:
-    """A copy of a message with other properties: payload (also a null), keys and event time are kept.
+    """Return a copy of a message with other properties; payload (also null), keys and event time are kept.
 
     Args:
         message: as received.
@@ -71,14 +71,14 @@ def make_letter(message: Message[Any], properties: dict[str, str], deliver_at: i
 
 
 def with_origin(message: Message[Any], properties: dict[str, str]) -> dict[str, str]:
-    """Add where the message came from first, unless its properties say so already."""
+    """Add the original topic and id of the message, unless its properties have them already."""
     properties.setdefault(REAL_TOPIC, message.topic_name())
     properties.setdefault(ORIGIN_MESSAGE_ID, str(message.message_id()))
     return properties
 
 
 def encryption_of(context: EncryptionContext | None) -> KeyNames:
-    """The names of the keys a message was encrypted with; none for plain text, and for ciphertext."""
+    """Return the names of the keys of an encrypted message; none for plain text and for ciphertext."""
     if context is None or context.is_decryption_failed():
         return ()
     return tuple(key.key for key in context.keys())
@@ -88,20 +88,20 @@ class DeadLetterProducer:
     """Publishes copies of messages to one topic, on behalf of a consumer.
 
     Role: a producer that is made for the first letter and kept until the consumer closes. After `publish`,
-    and `sync` of what that returned, the letters are stored at the client's level of durability, and their
-    originals may be acknowledged.
+    and `sync` of its result, the letters are stored at the client's level of durability, and their originals
+    may be acknowledged.
 
-    Thread-safe: letters of one call stay together. What made publishing fail goes to the caller, and the
-    next call begins anew: with a new producer, if this one lost its topic.
+    Thread-safe: letters of one call stay together. The caller gets the error of a failed call, and the next
+    call starts anew: with a new producer, if the topic was deleted.
 
     Args:
-        client: whose store it is.
-        topic: where the letters go; made if need be. Partitions get them as from any producer: by key, and
-            what has no key in turn.
+        client: the client of the consumer.
+        topic: the topic of the letters, which is created if necessary. Partitions are chosen as by any
+            producer: by key, or in turn for messages without a key.
         schema: of the consumer.
-        name: of the producer; with a random ending, if a producer of that name is connected. None for one
+        name: of the producer; with a random suffix if a producer of that name is connected. None for one
             that the topic makes.
-        initial_subscription: made with the producer, so that no letter is lost; ``""`` for none.
+        initial_subscription: created with the producer, so that no letter is removed; ``""`` for none.
         key_reader: of the consumer, for copies of encrypted messages.
     """
 
@@ -116,7 +116,7 @@ class DeadLetterProducer:
     ) -> None:
         self.topic: Final = topic
         self._client = client
-        # The original may be in parts.
+        # The original may be a chunked message.
         self._config = ProducerConfig(topic, schema, chunking=True, lazy_start=True)
         self._name = name if name is None or len(name.encode()) < LONGEST_NAME - 16 else None
         self._initial_subscription = initial_subscription
@@ -131,14 +131,14 @@ class DeadLetterProducer:
 
         Args:
             letters: of one entry.
-            names: of the keys the entry was encrypted with; its letters are encrypted with them, too.
+            names: of the keys with which the entry was encrypted; its letters are encrypted with them, too.
 
         Returns:
-            What `sync` is to wait for, where the client's level asks for the disk. It is the caller's to
-            keep: of a flush that failed, and of a topic that was deleted, later letters know nothing.
+            The argument of `sync`, if the client's level requires a flush. The caller keeps it: later letters
+            do not include a failed flush, or a topic that was deleted.
 
         Raises:
-            CryptoError: a public key is not to be had. Nothing is stored in plain text that was not.
+            CryptoError: a public key cannot be read. An encrypted message is never stored in plain text.
             NotAllowedError: the initial subscription is missing and ``allowAutoSubscriptionCreation`` is off.
             InvalidTopicName, TopicNotFound, ProducerBusy: see `Client.create_producer`.
             PulsarException: see `Producer.send`. Some of the letters may be stored.
@@ -163,14 +163,14 @@ class DeadLetterProducer:
         return end_words
 
     def sync(self, end_words: EndWords) -> None:
-        """Wait until what was published is as durable as the client asks for.
+        """Wait until published letters have the durability of the client.
 
         Args:
-            end_words: of `publish`; those of several calls together.
+            end_words: from `publish`; those of several calls combined.
 
         Raises:
-            PoisonedSegment: a flush failed; whether all letters survive is not known.
-            AlreadyClosed: their topic went meanwhile.
+            PoisonedSegment: a flush failed; some letters may be lost.
+            AlreadyClosed: the topic was deleted meanwhile.
         """
         for ledger, end_word in end_words.items():
             ledger.wait_durable(end_word)
@@ -184,8 +184,8 @@ class DeadLetterProducer:
         except ProducerBusy:
             if self._name is None:
                 raise
-        # Consumers of one name are allowed, producers are not. It may turn out late: a partition is attached
-        # when its first letter comes.
+        # Consumers may share a name, producers may not. The conflict may show late, because a partition is
+        # attached with its first letter.
         self._let_go(names)
         producer = self._open(names, f"{self._name}-{os.urandom(5).hex()}")
         return producer._target(producer._route(value, options))
@@ -204,7 +204,7 @@ class DeadLetterProducer:
             config = config._replace(encryption=Encryption(names, self._key_reader))
         opened = self._opened[names] = open_producer(self._client, config)
         try:
-            # Without the note, a topic that nobody subscribes to does not keep its letters.
+            # Without the mark, a topic without a subscription would not keep its letters.
             if failpoints.ACTIVE:
                 failpoints.hit("letter:topic")
             self._client.store.note_letters(self.topic)
@@ -217,11 +217,11 @@ class DeadLetterProducer:
         for one in names or list(self._opened):
             opened = self._opened.pop(one, None)
             if opened is not None:
-                with contextlib.suppress(AlreadyClosed):  # with its client, or by whoever fenced it out
+                with contextlib.suppress(AlreadyClosed):  # closed with its client, or fenced out
                     opened.close()
 
     def close(self) -> None:
-        """Leave the topic. Idempotent."""
+        """Detach from the topic. Idempotent."""
         try:
             self._lock.acquire()
             self._is_closed = True
@@ -230,14 +230,14 @@ class DeadLetterProducer:
             self._lock.release()
 
     def after_fork_in_child(self) -> None:
-        """The consumer stays the parent's, and so does this."""
+        """Drop the producers, which belong to the parent."""
         self._lock = threads.RLock()
         self._is_closed = True
         self._opened = {}
 
 
 def _ensure_subscription(client: ClientContext, topic_name: str, name: str) -> None:
-    """Make a subscription that begins with the first message, if there is none of that name."""
+    """Create a subscription that starts with the first message, if there is none of that name."""
     use = client.use_topic(topic_name)
     try:
         topic = use.topic

@@ -1,4 +1,4 @@
-"""The methods of a consumer that send a message round by way of the retry topic."""
+"""The methods of a consumer that resend a message through the retry topic."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ if TYPE_CHECKING:
 
 
 class Reconsuming(Generic[T]):
-    """What `Consumer` has of retry letters. Not in ``pulsar-client`` for Python."""
+    """The retry methods of `Consumer`. Not in ``pulsar-client`` for Python."""
 
     _core: ConsumerCore
 
     def reconsume_later(
         self, message: Message[T], delay_ms: int, properties: dict[str, str] | None = None
     ) -> None:
-        """Have a message delivered again later, by way of the retry topic, and acknowledge it.
+        """Have a message delivered again later, through the retry topic, and acknowledge it.
 
-        A copy is stored there, and only then the message acknowledged: a process that dies in between leaves
-        both. The copy has the same payload, keys and event time, and these properties besides its own and
-        ``properties``: ``RECONSUMETIMES``, how often the message was sent round; ``DELAY_TIME``; and, from
-        the first time on, ``REAL_TOPIC``, ``ORIGIN_MESSAGE_ID`` and ``ORIGIN_MESSAGE_IDY_TIME`` of where it
-        came from. A message that was sent round ``max_redeliver_count`` times (16 without a
-        ``dead_letter_policy``) goes to the dead letter topic instead.
+        A copy is stored in the retry topic, then the message is acknowledged: a process that dies in between
+        leaves both. The copy has the same payload, keys and event time, its own properties and
+        ``properties``, and also ``RECONSUMETIMES``, the number of retries; ``DELAY_TIME``; and, from the
+        first retry on, ``REAL_TOPIC``, ``ORIGIN_MESSAGE_ID`` and ``ORIGIN_MESSAGE_IDY_TIME`` of the original.
+        After ``max_redeliver_count`` retries (16 without a ``dead_letter_policy``) the message goes to the
+        dead letter topic instead.
 
         Args:
             message: as received by this consumer.
-            delay_ms: when it comes again; less than 0 counts as 0. Shared and Key_Shared subscriptions keep
-                the delay, others deliver at once.
+            delay_ms: delay of the delivery; less than 0 counts as 0. Shared and Key_Shared subscriptions
+                apply the delay, others deliver at once.
             properties: added to the copy, replacing those of the same names. Not one of the names above.
 
         Raises:
@@ -46,8 +46,8 @@ class Reconsuming(Generic[T]):
             TypeError: not a message.
             ValueError: another argument has a wrong type.
             AlreadyClosed: the consumer is closed.
-            PulsarException: the copy could not be stored (see `Producer.send`); the message is given back and
-                comes again by itself.
+            PulsarException: the copy could not be stored (see `Producer.send`); the message is redelivered
+                after a delay.
 
         Example:
             >>> from embeddedpulsar import Client
@@ -66,7 +66,7 @@ class Reconsuming(Generic[T]):
     def reconsume_later_cumulative(
         self, message: Message[T], delay_ms: int, properties: dict[str, str] | None = None
     ) -> None:
-        """As `reconsume_later`, acknowledging everything before the message too.
+        """`reconsume_later`, which also acknowledges everything before the message.
 
         Raises:
             CumulativeAcknowledgementNotAllowedError: the subscription is Shared or Key_Shared.
@@ -104,6 +104,6 @@ class Reconsuming(Generic[T]):
 
 
 def check_message(message: object) -> None:
-    """Refuse an id: what is sent round needs its payload."""
+    """Refuse an id: the copy needs the payload."""
     if not isinstance(message, Message):
         raise TypeError(f"expected a Message, not {type(message).__name__}")

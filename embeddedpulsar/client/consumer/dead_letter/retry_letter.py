@@ -1,4 +1,4 @@
-"""Retry letters: messages the application wants to see again later, by way of a topic of their own."""
+"""Retry letters: messages that the application wants to receive again later, through another topic."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
 RECONSUMETIMES: Final = "RECONSUMETIMES"
 DELAY_TIME: Final = "DELAY_TIME"
 ORIGIN_MESSAGE_IDY_TIME: Final = "ORIGIN_MESSAGE_IDY_TIME"
-"""The misspelt twin of ``ORIGIN_MESSAGE_ID``, which Pulsar's Java client still writes."""
+"""The misspelled variant of ``ORIGIN_MESSAGE_ID``, which Pulsar's Java client still writes."""
 MAX_RECONSUMETIMES: Final = 16
 
 
 class LetterTopics(NamedTuple):
-    """Where the letters of a consumer with ``enable_retry`` go.
+    """The topics for the letters of a consumer with ``enable_retry``.
 
     Attributes:
         retry: the topic of retry letters.
         dead: the topic of dead letters.
-        limit: retries after which a message is dead.
+        limit: number of retries after which a message is a dead letter.
     """
 
     retry: str
@@ -49,9 +49,9 @@ class LetterTopics(NamedTuple):
 
 
 class RetryLetters:
-    """Publishes messages to the retry topic, or to the dead letter topic once they were retried too often.
+    """Publishes messages to the retry topic, or to the dead letter topic after too many retries.
 
-    Role: makes the copy; who calls it acknowledges the original afterwards.
+    Role: makes the copy; the caller acknowledges the original afterwards.
 
     Thread-safe.
 
@@ -59,7 +59,7 @@ class RetryLetters:
         retry: producer of the retry topic.
         dead: producer of the dead letter topic.
         limit: most retries of a message.
-        wall_ms: the time.
+        wall_ms: returns the time.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class RetryLetters:
         producer.sync(producer.publish([letter], encryption_of(message.encryption_context())))
 
     def close(self) -> None:
-        """Leave the topics."""
+        """Detach from the topics."""
         self._retry.close()
         self._dead.close()
 
@@ -96,7 +96,7 @@ class RetryLetters:
 def retry_properties(
     message: Message[Any], delay_ms: int, properties: dict[str, str] | None
 ) -> dict[str, str]:
-    """The properties of the next copy of a message: its own, the caller's, and those that count retries.
+    """Return the properties of the next copy: those of the message, the caller's, and the retry counters.
 
     >>> from types import SimpleNamespace
     >>> message = SimpleNamespace(properties=dict, topic_name=lambda: "t", message_id=lambda: "(5,6,-1,-1)")
@@ -115,7 +115,7 @@ def retry_properties(
 
 
 def _number(text: str) -> int:
-    """A property may hold anything: what is no number counts as none.
+    """Return the number in a property; 0 if it is no number, because a property may hold any text.
 
     >>> _number("3"), _number("many"), _number("-1")
     (3, 0, 0)
@@ -132,15 +132,15 @@ def letter_topics(
 ) -> LetterTopics:
     """Find the topics of a consumer with ``enable_retry``.
 
-    Names that were given are used. Without one, the topic of the older form ``<subscription>-RETRY`` (or
-    ``-DLQ``) in the same namespace is used if it exists, else ``<topic>-<subscription>-RETRY``, where the
-    topic is the first by name of those subscribed to.
+    Given names are used. Without a name, the topic of the older form ``<subscription>-RETRY`` (or ``-DLQ``)
+    in the same namespace is used if it exists, otherwise ``<topic>-<subscription>-RETRY``, with the first of
+    the subscribed topics by name.
 
     Args:
         topics: full names.
         subscription: its name.
         policy: a dead letter policy or None.
-        retry_topic: name that was given, or None.
+        retry_topic: the given name, or None.
         has_topic: whether a topic exists.
 
     >>> letter_topics(["persistent://a/b/t"], "s", None, None, lambda name: name.endswith("/s-DLQ"))
@@ -170,9 +170,10 @@ def letters_of(
     forget: Callable[[list[tuple[int, int]]], object],
     on_moved: Callable[[], object],
 ) -> tuple[DeadLetters | None, RetryLetters | None]:
-    """What a consumer needs for the letters its options ask for.
+    """Return the objects that a consumer needs for its dead letter and retry topics.
 
-    Without retries a dead letter policy has an effect on Shared and Key_Shared subscriptions only: nothing
+    Without retries, a dead letter policy has an effect on Shared and Key_Shared subscriptions only, because
+    the other types do not count deliveries.
     else counts deliveries.
     """
     config, client = session.config, session.client

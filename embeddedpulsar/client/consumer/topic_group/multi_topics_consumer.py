@@ -1,4 +1,4 @@
-"""The consumer of several topics, of the partitions of one, or of a topic and its retry letters."""
+"""The consumer of several topics, of the partitions of a topic, or of a topic and its retry topic."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 class MultiTopicsConsumer(Consumer[T]):
-    """A `Consumer` over several topics; made by `Client.subscribe` for a list, a partitioned topic, or with
-    ``enable_retry``.
+    """A `Consumer` of several topics.
 
-    Partitions are topics here, and those that are added later join by themselves, from their first message
-    on. Each topic keeps its order; between topics there is none, and they take turns. Messages, and ids too,
-    are acknowledged on the topic they belong to; those of other topics raise `OperationNotSupported`.
+    `Client.subscribe` makes it for a list, a partitioned topic, or ``enable_retry``. Partitions count as
+    topics, and partitions added later join, from their first message on. Each topic keeps its order; there is
+    no order between topics, which take turns. Messages and ids are acknowledged on their topic; those of
+    other topics raise `OperationNotSupported`.
 
     Example:
         >>> from embeddedpulsar import Client
@@ -38,7 +38,7 @@ class MultiTopicsConsumer(Consumer[T]):
         super().__init__(core)  # type: ignore[arg-type]
 
     def _save(self) -> None:
-        """Write the acknowledgements of every topic; the program ends."""
+        """Write the acknowledgements of every topic at the end of the program."""
         self._core.save()
 
     def acknowledge(self, message: Message[T] | MessageId) -> None:
@@ -54,7 +54,7 @@ class MultiTopicsConsumer(Consumer[T]):
             child.acknowledge_cumulative(message)
 
     def negative_acknowledge(self, message: Message[T] | MessageId) -> None:
-        """Give a message back: it is delivered again after the delay; see `Consumer.negative_acknowledge`."""
+        """Have a message delivered again after the delay; see `Consumer.negative_acknowledge`."""
         if self._core.delivery.closed_text:
             return
         child = self._core.child_of(message)
@@ -68,7 +68,7 @@ class MultiTopicsConsumer(Consumer[T]):
         self._core.child_of(message)._send_round(message, delay_ms, properties, cumulative=cumulative)
 
     def get_last_message_id(self) -> MessageId:
-        """Not possible: each topic has one.
+        """Raise an error, because each topic has its own last message.
 
         Raises:
             OperationNotSupported: always.

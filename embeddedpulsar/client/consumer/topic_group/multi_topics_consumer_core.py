@@ -1,4 +1,4 @@
-"""The working half of a consumer of several topics or partitions: one consumer for each, taken together."""
+"""The state of a consumer of several topics or partitions: one consumer per topic, used together."""
 
 from __future__ import annotations
 
@@ -32,36 +32,36 @@ if TYPE_CHECKING:
 
 
 _MANY: Final = 64
-"""So many topics are made without the garbage collector."""
+"""Number of topics from which on they are created without the garbage collector."""
 
 
 class MultiTopicsSession:
-    """What the consumers of the topics have in common."""
+    """The properties that the consumers of all topics share."""
 
     def __init__(self, client: ClientContext, topic_name: str, consumer_name: str) -> None:
         self.client = client
         self.topic_name = topic_name
         self.consumer_name = consumer_name
-        # Whether a message is void is looked at by the consumer of its topic.
+        # The consumer of its topic checks whether a message is void.
         self.attachment = SimpleNamespace(fresh=Freshness.for_ever())
 
 
 class MultiTopicsCore:
-    """As `ConsumerCore`, over one `ConsumerCore` for each topic, and for each partition of a partitioned one.
+    """`ConsumerCore` over one `ConsumerCore` for each topic, and for each partition of a partitioned one.
 
-    Role: gives every message and id to the consumer of its topic. A message knows its topic; an id is found
-    by its ledger, because ledger ids are unique in a store. When a topic grows, the new partitions join, from
-    their first message on.
+    Role: passes every message and id to the consumer of its topic. A message refers to its topic. An id is
+    found by its ledger, because ledger ids are unique in a store. When a topic grows, the new partitions
+    join, from their first message on.
 
     Invariants: all topics are attached or none. When one is lost (its subscription was deleted, or another
-    process detached the consumer), all are let go. `children` and `_faces` are replaced, never changed, so
-    any thread may walk them.
+    process detached the consumer), all are closed. `children` and `_faces` are replaced, never changed, so
+    any thread may iterate over them.
 
     Args:
         client: the client.
-        config: of the consumer; of each topic's too, but for the topic and the size of the queue.
+        config: of the consumer, and of each topic except for the topic and the size of the queue.
         partitions: full names of the topics, with the number of partitions of each; 0 for a plain one.
-        topic_name: what the consumer says its topic is.
+        topic_name: the name that the consumer returns as its topic.
 
     Raises:
         InvalidConfiguration: a queue of size 0 on a partitioned topic.
@@ -79,14 +79,14 @@ class MultiTopicsCore:
         self.session = MultiTopicsSession(client, topic_name, name)
         self.listener: ListenerTarget | None = None
         self._close_guard = CloseGuard(client)
-        self.acks: Any = SimpleNamespace(quick=False)  # acknowledgements find their topic first
+        self.acks: Any = SimpleNamespace(quick=False)  # the slow path finds the topic of a message
         self.children: dict[str, ConsumerCore] = {}
         self._faces: dict[str, Consumer[Any]] = {}
         self._topic_of: dict[int, str] = {}  # by ledger
         self._writing = TurnTimer(
             client.scheduler.call_later, client.store.clock.monotonic, config.ack_group_time_ms / 1000
         )
-        self._joining = threads.RLock()  # guards children that come and go
+        self._joining = threads.RLock()  # guards children that are added or removed
         self._watched: list[WatchedTopic] = []
         names = [
             one for topic, number in partitions.items() for one in partition_names(topic, number) or [topic]
@@ -118,12 +118,12 @@ class MultiTopicsCore:
     # -- partitions --------------------------------------------------------------------------------------
 
     def _attach_all(self, names: list[str]) -> None:
-        for topic in names:  # nobody walks these dicts yet
+        for topic in names:  # no other thread uses these dicts yet
             self.children[topic] = child = self._attach(topic, len(names), self.config.initial_position)
             self._faces[topic] = Consumer(child)
 
     def _attach(self, topic: str, count: int, initial_position: InitialPosition) -> ConsumerCore:
-        """The consumer of one more topic, one of ``count``."""
+        """Make the consumer of one more topic, one of ``count``."""
         own = self.config._replace(
             topic=topic,
             name=self.session.consumer_name,
@@ -137,7 +137,7 @@ class MultiTopicsCore:
         return ConsumerCore(ConsumerSession(self.session.client, own, self._writing.call_later))
 
     def _on_partitions(self, topic: str, partitions: int) -> None:
-        """A topic has grown, or is gone. Runs in the timer thread."""
+        """Add new partitions, or close after a deletion. Called when a topic has changed."""
         if not partitions:
             self._on_lost(AlreadyClosed(f"the topic {topic} was deleted"))
             return
@@ -145,7 +145,7 @@ class MultiTopicsCore:
             self._joining.acquire()
             for name in partition_names(topic, partitions):
                 if name not in self.children and not self.delivery.closed_text:
-                    # From its first message on: producers may have found it before.
+                    # From its first message on: producers may have used it before.
                     child = self._attach(name, len(self.children) + 1, InitialPosition.Earliest)
                     self.children = {**self.children, name: child}
                     self._faces = {**self._faces, name: Consumer(child)}
@@ -157,13 +157,13 @@ class MultiTopicsCore:
             self.config.chain.tell("on_partitions_change", topic, partitions)
 
     def stats(self) -> ConsumerStats:
-        """Those of all topics together."""
+        """Return the statistics of all topics together."""
         return sum_of(child.stats() for child in self.children.values())
 
     # -- receiving ---------------------------------------------------------------------------------------
 
     def check_can_receive(self, timeout_millis: int | None) -> None:
-        """Refuse what ``pulsar-client`` refuses."""
+        """Refuse a call that ``pulsar-client`` refuses."""
         self.delivery.check_open()
         if self.config.listener is not None:
             raise InvalidConfiguration("this consumer has a listener, which gets the messages")
@@ -171,7 +171,7 @@ class MultiTopicsCore:
             raise InvalidConfiguration("receive() takes no timeout with receiver_queue_size=0")
 
     def start(self, owner: object) -> None:
-        """Follow the partitions, and begin to call the listener, with ``owner`` as its first argument."""
+        """Watch the partitions, and start calling the listener, with ``owner`` as its first argument."""
         client = self.session.client
         for topic, number in self._partitions.items():
             if number:
@@ -188,7 +188,7 @@ class MultiTopicsCore:
     # -- finding the topic -------------------------------------------------------------------------------
 
     def child_of(self, target: object) -> Consumer[Any] | None:
-        """The consumer of the topic that a message, or an id, belongs to; None for an id of nothing.
+        """Return the consumer of the topic of a message or an id; None for an id without a message.
 
         Raises:
             AlreadyClosed: the consumer is closed.
@@ -222,7 +222,7 @@ class MultiTopicsCore:
     # -- giving back -------------------------------------------------------------------------------------
 
     def redeliver(self) -> None:
-        """Have everything unacknowledged delivered again, in order on each topic."""
+        """Have all unacknowledged messages delivered again, in order on each topic."""
         self.delivery.check_open()
         for child in self.children.values():
             child.redeliver()
@@ -230,7 +230,7 @@ class MultiTopicsCore:
     # -- moving ------------------------------------------------------------------------------------------
 
     def seek(self, target: MessageId | int) -> None:
-        """Move the subscriptions: all of them to a time or an end, the one it belongs to to an id."""
+        """Move all subscriptions to a time or an end, or the subscription of one topic to an id."""
         self.delivery.check_open()
         face = None if isinstance(target, int) else self.child_of(target)
         if face is not None:
@@ -242,28 +242,28 @@ class MultiTopicsCore:
     # -- leaving -----------------------------------------------------------------------------------------
 
     def unsubscribe(self) -> None:
-        """Delete the subscription of every topic, and close; nothing of that if one has other consumers."""
+        """Delete the subscription of every topic, and close; if one has other consumers, delete none."""
         self.delivery.check_open()
         try:
             self._joining.acquire()
-            # Those that will refuse come first, while nothing is deleted yet.
+            # The subscriptions that may refuse come first, before any is deleted.
             for child in sorted(self.children.values(), key=_company, reverse=True):
                 try:
                     child.unsubscribe()
                 except AlreadyClosed:
-                    continue  # deleted by somebody else
+                    continue  # deleted by another process
             self._shut("the consumer has unsubscribed")
         finally:
             self._joining.release()
 
     def save(self) -> None:
-        """Write what was acknowledged, on every topic."""
+        """Write the acknowledgements of every topic."""
         for child in list(self.children.values()):
             if not child.delivery.closed_text:
                 child.acks.flush()
 
     def close(self) -> None:
-        """Close the consumer of every topic. Raises as that of one does."""
+        """Close the consumer of every topic. Raises as `ConsumerCore.close` does."""
         deadline.within(self.session.client.config.operation_timeout_s, self._close)
 
     def _close(self) -> None:
@@ -283,7 +283,7 @@ class MultiTopicsCore:
         self.session.client.wake()
 
     def _close_children(self) -> BaseException | None:
-        """Close what is open, and return the first error."""
+        """Close the open consumers, and return the first error."""
         first_error: BaseException | None = None
         unwritten: list[AcknowledgementsUnwritten] = []
         try:
@@ -292,7 +292,7 @@ class MultiTopicsCore:
                 try:
                     deadline.within_half(child.close)
                 except AlreadyClosed:
-                    continue  # it was lost, and noticed that itself
+                    continue  # it was lost, and has closed itself
                 except AcknowledgementsUnwritten as error:
                     unwritten.append(error)
                 except Exception as error:  # noqa: BLE001 - the others are closed all the same
@@ -302,13 +302,13 @@ class MultiTopicsCore:
         return together(unwritten) if unwritten else first_error
 
     def _on_lost(self, error: AlreadyClosed) -> None:
-        """One topic's consumer found itself closed by somebody else."""
+        """Close all topics, because another process or thread closed the consumer of one."""
         if not self.delivery.closed_text:
             self._shut(str(error))
             self._close_children()
 
     def after_fork_in_child(self) -> None:
-        """The consumers stay the parent's."""
+        """Close the child's copy: the consumers belong to the parent."""
         self._joining = threads.RLock()
         self._close_guard.after_fork_in_child()
         self.delivery.after_fork_in_child()
@@ -320,12 +320,12 @@ class MultiTopicsCore:
 
 
 def is_end(target: MessageId) -> bool:
-    """Whether an id is the earliest or the latest, which every topic has."""
+    """Whether an id is the earliest or the latest, which is valid for every topic."""
     return target._ledger < 0 or target._ledger == LARGEST_ID
 
 
 def queue_share(queue_size: int, total: int, topics: int) -> int:
-    """How many messages may be fetched ahead from each of several topics.
+    """Return how many messages may be fetched ahead from each of several topics.
 
     >>> queue_share(1000, 50_000, 4), queue_share(1000, 50_000, 100), queue_share(1000, 5, 10)
     (1000, 500, 1)
@@ -334,5 +334,5 @@ def queue_share(queue_size: int, total: int, topics: int) -> int:
 
 
 def _company(child: ConsumerCore) -> int:
-    """How many consumers its subscription has."""
+    """Return the number of consumers of its subscription."""
     return len(child.session.subscription.consumers())

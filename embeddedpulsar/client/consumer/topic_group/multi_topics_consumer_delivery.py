@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 _IN_A_ROW: Final = 16
-"""Messages of one topic before the others have their turn."""
+"""Messages of one topic before the next topic has its turn."""
 _AT_ONCE: Final = 16
-"""Topics whose messages are fetched at once, if each of them has few."""
+"""Topics from which messages are fetched at once, if each of them has few."""
 
 
 class Part(Protocol):
@@ -42,7 +42,7 @@ def _poll(part: Part) -> Message[Any] | None:
 
 
 def _fetch(part: Part) -> bool | None:
-    """Whether a topic has messages, which are in its queue then."""
+    """Fetch messages of a topic into its queue. Returns True if there are any, otherwise None."""
     return part.delivery.poll(_yes)
 
 
@@ -51,25 +51,25 @@ def _yes() -> bool:
 
 
 class MultiTopicsDelivery:
-    """As `Delivery`, over the consumers, or readers, of several topics.
+    """`Delivery` over the consumers or readers of several topics.
 
-    Role: takes turns: `poll` asks the topics that may have messages (`ReadyTopics`) one after the other, and
-    lines up those that have some; `take` takes a few messages of each. Where a topic had no more than that,
-    it goes on to the next, and the topic is not asked again before something changes there. Waiting follows
-    the order of `Delivery`: the doorbell's generation is read first, a topic's state second, then it is
-    polled, then asked to ring, and only when all of them will ring it sleeps.
+    Role: topics take turns. `poll` asks the topics that may have messages (`ReadyTopics`) one after the
+    other, and queues those that have some; `take` takes a few messages of each. A topic without further
+    messages is not asked again before something changes there. Waiting follows the order of `Delivery`: the
+    doorbell's generation is read first, a topic's state second. Then the topic is polled, and asked for a
+    wake-up. The thread sleeps only when all topics will wake it.
 
-    Invariants: a topic's messages keep their order; topics have none among each other. A topic with messages
-    that were fetched is in the line, or ready. Locks are tried: a topic, or subscription, that another
-    process holds is passed over, and looked at again after 1 to 50 ms.
+    Invariants: the messages of a topic keep their order; there is no order between topics. A topic with
+    fetched messages is in the queue, or ready. Locks are only tried: a topic or subscription locked by
+    another process is skipped, and tried again after 1 to 50 ms.
 
-    Who may call: any thread.
+    Any thread may call the methods.
 
     Args:
         children: the consumers of the topics.
         mailbox: doorbell of the process.
-        clock: the time.
-        on_lost: told when one of the consumers turns out to be closed; it closes the others.
+        clock: returns the time.
+        on_lost: called when one of the consumers turns out to be closed; it closes the others.
     """
 
     def __init__(
@@ -87,11 +87,11 @@ class MultiTopicsDelivery:
         self._on_lost = on_lost
         self._topics = ReadyTopics(clock.monotonic, clock.wall_ms)
         self.replace(children)
-        self._line: deque[Part] = deque()  # topics with messages that were fetched
-        self._left = _IN_A_ROW  # for the first in the line
+        self._line: deque[Part] = deque()  # topics with fetched messages
+        self._left = _IN_A_ROW  # for the first one of the queue
 
     def replace(self, children: Sequence[Part]) -> None:
-        """There are more topics now, behind those known. Whoever waits is to be woken."""
+        """Set a longer list of topics, which begins with the known ones. The caller wakes the waiters."""
         known = len(self._topics)
         self._children = children
         self._topics.extend([child.delivery for child in children[known:]])
@@ -102,7 +102,7 @@ class MultiTopicsDelivery:
             raise AlreadyClosed(self.closed_text)
 
     def take(self) -> Message[Any]:
-        """A message that was fetched with the last one; raises IndexError when there is none."""
+        """Return a message that was fetched with the last one; raises IndexError if there is none."""
         line = self._line
         while True:
             part = line[0]
@@ -115,17 +115,17 @@ class MultiTopicsDelivery:
             except IndexError:
                 self._end_turn(part)
             else:
-                self._left = left - 1  # two threads may count it as one: nothing depends on that
+                self._left = left - 1  # two threads may count once: an exact count is not needed
                 return message
 
     def _end_turn(self, part: Part) -> None:
-        """The first in the line had its turn. What it has left is found again."""
+        """Move on from the first topic of the queue. Its remaining messages are found again."""
         delivery = part.delivery
         if delivery.fetched:
             delivery.on_change()
-        with contextlib.suppress(ValueError):  # another thread was faster
+        with contextlib.suppress(ValueError):  # another thread removed it
             self._line.remove(part)
-        if delivery.fetched:  # another thread had just lined it up
+        if delivery.fetched:  # another thread has just fetched more messages
             delivery.on_change()
         self._left = _IN_A_ROW
 
@@ -140,12 +140,12 @@ class MultiTopicsDelivery:
         return wait_for(self, self._mailbox, self._monotonic, take, timeout_ms)
 
     def poll_once(self, take: Callable[[], Message[Any]]) -> Message[Any] | None:
-        """As `poll`, for somebody who will not wait now."""
+        """`poll` for a caller that does not wait."""
         self._listen()
         return poll_in_passing(self, take)
 
     def _listen(self) -> None:
-        """Who always finds messages, or never waits, would not hear of the death of a peer."""
+        """Detect the death of other processes, for a caller that always finds messages or never waits."""
         if not self._line:
             self._mailbox.glance()
 
@@ -153,7 +153,7 @@ class MultiTopicsDelivery:
         """Take a message if any topic has one; None if there is none.
 
         Args:
-            take: not used: each topic's consumer has its own.
+            take: ignored: each topic's consumer has its own.
         """
         self.check_open()
         with contextlib.suppress(IndexError):
@@ -162,10 +162,10 @@ class MultiTopicsDelivery:
             return None
         with contextlib.suppress(IndexError):
             return self.take()
-        return self.find(_poll)  # what was fetched may be void
+        return self.find(_poll)  # the fetched messages may be void
 
     def _line_up(self) -> bool:
-        """Fetch messages of a few topics; whether any had some."""
+        """Fetch messages of a few topics. Returns True if any had messages."""
         topics = self._topics
         found = self._ask_next(_fetch)
         has_found = found is not None
@@ -183,7 +183,7 @@ class MultiTopicsDelivery:
         return has_found
 
     def find(self, ask: Callable[[Any], R | None]) -> R | None:
-        """The first answer of a topic that is not None, and that topic's turn ends; None if none has one."""
+        """Return the first answer of a topic that is not None, and end that topic's turn; None if all are."""
         return deadline.try_now(self._find, ask)
 
     def _find(self, ask: Callable[[Any], R | None]) -> R | None:
@@ -194,7 +194,7 @@ class MultiTopicsDelivery:
         return found[2]
 
     def _ask_next(self, ask: Callable[[Any], R | None]) -> tuple[int, Seen, R] | None:
-        """The first topic with an answer that is not None, what it showed before, and the answer."""
+        """Return the first topic with an answer that is not None, its state before, and the answer."""
         topics = self._topics
         while (number := topics.first(self._mailbox.generation)) >= 0:
             try:
@@ -213,36 +213,36 @@ class MultiTopicsDelivery:
 
     @property
     def tail(self) -> Any:
-        """What to compare with later, to know whether anything happened: see `arm`."""
+        """Return a value that changes when anything happens: see `arm`."""
         return self._topics.check()
 
     def arm(self, seen: Any, waiter: object = None) -> bool:
-        """Ask every topic to ring when something comes; False if something came since `tail` was ``seen``."""
+        """Request wake-ups from every topic. Returns False if `tail` has changed since ``seen``."""
         return deadline.try_now(self._topics.arm) and not self._line
 
     def leave(self, seen: Any, waiter: object, is_served: bool) -> None:
-        """Nothing: its topics ring it besides those of whom one is rung, so others do not wait for it."""
+        """Do nothing: wake-ups of several topics do not replace those of other waiters."""
 
     def has_news(self, seen: Any) -> bool:
-        """Whether something came since `tail` was ``seen``."""
+        """Whether `tail` has changed since ``seen``."""
         return bool(self._line) or bool(self.tail != seen)
 
     def back_stop(self, idle_s: float) -> float:
-        """How long to sleep at most, after so long without a message."""
+        """Return the longest time to sleep, given the time since the last message."""
         return back_stop(idle_s)
 
     def due_in_s(self) -> float:
-        """Seconds until the next delayed entry of any topic is due, or one that was held is to be tried."""
+        """Seconds until a delayed entry of any topic is due, or until a locked topic is tried again."""
         due_ms = self._topics.next_due_ms()
         due_s = max(0.0, (due_ms - self._wall_ms()) / 1000) if due_ms else NEVER_S
         return min(due_s, self._topics.pause_s())
 
     def close(self, text: str) -> None:
-        """Let every later call fail with ``text``."""
+        """Make every later call fail with ``text``."""
         self.closed_text = text
         self._line.clear()
 
     def after_fork_in_child(self) -> None:
-        """The topics stay the parent's."""
+        """Drop the topics, which belong to the parent."""
         self._line.clear()
         self._topics.after_fork_in_child()

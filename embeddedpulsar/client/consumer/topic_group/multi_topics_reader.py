@@ -1,4 +1,4 @@
-"""The reader of a partitioned topic: one reader for each partition, taken together."""
+"""The reader of a partitioned topic: one reader per partition, used together."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _MOST_AHEAD = 50_000
 
 
 class _Part(NamedTuple):
-    """The reader of one partition, as `MultiTopicsDelivery` takes it."""
+    """The reader of one partition, in the form that `MultiTopicsDelivery` uses."""
 
     reader: Reader[Any]
     delivery: Delivery
@@ -41,11 +41,11 @@ class _Part(NamedTuple):
 
 
 class MultiTopicsReader(Reader[T]):
-    """A `Reader` over all partitions of a topic; made by `Client.create_reader`.
+    """A `Reader` of all partitions of a topic. Made by `Client.create_reader`.
 
-    Each partition keeps its order; between partitions there is none, and they take turns. Partitions that are
-    added later join by themselves, from their first message on. With an id as its start, that message's
-    partition is read from there and the others from their beginning, so that nothing is missed.
+    Each partition keeps its order; there is no order between partitions, which take turns. Partitions added
+    later join, from their first message on. With an id as its start, the partition of that message is read
+    from there and the others from their beginning, so that no message is missed.
 
     Example:
         >>> from embeddedpulsar import Client
@@ -65,7 +65,7 @@ class MultiTopicsReader(Reader[T]):
         self._close_guard = CloseGuard(core)
         self._config = config
         self._topic_name = topic
-        self._joining = threads.RLock()  # guards partitions that come and go
+        self._joining = threads.RLock()  # guards partitions that are added or removed
         self._parts: dict[str, _Part] = {}
         try:
             for name in partition_names(topic, partitions):
@@ -99,21 +99,21 @@ class MultiTopicsReader(Reader[T]):
         self._parts = {**self._parts, name: _Part(reader, reader._delivery, reader._taken)}
 
     def _start_at(self, start: MessageId) -> None:
-        """Where an id begins on its partition, the others begin with their first message."""
+        """Start at an id on its partition, and at the first message on the others."""
         found = None if is_end(start) else self._part_of(start)
         for part in self._parts.values():
             if found is not None and part is not found:
                 part.reader.seek(MessageId.earliest)
 
     def _part_of(self, target: MessageId) -> _Part | None:
-        """The partition an id belongs to."""
+        """Return the partition of an id."""
         for part in self._parts.values():
             if any(segment.ledger_id == target._ledger for segment in part.reader._ledger.segments()):
                 return part
         return None
 
     def _on_partitions(self, partitions: int) -> None:
-        """The topic has grown, or is gone. Runs in the timer thread."""
+        """Add new partitions, or close after a deletion. Called when the topic has changed."""
         if not partitions:
             self._on_lost(AlreadyClosed(f"the topic {self._topic_name} was deleted"))
             return
@@ -135,7 +135,7 @@ class MultiTopicsReader(Reader[T]):
         return bool(self._delivery.find(lambda part: part.reader.has_message_available() or None))
 
     def seek(self, messageid: MessageId | int) -> None:
-        """Read on from another place: all partitions from a time or an end, its own one from an id.
+        """Continue at another position: all partitions at a time or an end, one partition at an id.
 
         Raises:
             ValueError: another type.
@@ -154,9 +154,9 @@ class MultiTopicsReader(Reader[T]):
                 part.reader.seek(target)
 
     def to_arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return the rest of every partition, one after the other; see `Reader.to_arrow`."""
+        """Return the remaining messages of every partition in sequence; see `Reader.to_arrow`."""
         self._check_can_read()
-        from embeddedpulsar.arrow.schema import require_pyarrow  # it is large, and seldom needed
+        from embeddedpulsar.arrow.schema import require_pyarrow  # it is large, and rarely needed
 
         joined: pa.Table = require_pyarrow().concat_tables(
             [part.reader.to_arrow(columns) for part in self._parts.values()]
@@ -166,7 +166,7 @@ class MultiTopicsReader(Reader[T]):
     # -- leaving -----------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Stop reading.
+        """Close the reader.
 
         Raises:
             AlreadyClosed: it was closed before.
@@ -195,13 +195,13 @@ class MultiTopicsReader(Reader[T]):
             self._joining.release()
 
     def _on_lost(self, error: AlreadyClosed) -> None:
-        """One partition's reader found itself closed."""
+        """Close all partitions, because the reader of one was closed."""
         if not self._delivery.closed_text:
             with interrupts.translated:
                 self._shut(str(error))
 
     def _after_fork_in_child(self) -> None:
-        """What was fetched stays the parent's."""
+        """Close the child's copy: the fetched messages belong to the parent."""
         self._joining = threads.RLock()
         self._close_guard.after_fork_in_child()
         self._delivery.after_fork_in_child()

@@ -1,4 +1,4 @@
-"""Which of many topics may have messages, without looking at all of them."""
+"""The topics, of many, that may have messages, found without a check of all topics."""
 
 from __future__ import annotations
 
@@ -20,39 +20,39 @@ if TYPE_CHECKING:
 
 _SLICE_EVERY_S: Final = 0.1
 _SLICE: Final = 1000
-"""Topics whose words are compared at once, in case a wake-up was lost with its sender."""
+"""Topics whose words are compared in one check, in case a wake-up was lost with its sender."""
 _ASK_EVERY_S: Final = 2.0
 _ASKED: Final = 64
-"""Topics that are asked for messages at once, whatever their words say."""
+"""Topics that are asked for messages without a comparison of their words."""
 
 _READY: Final = 0
 _DRY: Final = 1
 _ARMED: Final = 2
 _WORDS: Final = 2
 _FEW: Final = 32
-"""So many topics are compared one by one as fast as a thousand together."""
+"""Number of topics for which single comparisons are as fast as a comparison of a thousand together."""
 
 Seen = tuple[int, int, int]
 """The two words of a topic, and how often it was touched."""
 
 
 class ReadyTopics:
-    """The topics of one consumer or reader, by what is known of each.
+    """The topics of one consumer or reader, by state.
 
-    A topic is *ready* until it is found empty, then *dry* until it is asked to ring, then *armed*. It is
-    ready again when one of its two words in shared memory (the tail of the log, the version of the
-    subscription) is not what it was before the topic was found empty. The words of all topics are compared
-    when this process was rung, in C (0.1 us a topic); those of dry ones whenever no topic is ready. An idle
-    consumer compares one slice of them at a time: a wake-up that was lost with its sender is made good within
-    a second for every 2,000 topics.
+    A topic is *ready* until it is found empty, then *dry* until a wake-up is requested from it, then *armed*.
+    It is ready again when one of its two words in shared memory (the tail of the log, the version of the
+    subscription) differs from its value before the topic was found empty. After a wake-up of this process the
+    words of all topics are compared, in C (0.1 us per topic); those of dry ones whenever no topic is ready.
+    An idle consumer compares a part of them at a time: after a lost wake-up, a change is noticed within a
+    second per 2,000 topics.
 
-    Invariants: a topic with messages is ready, or its words differ from those noted, or it was touched since,
-    or its next delayed message is in `_due`. The order of steps keeps a topic ready if an interrupt strikes.
-    Who may call: any thread. The lock is held for no call that can wait.
+    Invariants: a topic with messages is ready, or its words differ from those recorded, or it was touched
+    since, or its next delayed message is in `_due`. The order of steps keeps a topic ready after an
+    interrupt. Any thread may call the methods. The lock is not held during a call that can wait.
 
     Args:
-        monotonic: the time.
-        wall_ms: the time of day, for delayed messages.
+        monotonic: returns the time.
+        wall_ms: returns the time of day, for delayed messages.
     """
 
     def __init__(self, monotonic: Callable[[], float], wall_ms: Callable[[], int]) -> None:
@@ -77,7 +77,7 @@ class ReadyTopics:
         self._slice_at = self._ask_at = 0.0
         self._next_slice = self._next_asked = 0
         self.changes = 0
-        """Rises whenever a topic becomes ready."""
+        """Increases whenever a topic becomes ready."""
 
     def __len__(self) -> int:
         return len(self._deliveries)
@@ -88,7 +88,7 @@ class ReadyTopics:
         return bool(self._ready)
 
     def extend(self, deliveries: Sequence[Delivery]) -> None:
-        """There are more topics. All of them are ready."""
+        """Add topics, all of them ready."""
         try:
             self._lock.acquire()
             for delivery in deliveries:
@@ -108,10 +108,10 @@ class ReadyTopics:
     # -- taking turns ------------------------------------------------------------------------------------
 
     def first(self, generation: int) -> int:
-        """The topic whose turn it is; -1 if none can have messages.
+        """Return the topic whose turn it is; -1 if none can have messages.
 
         Args:
-            generation: of the mailbox: if it is another one than last time, somebody rang.
+            generation: of the mailbox; a changed value means that this process was woken.
         """
         if not self._ready or self._monotonic() >= self._slice_at:
             self._refill(generation)
@@ -121,7 +121,7 @@ class ReadyTopics:
             return -1
 
     def look(self, number: int) -> Seen:
-        """What the topic shows; to be read before it is asked for messages.
+        """Return the state of the topic, which is to be read before it is asked for messages.
 
         Raises:
             AlreadyClosed: the topic was closed.
@@ -134,7 +134,7 @@ class ReadyTopics:
         return *words, self._touches[number]
 
     def end_turn(self, number: int) -> None:
-        """The topic had messages. The others come first now."""
+        """Move the topic, which had messages, behind the others."""
         try:
             self._lock.acquire()
             self._note_free(number)
@@ -144,7 +144,7 @@ class ReadyTopics:
             self._lock.release()
 
     def note_dry(self, number: int, seen: Seen) -> None:
-        """The topic had no message, after it showed ``seen``."""
+        """Record that the topic had no message, with its state ``seen`` before."""
         due_ms = self._deliveries[number].due_ms()
         try:
             self._lock.acquire()
@@ -172,8 +172,9 @@ class ReadyTopics:
     # -- locks that are held -----------------------------------------------------------------------------
 
     def put_off(self, number: int, seen: Seen | None = None) -> None:
-        """A lock of the topic, or of its subscription, is held by another process: it is ready again after 1
-        to 50 ms, and the others meanwhile."""
+        """Retry the topic after 1 to 50 ms, because another process holds its lock or its subscription's.
+
+        The other topics are used meanwhile."""
         try:
             self._lock.acquire()
             self._tried_again.discard(number)
@@ -185,7 +186,7 @@ class ReadyTopics:
             self._lock.release()
 
     def pause_s(self) -> float:
-        """Seconds until what was put off is tried again."""
+        """Seconds until a topic with a held lock is tried again."""
         return max(0.0, self._held_until - self._monotonic()) if self._held else NEVER_S
 
     def _try_again(self) -> None:
@@ -204,7 +205,7 @@ class ReadyTopics:
     # -- becoming ready ----------------------------------------------------------------------------------
 
     def _make_ready(self, number: int) -> None:
-        """Under the lock. First into the line: one that stands there in another state is passed over."""
+        """Append to the line, then change the state: an item in another state is skipped. Under the lock."""
         if self._states[number] != _READY:
             self._ready.append(number)
             self._states[number] = _READY
@@ -212,7 +213,7 @@ class ReadyTopics:
             self.changes += 1
 
     def _touch(self, number: int) -> None:
-        """The consumer of the topic begins anew, or got a message back: its words tell nothing of that."""
+        """Make the topic ready: its consumer starts over or got a message back, which changes no word."""
         try:
             self._lock.acquire()
             self._touches[number] += 1
@@ -242,18 +243,18 @@ class ReadyTopics:
             self._lock.release()
 
     def _drop_strays(self) -> None:
-        """What an interrupt left in the line."""
+        """Remove the items that an interrupt left in the line."""
         ready = self._ready
         while ready and self._states[ready[0]] != _READY:
             ready.popleft()
 
     def _compare(self, first: int, end: int) -> None:
-        """Make those ready, of some topics, whose words have changed. Under the lock."""
+        """Make topics ready whose words have changed, of a range of topics. Under the lock."""
         part = slice(first * _WORDS, end * _WORDS)
         seen = self._seen[part]
         try:
             now = list(map(getitem, self._views[part], self._indexes[part]))
-        except ValueError:  # one of them is closed: it says so when it is asked
+        except ValueError:  # one of them is closed, and raises when it is asked for messages
             for number in range(first, end):
                 self._make_ready(number)
             return
@@ -262,7 +263,7 @@ class ReadyTopics:
                 self._make_ready(place // _WORDS)
 
     def _check_slice(self) -> None:
-        """A part of the topics, in turn, as if they had rung."""
+        """Compare the words of the next part of the topics, in turn."""
         now = self._monotonic()
         self._slice_at = now + _SLICE_EVERY_S
         topics = len(self._deliveries)
@@ -279,7 +280,7 @@ class ReadyTopics:
                 self._make_ready(number)
 
     def check(self) -> int:
-        """Look after lost wake-ups, if it is time to; returns `changes`."""
+        """Look for lost wake-ups at intervals; returns `changes`."""
         if self._monotonic() >= self._slice_at:
             try:
                 self._lock.acquire()
@@ -291,7 +292,7 @@ class ReadyTopics:
     # -- going to sleep ----------------------------------------------------------------------------------
 
     def arm(self) -> bool:
-        """Have every dry topic promise to ring; False if one of them is ready meanwhile."""
+        """Request a wake-up from every dry topic. Returns False if one of them is ready meanwhile."""
         for number in list(self._dry):
             at = number * _WORDS
             if self._ready:
@@ -299,7 +300,7 @@ class ReadyTopics:
             try:
                 is_armed = self._deliveries[number].arm((self._seen[at], self._seen[at + 1]))
             except LockTimeout:
-                self.put_off(number)  # it does not ring: it is asked for messages instead
+                self.put_off(number)  # the request failed: the topic is asked for messages instead
                 is_armed = True
             try:
                 self._lock.acquire()
@@ -332,12 +333,12 @@ class ReadyTopics:
                 self._make_ready(number)
 
     def next_due_ms(self) -> int:
-        """When the next delayed message of any topic is due; 0 for none."""
+        """The time at which the next delayed message of any topic is due; 0 for none."""
         try:
             return self._due[0][0]
         except IndexError:
             return 0
 
     def after_fork_in_child(self) -> None:
-        """The topics stay the parent's."""
+        """Drop the topics, which belong to the parent."""
         self._lock = threads.RLock()

@@ -1,4 +1,4 @@
-"""One timer for what the consumers of several topics have to write."""
+"""One timer for the acknowledgements of all topics of a consumer."""
 
 from __future__ import annotations
 
@@ -8,26 +8,25 @@ from typing import Final
 
 _SLICE: Final = 64
 _SHARE: Final = 9
-"""Pauses last so many times as long as the work before them."""
+"""Ratio of a pause to the work before it."""
 
 
 class TurnTimer:
-    """Calls functions later, as `Scheduler.call_later` does, one timer for all of them.
+    """Calls functions later, as `Scheduler.call_later` does, with one timer for all of them.
 
-    Role: a consumer of 1,000 topics has up to 1,000 groups of acknowledgements to write. Instead of a timer
-    for each, the first starts one, and when that is due all that wait are called in the order in which they
-    came: 64 in a row, then a pause of nine times as long as they took, ``delay_s`` at most. So the writing
-    takes a tenth of a processor, however many topics there are, and more is written at once where it falls
-    behind.
+    Role: a consumer of 1,000 topics has up to 1,000 groups of acknowledgements to write. The first one starts
+    a timer for all. When that is due, the waiting functions are called in order: 64 in a row, then a pause of
+    nine times the time they took, ``delay_s`` at most. So writing takes a tenth of a processor, independent
+    of the number of topics, and more is written at once if it falls behind.
 
-    Invariant: a function that waits is called, since it is noted before the timer is looked at, and the timer
-    says that it is over before it takes what was noted. It may be called before its own delay is over.
-    Who may call: any thread.
+    Invariant: a waiting function is called, because it is queued before the timer is checked, and the timer
+    clears its flag before it reads the queue. It may be called before its own delay is over. Any thread may
+    call the methods.
 
     Args:
         call_later: of the scheduler.
-        monotonic: the time.
-        delay_s: the delay that functions have in common; one that is called with another has its own timer.
+        monotonic: returns the time.
+        delay_s: the common delay of the functions; a function with another delay has its own timer.
     """
 
     __slots__ = ("_call_later", "_delay_s", "_is_armed", "_monotonic", "_waiting")

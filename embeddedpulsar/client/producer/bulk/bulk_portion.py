@@ -1,4 +1,4 @@
-"""The messages of one entry of a whole column, before and after they are encoded."""
+"""The messages of one entry of a column, before and after encoding."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
         """The messages of one entry, before it is encoded.
 
         Attributes:
-            explicit_ids: first, last and highest of explicit ones, or None for the next automatic ones.
-            numbers: which of the values these are.
-            partition: where they go; 0 where there are no partitions.
-            is_copied: encoding copies the values, before any codec.
+            explicit_ids: the first, last and highest explicit sequence id, or None for automatic ids.
+            numbers: the indexes of the values in the column.
+            partition: their partition; 0 without partitions.
+            is_copied: whether encoding copies the values, before any compression.
         """
 
         partition: int
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Encoded(NamedTuple):
-    """A portion, encoded for one producer under its first automatic sequence id."""
+    """A portion, encoded for one producer with its first automatic sequence id."""
 
     portion: Portion
     prefix: ProducerPrefix
@@ -43,5 +43,5 @@ class Encoded(NamedTuple):
 
 
 def encode(portion: Portion, prefix: ProducerPrefix, first: int, codec: int) -> Encoded:
-    """Encode messages under the sequence ids from ``first`` on, unless they have their own."""
+    """Encode messages with the sequence ids from ``first`` on, unless they have explicit ids."""
     return Encoded(portion, prefix, first, portion.encode(first, prefix, codec))

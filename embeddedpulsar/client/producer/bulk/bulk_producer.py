@@ -1,4 +1,4 @@
-"""The part of a producer that publishes whole columns."""
+"""The methods of a producer that publish whole columns."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 BULK_MESSAGES = 10_000
 BULK_BYTES = 1 << 20
-_MOST_MESSAGES = 1 << 20  # what one acknowledgement can tell apart
+_MOST_MESSAGES = 1 << 20  # the limit of a batch acknowledgement
 
 
 class BulkProducer(Generic[T]):
     """`send_many` and `send_arrow`, which ``pulsar-client`` does not have.
 
-    Both store values as whole columns, an entry of some thousand messages at a time, instead of one message
-    after the other; consumers see messages of batches as ever. What was sent before is stored before; other
-    threads' messages may come between two entries, never into one.
+    Both store whole columns of values, in entries of some thousand messages, instead of single messages;
+    consumers receive them as messages of batches. Messages sent before are stored before. Messages of other
+    threads may be stored between two entries, never within one.
     """
 
     _publisher: Publisher
@@ -48,40 +48,43 @@ class BulkProducer(Generic[T]):
         batching_max_messages: int = BULK_MESSAGES,
         batching_max_allowed_size_in_bytes: int = BULK_BYTES,
     ) -> SentMessages:
-        """Publish many messages and wait until they are stored: as `send` for each, up to 50 times as fast.
+        """Publish many messages and wait until they are stored: like `send` for each, up to 50 times as fast.
 
-        Messages are stored in the order of ``contents``, in entries of their own, whatever
-        ``batching_enabled`` says. With ``BatchingType.KeyBased`` an entry holds one key: messages are then
-        grouped by key within stretches of 65,536, so only the order within each key is that of ``contents``,
-        and sequence ids count up in the order of storing. Otherwise Key_Shared subscriptions give an entry of
-        several keys to the consumer of its first key, as Pulsar does.
+        Messages are stored in the order of ``contents``, in entries of their own, independent of
+        ``batching_enabled``. With ``BatchingType.KeyBased`` an entry holds one key: messages are grouped by
+        key within portions of 65,536, so only the order within each key is that of ``contents``, and sequence
+        ids increase in the order of storing. Otherwise Key_Shared subscriptions deliver an entry of several
+        keys to the consumer of its first key, as Pulsar does.
 
-        On a topic with partitions, each key is in order, and what has no key is in order on each partition.
+        On a partitioned topic, messages of one key keep their order. Messages without a key keep their order
+        on each partition.
 
-        An entry is stored whole or not at all. An error or Ctrl-C may end the call between two entries: the
-        attribute ``stored`` of what is raised, a `SentMessages`, tells what was stored by then, and
-        ``stored.numbers()`` which values that are. Calls with the same arguments make the same entries.
+        An entry is stored completely or not at all. An error or Ctrl-C may end the call between two entries:
+        the attribute ``stored`` of the exception, a `SentMessages`, has the ids of the stored messages, and
+        ``stored.numbers()`` the indexes of their values. Calls with the same arguments make the same entries.
 
-        Thread-safe. Durable as `send` is when it returns; at level ``flush`` the disk is waited for once.
+        Thread-safe. On return the messages are as durable as after `send`; at level ``flush`` there is one
+        flush.
 
         Args:
-            contents: the values; None for a null value. An iterator is taken 65,536 values at a time.
-            partition_keys: a key for each message; None or ``""`` for none. This and the following are as
-                long as ``contents``.
+            contents: the values; None for a null value. An iterator is consumed 65,536 values at a time.
+            partition_keys: a key for each message; None or ``""`` for none. This and the following have the
+                length of ``contents``.
             ordering_keys, properties, event_timestamps: likewise, see `Producer.send`.
             sequence_ids: ids to use instead of the automatic ones, which do not advance then; 0 is an id. Not
                 with ``KeyBased``.
-            batching_max_messages: an entry is full at so many messages, at most 1,048,576.
-            batching_max_allowed_size_in_bytes: or at so many bytes of payload, or at ``maxMessageSize``.
+            batching_max_messages: number of messages at which an entry is full; at most 1,048,576.
+            batching_max_allowed_size_in_bytes: payload bytes at which an entry is full, up to
+                ``maxMessageSize``.
 
         Returns:
-            The ids, in the order of ``contents``; each is made when it is asked for.
+            The ids, in the order of ``contents``; each id is created on access.
 
         Raises:
-            TypeError: a value the schema does not take.
+            TypeError: a value that the schema rejects.
             ValueError: columns of different lengths, or an option of a wrong type or value.
             MessageTooBig: a value larger than ``maxMessageSize`` with its metadata.
-            Exception: what `send` raises.
+            Exception: any exception that `send` raises.
 
         Example:
             >>> from embeddedpulsar import Client
@@ -119,36 +122,36 @@ class BulkProducer(Generic[T]):
         batching_max_messages: int = BULK_MESSAGES,
         batching_max_allowed_size_in_bytes: int = BULK_BYTES,
     ) -> SentMessages:
-        """Publish Arrow columns and wait until they are stored; a message for each row.
+        """Publish Arrow columns, one message per row, and wait until they are stored.
 
-        The bytes of a column go into the log as they lie in memory, with one copy and one checksum, whatever
-        the number of messages. `embeddedpulsar.arrow.read_topic` gives the same columns back. Order, keys,
-        errors, threads and durability are as for `send_many`.
+        The bytes of a column are written to the log with one copy and one checksum, independent of the number
+        of messages. `embeddedpulsar.arrow.read_topic` returns the same columns. Order, keys, errors, threads
+        and durability are as for `send_many`.
 
         Args:
             data: a ``pyarrow`` Table, RecordBatch, RecordBatchReader, Array, a dict of columns, or anything
-                with ``__arrow_c_stream__`` (Polars, pandas, DuckDB). A stream is taken batch by batch.
+                with ``__arrow_c_stream__`` (Polars, pandas, DuckDB). A stream is read batch by batch.
             value: name of the column of payloads: binary or string, also large, fixed-size, view or
-                dictionary; nulls are null values. With another schema than bytes and string each value is
-                encoded by itself.
+                dictionary; nulls are null values. With a schema other than bytes or string, each value is
+                encoded separately.
             key: name of the column of partition keys: string or binary in UTF-8; null or empty for none.
             ordering_key: name of the column of ordering keys, likewise.
-            properties: name of the column of properties, ``map<string, string>``: the one column that costs
-                a step for each message.
-            event_time: name of the column of event times: timestamp or date, cut to ms, or int64 in ms.
+            properties: name of the column of properties, ``map<string, string>``, the only column that costs
+                a step per message.
+            event_time: name of the column of event times: timestamp or date, truncated to ms, or int64 in ms.
             sequence_id: name of the column of ids to use instead of the automatic ones.
             batching_max_messages: as for `send_many`.
             batching_max_allowed_size_in_bytes: as for `send_many`.
 
         Returns:
-            The ids, in the order of the rows; each is made when it is asked for.
+            The ids, in the order of the rows; each id is created on access.
 
         Raises:
             ImportError: pyarrow is not installed.
             TypeError: ``data`` is not tabular, or a column is of a type that cannot be written.
-            ValueError: a column that is not there, or holds what a message cannot.
+            ValueError: a missing column, or one with values that a message cannot hold.
             MessageTooBig: a row larger than ``maxMessageSize`` with its metadata.
-            Exception: what `send` raises.
+            Exception: any exception that `send` raises.
 
         Example:
             >>> import pyarrow as pa
@@ -195,7 +198,7 @@ class BulkProducer(Generic[T]):
         return self._publisher.config
 
     def _bulk_routing(self) -> BulkRouting | None:
-        """Where messages go; None where there is one log."""
+        """The routing of keys to partitions; None without partitions."""
         return None
 
     def _target(self, partition: int) -> Target:

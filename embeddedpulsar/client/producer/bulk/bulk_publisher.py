@@ -1,4 +1,4 @@
-"""Whole columns into the log, entry by entry. Hot: benchmarks `send_many` and `send_arrow`."""
+"""Publishing of whole columns, entry by entry. Hot: benchmarks measure `send_many` and `send_arrow`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Target(NamedTuple):
-    """A topic, or a partition of one, that entries go to."""
+    """A topic, or a partition of one, to which entries are written."""
 
     publisher: Publisher
     ledger: ManagedLedger
@@ -34,17 +34,17 @@ class Target(NamedTuple):
 class BulkPublisher:
     """One call of `send_many` or `send_arrow`.
 
-    Role: entries are encoded without the publisher's lock, under the sequence ids they will have if nobody
-    else sends meanwhile; then the lock is taken for the append alone. Somebody did send: they are encoded
-    again under the lock, which costs a checksum. So ids stay in the order of the log, and a call of seconds
-    keeps nobody waiting for more than an entry.
+    Role: entries are encoded without the publisher's lock, with the sequence ids they get if no other thread
+    sends meanwhile; the lock is held for the append alone. If another thread did send, they are encoded again
+    under the lock, which costs a checksum. So ids keep the order of the log, and a call of several seconds
+    delays other senders by at most one entry.
 
-    Invariants: an entry is stored whole or not at all, and the entries of a topic in order. Whatever ends a
-    call before its end, `sent` tells exactly what was stored. At level "flush" the disk is waited for once,
-    at the end.
+    Invariants: an entry is stored completely or not at all, and the entries of a topic in order. If an error
+    ends the call, `sent` contains exactly the stored messages. At level "flush" there is one flush, at the
+    end.
 
     Args:
-        find: the target of a partition; asked for 0 where there are no partitions.
+        find: returns the target of a partition; called with 0 without partitions.
         codec: compresses entries.
     """
 
@@ -53,19 +53,19 @@ class BulkPublisher:
         self._find = find
         self._codec = codec
         self._ahead = EncodeAhead[Encoded]()
-        self._waiting: deque[Portion] = deque()  # those that are not stored yet
-        self._is_large = False  # as the last entry was
-        self._is_shared = False  # as the last portion: encoded by both threads
-        self._failure: Exception | None = None  # of what follows those that wait
+        self._waiting: deque[Portion] = deque()  # portions that are not stored yet
+        self._is_large = False  # whether the last entry was large
+        self._is_shared = False  # whether both threads encoded the last portion
+        self._failure: Exception | None = None  # the error behind the portions in `_waiting`
         self._targets: dict[int, Target] = {}
         self._end_words: dict[int, int] = {}
         self._current: tuple[PendingEntry, Portion] | None = None
 
     def publish(self, portions: Iterable[Portion]) -> SentMessages:
-        """Store entries behind everything sent before; return when they are as durable as the producer says.
+        """Store entries after everything sent before, and wait until they have the producer's durability.
 
         Raises:
-            Exception: as `Publisher` appends, and whatever ``portions`` raises; its ``stored`` is `sent`.
+            Exception: any error of an append or of ``portions``; its ``stored`` is `sent`.
         """
         try:
             self._store_all(iter(portions))
@@ -99,7 +99,7 @@ class BulkPublisher:
         while self._waiting:
             encoded = self._ahead.take(helps=self._is_shared)
             self._is_large = encoded.entry.size >= WORTH_A_THREAD
-            if self._is_large:  # what follows is encoded while this one is stored
+            if self._is_large:  # the next entries are encoded while this one is stored
                 self._fetch(portions, 1 + AHEAD if self._is_shared else 2)
             self._store(encoded)
             self._waiting.popleft()
@@ -108,7 +108,7 @@ class BulkPublisher:
             raise self._failure
 
     def _fetch(self, portions: Iterator[Portion], wanted: int) -> None:
-        """Begin to encode what comes next. What goes wrong with it is told when all before it is stored."""
+        """Start encoding the next portions. An error is raised when all portions before it are stored."""
         while len(self._waiting) < wanted and self._failure is None:
             try:
                 portion = next(portions, None)
@@ -121,12 +121,12 @@ class BulkPublisher:
     def _begin(self, portion: Portion) -> None:
         publisher = self._target(portion.partition).publisher
         before = [one for one in self._waiting if one.partition == portion.partition]
-        # From what is stored by now, not from the entry before: where another thread sent something in
-        # between, those that wait are encoded again, and from here on the ids are right.
+        # The ids continue after the last stored message, not after the previous portion: if another thread
+        # has sent a message, the waiting portions are encoded again, and these ids are right from the start.
         first = publisher.next_sequence_id + sum(one.count for one in before if one.explicit_ids is None)
         work = partial(encode, portion, publisher.prefix, first, self._codec)
-        # Copies are made by one thread, one ahead: it gets the memory again that it has just given back.
-        # Fresh pages for every entry would cost as much as the checksum.
+        # One thread makes the copies, one portion ahead, so that it reuses memory just freed. New pages for
+        # every entry would cost as much as the checksum.
         self._is_shared = self._codec != 0 or not portion.is_copied
         self._ahead.add(work, is_large=self._is_large)
         self._waiting.append(portion)
@@ -141,7 +141,7 @@ class BulkPublisher:
         try:
             publisher.lock.acquire()
             awaited_call.checks(publisher.check_open)()
-            late = publisher._store_waiting(NO_BATCHES)  # of other threads, with ids before ours
+            late = publisher._store_waiting(NO_BATCHES)  # messages of other threads, with lower ids
             if late is not None:
                 raise late
             if publisher.keeper is not None:
@@ -166,11 +166,11 @@ class BulkPublisher:
                 self._note(out, portion)
         finally:
             publisher.lock.release()
-        if not fits:  # once it is encrypted
+        if not fits:  # because encryption made it larger
             self._store_parts(portion, entry.size, publisher.max_size)
 
     def _store_parts(self, portion: Portion, size: int, limit: int) -> None:
-        """What does not fit into one entry goes into two."""
+        """Store a portion that does not fit into one entry as two entries."""
         count = portion.count
         if count == 1:
             raise too_big(f"value {portion.numbers[0]}", size, limit)
@@ -185,7 +185,7 @@ class BulkPublisher:
         self._current = None
 
     def _settle(self) -> None:
-        """Find out what became of an append that was interrupted."""
+        """Determine the outcome of an interrupted append."""
         if self._current is None:
             return
         out, portion = self._current

@@ -1,4 +1,4 @@
-"""Which partition each message of a column goes to, asked once for each key."""
+"""The partitions of the messages of a column, computed once per key."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.producer.partitioned.message_router import Router
 
 TURN: Final = -1
-"""In place of a partition: the one whose turn it is when the entry is made."""
+"""In place of a partition: the next partition in turn, chosen when the entry is made."""
 
 
 class BulkRouting:
     """The router of a partitioned producer, for whole columns.
 
-    Role: keys go where `Router` sends them; what has no key goes round by entry, or always to the one
-    partition of ``UseSinglePartition``. A ``message_router`` is asked for each message.
+    Role: a key goes to the partition that `Router` returns. Messages without a key go to the partitions in
+    turn, entry by entry, or to the one partition of ``UseSinglePartition``. A ``message_router`` is called
+    for each message.
 
     Attributes:
-        is_custom: whether `choose` is to be asked for each message, instead of `of_key`.
+        is_custom: whether `choose` must be called for each message, instead of `of_key`.
     """
 
     def __init__(self, router: Router) -> None:
@@ -30,12 +31,12 @@ class BulkRouting:
         self.is_custom = isinstance(router, CustomRouter)
 
     def of_keys(self, keys: Iterable[str | None]) -> list[int]:
-        """The partitions of keys; `TURN` for None."""
+        """Return the partitions of keys; `TURN` for None."""
         of_key = self._router.of_key
         return [TURN if key is None else of_key(key) for key in keys]
 
     def turn(self) -> int:
-        """The partition of the next entry without keys."""
+        """Return the partition of the next entry without keys."""
         index = self._router.route(b"", None)
         self._router.batch_left(index)
         return index
@@ -50,7 +51,7 @@ class BulkRouting:
         event_time: int | None = None,
         sequence_id: int | None = None,
     ) -> int:
-        """The partition of one message, as the application says; None for what the message does not have."""
+        """Return the partition that the application's router chooses; None for unset options."""
         options = (
             properties or None,
             key,

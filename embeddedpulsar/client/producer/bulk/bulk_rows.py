@@ -1,4 +1,4 @@
-"""Columns of Python values, checked and cut into entries, without a step per message where that can be."""
+"""Columns of Python values, checked and cut into entries, with few steps per message."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 V = TypeVar("V")
 WINDOW: Final = 1 << 16
-"""Messages looked at together: an iterable is taken in such portions, and keys are grouped in them."""
+"""Messages processed together: an iterable is read in such portions, and keys are grouped within them."""
 _NONE: Final = type(None)
 
 
 class BulkLimits(NamedTuple):
-    """When an entry is full, and whether it holds one key only."""
+    """The limits of an entry, and whether an entry holds one key only."""
 
     messages: int
     payload: int
@@ -31,7 +31,7 @@ class BulkLimits(NamedTuple):
 
 
 class OptionColumns(NamedTuple):
-    """What messages carry besides their payloads: an iterable each, or None for none."""
+    """The options of messages: an iterable for each option, or None."""
 
     keys: Iterable[str | None] | None
     ordering_keys: Iterable[str | None] | None
@@ -41,12 +41,12 @@ class OptionColumns(NamedTuple):
 
 
 class Rows:
-    """The messages of one entry, or those looked at together: a list for each column, or None.
+    """The messages of one entry or of one portion: a list for each column, or None.
 
     Attributes:
         sequence_ids: explicit ones, or None.
-        numbers: which values these are.
-        partition: where they go; 0 where there are no partitions.
+        numbers: the indexes of the values.
+        partition: their partition; 0 without partitions.
     """
 
     is_copied = True
@@ -86,17 +86,17 @@ class Rows:
 
     @property
     def count(self) -> int:
-        """Messages."""
+        """The number of messages."""
         return len(self.values)
 
     @property
     def explicit_ids(self) -> tuple[int, int, int] | None:
-        """First, last and highest sequence id, where they are not automatic."""
+        """The first, last and highest sequence id if they are explicit."""
         ids = self.sequence_ids
         return None if ids is None else (ids[0], ids[-1], max(ids))
 
     def encode(self, first: int, prefix: ProducerPrefix, codec: int) -> EncodedEntry:
-        """The entry; ``first`` is its first automatic sequence id."""
+        """Return the entry; ``first`` is its first automatic sequence id."""
         options = self._columns()[2:]
         if not codec and options.count(None) == len(options):
             return encode_plain(self.values, first, prefix)
@@ -113,19 +113,19 @@ class Rows:
         return encode(content, prefix, codec)
 
     def part(self, start: int, stop: int) -> Rows:
-        """Some of the messages."""
+        """Return some of the messages."""
         found = self._with([None if one is None else one[start:stop] for one in self._columns()])
         found.partition = self.partition
         return found
 
     def sticky_keys(self) -> list[str]:
-        """What Key_Shared subscriptions go by; "" for nothing."""
+        """The keys that Key_Shared subscriptions use; "" for none."""
         none: list[str | None] = [None] * self.count
         pairs = zip(self.ordering_keys or none, self.keys or none, strict=True)
         return [ordering_key or key or "" for ordering_key, key in pairs]
 
     def grouped(self, marks: Sequence[Hashable]) -> list[tuple[Any, Rows]]:
-        """The messages by their marks, in the order in which these appear first; the order within is kept."""
+        """Group the messages by marks, in the order of first appearance; the order within a group is kept."""
         codes = {mark: code for code, mark in enumerate(dict.fromkeys(marks))}
         if len(codes) == 1:
             return [(marks[0], self)]
@@ -139,7 +139,7 @@ class Rows:
         ]
 
     def partitions(self, routing: BulkRouting) -> list[int]:
-        """Where each message goes."""
+        """Return the partition of each message."""
         if not routing.is_custom:
             keys = self.keys or [None] * self.count
             distinct = list(dict.fromkeys(keys))
@@ -175,14 +175,14 @@ def entries_of(
 
     Args:
         contents: the values, None for a null value.
-        options: the other columns, each as long.
-        encode_value: the schema's encoding; None where values are payloads already.
-        limits: when an entry is full.
-        routing: where messages go; None where there are no partitions.
+        options: the other columns, each of the same length.
+        encode_value: the schema's encoding; None if the values are payloads.
+        limits: of an entry.
+        routing: chooses partitions; None without partitions.
 
     Raises:
         ValueError: an option of a wrong type or value, or columns of different lengths.
-        TypeError: a value the schema does not take.
+        TypeError: a value that the schema rejects.
     """
     _check_lengths(contents, options)
     for window in _windows(contents, options, encode_value):
@@ -199,7 +199,7 @@ def entries_of(
 
 
 def _cuts(values: list[bytes], limits: BulkLimits) -> Iterator[int]:
-    """Where the entries end."""
+    """Yield the index after the last message of each entry."""
     sizes = list(accumulate(map(len, values), initial=0))
     at, count = 0, len(values)
     while at < count:
@@ -209,7 +209,7 @@ def _cuts(values: list[bytes], limits: BulkLimits) -> Iterator[int]:
 
 
 def _check_lengths(contents: Iterable[Any], options: OptionColumns) -> None:
-    """Before anything is stored, as far as lengths are known."""
+    """Check lengths that are known before anything is stored."""
     if not isinstance(contents, Sequence):
         return
     for name, column in zip(_NAMES, options, strict=True):

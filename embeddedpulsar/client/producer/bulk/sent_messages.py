@@ -11,13 +11,13 @@ from embeddedpulsar.message_id import MessageId, make
 
 
 class SentMessages(Sequence[MessageId]):
-    """What `Producer.send_many` or `send_arrow` stored: a sequence of ids in the order of the values.
+    """The messages that `Producer.send_many` or `send_arrow` stored: ids in the order of the values.
 
-    Some 30 bytes for each entry, however many messages it holds; an id is made when it is asked for, in about
-    1 us. Where messages were regrouped (key-based batching, partitions), 8 bytes for each message on top.
+    It takes about 30 bytes per entry, independent of the number of messages; an id is created on access, in
+    about 1 us. With regrouped messages (key-based batching, partitions) it takes 8 more bytes per message.
 
-    Immutable once it is returned. As ``stored`` of an error it tells what was stored before: message ``i`` of
-    it is the value `numbers()[i]`.
+    Immutable once it is returned. As ``stored`` of an exception it contains the messages stored before:
+    message ``i`` is the value `numbers()[i]`.
 
     Example:
         >>> from embeddedpulsar import Client
@@ -33,8 +33,8 @@ class SentMessages(Sequence[MessageId]):
         self._partitions = array("q")
         self._ledgers = array("q")
         self._entries = array("q")
-        self._ends = array("q")  # messages up to and including the entry
-        self._numbers: array[int] | None = None  # of the values, in the order of storing; None: as they came
+        self._ends = array("q")  # number of messages up to and including the entry
+        self._numbers: array[int] | None = None  # of values, in the order of storing; None if unchanged
         self._ranks: list[int] | None = None
 
     def __len__(self) -> int:
@@ -72,15 +72,15 @@ class SentMessages(Sequence[MessageId]):
         return len(self._ends)
 
     def numbers(self) -> Sequence[int]:
-        """Return which values these are, ascending: all of them, but for an error that came half-way."""
+        """Return the indexes of the stored values, ascending: all, unless an error ended the call."""
         if self._numbers is None:
             return range(len(self))
         return sorted(self._numbers[: len(self)])
 
     def add(self, partition: int, ledger: int, entry: int, numbers: Sequence[int]) -> None:
-        """Note an entry, and which values it holds. For whoever publishes.
+        """Add an entry with the indexes of its values. Called by the publisher.
 
-        What an interrupt left half-way is done again.
+        After an interrupt within this method, the publisher calls it again.
         """
         noted, size = len(self._ends), len(self)
         del self._partitions[noted:], self._ledgers[noted:], self._entries[noted:]
@@ -96,7 +96,7 @@ class SentMessages(Sequence[MessageId]):
         self._ends.append(size + len(numbers))
 
     def ends_with(self, ledger: int, entry: int) -> bool:
-        """Return whether that entry was the last one noted."""
+        """Return whether that entry was the last one added."""
         return bool(self._ends) and (self._ledgers[-1], self._entries[-1]) == (ledger, entry)
 
     def _at(self, at: int, rank: int) -> MessageId:
@@ -107,7 +107,7 @@ class SentMessages(Sequence[MessageId]):
         return make(ledger, self._entries[at], rank - start, partition, end - start)
 
     def _in_order(self, numbers: array[int]) -> list[int]:
-        """Where in the order of storing each value is."""
+        """Return the position of each value in the order of storing."""
         ranks = self._ranks
         if ranks is None:
             ranks = self._ranks = sorted(range(len(self)), key=numbers.__getitem__)

@@ -1,4 +1,4 @@
-"""Which partition a message goes to. Pure but for the first partition, which is drawn at random."""
+"""The choice of the partition of a message. Pure except for the first partition, which is random."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ _KEYS_REMEMBERED: Final = 8192
 
 
 def random_below(limit: int) -> int:
-    """A random number from 0 to ``limit - 1``; from the kernel, because ``random`` takes 5 ms to import."""
+    """Return a random number below ``limit``, from the kernel: importing ``random`` would take 5 ms."""
     return int.from_bytes(os.urandom(8), "little") % limit
 
 
 class Router:
-    """Routes by key, and what has no key to one partition: this is ``UseSinglePartition``.
+    """Routes by key, and messages without a key to one partition: this is ``UseSinglePartition``.
 
-    Role: `PartitionedProducer` asks `route` for every message it does not put on `current` right away. The
-    ordering key does not count. The partitions of the last few thousand keys are remembered.
-    Who may call: any thread; nothing here needs a lock, because each answer is one step. `grow` is for one
-    thread at a time.
+    Role: `PartitionedProducer` calls `route` for every message that does not go to `current` at once. The
+    ordering key is not used. The partitions of the last few thousand keys are cached.
+    Any thread may call the methods. They need no lock, because each result is one step. `grow` is called by
+    one thread at a time.
 
     Args:
-        partitions: how many there are.
+        partitions: their number.
         scheme: hash of the keys.
-        first: where messages without a key go first.
+        first: the first partition for messages without a key.
 
     Attributes:
-        current: where a message without a key goes that joins a batch.
+        current: the partition of a batched message without a key.
 
     Example:
         >>> from embeddedpulsar.enums import HashingScheme
@@ -57,25 +57,25 @@ class Router:
         self.grow(partitions)
 
     def grow(self, partitions: int) -> None:
-        """There are more partitions: from here on keys are divided among all of them."""
+        """Divide keys among a larger number of partitions from now on."""
         self.partitions = partitions
         self.of_key: Callable[[str], int] = lru_cache(_KEYS_REMEMBERED)(
             partial(_of_key, self._hash, partitions)
         )
 
     def route(self, value: bytes, options: Options | None) -> int:
-        """The partition of a message.
+        """Return the partition of a message.
 
         Args:
             value: the payload.
-            options: what goes with it, as checked.
+            options: the checked options.
         """
         if options is not None and options[PARTITION_KEY]:
             return self.of_key(options[PARTITION_KEY])
         return self.current
 
     def batch_left(self, partition: int) -> None:
-        """A batch of a partition was published: time to move on, for those who do."""
+        """A batch of a partition was published: a round-robin router moves to the next partition."""
 
 
 def _of_key(hash_of: Callable[[str], int], partitions: int, key: str) -> int:
@@ -83,7 +83,7 @@ def _of_key(hash_of: Callable[[str], int], partitions: int, key: str) -> int:
 
 
 class RoundRobinByMessage(Router):
-    """Routes by key, and what has no key to each partition in turn.
+    """Routes by key, and messages without a key to each partition in turn.
 
     Example:
         >>> from embeddedpulsar.enums import HashingScheme
@@ -103,9 +103,9 @@ class RoundRobinByMessage(Router):
 
 
 class RoundRobinByBatch(Router):
-    """Routes by key, and what has no key to one partition until its batch has left, then to the next.
+    """Routes by key, and messages without a key to one partition until its batch is sent, then to the next.
 
-    A batch leaves because it is full, because its delay has passed, or because somebody asked for it.
+    A batch is sent because it is full, because its delay is over, or because of a flush.
 
     Example:
         >>> from embeddedpulsar.enums import HashingScheme
@@ -119,13 +119,13 @@ class RoundRobinByBatch(Router):
     """
 
     def batch_left(self, partition: int) -> None:
-        # Called under the lock of the partition's producer: of two threads with one partition, one moves on.
+        # Called under the lock of the partition's producer: of two threads at one partition, one moves on.
         if partition == self.current:
             self.current = (partition + 1) % self.partitions
 
 
 class CustomRouter(Router):
-    """Asks a function of the application.
+    """Calls a function of the application.
 
     Args:
         choose: the ``message_router`` of `Client.create_producer`.
@@ -136,11 +136,11 @@ class CustomRouter(Router):
         self._choose = choose
 
     def route(self, value: bytes, options: Options | None) -> int:
-        """As the application says.
+        """Return the partition that the function chooses.
 
         Raises:
-            UnknownError: it said a number that is no partition.
-            Exception: whatever it raised, or what ``int`` raised for its answer.
+            UnknownError: it returned a number that is no partition.
+            Exception: any exception of the function, or of ``int`` applied to its result.
         """
         partitions = self.partitions
         chosen = int(self._choose(routed_message(value, options), partitions))
@@ -155,12 +155,12 @@ class CustomRouter(Router):
 def make_router(
     config: ProducerConfig, partitions: int, random: Callable[[int], int] = random_below
 ) -> Router:
-    """The router of a producer.
+    """Return the router of a producer.
 
     Args:
         config: of the producer.
-        partitions: how many there are.
-        random: draws the first partition.
+        partitions: their number.
+        random: chooses the first partition.
     """
     if config.message_router is not None:
         return CustomRouter(partitions, config.hashing_scheme, config.message_router)

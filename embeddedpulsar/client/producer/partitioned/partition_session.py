@@ -1,4 +1,4 @@
-"""What a producer needs of one partition, and what its attachments to all of them have in common."""
+"""The attachments of a producer to its partitions, and their common state."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 
 
 class Membership:
-    """One producer's membership of a partitioned topic: its name there, and the watch for more partitions.
+    """One producer's attachment to a partitioned topic: its name, and the watch for more partitions.
 
-    Role: the first partition that is attached may have the name made; the others take the same. The topic is
-    watched from the first attachment to the end of the last, however that comes: a client closes and cleans
-    up partition by partition. A forked child begins anew: no name, no attachment, no watch.
-    Who may call: any thread.
+    Role: the name may be made with the first partition that is attached; the others use the same name. The
+    topic is watched from the first attachment to the end of the last one, because a closing client detaches
+    one partition after the other. A forked child starts with no name, no attachment and no watch. Any thread
+    may call the methods.
 
     Args:
         core: of the client.
         topic: full name of the partitioned topic.
-        name: the one asked for; None for one that is made.
-        partitions: how many there are.
-        on_changed: called with another number of partitions. Must not refer to producers: the client refers
-            to it, and those who drop a producer without closing it would drop it in vain.
+        name: the requested name; None for one that is made.
+        partitions: their number.
+        on_changed: called with a changed number of partitions. It must not refer to producers: the client
+            refers to it, so a producer that the application drops would never be collected.
 
     Attributes:
         name: None until it is made.
@@ -53,12 +53,12 @@ class Membership:
         fork.register(self)
 
     def _begin(self) -> None:
-        self._lock = threads.RLock()  # guards what follows, and the making of the name
+        self._lock = threads.RLock()  # guards the following, and the making of the name
         self._attached = 0
         self._watched: WatchedTopic | None = None
 
     def attach(self, session: PartitionSession) -> ProducerRegistration:
-        """Attach one partition, under the name if there is one, else making it."""
+        """Attach one partition, under the name if there is one; otherwise the topic makes the name."""
         registration = self._first(session) if self.name is None else session.attach_as(self.name)
         try:
             self._lock.acquire()
@@ -71,8 +71,9 @@ class Membership:
         return registration
 
     def _first(self, session: PartitionSession) -> ProducerRegistration:
-        """Under the lock, or two threads would have two names made. Of later attachments, which may wait for
-        exclusive access, none holds it: those before them may be closed meanwhile.
+        """Attach under the lock, so that two threads do not have two names made.
+
+        Later attachments, which may wait for exclusive access, do not hold it, so that others can be closed.
         """
         try:
             self._lock.acquire()
@@ -83,7 +84,7 @@ class Membership:
         return registration
 
     def left(self) -> None:
-        """One partition is not attached any more."""
+        """Count a partition that was detached."""
         try:
             self._lock.acquire()
             self._attached -= 1
@@ -96,13 +97,13 @@ class Membership:
         self._core.partition_watch.remove(watched)
 
     def after_fork_in_child(self) -> None:
-        """Name, attachments and watch stay the parent's."""
+        """Start empty: name, attachments and watch belong to the parent."""
         self.name = None
         self._begin()
 
 
 class PartitionSession(ProducerSession):
-    """One attachment of a producer to one of its partitions. Of a topic that was deleted there are none."""
+    """One attachment of a producer to one of its partitions. It never creates the topic."""
 
     _creates = False
 
@@ -112,7 +113,7 @@ class PartitionSession(ProducerSession):
         self._is_member = False
 
     def attach(self, name: str | None) -> ProducerRegistration:
-        """Register with the partition under the name of the producer, whatever ``name`` says.
+        """Register with the partition under the name of the producer; ``name`` is ignored.
 
         Raises:
             ProducerBusy, ProducerFenced, TopicTerminated: see `Topic.attach_producer`.
@@ -123,11 +124,11 @@ class PartitionSession(ProducerSession):
         return registration
 
     def attach_as(self, name: str | None) -> ProducerRegistration:
-        """Register with the partition under a name, or under one that is made."""
+        """Register with the partition under a name; None for one that the topic makes."""
         return super().attach(name)
 
     def detach(self, highest: int | None = None) -> None:
-        """Leave the partition."""
+        """Detach from the partition."""
         super().detach(highest)
         if self._is_member:
             self._is_member = False

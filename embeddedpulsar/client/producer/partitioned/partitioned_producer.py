@@ -33,19 +33,19 @@ if TYPE_CHECKING:
 
 
 class PartitionedProducer(Producer[T]):
-    """Publishes messages to the partitions of one topic; made by `Client.create_producer`.
+    """Publishes messages to the partitions of one topic. Made by `Client.create_producer`.
 
-    A plain producer per partition, and a router that says which of them a message goes through. Order,
-    threads, forks and durability are as promised for `Producer`, on each partition: messages of one key stay
-    in order as long as the number of partitions does.
+    It consists of one plain producer per partition, and a router that chooses the partition of each message.
+    Order, threads, forks and durability are those of `Producer` on each partition: messages of one key stay
+    in order as long as the number of partitions is unchanged.
 
     Args:
         core: of the client.
         config: of the producer.
-        partitions: how many there are.
+        partitions: their number.
 
     Raises:
-        PulsarException: a partition could not be attached; then none is.
+        PulsarException: a partition could not be attached; then none is attached.
     """
 
     def __init__(self, core: ClientContext, config: ProducerConfig, partitions: int) -> None:
@@ -55,7 +55,7 @@ class PartitionedProducer(Producer[T]):
         self._partitions = Partitions(core, config, router)
         self._partitions.begin()
         self._producers = self._partitions.producers
-        # Where messages join a batch right away. Nowhere if the application is to be asked about each.
+        # The partition that messages join at once; none if the application's router must be called.
         self._goes_by_key = not isinstance(router, CustomRouter)
         self._takers = self._producers if self._goes_by_key else [NOT_ATTACHED]
         self._is_turning = isinstance(router, RoundRobinByBatch)
@@ -70,11 +70,11 @@ class PartitionedProducer(Producer[T]):
         return self._partitions.name
 
     def last_sequence_id(self) -> int:
-        """Return the largest of all partitions; each counts by itself."""
+        """Return the largest id of all partitions; each partition counts separately."""
         return max(one.last_sequence_id() for one in self._partitions)
 
     def stats(self) -> ProducerStats:
-        """Return those of all partitions together."""
+        """Return the statistics of all partitions together."""
         publishers = [one._publisher for one in self._partitions]
         found = snapshot_of([one.meter for one in publishers])
         for one in publishers:
@@ -146,9 +146,9 @@ class PartitionedProducer(Producer[T]):
         deliver_at: int | None = None,
         deliver_after: timedelta | None = None,
     ) -> None:
-        # Hot: as that of a plain producer, through the one whose turn it is. That one is looked up once for a
-        # message: the turn may pass to the next at any moment, and the batch that is touched must be the one
-        # whose timer is started.
+        # Hot: the fast path of the plain producer of the current partition, which is read once per message:
+        # another thread may change it at any moment, and the timer must be started for the batch that got
+        # the message.
         if (
             properties is None
             and partition_key is None
@@ -206,7 +206,7 @@ class PartitionedProducer(Producer[T]):
         if self._is_closed:
             raise AlreadyClosed(f"the producer {self.producer_name()} is closed; create a new one")
         with interrupts.translated:
-            # All of them first, then the callbacks. Where nothing waits the turn must not pass on.
+            # First store everything, then wait for callbacks. With nothing queued, the turn must not change.
             for one in attached:
                 if not one._publisher.queue.is_empty:
                     one._publisher.flush_all()
@@ -267,10 +267,10 @@ class PartitionedProducer(Producer[T]):
         one._enqueue(value, callback, options)
 
     def _with_room(self, one: Producer[Any], size: int, options: Options | None) -> Producer[Any]:
-        """A message that does not fit into the batch of its turn ends it, and begins the next."""
+        """End the batch of the current partition if the message does not fit, and use the next partition."""
         if options is not None and (options[PARTITION_KEY] or options[DELIVER_AT]):
-            return one  # it has a place of its own
-        for _ in self._producers:  # the next may hold keyed messages, and have no room either
+            return one  # the message becomes an entry of its own
+        for _ in self._producers:  # the next batch may hold keyed messages, and be full too
             with interrupts.translated:
                 is_turn_over = one._publisher.finish_batch(size)
             if not is_turn_over:

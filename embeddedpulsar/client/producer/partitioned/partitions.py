@@ -1,4 +1,4 @@
-"""The partitions a producer is attached to, each as a plain producer."""
+"""The plain producers of the partitions to which a producer is attached."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class NotAttached(Producer[Any]):
-    """Stands where a partition is not attached yet: takes nothing, so who sends comes to the slow path."""
+    """Stands for a partition that is not attached yet; sends every message to the slow path."""
 
     def __init__(self) -> None:
         self._box = BatchContainer(1, 0)
@@ -36,24 +36,24 @@ NOT_ATTACHED: Final = NotAttached()
 class Partitions:
     """The plain producers of one partitioned producer.
 
-    Role: attaches partitions, all at once or each at its first message, and gives all of them one name.
-    Invariants: `producers` has an entry for each partition the router knows of. An entry changes once, from
-    `NOT_ATTACHED` to a producer; the list only grows. Once `is_closed` is set, nothing is attached any more.
-    Who may call: any thread.
+    Role: attaches partitions, all at once or each with its first message, under one name.
+    Invariants: `producers` has an item for each partition that the router knows. An item changes once, from
+    `NOT_ATTACHED` to a producer; the list only grows. Once `is_closed` is set, no partition is attached. Any
+    thread may call the methods.
 
     Args:
         core: of the client.
         config: of the producer; its topic is the partitioned one.
-        router: is told of batches that leave.
+        router: notified of batches that are sent.
 
     Raises:
         InvalidTopicName: the text is not a topic name.
 
     Attributes:
         producers: one per partition.
-        is_closed: no partition is to be attached any more.
-        is_deleted: likewise, because the topic is gone. One that is made again under its name is another.
-        chain: interceptors, which are told of more partitions; or None.
+        is_closed: whether no more partitions may be attached.
+        is_deleted: likewise, because the topic was deleted. A new topic of the same name is another one.
+        chain: interceptors to notify of more partitions; or None.
     """
 
     def __init__(self, core: ClientContext, config: ProducerConfig, router: Router) -> None:
@@ -72,18 +72,18 @@ class Partitions:
         fork.register(self)
 
     def __iter__(self) -> Iterator[Producer[Any]]:
-        """Those that are attached."""
+        """Iterate over the attached producers."""
         return iter([one for one in self.producers if one is not NOT_ATTACHED])
 
     @property
     def name(self) -> str:
-        """Of the producer, on every partition."""
+        """The name of the producer on every partition."""
         return self._membership.name or next(iter(self)).producer_name()
 
     def begin(self) -> None:
-        """Attach all partitions, or if that is to be done later the one where messages go first.
+        """Attach all partitions, or, if they are attached lazily, the first one for messages.
 
-        In order of their numbers, so that of two producers who want all of them for themselves, one gets all.
+        In order of their numbers: of two producers that want exclusive access, one gets all partitions.
         If one cannot be attached, none stays attached.
         """
         is_lazy = self._config.lazy_start and self._config.access_mode == ProducerAccessMode.Shared
@@ -94,12 +94,12 @@ class Partitions:
             self.close()
             raise
         if self._config.access_mode == ProducerAccessMode.WaitForExclusive:
-            # Those who wait do so at the first partition. Later ones are free, or held by somebody who does
-            # not share: a send is no place to wait for him.
+            # Only the first partition is waited for. Later ones are free, or another process has exclusive
+            # access to them, and a send must not wait for that.
             self._config = self._config._replace(access_mode=ProducerAccessMode.Exclusive)
 
     def attached(self, index: int) -> Producer[Any]:
-        """The producer of a partition, attached first if need be.
+        """Return the producer of a partition, which is attached first if necessary.
 
         Raises:
             ProducerBusy, ProducerFenced, TopicTerminated: see `Topic.attach_producer`.
@@ -128,24 +128,24 @@ class Partitions:
         )
         session = PartitionSession(self._core, config, self._membership)
         made = attach_producer(self._core, session, config)
-        router = self._router  # and nothing else: the client knows the container, which must not know us
+        router = self._router  # the client refers to the batch container, which must not refer to `self`
         made._box.on_left = lambda: router.batch_left(index)
         return made
 
     def grow(self, partitions: int) -> None:
-        """There are more partitions; each is attached when its first message comes. Fewer change nothing."""
+        """Add partitions, each attached with its first message. A smaller number changes nothing."""
         try:
             self._lock.acquire()
             more = partitions - len(self.producers)
             if more > 0 and not self.is_closed:
-                # First the places, then who directs messages there.
+                # First the items of `producers`, then the router that uses them.
                 self.producers.extend([NOT_ATTACHED] * more)
                 self._router.grow(partitions)
         finally:
             self._lock.release()
 
     def close(self) -> None:
-        """Close what is attached; what was interrupted goes on when called again.
+        """Close the attached producers. After an interrupt, the next call continues.
 
         Raises:
             AlreadyClosed: everything was closed before.
@@ -165,7 +165,7 @@ class Partitions:
             deadline.within_half(one.close)
 
     def after_fork_in_child(self) -> None:
-        """Another thread may have been attaching in the parent."""
+        """In the parent, another thread may have been attaching."""
         self._lock = threads.RLock()
 
 
@@ -188,5 +188,5 @@ def pending_limit(config: ProducerConfig, partitions: int) -> int:
     """
     share = config.max_pending_across // partitions
     if config.max_pending_across and not share:
-        share = 1  # less would be no limit at all
+        share = 1  # 0 would mean no limit
     return min(config.max_pending_messages, share)

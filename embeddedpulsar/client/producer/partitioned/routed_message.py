@@ -1,4 +1,4 @@
-"""A message on its way to a partition, as a ``message_router`` sees it."""
+"""A message before it is routed, as a ``message_router`` sees it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class RoutedEntry:
-    """One message that has no place yet, in the form of a decoded entry; see `message.DecodedEntry`."""
+    """One message without a position, in the form of a decoded entry; see `message.DecodedEntry`."""
 
     __slots__ = ("_options", "offsets", "payload")
 
@@ -35,7 +35,7 @@ class RoutedEntry:
 
     @property
     def first_sequence_id(self) -> int:
-        """The one that was asked for; 0 if none was."""
+        """The explicit one; 0 if there is none."""
         return self._options[SEQUENCE_ID]
 
     def keys(self) -> Sequence[str | None] | None:
@@ -55,7 +55,7 @@ class RoutedEntry:
         return (self._options[4],)
 
     def sequence_ids(self) -> Sequence[int] | None:
-        """It is alone."""
+        """None: it is the only message of its entry."""
         return None
 
     def null(self, index: int) -> bool:
@@ -64,7 +64,7 @@ class RoutedEntry:
 
 
 class _Nowhere:
-    """The topic of a message that has none yet; see `message.Origin`."""
+    """The topic of a message that is not routed yet; see `message.Origin`."""
 
     topic_name = ""
     schema: ValueDecoder = BytesSchema()
@@ -75,7 +75,7 @@ _NOWHERE = _Nowhere()
 
 
 def routed_message(value: bytes, options: Options | None) -> Message[Any]:
-    """What a router is asked about: payload and options, no id, no topic; its value is its bytes.
+    """Return the message for a router: payload and options, no id, no topic; its value is its bytes.
 
     >>> message = routed_message(b"pasta", ({"table": "7"}, "Ada", None, 0, 0, 0, False))
     >>> message.value(), message.partition_key(), message.properties(), message.message_id()
