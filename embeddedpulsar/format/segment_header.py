@@ -1,6 +1,6 @@
 """Header page of a segment `<ledger>.log` (docs/format/segment.md).
 
-Written once, before the ledger exists for anyone, and never changed: two identical copies, at bytes 0 and
+Written once, before the ledger becomes visible, and never changed: two identical copies, at bytes 0 and
 512, each with its own checksum. It says where the ledger before ended. No reader infers that by scanning,
 and bytes behind that end (of a writer that died before publishing them) are never looked at again.
 """

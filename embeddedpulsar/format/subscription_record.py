@@ -94,7 +94,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 class Create(NamedTuple):
-    """The subscription comes to be; everything after the mark-delete position is to be delivered."""
+    """The subscription is created; everything after the mark-delete position is to be delivered."""
 
     name: str
     epoch: int

@@ -236,7 +236,7 @@ class ManagedLedger:
         self._commit.note_dirty()
 
     def sync(self) -> None:
-        """Make everything appended so far, by anyone, survive a power loss."""
+        """Make everything appended so far, by any process, survive a power loss."""
         self._check_open()
         self._commit.sync()
 

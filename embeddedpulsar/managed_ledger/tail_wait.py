@@ -103,13 +103,13 @@ class TailWait:
     def leave(self, key: int, waiter: object, seen_tail: int, is_served: bool) -> None:
         """End the wait of the caller: it must not be rung in the place of another waiter.
 
-        Waits 2 ms for the topic lock at most; if a process is rung in vain then, the back-stop of the others
-        heals it.
+        Waits 2 ms for the topic lock at most. If it is not free, a process that left may be rung later, and
+        the others notice the append by their back-stop.
 
         Args:
             key, waiter: as for `arm`.
             seen_tail: the tail before the caller last looked.
-            is_served: it found something then, so that a ring up to there was not in vain.
+            is_served: it found something then, so that a ring up to there was of use.
         """
         sharing = self._sharing.get(key)
         if sharing is None:

@@ -48,7 +48,7 @@ class Journal:
     generations.
     Durable: after a compaction everything; after `sync` what was committed before (the owner flushes the
     names of the files, once); else what the kernel wrote. Callers: the holder of the directory's lock;
-    `exists` and `sync` anyone.
+    `exists` and `sync` any thread.
 
     Args:
         directory: of the topic or subscription.

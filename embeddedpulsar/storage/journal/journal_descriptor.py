@@ -11,7 +11,7 @@ class JournalDescriptor:
     """One file that may be closed at any time and is opened again when it is needed.
 
     Role: lets a process have more subscriptions than descriptors.
-    Callers: the holder of the directory's lock; `flush` anyone.
+    Callers: the holder of the directory's lock; `flush` any thread.
     """
 
     __slots__ = ("_fd", "_path", "_rests")

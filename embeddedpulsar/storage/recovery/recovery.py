@@ -9,7 +9,7 @@ has, so it is derived again, from the frames:
    disk yet. Accept every frame that chains. Behind damage go on with the next frame that plausibly follows;
    the gap is reported, nothing is cut or deleted for it. The end of the last accepted frame is the cut.
 3. Derive again what is derivable and does not fit: indexes, and the end marks of accepted frames.
-4. Flush what was accepted, logs, indexes and names, before anyone is served from it: a message that was
+4. Flush what was accepted, logs, indexes and names, before any reader gets it: a message that was
    seen once must survive the next power loss too.
 5. Store the words, the tail last, and demand that the next append starts a new ledger: cursors may have
    been behind the cut, so its ids are not given out again. Nothing is taken over from the old words (a

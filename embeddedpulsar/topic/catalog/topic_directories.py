@@ -24,7 +24,7 @@ class TopicDirectories:
     Invariants: a directory under ``topics/`` is complete from the moment it has its name (it is built in
     ``staging/`` and renamed). The catalog follows the directory, so a crash between leaves a directory the
     catalog does not know: `create` of the same topic adopts it, and the first opening after a boot adopts
-    all. What is in ``staging/`` while no process holds the catalog lock is rubbish.
+    all. What is in ``staging/`` while no process holds the catalog lock is left over.
     Callers: the holder of the catalog lock, except `path` and `ensure`.
     """
 
@@ -92,7 +92,7 @@ class TopicDirectories:
         return staged
 
     def _build(self, directory: str, entry: TopicEntry, durable: bool) -> None:
-        # 1. Under a name that no process looks for. A crash leaves rubbish in staging.
+        # 1. Under a name that no process looks for. A crash leaves files in staging.
         staged = os.path.join(self._staging, os.urandom(8).hex())
         disk.DISK.mkdir(staged)
         disk.DISK.mkdir(filenames.subscriptions_path(staged))
