@@ -64,6 +64,7 @@ class ClientCore:
             allow_network_fs=config.allow_network_fs,
         )
         log.info("Connected to the store %s", config.url.text)
+        self._reference = [self.store]  # emptied by its release: an interrupted `close` is called again
         self.scheduler = Scheduler(self.store.clock)
         self.workers = Workers(log)
         self.callbacks = CallbackThread(log)
@@ -261,7 +262,7 @@ class ClientCore:
             function()
         self.workers.close()
         self.scheduler.close()
-        self.store.release()
+        self.store.release(self._reference)
         self.log.info("Closed the client of %s", self.config.url.text)
         if unwritten:
             raise together(unwritten)

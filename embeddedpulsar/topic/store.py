@@ -141,14 +141,22 @@ class Store(StoreTopics):
         self._session = session
         REGISTRY.stores[lease.key] = self
 
-    def release(self) -> None:
+    def release(self, reference: list[Store] | None = None) -> None:
         """Undo one `open`; the last one closes topics, catalog, locks and doorbell, in this order of need.
+
+        Args:
+            reference: a list with the store, which is emptied. With an empty list nothing is undone: the call
+                that emptied it was interrupted afterwards.
 
         Raises:
             AlreadyClosed: it was released as often as it was opened.
         """
         try:
             REGISTRY.lock.acquire()
+            if reference is not None:
+                if not reference:
+                    return
+                reference.clear()
             if self._references <= 0:
                 raise AlreadyClosed(f"the store {self.root} is closed")
             self._references -= 1
