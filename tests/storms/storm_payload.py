@@ -8,7 +8,7 @@ import struct
 import zlib
 from typing import Final, NamedTuple
 
-_HEAD: Final = struct.Struct("<IIQI")
+_HEAD: Final = struct.Struct("<IQQI")
 _CRC: Final = struct.Struct("<I")
 _FILLER: Final = random.Random(20240229).randbytes(1 << 17)
 _LARGEST: Final = 1 << 16
@@ -23,7 +23,7 @@ class Mark(NamedTuple):
 
 
 def make_payload(mark: Mark, size: int) -> bytes:
-    """About ``size`` bytes (24 to 64 Ki) that carry ``mark`` and a checksum over everything."""
+    """About ``size`` bytes (28 to 64 Ki) that carry ``mark`` and a checksum over everything."""
     length = min(max(0, size - _HEAD.size - _CRC.size), _LARGEST)
     start = (mark.sequence * 7919 + mark.producer * 104729) % (len(_FILLER) - length)
     body = _HEAD.pack(*mark, length) + _FILLER[start : start + length]

@@ -82,8 +82,8 @@ class HostileRole(NamedTuple):
         return random.Random(self.member * 1_000_003 + self.life)
 
     def new_run(self) -> int:
-        """A number above those of all runs before."""
-        return int((perf_counter() - self.began) * 1000) + 1
+        """A number above those of all runs before: two interrupts can strike within a millisecond."""
+        return int((perf_counter() - self.began) * 1_000_000) + 1
 
     def check_descriptors(self) -> None:
         """Fail if a standard descriptor belongs to the store."""
