@@ -9,10 +9,12 @@ that size or 8 MiB.
 from __future__ import annotations
 
 import zlib
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
 
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.frame import (
+    CODEC_ENCRYPTED,
     CODEC_LZ4,
     CODEC_NONE,
     CODEC_SNAPPY,
@@ -21,18 +23,51 @@ from embeddedpulsar.format.frame import (
     MAX_FRAME_SIZE,
 )
 
-# The most bytes one stored byte can stand for. ZSTD has no such bound; it is held to something generous.
-_RATIO: Final = {CODEC_LZ4: 256, CODEC_ZLIB: 1100, CODEC_ZSTD: 1 << 17, CODEC_SNAPPY: 64}
-_NAMES: Final = {CODEC_LZ4: "LZ4", CODEC_ZLIB: "ZLIB", CODEC_ZSTD: "ZSTD", CODEC_SNAPPY: "SNAPPY"}
 _SMALL: Final = 256
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 _ZSTD_SINGLE_SEGMENT: Final = 1 << 5
 _LARGEST_WINDOW: Final = 8 << 20
 """Of a ZSTD frame that holds less: what its highest ordinary level asks for."""
 
+Buffer = bytes | memoryview
+
+
+class Codec(NamedTuple):
+    """One codec.
+
+    Attributes:
+        name: for error texts.
+        ratio: the most bytes one stored byte can stand for.
+        compress: what makes bytes smaller.
+        decompress: called with the data and the size to expect; an error of any class is damage, except
+            `ImportError`.
+        require: raises `ImportError`, with the command to install what is missing.
+    """
+
+    name: str
+    ratio: int
+    compress: Callable[[Buffer], bytes]
+    decompress: Callable[[Buffer, int], bytes]
+    require: Callable[[], object] = int
+
+
+CODECS: Final[dict[int, Codec]] = {}
+"""The codecs by the number in the frame header; `register` adds one."""
+
+
+def register(number: int, codec: Codec) -> None:
+    """Add a codec. Its number is stored in every entry that it compressed.
+
+    Raises:
+        ValueError: the number is taken, is not 1 to 127, or stands for "not compressed".
+    """
+    if not CODEC_NONE < number < CODEC_ENCRYPTED or number in CODECS:
+        raise ValueError(f"{number} is not the number of a new codec")
+    CODECS[number] = codec
+
 
 def require_codec(codec: int) -> None:
-    """Make sure that a codec of frame.py can be used here.
+    """Make sure that a codec can be used here.
 
     Raises:
         ImportError: ZSTD or SNAPPY without the extra "compression"; the text has the command.
@@ -40,12 +75,12 @@ def require_codec(codec: int) -> None:
     Example:
         >>> require_codec(1)
     """
-    if codec in (CODEC_ZSTD, CODEC_SNAPPY):
-        _cramjam(codec)
+    if codec in CODECS:
+        CODECS[codec].require()
 
 
-def compress(codec: int, data: bytes | memoryview) -> bytes:
-    """Compress with a codec of frame.py.
+def compress(codec: int, data: Buffer) -> bytes:
+    """Compress with a registered codec; 0 copies.
 
     Raises:
         ImportError: ZSTD or SNAPPY without the extra "compression".
@@ -55,51 +90,53 @@ def compress(codec: int, data: bytes | memoryview) -> bytes:
         >>> decompress(1, compress(1, b"a" * 100), 100) == b"a" * 100
         True
     """
-    if codec == CODEC_LZ4:
-        import lz4.block  # type: ignore[import-untyped,unused-ignore]
-
-        packed: bytes = lz4.block.compress(data, store_size=False)
-        return packed
-    if codec == CODEC_ZLIB:
-        return zlib.compress(data)
-    if codec in (CODEC_ZSTD, CODEC_SNAPPY):
-        return bytes(_cramjam(codec).compress(data))
+    found = CODECS.get(codec)
+    if found is not None:
+        return found.compress(data)
     if codec == CODEC_NONE:
         return bytes(data)
-    raise ValueError(f"no codec {codec}; use 0 (none), 1 (LZ4), 2 (ZLIB), 3 (ZSTD) or 4 (SNAPPY)")
+    known = ", ".join(f"{number} ({one.name})" for number, one in CODECS.items())
+    raise ValueError(f"no codec {codec}; use 0 (none), {known}")
 
 
-def decompress(codec: int, data: bytes | memoryview, size: int, most: int = MAX_FRAME_SIZE) -> bytes:
+def decompress(codec: int, data: Buffer, size: int, most: int = MAX_FRAME_SIZE) -> bytes:
     """Decompress to exactly `size` bytes, at most `most`. Check the checksum of `data` first.
 
     Raises:
         CorruptionError: unknown codec, malformed data, or another size.
         ImportError: ZSTD or SNAPPY without the extra "compression".
     """
-    ratio = _RATIO.get(codec)
-    if ratio is None:
+    known = CODECS.get(codec)
+    if known is None:
         raise CorruptionError(reason=f"unknown codec {codec}")
-    if size > most or size > len(data) * ratio + _SMALL:
-        raise CorruptionError(reason=f"{len(data)} bytes of {_NAMES[codec]} cannot hold {size} bytes")
+    if size > most or size > len(data) * known.ratio + _SMALL:
+        raise CorruptionError(reason=f"{len(data)} bytes of {known.name} cannot hold {size} bytes")
     try:
-        found: bytes = _DECODERS[codec](data, size)
+        found = known.decompress(data, size)
     except ImportError:
         raise
     except Exception as e:  # lz4, zlib and cramjam share no error class
-        raise CorruptionError(reason=f"{_NAMES[codec]}: {e}") from e
+        raise CorruptionError(reason=f"{known.name}: {e}") from e
     if len(found) != size:
-        raise CorruptionError(reason=f"{_NAMES[codec]} gave {len(found)} bytes instead of {size}")
+        raise CorruptionError(reason=f"{known.name} gave {len(found)} bytes instead of {size}")
     return found
 
 
-def _lz4(data: bytes | memoryview, size: int) -> bytes:
+def _lz4(data: Buffer) -> bytes:
+    import lz4.block  # type: ignore[import-untyped,unused-ignore]
+
+    packed: bytes = lz4.block.compress(data, store_size=False)
+    return packed
+
+
+def _unpack_lz4(data: Buffer, size: int) -> bytes:
     import lz4.block  # type: ignore[import-untyped,unused-ignore]
 
     found: bytes = lz4.block.decompress(data, uncompressed_size=size)
     return found
 
 
-def _zlib(data: bytes | memoryview, size: int) -> bytes:
+def _unpack_zlib(data: Buffer, size: int) -> bytes:
     stream = zlib.decompressobj()
     found = stream.decompress(data, size + 1)
     if len(found) <= size and not stream.eof:
@@ -107,22 +144,28 @@ def _zlib(data: bytes | memoryview, size: int) -> bytes:
     return found
 
 
-def _by_cramjam(codec: int) -> Any:
-    def run(data: bytes | memoryview, size: int) -> bytes:
-        # Into a buffer of exactly the right size: output beyond it is an error, not an allocation.
-        out = bytearray(size)
-        written = _cramjam(codec).decompress_into(data, out)
-        return bytes(out) if written == size else bytes(out[:written])
+def _cramjam(name: str) -> Any:
+    try:
+        import cramjam
+    except ImportError as e:
+        raise ImportError(
+            f'{name} compression needs cramjam: pip install "embeddedpulsar[compression]"'
+        ) from e
+    return getattr(cramjam, name.lower())
 
-    return run
+
+def _unpack_by_cramjam(name: str, data: Buffer, size: int) -> bytes:
+    # Into a buffer of exactly the right size: output beyond it is an error, not an allocation.
+    out = bytearray(size)
+    written = _cramjam(name).decompress_into(data, out)
+    return bytes(out) if written == size else bytes(out[:written])
 
 
-def _zstd(data: bytes | memoryview, size: int) -> bytes:
+def _unpack_zstd(data: Buffer, size: int) -> bytes:
     window = _zstd_window(bytes(data[:6]))
     if window > max(size, _LARGEST_WINDOW):
         raise CorruptionError(reason=f"a window of {window} bytes for {size}")
-    found: bytes = _unpack_zstd(data, size)
-    return found
+    return _unpack_by_cramjam("ZSTD", data, size)
 
 
 def _zstd_window(front: bytes) -> int:
@@ -137,20 +180,25 @@ def _zstd_window(front: bytes) -> int:
     return base + base // 8 * (front[5] & 7)
 
 
-_unpack_zstd: Final = _by_cramjam(CODEC_ZSTD)
-_DECODERS: Final[dict[int, Any]] = {
-    CODEC_LZ4: _lz4,
-    CODEC_ZLIB: _zlib,
-    CODEC_ZSTD: _zstd,
-    CODEC_SNAPPY: _by_cramjam(CODEC_SNAPPY),
-}
-
-
-def _cramjam(codec: int) -> Any:
-    try:
-        import cramjam
-    except ImportError as e:
-        raise ImportError(
-            f'{_NAMES[codec]} compression needs cramjam: pip install "embeddedpulsar[compression]"'
-        ) from e
-    return cramjam.zstd if codec == CODEC_ZSTD else cramjam.snappy
+register(CODEC_LZ4, Codec("LZ4", 256, _lz4, _unpack_lz4))
+register(CODEC_ZLIB, Codec("ZLIB", 1100, zlib.compress, _unpack_zlib))
+register(
+    CODEC_ZSTD,
+    Codec(
+        "ZSTD",
+        1 << 17,  # ZSTD itself has no such bound
+        lambda data: bytes(_cramjam("ZSTD").compress(data)),
+        _unpack_zstd,
+        lambda: _cramjam("ZSTD"),
+    ),
+)
+register(
+    CODEC_SNAPPY,
+    Codec(
+        "SNAPPY",
+        64,
+        lambda data: bytes(_cramjam("SNAPPY").compress(data)),
+        lambda data, size: _unpack_by_cramjam("SNAPPY", data, size),
+        lambda: _cramjam("SNAPPY"),
+    ),
+)

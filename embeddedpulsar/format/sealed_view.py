@@ -8,8 +8,9 @@ from typing import Any, Final
 
 from embeddedpulsar.encryption import EncryptedKey, EncryptionFacts
 from embeddedpulsar.exceptions import CorruptionError
+from embeddedpulsar.format.compression import CODECS
 from embeddedpulsar.format.entry_view import METADATA, SEEN, EntryView
-from embeddedpulsar.format.frame import CODEC_SNAPPY, FLAG_BATCHED, FrameHeader
+from embeddedpulsar.format.frame import FLAG_BATCHED, FrameHeader
 from embeddedpulsar.format.packed_map import unpack_map
 
 ENVELOPE: Final = struct.Struct(
@@ -101,7 +102,7 @@ class SealedView(EntryView):
         return EncryptionFacts(
             keys,
             self.envelope[8],
-            codec if codec <= CODEC_SNAPPY else 0,
+            codec if codec in CODECS else 0,
             METADATA.unpack_from(self._metadata)[1] if codec else 0,
             self.count if self.batched else -1,
             self.associated_data(topic),
