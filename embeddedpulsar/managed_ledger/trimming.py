@@ -106,9 +106,10 @@ class Trimming:
         timeout_s = lock_timeout_s or self._timeout_s
         return trim.publish_trim_point(self._control, self._lock, ledger_id, timeout_s, seen_retreats)
 
-    def remove(self, most: int) -> int:
-        """Remove files of ledgers that were given up, at most so many; return how many segments went."""
-        return trim.remove_trimmed(self._directory, self._control, most)
+    def remove(self, most: int, within_s: float) -> int:
+        """Remove files of ledgers that were given up, at most so many and about so long; return how many
+        segments went."""
+        return trim.remove_trimmed(self._directory, self._control, most, within_s)
 
 
 def _size(ledger: ClosedLedger) -> int:

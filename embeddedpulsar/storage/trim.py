@@ -9,10 +9,11 @@ the word is what it was before the subscriptions were looked at: until then they
 from __future__ import annotations
 
 import contextlib
+import math
 from typing import Final
 
 from embeddedpulsar.format.control import TopicWord, split_tail
-from embeddedpulsar.platform import descriptors, disk, failpoints
+from embeddedpulsar.platform import clock, descriptors, disk, failpoints
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.storage.filenames import INDEX_SUFFIX, LOG_SUFFIX, index_path, ledgers_of, log_path
 from embeddedpulsar.storage.segment_cache import SEGMENTS
@@ -88,32 +89,38 @@ def publish_trim_point(
     return True
 
 
-def remove_trimmed(directory: str, control: TopicControl, most: int = EVERYTHING) -> int:
-    """Remove the files of ledgers that were given up, at most `most` of them; return how many segments went.
+def remove_trimmed(
+    directory: str, control: TopicControl, most: int = EVERYTHING, within_s: float = math.inf
+) -> int:
+    """Remove the files of ledgers that were given up, at most `most` of them, and begin none after `within_s`
+    seconds; return how many segments went, 0 when none is left.
 
     Needs no lock: no process makes a file below the trim point.
     """
     point = int(control.words[_TRIM])
     names = descriptors.names_in(directory)
-    expired = [ledger for ledger in ledgers_of(names, LOG_SUFFIX) if ledger < point]
-    indexes = [ledger for ledger in ledgers_of(names, INDEX_SUFFIX) if ledger < point]
-    if len(expired) > most:
-        point = expired[most]
-        del expired[most:]
-    paths = [log_path(directory, ledger) for ledger in expired]
-    paths += [index_path(directory, ledger) for ledger in indexes if ledger < point]
-    if paths:
+    logs = {ledger for ledger in ledgers_of(names, LOG_SUFFIX) if ledger < point}
+    indexes = {ledger for ledger in ledgers_of(names, INDEX_SUFFIX) if ledger < point}
+    expired = sorted(logs | indexes)[:most]
+    if expired:
         control.check_in_place()
         # 2. Durably, or after a power loss a file might be gone and the trim point not yet there.
         control.flush()
+    removed = 0
+    until = clock.perf_counter() + within_s
     try:
         # 3. The files, oldest first. A crash leaves some of them: strays below the trim point.
-        for path in paths:
-            with contextlib.suppress(FileNotFoundError):  # another process trims too
-                disk.DISK.unlink(path)
-            if failpoints.ACTIVE:
-                failpoints.hit("trim:unlinked")
+        for ledger in expired:
+            for path in (log_path(directory, ledger), index_path(directory, ledger)):
+                with contextlib.suppress(FileNotFoundError):  # another process trims too
+                    disk.DISK.unlink(path)
+                if failpoints.ACTIVE:
+                    failpoints.hit("trim:unlinked")
+            removed += ledger in logs
+            if clock.perf_counter() > until:
+                break
     finally:
         # 4. The maps of this process: as long as a process has one, the disk space is not given back.
-        SEGMENTS.forget_below(control.home, point)
-    return len(expired)
+        if expired:
+            SEGMENTS.forget_below(control.home, expired[-1] + 1)
+    return removed

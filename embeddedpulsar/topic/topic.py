@@ -20,8 +20,8 @@ from embeddedpulsar.topic.descriptor_limit import within_limit
 from embeddedpulsar.topic.producers.producers import ProducerRegistration, Producers
 from embeddedpulsar.topic.producers.sequence_memory import SequenceMemory
 from embeddedpulsar.topic.producers.topic_journal import TopicJournal
-from embeddedpulsar.topic.topic_subscriptions import SubscriptionKey, TopicSubscriptions
-from embeddedpulsar.topic.topic_trimming import PATIENCE_S, SLICE, TopicTrimming
+from embeddedpulsar.topic.topic_subscriptions import LOOKED_AT_ONCE, SubscriptionKey, TopicSubscriptions
+from embeddedpulsar.topic.topic_trimming import PATIENCE_S, TopicTrimming
 
 if TYPE_CHECKING:
     from embeddedpulsar.subscription.subscription import Subscription
@@ -348,8 +348,8 @@ class Topic:
 
     def do_chores(self, done: list[str]) -> bool:
         """For housekeeping: trim and clear away a little, noted in ``done``. True if there may be more."""
-        is_trimmed = self._trimming.trim(lock_timeout_s=PATIENCE_S, done=done) < SLICE
-        return self._subscriptions.clear_away(SLICE) or not is_trimmed
+        trimmed = self._trimming.trim(PATIENCE_S, done)
+        return self._subscriptions.clear_away(LOOKED_AT_ONCE) or trimmed > 0
 
     def has_chores_later(self) -> bool:
         """For housekeeping: whether time alone may bring something to trim, or to clear away."""

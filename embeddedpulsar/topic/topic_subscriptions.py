@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from embeddedpulsar.subscription.subscription import Subscription
 
 MOST_IDLE_SUBSCRIPTIONS: Final = 8
+LOOKED_AT_ONCE: Final = 8
+"""Subscriptions that housekeeping looks at in one slice; each takes its lock."""
 
 
 class SubscriptionKey(NamedTuple):

@@ -11,8 +11,10 @@ from embeddedpulsar.platform import package_log, threads
 from embeddedpulsar.platform.clock import Clock
 from embeddedpulsar.retention import Retention
 
-SLICE: Final = 8
-"""Segments removed at once; some milliseconds each when they are large."""
+SLICE: Final = 64
+"""Segments removed at once. Large ones take some milliseconds each, therefore `SLICE_S`."""
+SLICE_S: Final = 0.01
+"""How long a slice goes on removing."""
 PATIENCE_S: Final = 0.2
 """How long housekeeping waits for the topic lock: a process that closes the topic waits for housekeeping."""
 
@@ -46,15 +48,12 @@ class TopicTrimming:
         any process may change it."""
         return not self._is_closed and self._ledger.trimming.has_closed_ledgers
 
-    def trim(
-        self, most: int = SLICE, lock_timeout_s: float | None = None, done: list[str] | None = None
-    ) -> int:
-        """Give up what may go and remove the files of at most ``most`` ledgers; return how many went.
+    def trim(self, lock_timeout_s: float | None = None, done: list[str] | None = None) -> int:
+        """Give up what may go and remove the files of a slice of it; return how many ledgers went.
 
-        Fewer than ``most`` means that there is nothing more to do now.
+        0 means that there is nothing more to do now.
 
         Args:
-            most: how many files.
             lock_timeout_s: how long to wait for the topic lock; default that of the topic.
             done: what is to be logged is added to it, by a caller that holds a lock; default: it is logged.
 
@@ -70,7 +69,7 @@ class TopicTrimming:
             retention = self._retention()
             if not retention.is_unlimited and trimming.has_closed_ledgers:
                 self._give_up(retention, lock_timeout_s)
-            removed = trimming.remove(most)
+            removed = trimming.remove(SLICE, SLICE_S)
         finally:
             self._lock.release()
         if removed:

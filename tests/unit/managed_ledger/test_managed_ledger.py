@@ -181,6 +181,18 @@ def test_trimming(site: LedgerSite):
     assert len(ledger.segments()) == 1
 
 
+def test_a_slice_of_trimming_is_bounded(site: LedgerSite):
+    """By number and by time, but each removes one; the slices together remove all that was given up."""
+    ledger = site.open(max_entries=1)
+    sent = [send(ledger, b"%d" % n) for n in range(12)]
+    assert ledger.trimming.give_up(sent[10].ledger_id, ledger.trimming.rewind_count())
+    assert ledger.trimming.remove(3, 60.0) == 3
+    assert [ledger.trimming.remove(3, 0.0) for _ in range(2)] == [1, 1]
+    assert ledger.trimming.remove(100, 60.0) == 5
+    assert ledger.trimming.remove(100, 60.0) == 0
+    assert values(ledger) == [b"10", b"11"]
+
+
 def test_everything_can_be_trimmed_after_a_roll(site: LedgerSite):
     """The last position stays known although its ledger is gone."""
     ledger = site.open()
