@@ -19,7 +19,7 @@ from embeddedpulsar.format.frame import HEADER_SIZE, TRAILER_SIZE, FrameHeader
 from embeddedpulsar.format.sealed_view import FIELD_KEYS, SealedView, sealed_view
 from embeddedpulsar.platform import descriptors
 from embeddedpulsar.platform.mapped_file import MappedFile
-from embeddedpulsar.storage.chunk_reader import ChunkReader
+from embeddedpulsar.storage.chunk_reader import ChunkReader, Part, segment_part
 from embeddedpulsar.storage.segment import Segment
 from embeddedpulsar.storage.segment_snapshot import is_trimmed
 
@@ -47,7 +47,7 @@ class Access:
     def __init__(self, planned: EntryRange, key_reader: CryptoKeyReader | None, discards: bool) -> None:
         self._opener: Final = EntryOpener(planned.topic, key_reader)
         self._lacking: dict[str, CryptoError] = {}
-        self.chunks: Final = ChunkReader(_Segments(os.path.dirname(planned.path)), self._open)
+        self.chunks: Final = ChunkReader(_Parts(os.path.dirname(planned.path)), self._open)
         self.discards: Final = discards
         self.warned: Final[set[str]] = set()
 
@@ -169,17 +169,18 @@ class MappedSegment:
             self._plain = {} if kept is None else {but: kept}
 
 
-class _Segments:
-    """The segments of a topic, one at a time: the parts of a message are in order."""
+class _Parts:
+    """The entries of a topic, of one segment at a time: the parts of a message are in order."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
         self._last: Segment | None = None
 
-    def __call__(self, ledger_id: int) -> Segment:
+    def __call__(self, place: tuple[int, int]) -> Part:
+        ledger_id, entry_id = place
         if self._last is None or self._last.ledger_id != ledger_id:
             self._last = Segment.open(self._directory, ledger_id)
-        return self._last
+        return segment_part(self._last, entry_id)
 
 
 def open_ahead(

@@ -24,6 +24,8 @@ SLOT: Final = struct.Struct(
 SLOT_SIZE: Final = 4 + 4 + 4 + 4 + 2 + 2 + 4
 SLOTS_OFFSET: Final = 4096
 MAX_COUNT: Final = 0xFFFF
+FLAGS_AT: Final = 16
+"""Where the low byte of the flags stands in a slot."""
 
 
 class IndexSlot(NamedTuple):

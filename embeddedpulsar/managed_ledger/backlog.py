@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from embeddedpulsar.exceptions import StorageError
+from embeddedpulsar.managed_ledger.ledgers_view import LedgersView
 from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.storage.log_view import LogView
 from embeddedpulsar.storage.segment_set import LedgerChain
 
 
-def messages_between(view: LogView, after: Position, through: Position) -> int:
+def messages_between(view: LedgersView, after: Position, through: Position) -> int:
     """Messages in the retained entries behind `after`, up to and including `through`. O(log ledgers)."""
     if through <= after:
         return 0
@@ -16,7 +16,7 @@ def messages_between(view: LogView, after: Position, through: Position) -> int:
     return max(0, _messages_through(view, chain, through) - _messages_through(view, chain, after))
 
 
-def messages_after(view: LogView, after: Position) -> int:
+def messages_after(view: LedgersView, after: Position) -> int:
     """Messages in the retained entries behind `after`, up to the tail."""
     chain = view.chain()
     if not chain.tail_ledger:
@@ -25,7 +25,7 @@ def messages_after(view: LogView, after: Position) -> int:
     return messages_between(view, after, Position(chain.tail_ledger, last))
 
 
-def entries_between(view: LogView, after: Position, through: Position) -> int:
+def entries_between(view: LedgersView, after: Position, through: Position) -> int:
     """Retained entries behind `after`, up to and including `through`."""
     chain = view.chain()
     count = 0
@@ -40,7 +40,7 @@ def entries_between(view: LogView, after: Position, through: Position) -> int:
     return count
 
 
-def _messages_through(view: LogView, chain: LedgerChain, position: Position) -> int:
+def _messages_through(view: LedgersView, chain: LedgerChain, position: Position) -> int:
     """Messages from the chain's origin up to and including `position`, or where it would be."""
     ledger_id = chain.at_or_after(position.ledger_id)
     if not ledger_id:  # behind the tail

@@ -9,11 +9,10 @@ from embeddedpulsar.exceptions import CorruptionError, CryptoError
 from embeddedpulsar.format.entry_view import EntryView
 from embeddedpulsar.format.frame import FLAG_CHUNK
 from embeddedpulsar.managed_ledger.chunk_finder import ChunkLocator, has_parts, last_parts, read_last_part
+from embeddedpulsar.managed_ledger.ledgers_view import LedgersView
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.storage.chunk_reader import ChunkReader
 from embeddedpulsar.storage.damage import HOLE, DamageReport
-from embeddedpulsar.storage.filenames import log_path
-from embeddedpulsar.storage.log_view import LogView
 
 
 def has_chunks(views: Sequence[EntryView]) -> bool:
@@ -35,8 +34,8 @@ class ChunkAssembler(ChunkReader):
         last_parts: tells which entries are last parts.
     """
 
-    def __init__(self, view: LogView) -> None:
-        super().__init__(view.segment)
+    def __init__(self, view: LedgersView) -> None:
+        super().__init__(view.part)
         self._view: Final = view
         self.last_parts: Final = ChunkLocator(view)
 
@@ -107,7 +106,7 @@ class ChunkAssembler(ChunkReader):
             return last
         except (CorruptionError, FileNotFoundError) as e:
             reason = e.reason if isinstance(e, CorruptionError) else "a part of it is not in the log any more"
-            path = log_path(self._view.directory, last.ledger_id)
+            path = self._view.path_of(last.ledger_id)
             offset = self._offset_of(last)
             lost = (last.entry_id, last.entry_id, offset, offset)
             self._view.report(DamageReport(path, last.ledger_id, *lost, f"chunked message: {reason}", HOLE))

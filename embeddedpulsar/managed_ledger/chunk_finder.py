@@ -8,20 +8,17 @@ from typing import Final
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.entry_decoder import decode
 from embeddedpulsar.format.entry_view import EntryView
-from embeddedpulsar.format.frame import FLAG_CHUNK, HEADER_SIZE, TRAILER_SIZE
-from embeddedpulsar.format.index_slot import SLOT, SLOT_SIZE, slot_offset
+from embeddedpulsar.format.frame import FLAG_CHUNK
+from embeddedpulsar.managed_ledger.ledgers_view import LedgersView
 from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.storage.log_view import LogView
-from embeddedpulsar.storage.segment import Segment
 
 _CHUNK: Final = FLAG_CHUNK >> 16
-_FLAGS_AT: Final = 16  # of the low byte of a slot's flags
 _MOST_LEDGERS: Final = 100
 _AHEAD: Final = 1000
 _WITHOUT: Final = bytes(flags for flags in range(256) if not flags & _CHUNK)
 
 
-def last_parts(view: LogView, after: Position) -> Iterator[EntryView]:
+def last_parts(view: LedgersView, after: Position) -> Iterator[EntryView]:
     """Every entry behind ``after`` that is the last part of a chunked message, payload of that part only.
 
     What cannot be read is left out.
@@ -32,42 +29,35 @@ def last_parts(view: LogView, after: Position) -> Iterator[EntryView]:
             continue
         first = after.entry_id + 1 if ledger_id == after.ledger_id else 0
         try:
-            last, end = view.extent(ledger_id)
+            last, _ = view.extent(ledger_id)
             if first > last:
                 continue
-            view.slot(ledger_id, last)  # derives the index again, should it need that
-            segment = view.segment(ledger_id)
-            slots = bytes(segment.index.data[slot_offset(first) : slot_offset(last + 1)])
+            flags = view.flags(ledger_id, first, last + 1)
         except (CorruptionError, FileNotFoundError):
             continue
-        for entry_id, (*_, flags, count, _) in enumerate(SLOT.iter_unpack(slots), first):
-            if count and flags & _CHUNK:
-                found = _entry(segment, entry_id, end)
+        for entry_id, flag in enumerate(flags, first):
+            if flag & _CHUNK:
+                found = read_last_part(view, Position(ledger_id, entry_id))
                 if found is not None:
                     yield found
 
 
-def read_last_part(view: LogView, place: Position) -> EntryView | None:
-    """One entry that is the last part of a chunked message; None if it cannot be read."""
+def read_last_part(view: LedgersView, place: Position) -> EntryView | None:
+    """One entry that is the last part of a chunked message; None if it is another part, or not readable."""
     try:
-        end = view.extent(place.ledger_id)[1]
-        return _entry(view.segment(place.ledger_id), place.entry_id, end)
+        header, body, _ = view.part(place)
+        return decode(header, body, place.ledger_id) if header.message_count else None
     except (CorruptionError, FileNotFoundError):
         return None
 
 
-def has_parts(view: LogView, ledger_id: int) -> bool:
+def has_parts(view: LedgersView, ledger_id: int) -> bool:
     """Whether a ledger holds anything of chunked messages: about 10 ns per entry."""
     try:
         last, _ = view.extent(ledger_id)
-        if last < 0:
-            return False
-        view.slot(ledger_id, last)
-        data = view.segment(ledger_id).index.data
+        return last >= 0 and bool(view.flags(ledger_id, 0, last + 1).translate(None, _WITHOUT))
     except (CorruptionError, FileNotFoundError):
         return True  # unknown: the caller has to read the entries
-    flags = bytes(data[slot_offset(0) + _FLAGS_AT : slot_offset(last + 1) : SLOT_SIZE])
-    return bool(flags.translate(None, _WITHOUT))
 
 
 class ChunkLocator:
@@ -83,7 +73,7 @@ class ChunkLocator:
 
     __slots__ = ("_plain", "_view")
 
-    def __init__(self, view: LogView) -> None:
+    def __init__(self, view: LedgersView) -> None:
         self._view = view
         self._plain: dict[int, tuple[int, int]] = {}
 
@@ -100,35 +90,24 @@ class ChunkLocator:
             if last > newest:
                 return []  # made up
             stop = min(newest, last + _AHEAD) + 1
-            self._view.slot(ledger_id, stop - 1)  # derives the index again, should it need that
-            data = self._view.segment(ledger_id).index.data
+            flags = self._view.flags(ledger_id, first, stop)
         except (CorruptionError, FileNotFoundError):
             return []
-        flags = bytes(data[slot_offset(first) + _FLAGS_AT : slot_offset(stop) : SLOT_SIZE])
         parts = []
         if flags.translate(None, _WITHOUT):
             parts = [entry_id for entry_id, flag in enumerate(flags, first) if flag & _CHUNK]
         if not parts or parts[0] > last:
             self._note(ledger_id, first, parts[0] if parts else stop)
-        return [Position(ledger_id, one) for one in parts if one <= last and _count_at(data, one)]
+        return [Position(ledger_id, one) for one in parts if one <= last and self._is_last(ledger_id, one)]
+
+    def _is_last(self, ledger_id: int, entry_id: int) -> bool:
+        try:
+            return self._view.slot(ledger_id, entry_id).count > 0
+        except (CorruptionError, FileNotFoundError):
+            return False
 
     def _note(self, ledger_id: int, first: int, end: int) -> None:
         if len(self._plain) >= _MOST_LEDGERS:
             self._plain = {}
         start, before = self._plain.get(ledger_id, (first, first))
         self._plain[ledger_id] = (start, max(before, end)) if start <= first <= before else (first, end)
-
-
-def _count_at(data: bytearray, entry_id: int) -> int:
-    at = slot_offset(entry_id)
-    count: int = SLOT.unpack(data[at : at + SLOT_SIZE])[5]
-    return count
-
-
-def _entry(segment: Segment, entry_id: int, end: int) -> EntryView | None:
-    try:
-        offset, header = segment.frame_of(entry_id, end)
-        body = segment.view[offset + HEADER_SIZE : offset + header.length - TRAILER_SIZE]
-        return decode(header, body, segment.ledger_id)
-    except (CorruptionError, FileNotFoundError):
-        return None

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
 from embeddedpulsar.exceptions import AlreadyClosed, StoreGoneError
-from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.format.entry import EncodedEntry
 from embeddedpulsar.managed_ledger import backlog
-from embeddedpulsar.managed_ledger.chunk_assembler import ChunkAssembler
 from embeddedpulsar.managed_ledger.damage_log import DamageLog
 from embeddedpulsar.managed_ledger.entry_cursor import EntryCursor
+from embeddedpulsar.managed_ledger.log_positions import LogPositions
 from embeddedpulsar.managed_ledger.message_finder import find_by_publish_time
 from embeddedpulsar.managed_ledger.opening import open_control, writer_options
 from embeddedpulsar.managed_ledger.options import FLUSH, INTERVAL, PROCESS, LedgerOptions
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.managed_ledger.segment_infos import segment_infos
+from embeddedpulsar.managed_ledger.sequence_scan import SequenceScan
 from embeddedpulsar.managed_ledger.statistics import LedgerStatistics, gathered
 from embeddedpulsar.managed_ledger.tail_wait import TailWait
 from embeddedpulsar.managed_ledger.trimming import Trimming
@@ -37,12 +37,10 @@ from embeddedpulsar.storage.segment_cache import SEGMENTS
 from embeddedpulsar.storage.segment_snapshot import SegmentInfo
 from embeddedpulsar.storage.segment_writer import AppendGuard, SegmentWriter
 from embeddedpulsar.storage.topic_control import TERMINATED, TopicControl
-from embeddedpulsar.storage.trim import trim_before
-
-_TAIL: Final = TopicWord.TAIL
+from embeddedpulsar.storage.trim import remove_trimmed, trim_before
 
 
-class ManagedLedger:
+class ManagedLedger(LogPositions):
     """The endless log of one topic, cut into ledgers, shared with every process that opens its directory.
 
     Role: one per process and topic directory; producers append, cursors read, housekeeping trims.
@@ -71,24 +69,21 @@ class ManagedLedger:
         clock: Clock,
         scheduler: SchedulerLike,
     ) -> None:
+        self._timeout_s: Final = options.lock_timeout_s
+        self.view: Final = LogView(directory, control, lock, self._timeout_s, damage.report)
+        super().__init__(name, self.view)
         self.directory: Final = directory
-        self.name: Final = name
         self.options: Final = options
         self._control: Final = control
         self._lock: Final = lock
         self._sync_lock: Final = sync_lock
         self._damage: Final = damage
         self._durability: Final = options.durability
-        self._words: Final = control.words
-        self.words, self.lock = control.words, lock  # for the topic's journal, which shares both
+        self.lock: Final = lock  # for the topic's journal, too
         self.check_in_place, self.is_in_place = control.check_in_place, control.home.is_current
-        self._is_closed = False
         self._is_dirty = False
         self._own_scheduler: SchedulerLike | None = None
         SEGMENTS.allow(options.max_open_segments)
-        self._timeout_s: Final = options.lock_timeout_s
-        self.view: Final = LogView(directory, control, lock, self._timeout_s, damage.report)
-        self.chunks: Final = partial(ChunkAssembler, self.view)  # makes what puts chunked messages together
         ring = Ringing(control.words, lock, peers)
         self._writer: Final = SegmentWriter(
             control,
@@ -111,7 +106,9 @@ class ManagedLedger:
             wall_ms=clock.wall_ms,
             schedule=scheduler.call_later,
         )
-        self.trimming: Final = Trimming(directory, control, lock, self.view, self._timeout_s)
+        self.trimming: Final = Trimming(
+            control, lock, self.view, self._timeout_s, partial(remove_trimmed, directory, control)
+        )
         self._writer.on_rolled = lambda: self.trimming.suggest()
         on_idle = self._commit.help_if_overdue
         self.waits: Final = TailWait(control.words, lock, ring, mailbox, self._timeout_s, on_idle)
@@ -264,57 +261,25 @@ class ManagedLedger:
 
     # -- reading -------------------------------------------------------------------------------------------
 
-    @property
-    def tail(self) -> int:
-        """The tail word: it differs from what it was when something was appended, or a ledger begun."""
-        try:
-            return self._words[_TAIL]
-        except ValueError:
-            raise AlreadyClosed(f"{self.name} is closed") from None
-
     def cursor(self, position: Position, *, inclusive: bool) -> EntryCursor:
         """A cursor whose next entry is that at `position`, or (not `inclusive`) the one behind it."""
         self._check_open()
         return EntryCursor(self.view, position, inclusive=inclusive)
 
-    def first_position(self) -> Position:
-        """The first retained entry, or where it will be; (0, 0) before the first ledger."""
-        self._check_open()
-        chain = self.view.chain()
-        for closed in chain.closed:
-            if closed.last_entry_id >= 0:
-                return Position(closed.ledger_id, 0)
-        return Position(chain.tail_ledger, 0)
-
-    def last_position(self) -> Position | None:
-        """The last entry, trimmed or not; None if nothing was ever appended."""
-        self._check_open()
-        chain = self.view.chain()
-        if not chain.tail_ledger:
-            return None
-        last, _ = self.view.extent(chain.tail_ledger)
-        if last >= 0:
-            return Position(chain.tail_ledger, last)
-        for closed in reversed(chain.closed):
-            if closed.last_entry_id >= 0:
-                return Position(closed.ledger_id, closed.last_entry_id)
-        previous = self.view.trimmed_before(chain.tail_ledger)
-        return Position(*previous) if previous is not None else None
-
     def find_by_publish_time(self, publish_ms: int) -> Position:
-        """The first entry published at `publish_ms` or later; the position behind the last if none was."""
         self._check_open()
         return find_by_publish_time(self.view, publish_ms)
 
-    def messages_after(self, position: Position) -> int:
-        """Messages behind `position` up to the tail: the exact backlog, from the index."""
+    def sequence_ids(
+        self,
+        wanted: Iterable[str] | None,
+        end_word: int,
+        floor_word: int,
+        on_progress: Callable[[int], object] | None = None,
+    ) -> dict[str, int]:
+        """The highest sequence id of each producer between two tail words; see `SequenceScan`."""
         self._check_open()
-        return backlog.messages_after(self.view, position)
-
-    def messages_between(self, after: Position, through: Position) -> int:
-        """Messages behind `after`, up to and including `through`."""
-        self._check_open()
-        return backlog.messages_between(self.view, after, through)
+        return SequenceScan(self.view, wanted, on_progress).run(end_word, floor_word)
 
     def entries_between(self, after: Position, through: Position) -> int:
         """Entries behind `after`, up to and including `through`."""
@@ -329,7 +294,7 @@ class ManagedLedger:
     def statistics(self) -> LedgerStatistics:
         """A snapshot of sizes and counts."""
         here = (self._writer.rolls, self._commit.syncs, self._damage.count)
-        return gathered(self.segments(), self._words, *here)
+        return gathered(self.segments(), self.words, *here)
 
     @property
     def damage(self) -> DamageHook | None:
@@ -355,13 +320,9 @@ class ManagedLedger:
 
     # -- the end -------------------------------------------------------------------------------------------
 
-    def _check_open(self) -> None:
-        if self._is_closed:
-            raise AlreadyClosed(f"{self.name} is closed")
-
     def rebind(self, mailbox: Mailbox, peers: Peers) -> None:
         """Wait and ring through another mailbox: after a fork, the child's own."""
-        ring = Ringing(self._words, self.lock, peers)
+        ring = Ringing(self.words, self.lock, peers)
         self.waits.rebind(ring, mailbox)
         self._writer.rebind(ring.waiters, ring)
 

@@ -8,11 +8,11 @@ from typing import Final
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
+from embeddedpulsar.managed_ledger.ledgers_view import LedgersView
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.retention import Retention
 from embeddedpulsar.storage import trim
-from embeddedpulsar.storage.log_view import LogView
 from embeddedpulsar.storage.segment_set import ClosedLedger, LedgerChain
 from embeddedpulsar.storage.topic_control import TopicControl
 
@@ -27,9 +27,16 @@ class Trimming:
     """
 
     def __init__(
-        self, directory: str, control: TopicControl, lock: FileLock, view: LogView, lock_timeout_s: float
+        self,
+        control: TopicControl,
+        lock: FileLock,
+        view: LedgersView,
+        lock_timeout_s: float,
+        remove: Callable[[int, float], int],
     ) -> None:
-        self._directory: Final = directory
+        self.remove: Final = remove
+        """Removes what is stored of ledgers that were given up, at most so many, for about so many seconds;
+        returns how many went."""
         self._control: Final = control
         self._lock: Final = lock
         self._view: Final = view
@@ -105,11 +112,6 @@ class Trimming:
         """Publish the trim point; False, and nothing done, if a subscription moved back meanwhile."""
         timeout_s = lock_timeout_s or self._timeout_s
         return trim.publish_trim_point(self._control, self._lock, ledger_id, timeout_s, seen_retreats)
-
-    def remove(self, most: int, within_s: float) -> int:
-        """Remove files of ledgers that were given up, at most so many and about so long; return how many
-        segments went."""
-        return trim.remove_trimmed(self._directory, self._control, most, within_s)
 
 
 def _size(ledger: ClosedLedger) -> int:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
-from typing import Final, NoReturn
+from functools import partial
+from typing import Final, NamedTuple, NoReturn
 from zlib import crc32
 
 from embeddedpulsar.exceptions import CorruptionError, CryptoError, StorageError
@@ -28,23 +29,33 @@ from embeddedpulsar.storage.segment import Segment
 
 _LARGE: Final = 256 << 10
 
-Segments = Callable[[int], Segment]
 Opener = Callable[[EntryView], EntryView]
+
+
+class Part(NamedTuple):
+    """An entry as it is stored, not yet verified; `let_go` says that its bytes are not needed again soon."""
+
+    header: FrameHeader
+    body: bytes | memoryview
+    let_go: Callable[[], object]
 
 
 class ChunkReader:
     """Reads the earlier parts of chunked messages, wherever in a topic's log they are.
 
-    Role: knows segments and frames, neither tail nor subscription. Memory: one buffer of the size of the
-    message, filled part by part; where the message is compressed, that and the payload.
+    Role: knows entries as they are stored, neither tail nor subscription. Memory: one buffer of the size of
+    the message, filled part by part; where the message is compressed, that and the payload.
     Callers: any thread. Takes no lock.
+
+    Args:
+        parts: reads one entry; raises CorruptionError, or FileNotFoundError if it was removed.
 
     Attributes:
         opened: makes an entry whose columns are ciphertext readable; None if there are no keys.
     """
 
-    def __init__(self, segments: Segments, opened: Opener | None = None) -> None:
-        self._segments: Final = segments
+    def __init__(self, parts: Callable[[Entry], Part], opened: Opener | None = None) -> None:
+        self._parts: Final = parts
         self.opened = opened
 
     def whole(self, last: EntryView) -> WholeEntryView:
@@ -100,9 +111,7 @@ class ChunkReader:
 
     def _fill(self, buffer: memoryview, at: int, place: Entry, wanted: Chunk) -> int:
         """Copy the bytes of one part to ``at``; returns where the next one goes."""
-        segment = self._segments(place[0])
-        offset, header = _frame_of(segment, place[1])
-        body = segment.view[offset + HEADER_SIZE : offset + header.length - TRAILER_SIZE]
+        header, body, let_go = self._parts(place)
         if crc32(body) != header.body_crc:
             _refuse(place, "body checksum mismatch")
         if header.message_count or not header.flags & FLAG_CHUNKS:
@@ -115,11 +124,11 @@ class ChunkReader:
             _refuse(place, f"it goes beyond the {len(buffer)} bytes of its message")
         buffer[at:end] = payload
         if len(payload) > _LARGE:
-            segment.not_needed(offset, offset + header.length)
+            let_go()
         return end
 
     def _content(
-        self, header: FrameHeader, body: memoryview, place: Entry
+        self, header: FrameHeader, body: bytes | memoryview, place: Entry
     ) -> tuple[bytes | memoryview, dict[str, object]]:
         if header.codec or header.flags & FLAG_ENCRYPTED:
             view = decode(header, body, place[0])
@@ -130,8 +139,16 @@ class ChunkReader:
         return _cut(body, at.value_data), unpack_map(_cut(body, fields))
 
 
-def _cut(body: memoryview, part: Slice) -> memoryview:
+def _cut(body: bytes | memoryview, part: Slice) -> bytes | memoryview:
     return body[part[0] : part[0] + part[1]]
+
+
+def segment_part(segment: Segment, entry_id: int) -> Part:
+    """One entry of a segment, for a `ChunkReader`."""
+    offset, header = _frame_of(segment, entry_id)
+    end = offset + header.length
+    body = segment.view[offset + HEADER_SIZE : end - TRAILER_SIZE]
+    return Part(header, body, partial(segment.not_needed, offset, end))
 
 
 def _frame_of(segment: Segment, entry_id: int) -> tuple[int, FrameHeader]:

@@ -7,12 +7,13 @@ from typing import Final
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.control import TopicWord, split_tail
 from embeddedpulsar.format.frame import FrameHeader, last_frame_start, read_header
-from embeddedpulsar.format.index_slot import SLOT_SIZE, SLOTS_OFFSET, IndexSlot
+from embeddedpulsar.format.index_slot import FLAGS_AT, SLOT_SIZE, SLOTS_OFFSET, IndexSlot, slot_offset
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.storage import damage
+from embeddedpulsar.storage.chunk_reader import Part, segment_part
 from embeddedpulsar.storage.damage import DamageHook, DamageReport
-from embeddedpulsar.storage.filenames import index_path
+from embeddedpulsar.storage.filenames import index_path, log_path
 from embeddedpulsar.storage.recovery.chain_scan import scan_log
 from embeddedpulsar.storage.recovery.index_repair import write_index
 from embeddedpulsar.storage.recovery.salvage import slot_of, visible_slots
@@ -137,6 +138,29 @@ class LogView:
         if len(slots) < (entry_id + 1) * SLOT_SIZE:
             raise CorruptionError(path=segment.path, reason=f"entry {entry_id} is not in the log")
         return slot_of(slots, entry_id)
+
+    def flags(self, ledger_id: int, first: int, stop: int) -> bytes:
+        """The low byte of the entry flags of visible entries, `first` to `stop` - 1, by the index.
+
+        Raises:
+            FileNotFoundError, CorruptionError: as of `slot`.
+        """
+        self.slot(ledger_id, stop - 1)  # derives the index again, should it need that
+        data = self.segment(ledger_id).index.data
+        return bytes(data[slot_offset(first) + FLAGS_AT : slot_offset(stop) : SLOT_SIZE])
+
+    def part(self, place: tuple[int, int]) -> Part:
+        """An entry as it is stored, not verified.
+
+        Raises:
+            FileNotFoundError: the segment is trimmed, or lost.
+            CorruptionError: it cannot be found.
+        """
+        return segment_part(self.segment(place[0]), place[1])
+
+    def path_of(self, ledger_id: int) -> str:
+        """The file of a ledger, for a damage report."""
+        return log_path(self.directory, ledger_id)
 
     def offset_of(self, ledger_id: int, entry_id: int) -> int:
         """Where to begin reading for a visible entry: at its frame, or where that should be.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
+from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.subscription.state.state_machine import SubscriptionState
 
@@ -23,7 +23,7 @@ def acknowledged_in(state: SubscriptionState) -> Acknowledged:
     return Acknowledged(state.mark_delete, list(state.acks.runs()), indexes)
 
 
-def messages_left(log: ManagedLedger, acknowledged: Acknowledged) -> int:
+def messages_left(log: Log, acknowledged: Acknowledged) -> int:
     """Messages that are stored and not acknowledged: exact, from the index, without reading entries.
 
     Costs two look-ups per run of acknowledged entries, and none in ledgers whose entries hold one message

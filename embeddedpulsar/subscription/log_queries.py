@@ -12,14 +12,13 @@ from embeddedpulsar.exceptions import StorageError
 from embeddedpulsar.format.acknowledgement import FORM_RANGE, MAX_ENTRY_ID, AckGroup
 from embeddedpulsar.format.entry import EntryView
 from embeddedpulsar.format.subscription_record import Command, Ledgers, Seek
-from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
+from embeddedpulsar.managed_ledger.log import LedgerCounts, Log
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
-from embeddedpulsar.storage.segment_snapshot import SegmentInfo
 from embeddedpulsar.subscription.state.ledger_acks import OPEN
 from embeddedpulsar.subscription.state.state_machine import SubscriptionState
 
 
-def ledgers_of(log: ManagedLedger) -> Ledgers:
+def ledgers_of(log: Log) -> Ledgers:
     """All ledgers there are; the last one may still grow."""
     segments = _segments(log)
     newest = segments[-1].ledger_id if segments else 0
@@ -31,7 +30,7 @@ def ledgers_of(log: ManagedLedger) -> Ledgers:
     )
 
 
-def _segments(log: ManagedLedger) -> list[SegmentInfo]:
+def _segments(log: Log) -> Sequence[LedgerCounts]:
     """All segments; none if the log is too damaged, which it reports itself."""
     try:
         return log.segments()
@@ -47,15 +46,13 @@ def news_for(state: SubscriptionState, facts: Ledgers) -> list[Command]:
     return [Ledgers(tuple(ledger for ledger in listed if ledger[0] >= first))]
 
 
-def existing(log: ManagedLedger, positions: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+def existing(log: Log, positions: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """The entries that are not beyond the log's end: made-up ids must not acknowledge entries to come."""
     last = log.last_position() or BEFORE_FIRST
     return [one for one in positions if (0, 0) <= one <= last and 0 <= one[1] <= MAX_ENTRY_ID]
 
 
-def skipped_entries(
-    log: ManagedLedger, expected: tuple[int, int], views: Sequence[EntryView]
-) -> list[AckGroup]:
+def skipped_entries(log: Log, expected: tuple[int, int], views: Sequence[EntryView]) -> list[AckGroup]:
     """The entries a cursor stepped over because they are damaged, from ``expected`` through ``views``.
 
     Ledgers that were trimmed are not listed any more, and so not in the result.
@@ -74,14 +71,14 @@ def skipped_entries(
     ]
 
 
-def seek_commands(log: ManagedLedger, position: Position, inclusive: bool) -> list[Command]:
+def seek_commands(log: Log, position: Position, inclusive: bool) -> list[Command]:
     """The commands that make ``position``, or the entry behind it, the next one; within the log."""
     target = _target_of(log, position, inclusive)
     listed = tuple(ledger for ledger in ledgers_of(log).listed if ledger[0] >= target.ledger_id)
     return [Seek(*target), Ledgers(listed)]
 
 
-def _target_of(log: ManagedLedger, position: Position, inclusive: bool) -> Position:
+def _target_of(log: Log, position: Position, inclusive: bool) -> Position:
     """The mark-delete position that makes ``position`` (or the entry behind it) the next, within the log."""
     last = log.last_position() or BEFORE_FIRST
     first = log.first_position()

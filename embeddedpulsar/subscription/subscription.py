@@ -14,7 +14,7 @@ from embeddedpulsar.exceptions import (
 )
 from embeddedpulsar.format import subscription_record as record
 from embeddedpulsar.format.control import SubscriptionWord
-from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
+from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform.clock import Clock
 from embeddedpulsar.platform.processes.mailbox import Mailbox
@@ -60,7 +60,7 @@ class Subscription:
     def __init__(
         self,
         directory: str,
-        log: ManagedLedger,
+        log: Log,
         mailbox: Mailbox,
         settings: BrokerSettings,
         options: StateOptions,
@@ -85,7 +85,7 @@ class Subscription:
         directory: str,
         name: str = "",
         *,
-        managed_ledger: ManagedLedger,
+        managed_ledger: Log,
         mailbox: Mailbox,
         peers: Peers,
         clock: Clock,
@@ -164,7 +164,7 @@ class Subscription:
 
         Args:
             initial: its mark-delete position: entries after it are delivered. `BEFORE_FIRST` for all entries
-                there are, `ManagedLedger.last_position` for none of them.
+                there are, `Log.last_position` for none of them.
 
         Returns:
             Whether this call made it.

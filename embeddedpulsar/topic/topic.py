@@ -81,7 +81,7 @@ class Topic:
         )
         self._journal: Final = journal
         self._memory: Final = SequenceMemory(
-            journal, ledger.view, session.settings, options.boot_id, self._note_progress
+            journal, ledger, session.settings, options.boot_id, self._note_progress
         )
         most = session.settings.maxProducersPerTopic
         self._producers = Producers(

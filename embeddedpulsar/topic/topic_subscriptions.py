@@ -13,7 +13,7 @@ from embeddedpulsar.exceptions import (
     StoreGoneError,
     SubscriptionNotFound,
 )
-from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
+from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.platform import descriptors, threads
 from embeddedpulsar.settings import BrokerSettings
@@ -59,7 +59,7 @@ class TopicSubscriptions:
         self,
         topic: str,
         directory: str,
-        ledger: ManagedLedger,
+        ledger: Log,
         settings: BrokerSettings,
         open_subscription: OpenSubscription,
     ) -> None:

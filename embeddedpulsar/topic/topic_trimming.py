@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
+from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform import package_log, threads
 from embeddedpulsar.platform.clock import Clock
@@ -29,7 +29,7 @@ class TopicTrimming:
 
     def __init__(
         self,
-        ledger: ManagedLedger,
+        ledger: Log,
         retention: Callable[[], Retention],
         keeps_until_subscribed: Callable[[], bool],
         marks: Callable[[], Sequence[Position]],

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from embeddedpulsar.client.producer.chunker import ChunkedPendingEntry, Chunker
 from embeddedpulsar.exceptions import CorruptionError, MessageTooBig
-from embeddedpulsar.format.chunk import Chunk, pack_runs, read_chunk, unpack_runs
+from embeddedpulsar.format.chunk import pack_runs, read_chunk, unpack_runs
 from embeddedpulsar.format.entry import ProducerPrefix
 from embeddedpulsar.format.frame import read_header
-from embeddedpulsar.storage.chunk_reader import ChunkReader
+from embeddedpulsar.storage.chunk_reader import ChunkReader, segment_part
 from embeddedpulsar.subscription.chunks.pending_chunks import ChunkOptions, PendingChunks
 from tests.frames import framed, unframed
 
@@ -67,12 +67,7 @@ def test_every_entry_fits_and_the_message_comes_back(size, limit, codec, fill, p
     assert read_chunk(view.chunk(0)).total == len(segments) + 1
     assert view.offsets[-1] - view.offsets[0] <= most
 
-    class Places(ChunkReader):
-        def _fill(self, buffer: memoryview, at: int, place: Any, wanted: Chunk) -> int:
-            self._segments = lambda ledger: segments[place]  # type: ignore[misc,assignment,return-value]
-            return super()._fill(buffer, at, place, wanted)
-
-    whole = Places(lambda ledger: None).whole(view)  # type: ignore[arg-type,return-value]
+    whole = ChunkReader(lambda place: segment_part(cast(Any, segments[place]), place[1])).whole(view)
     assert whole.payload == value
     assert whole.properties(0) == (properties or {})
     assert (whole.keys() or [None]) == [key or None]

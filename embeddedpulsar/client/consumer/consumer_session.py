@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.common.client_context import ClientContext
     from embeddedpulsar.client.consumer.consumer_config import ConsumerConfig
     from embeddedpulsar.format.entry import EntryView
-    from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
+    from embeddedpulsar.managed_ledger.log import Log
     from embeddedpulsar.subscription.attachment.attachment import Attachment
     from embeddedpulsar.subscription.subscription import Subscription
     from embeddedpulsar.topic.open_topics import TopicUse
@@ -64,7 +64,7 @@ class ConsumerSession:
         self.config = config
         self.topic_name = topic.name
         self.consumer_name = config.name or os.urandom(5).hex()
-        self.ledger: ManagedLedger = topic.ledger
+        self.ledger: Log = topic.ledger
         self.mailbox = store.mailbox
         self.clock = store.clock
         self.monotonic = store.clock.monotonic
@@ -173,12 +173,12 @@ class ConsumerSession:
             use.release()
 
 
-def last_or_start(ledger: ManagedLedger) -> Position:
+def last_or_start(ledger: Log) -> Position:
     """The position of the last entry, or the one before all entries of an empty topic."""
     return ledger.last_position() or BEFORE_FIRST
 
 
-def read_entry(ledger: ManagedLedger, position: Position) -> EntryView | None:
+def read_entry(ledger: Log, position: Position) -> EntryView | None:
     """Read one entry; None if it was removed."""
     views = ledger.cursor(position, inclusive=True).read(1, 1 << 30, 1)
     if views and (views[0].ledger_id, views[0].entry_id) == position:
@@ -186,7 +186,7 @@ def read_entry(ledger: ManagedLedger, position: Position) -> EntryView | None:
     return None
 
 
-def read_message_entry(ledger: ManagedLedger, position: Position, attachment: Attachment) -> EntryView | None:
+def read_message_entry(ledger: Log, position: Position, attachment: Attachment) -> EntryView | None:
     """Read one entry with messages, a chunked one as a whole; None if it was removed, or is damaged."""
     view = read_entry(ledger, position)
     if view is None or not view.flags & FLAG_CHUNK:
@@ -194,7 +194,7 @@ def read_message_entry(ledger: ManagedLedger, position: Position, attachment: At
     return attachment.chunks.assembler.try_whole(view) if view.count else None
 
 
-def last_message_id(ledger: ManagedLedger, partition: int) -> MessageId:
+def last_message_id(ledger: Log, partition: int) -> MessageId:
     """Return the id of the last message; for an empty topic, an id before every message."""
     position = ledger.last_position()
     if position is None or position.entry_id < 0:
@@ -205,7 +205,7 @@ def last_message_id(ledger: ManagedLedger, partition: int) -> MessageId:
     return make(position.ledger_id, position.entry_id, view.count - 1, partition, view.count)
 
 
-def resolve(ledger: ManagedLedger, message_id: MessageId, inclusive: bool) -> tuple[Position, bool, int]:
+def resolve(ledger: Log, message_id: MessageId, inclusive: bool) -> tuple[Position, bool, int]:
     """Return the position at which reading starts, for a start at or after a message.
 
     Returns:

@@ -13,7 +13,7 @@ from embeddedpulsar.storage.waiter_slots import OTHERS_POLL_S
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.consumer.receiver_queue import ReceiverQueue
-    from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
+    from embeddedpulsar.managed_ledger.log import Log
     from embeddedpulsar.message import Message
     from embeddedpulsar.platform.clock import Clock
     from embeddedpulsar.platform.processes.mailbox import Mailbox
@@ -175,7 +175,7 @@ class Delivery:
     def __init__(
         self,
         queue: ReceiverQueue,
-        ledger: ManagedLedger,
+        ledger: Log,
         mailbox: Mailbox,
         clock: Clock,
         hold: Hold | None = None,

@@ -11,7 +11,6 @@ from embeddedpulsar.enums import ProducerAccessMode
 from embeddedpulsar.exceptions import StorageError
 from embeddedpulsar.format.frame import METADATA_SIZE
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
-from embeddedpulsar.managed_ledger.sequence_scan import SequenceScan
 from embeddedpulsar.schema import BytesSchema
 from embeddedpulsar.topic_name import TopicName
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.common.client_context import ClientContext
     from embeddedpulsar.client.producer.completions import Completions
     from embeddedpulsar.client.producer.producer_config import ProducerConfig
-    from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
+    from embeddedpulsar.managed_ledger.log import Log
     from embeddedpulsar.topic.open_topics import TopicUse
     from embeddedpulsar.topic.producers.producers import ProducerRegistration
     from embeddedpulsar.topic.topic import Topic
@@ -71,7 +70,7 @@ class ProducerSession:
         self.meter = ProducerMeter(self, core.config.stats_interval_s)
 
     @property
-    def ledger(self) -> ManagedLedger:
+    def ledger(self) -> Log:
         """The managed ledger of the topic in this process."""
         return self._topic.ledger
 
@@ -154,7 +153,7 @@ class ProducerSession:
 
     def highest_stored(self, name: str, end_word: int, floor_word: int) -> int:
         """Return the highest sequence id of a producer between two tail words; -1 for none."""
-        found = SequenceScan(self.ledger.view, [name]).run(end_word, floor_word).get(name, -1)
+        found = self.ledger.sequence_ids([name], end_word, floor_word).get(name, -1)
         return max(found, self._topic.highest_remembered(name))  # ids of trimmed entries were recorded before
 
     def revive(self) -> None:

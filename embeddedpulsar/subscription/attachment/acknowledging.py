@@ -15,7 +15,7 @@ from embeddedpulsar.format.acknowledgement import (
     group_batches,
     group_entries,
 )
-from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
+from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.subscription.attachment.ack_ring import AckRing
 from embeddedpulsar.subscription.chunks.chunk_acks import around_parts
@@ -42,9 +42,7 @@ class Acknowledging:
         chunks: what this consumer knows of chunked messages.
     """
 
-    def __init__(
-        self, log: ManagedLedger, shared: SharedState, consumer: Consumer, chunks: ChunkKeeper
-    ) -> None:
+    def __init__(self, log: Log, shared: SharedState, consumer: Consumer, chunks: ChunkKeeper) -> None:
         self.consumer_id = consumer.consumer_id
         self.epoch = consumer.epoch
         self.chunks: Final = chunks

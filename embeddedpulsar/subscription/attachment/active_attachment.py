@@ -9,7 +9,7 @@ from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.exceptions import AlreadyClosed, ConsumerBusy
 from embeddedpulsar.format.entry import EntryView
 from embeddedpulsar.managed_ledger.chunk_assembler import has_chunks
-from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
+from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform import fork
 from embeddedpulsar.subscription.attachment.attachment import Attachment, Entry
@@ -32,7 +32,7 @@ class ActiveAttachment(Attachment):
 
     def __init__(
         self,
-        log: ManagedLedger,
+        log: Log,
         shared: SharedState,
         membership: Membership,
         consumer: Consumer,

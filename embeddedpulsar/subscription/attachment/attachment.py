@@ -14,7 +14,7 @@ from embeddedpulsar.exceptions import (
 from embeddedpulsar.format.acknowledgement import group_entries
 from embeddedpulsar.format.control import SubscriptionWord
 from embeddedpulsar.format.entry import EntryView
-from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
+from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform import fork
 from embeddedpulsar.platform.background import FIRST_PAUSE_S, BackgroundWork
@@ -67,7 +67,7 @@ class Attachment(Acknowledging):
 
     def __init__(
         self,
-        log: ManagedLedger,
+        log: Log,
         shared: SharedState,
         membership: Membership,
         consumer: Consumer,

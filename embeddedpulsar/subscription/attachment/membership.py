@@ -7,7 +7,7 @@ from typing import Final
 from embeddedpulsar.exceptions import ConsumerAssignError, ConsumerBusy
 from embeddedpulsar.format import subscription_record as record
 from embeddedpulsar.format.control import ConsumerSlotWord
-from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
+from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.platform.processes.peers import Peers
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.subscription.attachment.admission import check_admission
@@ -48,7 +48,7 @@ class Membership:
         self,
         attach_request: AttachRequest,
         uuid: bytes,
-        log: ManagedLedger,
+        log: Log,
         shared: SharedState,
         options: StateOptions,
         settings: BrokerSettings,
@@ -135,7 +135,7 @@ class Membership:
 
 
 def detach_lost(
-    state: SubscriptionState, shared: SharedState, log: ManagedLedger, peers: Peers, keep_alives: KeepAlives
+    state: SubscriptionState, shared: SharedState, log: Log, peers: Peers, keep_alives: KeepAlives
 ) -> None:
     """Journal the detachment of consumers whose process is gone, or has been stopped for too long."""
     lost = detach_commands_for_dead(state, shared.control, peers.is_alive)

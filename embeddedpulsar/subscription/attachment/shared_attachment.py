@@ -13,7 +13,7 @@ from embeddedpulsar.format.control import ConsumerSlotWord
 from embeddedpulsar.format.dispatch_record import STAY, Assign
 from embeddedpulsar.format.entry import EntryView
 from embeddedpulsar.managed_ledger.chunk_assembler import has_chunks
-from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
+from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.storage.waiter_slots import EACH
 from embeddedpulsar.subscription.attachment.attachment import Attachment, Entry
 from embeddedpulsar.subscription.attachment.membership import Membership
@@ -63,7 +63,7 @@ class SharedAttachment(Attachment):
 
     def __init__(
         self,
-        log: ManagedLedger,
+        log: Log,
         shared: SharedState,
         membership: Membership,
         consumer: Consumer,

@@ -6,7 +6,7 @@ from typing import Final
 
 from embeddedpulsar.exceptions import PulsarException
 from embeddedpulsar.format.control import ConsumerSlotWord, SubscriptionWord
-from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
+from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.platform import deadline
 from embeddedpulsar.subscription.attachment.membership import Membership
 from embeddedpulsar.subscription.control import slot_of
@@ -40,9 +40,7 @@ class SharedSleep:
             woken beside the one that is chosen, and waits for delayed entries by itself.
     """
 
-    def __init__(
-        self, log: ManagedLedger, shared: SharedState, membership: Membership, is_apart: bool
-    ) -> None:
+    def __init__(self, log: Log, shared: SharedState, membership: Membership, is_apart: bool) -> None:
         self.is_apart: Final = is_apart
         self._shared: Final = shared
         self._words: Final = shared.control.words

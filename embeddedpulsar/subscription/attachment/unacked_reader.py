@@ -6,7 +6,7 @@ from typing import Final
 
 from embeddedpulsar.format.acknowledgement import AckGroup
 from embeddedpulsar.format.entry import EntryView
-from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
+from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.subscription.log_queries import skipped_entries
 from embeddedpulsar.subscription.shared_state import SharedState
@@ -29,7 +29,7 @@ class UnackedReader:
 
     __slots__ = ("_acked_through", "_cursor", "_log", "_next", "_shared", "has_jumped", "skipped")
 
-    def __init__(self, log: ManagedLedger, shared: SharedState, state: SubscriptionState) -> None:
+    def __init__(self, log: Log, shared: SharedState, state: SubscriptionState) -> None:
         self._log: Final = log
         self._shared: Final = shared
         self._cursor: Final = log.cursor(state.mark_delete, inclusive=False)

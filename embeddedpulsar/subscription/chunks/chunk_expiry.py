@@ -19,7 +19,7 @@ from embeddedpulsar.subscription.chunks.chunk_keeper import ChunkKeeper, Entry
 from embeddedpulsar.subscription.shared_state import SharedState
 
 if TYPE_CHECKING:
-    from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
+    from embeddedpulsar.managed_ledger.log import Log
     from embeddedpulsar.platform.scheduler import Timer
 
 _RETRY_S: Final = 1.0
@@ -46,7 +46,7 @@ class ChunkExpiry:
     def __init__(
         self,
         keeper: ChunkKeeper,
-        log: ManagedLedger,
+        log: Log,
         shared: SharedState,
         acknowledge: Callable[[list[Entry]], object],
         is_usable: Callable[[], bool],

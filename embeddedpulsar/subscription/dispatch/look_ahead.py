@@ -11,7 +11,7 @@ from embeddedpulsar.format.entry import EntryView
 from embeddedpulsar.format.frame import FLAG_CHUNK, FLAG_DELAYED
 from embeddedpulsar.format.key_hash import sticky_key_hash
 from embeddedpulsar.managed_ledger.chunk_assembler import has_chunks
-from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
+from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.subscription.control import SubscriptionControl
 from embeddedpulsar.subscription.dispatch.assignment import FreshEntry
@@ -28,7 +28,7 @@ class LookAhead:
     order, without a gap but for damage. Callers: the consumer's reading thread.
     """
 
-    def __init__(self, log: ManagedLedger, control: SubscriptionControl, keys_matter: bool) -> None:
+    def __init__(self, log: Log, control: SubscriptionControl, keys_matter: bool) -> None:
         self._log: Final = log
         self._control: Final = control
         self._cursor: Final = log.cursor(Position(0, 0), inclusive=True)

@@ -8,7 +8,7 @@ from typing import Final
 
 from embeddedpulsar.format.acknowledgement import FORM_RANGE, AckGroup
 from embeddedpulsar.format.entry import EntryView
-from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
+from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.subscription.dispatch.fetched_range import FetchedRange
 from embeddedpulsar.subscription.dispatch.look_ahead import LookAhead
@@ -29,7 +29,7 @@ class RangeReader:
         missing: entries that are not in the log any more, or damaged; for the owner to take.
     """
 
-    def __init__(self, log: ManagedLedger, ahead: LookAhead) -> None:
+    def __init__(self, log: Log, ahead: LookAhead) -> None:
         self._cursor: Final = log.cursor(Position(0, 0), inclusive=True)
         self._ahead: Final = ahead
         self._ranges: deque[FetchedRange] = deque()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from embeddedpulsar.format.control import SubscriptionWord
-from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
+from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.subscription.control import SubscriptionControl
 from embeddedpulsar.subscription.dispatch.waiting_consumers import STRANGER, WaitingConsumers
@@ -29,7 +29,7 @@ class WorkHint:
 
     def __init__(
         self,
-        log: ManagedLedger,
+        log: Log,
         control: SubscriptionControl,
         waiting: WaitingConsumers,
         cutoff_ms: Callable[[], int],

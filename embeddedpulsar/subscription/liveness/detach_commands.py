@@ -13,7 +13,7 @@ from embeddedpulsar.format.subscription_record import (
     DETACH_SILENT,
     Detach,
 )
-from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
+from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.platform import deadline
 from embeddedpulsar.subscription.control import SubscriptionControl
 from embeddedpulsar.subscription.liveness.watch_ring import bereft, processes_of
@@ -54,7 +54,7 @@ def detach_commands_for(
     ]
 
 
-def detach(shared: SharedState, log: ManagedLedger, ids: Collection[int]) -> None:
+def detach(shared: SharedState, log: Log, ids: Collection[int]) -> None:
     """Detach consumers that are closed, outside of a transaction."""
     with contextlib.suppress(StoreGoneError):  # then there is nothing to leave
         shared.transact(
@@ -65,7 +65,7 @@ def detach(shared: SharedState, log: ManagedLedger, ids: Collection[int]) -> Non
 
 
 def commit_detach_commands(
-    state: SubscriptionState, shared: SharedState, log: ManagedLedger, leaving: Sequence[Detach]
+    state: SubscriptionState, shared: SharedState, log: Log, leaving: Sequence[Detach]
 ) -> None:
     """Let consumers leave, if any: with what they acknowledged and did not come to write.
 
@@ -81,7 +81,7 @@ def commit_detach_commands(
         shared.wakeups.processes(bereft(ring, processes_of(state.consumers.all())))
 
 
-def detach_at_last(shared: SharedState, log: ManagedLedger, ids: Collection[int]) -> None:
+def detach_at_last(shared: SharedState, log: Log, ids: Collection[int]) -> None:
     """Detach consumers when the subscription is closed here, unless another process stays in the lock.
 
     Then others detach them, because this process soon has no lease.

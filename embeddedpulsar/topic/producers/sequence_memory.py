@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
-from embeddedpulsar.format.control import TopicWord, split_tail
 from embeddedpulsar.format.topic_record import (
     AttachProducer,
     ForgetProducer,
@@ -13,10 +12,9 @@ from embeddedpulsar.format.topic_record import (
     SetDeduplication,
     TopicCommand,
 )
-from embeddedpulsar.managed_ledger.sequence_scan import SequenceScan
+from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.platform import failpoints
 from embeddedpulsar.settings import BrokerSettings
-from embeddedpulsar.storage.log_view import LogView
 from embeddedpulsar.topic.producers.sequence_table import Remembered
 from embeddedpulsar.topic.producers.topic_journal import Commit, TopicJournal
 
@@ -52,14 +50,14 @@ class SequenceMemory:
     def __init__(
         self,
         journal: TopicJournal,
-        view: LogView,
+        log: Log,
         settings: BrokerSettings,
         boot: bytes,
         on_progress: Callable[[int], object] | None = None,
     ) -> None:
         self._boot: Final = boot
         self._journal: Final = journal
-        self._view: Final = view
+        self._log: Final = log
         self._on_progress: Final = on_progress
         self._most: Final = settings.brokerDeduplicationMaxNumberOfProducers
         self._forget_after_ms: Final = settings.brokerDeduplicationProducerInactivityTimeoutMinutes * 60_000
@@ -124,7 +122,7 @@ class SequenceMemory:
             return None
         if known.word == tail:
             return known.highest
-        found = SequenceScan(self._view, [name], self._on_progress).run(tail, known.word).get(name, -1)
+        found = self._scan(tail, known.word, [name]).get(name, -1)
         if failpoints.ACTIVE:
             failpoints.hit("dedup:scanned")
 
@@ -198,21 +196,14 @@ class SequenceMemory:
         if self.is_on:
             return None
         sequences, tail = self._journal.table.sequences, self._journal.tail
-        lost = frozenset(name for name, known in sequences.names.items() if not self._is_reached(known.word))
+        lost = frozenset(name for name, known in sequences.names.items() if not self._log.reaches(known.word))
         pending = {
             name: known.word
             for name, known in sequences.names.items()
             if not known.final and known.word < sequences.base and name not in lost
         }
-        base = sequences.base if self._is_reached(sequences.base) else 0
+        base = sequences.base if self._log.reaches(sequences.base) else 0
         return _Plan(sequences.base, base, tail, lost, frozenset(pending), min(pending.values(), default=0))
-
-    def _is_reached(self, word: int) -> bool:
-        """Whether the log goes as far as when the word was noted: a power loss may have taken its end."""
-        ledger_id, end = split_tail(word)
-        if ledger_id < self._journal.words[TopicWord.TRIM]:
-            return True
-        return self._view.end_of(ledger_id) >= end
 
     def _read(self, plan: _Plan) -> dict[str, int]:
         """The highest ids up to `_Plan.tail`, of all names that need it. Without the lock."""
@@ -226,7 +217,7 @@ class SequenceMemory:
         # What others append meanwhile, until little is left to read under the lock.
         behind = plan.tail
         for _ in range(_MOST_PASSES):
-            tail = self._view.tail
+            tail = self._log.tail
             if tail - behind < _SMALL_REST >> 3:
                 break
             _merge(found, self._scan(tail, behind, None))
@@ -234,7 +225,7 @@ class SequenceMemory:
         return found
 
     def _scan(self, end: int, floor: int, names: Iterable[str] | None) -> dict[str, int]:
-        return SequenceScan(self._view, names, self._on_progress).run(end, floor)
+        return self._log.sequence_ids(names, end, floor, self._on_progress)
 
     def _switching_on(self, plan: _Plan, found: dict[str, int]) -> Callable[[Commit], bool]:
         return lambda commit: self._switch_on(commit, plan, found)

@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.producer.producer import Producer
     from embeddedpulsar.crypto.key_reader import CryptoKeyReader
     from embeddedpulsar.encryption import EncryptionContext
-    from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
+    from embeddedpulsar.managed_ledger.log import Log
     from embeddedpulsar.message import Message
 
-    EndWords = dict[ManagedLedger, int]
+    EndWords = dict[Log, int]
 """The word to wait for, for each log to which letters were written."""
 
 Letter = tuple[bytes, Options]

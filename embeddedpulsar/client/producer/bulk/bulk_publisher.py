@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
     from embeddedpulsar.client.producer.bulk.bulk_portion import Portion
     from embeddedpulsar.client.producer.publisher import Publisher
-    from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
+    from embeddedpulsar.managed_ledger.log import Log
 
 
 class Target(NamedTuple):
     """A topic, or a partition of one, to which entries are written."""
 
     publisher: Publisher
-    ledger: ManagedLedger
+    ledger: Log
     partition: int
 
 

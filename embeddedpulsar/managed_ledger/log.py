@@ -1,0 +1,165 @@
+"""The log of one topic as everything above sees it, whatever kind it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+from embeddedpulsar.format.entry_view import EntryView
+from embeddedpulsar.managed_ledger.chunk_assembler import ChunkAssembler
+from embeddedpulsar.managed_ledger.options import LedgerOptions
+from embeddedpulsar.managed_ledger.position import Position
+from embeddedpulsar.managed_ledger.tail_wait import TailWait
+from embeddedpulsar.managed_ledger.trimming import Trimming
+from embeddedpulsar.platform.file_lock import FileLock
+from embeddedpulsar.storage.append_hold import AppendHold
+from embeddedpulsar.storage.segment_writer import AppendNowait
+
+
+class Cursor(Protocol):
+    """A place in a log that moves forward as entries are read. Callers: one thread at a time."""
+
+    @property
+    def position(self) -> Position:
+        """The entry that is read next, if it is there."""
+
+    def is_at(self, tail: int) -> bool:
+        """Whether it stands where the log ends by that tail word."""
+
+    def seek(self, position: Position) -> None:
+        """Let `position` be the entry that is read next."""
+
+    def read(self, max_entries: int, max_messages: int, max_bytes: int) -> list[EntryView]:
+        """The next entries, at most as many as the three maxima allow but at least one; none at the tail.
+
+        Raises:
+            AlreadyClosed: the topic was closed.
+            ImportError: the next entry is packed by a codec that is not installed here. The cursor stays.
+        """
+
+
+class LedgerCounts(Protocol):
+    """What one retained ledger holds now."""
+
+    @property
+    def ledger_id(self) -> int:
+        """Its id."""
+
+    @property
+    def entries(self) -> int:
+        """Entries; their ids are 0 to entries - 1."""
+
+    @property
+    def messages(self) -> int:
+        """Messages in them."""
+
+
+class Log(Protocol):
+    """An endless sequence of entries, cut into ledgers. `topic.logs` says which kind a topic has.
+
+    Role: what `Topic`, `Subscription`, producers, consumers and readers use of a log; nothing else of it is
+    used above this layer. `ManagedLedger` keeps it in files, `MemoryLog` in the memory of this process.
+    Invariants: entries appear in the order of their positions and publish times, all at once. Ids are never
+    given out twice. Every kind has the control words and the lock of the topic's directory, because the
+    journal of the producers, the waiters and the deletion of the topic use them, too.
+    Callers: any thread.
+    """
+
+    @property
+    def name(self) -> str:
+        """The topic, for messages."""
+
+    @property
+    def options(self) -> LedgerOptions:
+        """Layout and durability."""
+
+    @property
+    def words(self) -> memoryview:
+        """The control words of the topic (docs/format/control.md)."""
+
+    @property
+    def lock(self) -> FileLock:
+        """The topic lock."""
+
+    @property
+    def check_in_place(self) -> Callable[[], object]:
+        """Raises `StoreGoneError` if the topic was removed, moved or replaced."""
+
+    @property
+    def is_in_place(self) -> Callable[[], bool]:
+        """Whether `check_in_place` would not raise."""
+
+    # -- writing -------------------------------------------------------------------------------------------
+
+    @property
+    def append_nowait(self) -> AppendNowait:
+        """Append without waiting for durability: (ledger, entry, publish ms, word for `wait_durable`)."""
+
+    @property
+    def hold(self) -> Callable[[], AppendHold]:
+        """Makes a hold for several appends in one hold of the lock."""
+
+    def wait_durable(self, end_word: int) -> None:
+        """Wait until everything before `end_word` (from `append_nowait`) is as durable as it can be."""
+
+    def note_dirty(self) -> None:
+        """An entry of level "interval" was appended by `append_nowait`."""
+
+    def sync(self) -> None:
+        """Make everything appended so far as durable as it can be."""
+
+    # -- reading -------------------------------------------------------------------------------------------
+
+    @property
+    def tail(self) -> int:
+        """The tail word: it differs from what it was when something was appended, or a ledger begun."""
+
+    def cursor(self, position: Position, *, inclusive: bool) -> Cursor:
+        """A cursor whose next entry is that at `position`, or (not `inclusive`) the one behind it."""
+
+    @property
+    def chunks(self) -> Callable[[], ChunkAssembler]:
+        """Makes what puts chunked messages together."""
+
+    def first_position(self) -> Position:
+        """The first retained entry, or where it will be; (0, 0) before the first ledger."""
+
+    def last_position(self) -> Position | None:
+        """The last entry, trimmed or not; None if nothing was ever appended."""
+
+    def find_by_publish_time(self, publish_ms: int) -> Position:
+        """The first entry published at `publish_ms` or later; the position behind the last if none was."""
+
+    def messages_after(self, position: Position) -> int:
+        """Messages behind `position` up to the tail."""
+
+    def messages_between(self, after: Position, through: Position) -> int:
+        """Messages behind `after`, up to and including `through`."""
+
+    def segments(self) -> Sequence[LedgerCounts]:
+        """The retained ledgers, oldest first."""
+
+    def sequence_ids(
+        self,
+        wanted: Iterable[str] | None,
+        end_word: int,
+        floor_word: int,
+        on_progress: Callable[[int], object] | None = None,
+    ) -> dict[str, int]:
+        """The highest sequence id of each producer (None: of all) between two tail words."""
+
+    def reaches(self, word: int) -> bool:
+        """Whether the log goes as far as when its tail word was ``word``."""
+
+    # -- the rest ------------------------------------------------------------------------------------------
+
+    @property
+    def waits(self) -> TailWait:
+        """Sleeps until something is appended."""
+
+    @property
+    def trimming(self) -> Trimming:
+        """Gives up the oldest ledgers."""
+
+    def close(self) -> None:
+        """Release everything. Idempotent; cursors end too."""
