@@ -20,7 +20,6 @@ from embeddedpulsar.exceptions import AlreadyClosed, PulsarException, Timeout
 from embeddedpulsar.platform import deadline, fork, threads
 from embeddedpulsar.platform.background import BackgroundWork
 from embeddedpulsar.platform.clock import SYSTEM_CLOCK
-from embeddedpulsar.platform.scheduler import Scheduler
 from embeddedpulsar.topic.store import Store
 
 if TYPE_CHECKING:
@@ -65,8 +64,8 @@ class ClientCore:
         )
         log.info("Connected to the store %s", config.url.text)
         self._reference = [self.store]  # emptied by its release: an interrupted `close` is called again
-        self.scheduler = Scheduler(self.store.clock)
-        self.workers = Workers(log)
+        self.scheduler = self.store.clock.scheduler()
+        self.workers = Workers(log, self.store.clock.thread)
         self.callbacks = CallbackThread(log)
         self.flusher = Flusher(log)
         self.memory = MemoryLimit(config.memory_limit_bytes) if config.memory_limit_bytes else None

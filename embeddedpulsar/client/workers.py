@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from embeddedpulsar.exceptions import AlreadyClosed
 from embeddedpulsar.platform import deadline, fork, threads
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.common.client_log import ClientLog
+    from embeddedpulsar.platform.clock import ThreadLike
 
 
 class Workers:
@@ -20,9 +21,12 @@ class Workers:
     next. Jobs are rare. Thread-safe. After a fork the child has no jobs.
     """
 
-    def __init__(self, log: ClientLog) -> None:
+    def __init__(
+        self, log: ClientLog, make_thread: Callable[[Callable[[], object], str], ThreadLike] = threads.Thread
+    ) -> None:
         self._log = log
-        self._running: dict[object, Any] = {}
+        self._make_thread = make_thread
+        self._running: dict[object, ThreadLike] = {}
         fork.register(self)
 
     def start(self, job: Callable[[], object]) -> None:
@@ -39,7 +43,7 @@ class Workers:
             finally:
                 self._running.pop(key, None)
 
-        thread = self._running[key] = threads.Thread(run, "worker")
+        thread = self._running[key] = self._make_thread(run, "worker")
         try:
             thread.start()
         except BaseException:

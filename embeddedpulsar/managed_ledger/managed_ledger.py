@@ -27,7 +27,7 @@ from embeddedpulsar.platform.clock import Clock
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.platform.processes.mailbox import Mailbox
 from embeddedpulsar.platform.processes.peers import Peers
-from embeddedpulsar.platform.scheduler import Scheduler, SchedulerLike
+from embeddedpulsar.platform.scheduler import SchedulerLike
 from embeddedpulsar.storage.damage import DamageHook
 from embeddedpulsar.storage.filenames import lock_path, sync_lock_path
 from embeddedpulsar.storage.group_commit import GroupCommit
@@ -154,7 +154,7 @@ class ManagedLedger(LogPositions):
             StorageError: it belongs to another incarnation, or the segments contradict each other.
             LockTimeout: another process stayed in the topic lock.
         """
-        own_scheduler = scheduler if scheduler is not None else Scheduler(clock)
+        own_scheduler = scheduler if scheduler is not None else clock.scheduler()
         lock = FileLock(lock_path(directory))
         with contextlib.ExitStack() as stack:
             stack.callback(lock.close)

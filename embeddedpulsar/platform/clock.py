@@ -1,23 +1,35 @@
 """Time and the identity of the boot.
 
 `Clock` is given to all code that needs time, so that tests can stop it or let it jump. Wall time stamps
-messages and falls due; every timeout and every age is measured on the monotonic clock.
+messages and falls due; ages are measured on the monotonic clock. A call that sleeps measures its timeout on
+`SYSTEM_CLOCK`, because sleeping takes real time under any clock.
 """
 
 from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 from embeddedpulsar.exceptions import DescriptorLimitError
-from embeddedpulsar.platform import descriptors
+from embeddedpulsar.platform import descriptors, threads
+from embeddedpulsar.platform.scheduler import Scheduler, SchedulerLike
 
 _BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
 _boot_id: bytes | None = None
 
 sleep = time.sleep
 perf_counter = time.perf_counter
+
+
+class ThreadLike(Protocol):
+    """The part of a thread that its owner needs."""
+
+    @property
+    def ident(self) -> int | None: ...
+    def start(self) -> None: ...
+    def join(self, timeout: float | None = None) -> None: ...
 
 
 class Clock(Protocol):
@@ -38,6 +50,14 @@ class Clock(Protocol):
 
     def sleep(self, seconds: float) -> None:
         """Wait until so much of `monotonic` has passed."""
+        ...
+
+    def scheduler(self, patience_s: float = 0.0) -> SchedulerLike:
+        """A scheduler whose timers are due on this clock."""
+        ...
+
+    def thread(self, target: Callable[[], object], name: str) -> ThreadLike:
+        """A thread for work of a timer that may have to wait."""
         ...
 
 
@@ -62,47 +82,17 @@ class SystemClock:
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
 
+    def scheduler(self, patience_s: float = 0.0) -> SchedulerLike:
+        return Scheduler(self, patience_s)
 
-class ManualClock:
-    """A clock that moves only when a test moves it.
-
-    >>> clock = ManualClock(wall_ms=1_000, monotonic=5.0)
-    >>> clock.advance(0.25)
-    >>> clock.wall_ms(), clock.monotonic()
-    (1250, 5.25)
-    """
-
-    __slots__ = ("_monotonic", "_wall_s")
-
-    def __init__(self, wall_ms: int = 1_700_000_000_000, monotonic: float = 1_000.0) -> None:
-        self._wall_s = wall_ms / 1000
-        self._monotonic = monotonic
-
-    def wall_ms(self) -> int:
-        return round(self._wall_s * 1000)
-
-    def wall_ns(self) -> int:
-        return self.wall_ms() * 1_000_000
-
-    def monotonic(self) -> float:
-        return self._monotonic
-
-    def sleep(self, seconds: float) -> None:
-        self.advance(seconds)
-
-    def advance(self, seconds: float) -> None:
-        """Let ``seconds`` (>= 0) pass on both clocks."""
-        if seconds < 0:
-            raise ValueError(f"a monotonic clock cannot go back by {-seconds} s; use set_wall_ms for a step")
-        self._wall_s += seconds
-        self._monotonic += seconds
-
-    def set_wall_ms(self, wall_ms: int) -> None:
-        """Step the wall clock, as an administrator or NTP would; monotonic time does not notice."""
-        self._wall_s = wall_ms / 1000
+    def thread(self, target: Callable[[], object], name: str) -> ThreadLike:
+        return threads.Thread(target, name)
 
 
 SYSTEM_CLOCK = SystemClock()
+
+CLOCK: Clock = SYSTEM_CLOCK
+"""The clock of the stores that are opened from now on; `embeddedpulsar.testing.ManualClock` replaces it."""
 
 
 def boot_id() -> bytes:

@@ -1,8 +1,7 @@
 """Timers: one daemon thread that sleeps until the next one is due.
 
 The thread starts with the first timer and sleeps without a timeout when there is none, so an idle client
-costs nothing. Timers that fall due together run together. `ManualScheduler` is the same for tests: nothing
-runs until `ManualScheduler.run_due` says so.
+costs nothing. Timers that fall due together run together.
 """
 
 from __future__ import annotations
@@ -11,19 +10,20 @@ import contextlib
 import heapq
 import itertools
 import math
-import operator
 import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from embeddedpulsar.exceptions import DescriptorLimitError
 from embeddedpulsar.platform import deadline, descriptors, fork, threads
 from embeddedpulsar.platform.beat import Beat
-from embeddedpulsar.platform.clock import Clock
+
+if TYPE_CHECKING:
+    from embeddedpulsar.platform.clock import Clock
 
 _COMPACT_FROM = 64  # cancelled timers are swept from a heap of this size on, when they are the larger half
 _AFTER_FAILURE_S = 0.1
@@ -35,7 +35,7 @@ class Timer:
 
     __slots__ = ("_owner", "due", "function")
 
-    def __init__(self, owner: _Timers, due: float, function: Callable[[], object]) -> None:
+    def __init__(self, owner: Timers, due: float, function: Callable[[], object]) -> None:
         self._owner = owner
         self.due = due
         self.function: Callable[[], object] | None = function
@@ -60,7 +60,7 @@ class SchedulerLike(Protocol):
     def close(self) -> None: ...
 
 
-class _Timers:
+class Timers:
     """A heap of timers for one thread. Other threads only cancel, which touches a counter."""
 
     __slots__ = ("_cancelled", "_heap", "_order")
@@ -125,7 +125,7 @@ class Scheduler:
         self._incoming: SimpleQueue[Timer | None] = SimpleQueue()
         self._later: deque[Timer] = deque()
         self._wakes_at = math.inf  # when the thread wakes by itself; it looks into `_later` after storing it
-        self._timers = _Timers()
+        self._timers = Timers()
         self._beats: dict[float, Beat] = {}
         self._thread = threads.LoneThread(self._run, "timers")
         self._closed = False
@@ -160,7 +160,7 @@ class Scheduler:
         self._closed = True
         self._incoming.put(None)
         self._thread.wait_over()
-        self._timers, self._incoming, self._later = _Timers(), SimpleQueue(), deque()
+        self._timers, self._incoming, self._later = Timers(), SimpleQueue(), deque()
 
     @property
     def pending(self) -> int:
@@ -199,64 +199,6 @@ class Scheduler:
     def _take_in(self, timer: Timer | None) -> None:
         if timer is not None:
             self._timers.push(timer)
-
-
-class ManualScheduler:
-    """A scheduler for tests: timers fall due on ``clock`` and run in the thread that calls `run_due`.
-
-    >>> from embeddedpulsar.platform.clock import ManualClock
-    >>> clock = ManualClock()
-    >>> scheduler = ManualScheduler(clock)
-    >>> timer = scheduler.call_later(2.0, lambda: print("due"))
-    >>> clock.advance(1.9); scheduler.run_due()
-    0
-    >>> clock.advance(0.1); scheduler.run_due()
-    due
-    1
-    """
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._timers = _Timers()
-        self._beats: dict[float, Beat] = {}
-        self._closed = False
-
-    def beat(self, interval_s: float) -> Beat:
-        """As `Scheduler.beat`; what a function raises comes out."""
-        return self._beats.setdefault(interval_s, Beat(self.call_later, interval_s, operator.call))
-
-    def call_later(self, delay_s: float, function: Callable[[], object]) -> Timer:
-        """As `Scheduler.call_later`."""
-        if self._closed:
-            raise RuntimeError("the scheduler is closed")
-        timer = Timer(self._timers, self._clock.monotonic() + max(0.0, delay_s), function)
-        self._timers.push(timer)
-        return timer
-
-    def run_due(self) -> int:
-        """Run what is due, including what those functions make due at once, and return how many ran.
-
-        Exceptions are not logged but come out: a test wants to see them.
-        """
-        count = 0
-        while due := self._timers.take_due(self._clock.monotonic()):
-            for function in due:
-                function()
-                count += 1
-        return count
-
-    @property
-    def pending(self) -> int:
-        """Timers neither run nor cancelled."""
-        return len(self._timers)
-
-    def next_due(self) -> float | None:
-        """When, on the monotonic clock, the next timer falls due."""
-        return self._timers.next_due()
-
-    def close(self) -> None:
-        self._closed = True
-        self._timers = _Timers()
 
 
 def call_logged(function: Callable[[], object]) -> None:

@@ -19,7 +19,7 @@ from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform.clock import Clock
 from embeddedpulsar.platform.processes.mailbox import Mailbox
 from embeddedpulsar.platform.processes.peers import Peers
-from embeddedpulsar.platform.scheduler import Scheduler, SchedulerLike
+from embeddedpulsar.platform.scheduler import SchedulerLike
 from embeddedpulsar.policies import KeySharedPolicy
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage.journal.journal import COMPACT_BYTES
@@ -114,7 +114,7 @@ class Subscription:
             name=name,
             peers=peers,
             clock=clock,
-            scheduler=scheduler or Scheduler(clock),
+            scheduler=scheduler or clock.scheduler(),
             durability=durability or ledger_options.durability,
             interval_s=ledger_options.interval_ms / 1000,
             lock_timeout_s=ledger_options.lock_timeout_s,

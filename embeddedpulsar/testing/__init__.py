@@ -1,1 +1,6 @@
-"""For the tests of applications: the check of a whole store (docs/testing.md)."""
+"""For the tests of applications: a clock that the test moves, the check of a store (docs/testing.md)."""
+
+from embeddedpulsar.testing.manual_clock import ManualClock
+from embeddedpulsar.testing.store_checks import StoreReport, assert_clean, check_store
+
+__all__ = ["ManualClock", "StoreReport", "assert_clean", "check_store"]

@@ -8,8 +8,9 @@ import os
 from embeddedpulsar.exceptions import AlreadyClosed
 from embeddedpulsar.format.catalog_record import TopicEntry
 from embeddedpulsar.managed_ledger.options import DURABILITIES, PROCESS, LedgerOptions
+from embeddedpulsar.platform import clock as clocks
 from embeddedpulsar.platform import descriptors, fork, interrupts
-from embeddedpulsar.platform.clock import Clock, SystemClock
+from embeddedpulsar.platform.clock import Clock
 from embeddedpulsar.platform.directory_lease import DirectoryLease
 from embeddedpulsar.platform.processes.mailbox import Mailbox
 from embeddedpulsar.platform.processes.peers import Peers
@@ -93,7 +94,7 @@ class Store(StoreTopics):
             durability: "process", "interval" or "flush" (see `LedgerOptions`).
             interval_ms: time between syncs at level "interval"; that of the first `open` in this process.
             allow_network_fs: accept a network file system. Only one machine may ever open such a store.
-            clock: for tests.
+            clock: for tests; default is `platform.clock.CLOCK`.
             options: sizes of segments and the like; by default from ``broker.conf``. For tests and tuning.
 
         Raises:
@@ -102,6 +103,7 @@ class Store(StoreTopics):
             UnsupportedFormatVersion: a newer release made it.
             NetworkFilesystemError: locks and maps are not shared on that file system.
             InvalidConfiguration: ``broker.conf`` is wrong, or asks for something that is not built.
+            ValueError: this process has the store open with another clock.
 
         Example:
             >>> store = Store.open("memory://")
@@ -113,6 +115,7 @@ class Store(StoreTopics):
             raise ValueError(f"durability is one of {', '.join(DURABILITIES)}, not {durability!r}")
         path = os.fspath(root)
         is_memory = memory_root.is_memory(path)
+        clock = clock or clocks.CLOCK
         with interrupts.translated:  # it may be removed while it is opened
             try:
                 REGISTRY.lock.acquire()
@@ -121,9 +124,11 @@ class Store(StoreTopics):
                 store = REGISTRY.stores.get(lease.key)
                 if store is not None and store._is_in_place():
                     lease.close()
+                    if store.clock is not clock:
+                        raise ValueError(f"{path} is open with another clock: close its clients first")
                     store._references += 1
                     return store
-                store = cls(path, durability, clock or SystemClock(), options, is_memory=is_memory)
+                store = cls(path, durability, clock, options, is_memory=is_memory)
                 store._interval_ms = interval_ms
                 store._begin(lease)
                 store._references = 1
@@ -320,11 +325,6 @@ class Store(StoreTopics):
     def peers(self) -> Peers:
         """The doorbells of the other processes."""
         return self._current().peers
-
-    @property
-    def client_number(self) -> int:
-        """Unique among the sessions of the store; part of automatic producer names."""
-        return self._current().client_number
 
     @property
     def closed(self) -> bool:

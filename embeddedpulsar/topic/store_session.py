@@ -16,7 +16,7 @@ from embeddedpulsar.platform.directory_lease import DirectoryLease
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.platform.processes.mailbox import Mailbox
 from embeddedpulsar.platform.processes.peers import Peers
-from embeddedpulsar.platform.scheduler import Scheduler, SchedulerLike
+from embeddedpulsar.platform.scheduler import SchedulerLike
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage.directory_identity import gone
 from embeddedpulsar.topic import store_meta
@@ -97,9 +97,9 @@ class StoreSession:
             session.policies = PolicyDocuments(root, settings, lambda name: session.catalog.find(name))
             session._open_catalog(clock)
             undo.callback(session.catalog.close)
-            session.scheduler = Scheduler(clock)
+            session.scheduler = clock.scheduler()
             undo.callback(session.scheduler.close)
-            session.chores = Scheduler(clock, LONGEST_S)
+            session.chores = clock.scheduler(LONGEST_S)
             undo.callback(session.chores.close)
             session.housekeeping = Housekeeping(
                 root_layout.in_root(root, root_layout.HOUSEKEEPING_LOCK),

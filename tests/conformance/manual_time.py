@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import math
+import contextlib
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 from embeddedpulsar import Client
-from embeddedpulsar.platform.clock import ManualClock
-from embeddedpulsar.platform.scheduler import ManualScheduler
-from embeddedpulsar.topic.store import Store
+from embeddedpulsar.testing import ManualClock
 
 
 class ManualTime:
@@ -18,39 +14,22 @@ class ManualTime:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.clock = ManualClock()
-        self._schedulers: list[ManualScheduler] = []
-        self._open()
-
-    def _open(self) -> None:
-        store = Store.open(self.path, clock=self.clock)
-        session: Any = store._session
-        session.scheduler.close()
-        session.scheduler = self._scheduler()
-        session.chores.close()
-        session.chores = self._scheduler()
-        self.client = Client(self.path)  # of the same store: a process has one per directory
-        store.release()
-        core: Any = self.client._core
-        assert core.store is store
-        core.scheduler.close()
-        core.scheduler = self._scheduler()
-        core.workers = SimpleNamespace(start=lambda job: job(), close=lambda: None)
-
-    def _scheduler(self) -> ManualScheduler:
-        scheduler = ManualScheduler(self.clock)
-        self._schedulers.append(scheduler)
-        return scheduler
+        self.clock = ManualClock(wall_ms=1_700_000_000_000)
+        self._clock_in_use = contextlib.ExitStack()
+        self._clock_in_use.enter_context(self.clock)
+        self.client = Client(path)
 
     def reopen(self) -> None:
         """Close the store and open it again, as another process would later."""
-        self.close()
-        self._open()
+        self.client.shutdown()
+        self.client = Client(self.path)
 
     def close(self) -> None:
-        """Close the client, unless the test did so."""
-        self.client.shutdown()
-        self._schedulers.clear()
+        """Close the client, unless the test did so, and go back to the clock of the machine."""
+        try:
+            self.client.shutdown()
+        finally:
+            self._clock_in_use.close()
 
     def now_ms(self) -> int:
         """The time of day."""
@@ -58,12 +37,4 @@ class ManualTime:
 
     def pass_ms(self, milliseconds: float) -> None:
         """Let time pass, running every timer at its own time."""
-        end = self.clock.monotonic() + milliseconds / 1000
-        while True:
-            due = min((one.next_due() or math.inf for one in self._schedulers), default=math.inf)
-            if due > end:
-                break
-            self.clock.advance(max(due - self.clock.monotonic(), 0))
-            for scheduler in self._schedulers:
-                scheduler.run_due()
-        self.clock.advance(max(end - self.clock.monotonic(), 0))
+        self.clock.advance(milliseconds / 1000)

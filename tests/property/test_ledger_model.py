@@ -15,10 +15,10 @@ from embeddedpulsar.managed_ledger.entry_cursor import EntryCursor
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform import disk, failpoints
-from embeddedpulsar.platform.clock import ManualClock
 from embeddedpulsar.storage.check import check_topic
 from embeddedpulsar.storage.damage import HOLE, LOST_TAIL, MISSING_SEGMENT, DamageReport
 from embeddedpulsar.storage.topic_control import TopicControl
+from embeddedpulsar.testing.manual_clock import ManualClock
 from tests.ledger_site import START, LedgerSite, send_batch, values
 
 STEPS = [name for name in failpoints.names() if name.split(":")[0] in ("append", "roll")]

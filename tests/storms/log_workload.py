@@ -19,12 +19,12 @@ from embeddedpulsar.format.entry import (
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform import failpoints
-from embeddedpulsar.platform.clock import ManualClock
 from embeddedpulsar.platform.failpoints import InjectedFailure
-from embeddedpulsar.platform.scheduler import ManualScheduler
 from embeddedpulsar.storage import damage
 from embeddedpulsar.storage.filenames import control_path
 from embeddedpulsar.storage.topic_control import POISON_TO, TopicControl
+from embeddedpulsar.testing.manual_clock import ManualClock
+from embeddedpulsar.testing.manual_scheduler import ManualScheduler
 from tests.storms.log_model import LogModel, Payloads, Seen
 from tests.support.disks.crash_image import CrashState
 from tests.support.disks.fake_disk import FakeDisk
@@ -79,7 +79,7 @@ class Workload:
         self.model = model
         self.moments: list[Moment] = []
         self.reports: list[damage.DamageReport] = []
-        self.clock = ManualClock()
+        self.clock = ManualClock(wall_ms=1_700_000_000_000)
         self.scheduler = ManualScheduler(self.clock)
         self._number = 0
         self._unsettled = False

@@ -19,10 +19,10 @@ from embeddedpulsar.exceptions import PulsarException
 from embeddedpulsar.format.entry import ProducerPrefix, encode_single
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.platform import disk
-from embeddedpulsar.platform.clock import ManualClock
-from embeddedpulsar.platform.scheduler import ManualScheduler
 from embeddedpulsar.storage import damage
 from embeddedpulsar.storage.check import TRAILER, check_topic
+from embeddedpulsar.testing.manual_clock import ManualClock
+from embeddedpulsar.testing.manual_scheduler import ManualScheduler
 from tests.storms.log_model import LogModel, Seen
 from tests.storms.log_workload import Moment, Workload, read_all
 from tests.support.disks.fake_disk import FakeDisk
@@ -71,7 +71,7 @@ class Judge:
         return (*self._open_and_compare(moment, directory), directory)
 
     def _open_and_compare(self, moment: Moment, directory: str) -> tuple[list[str], list[Seen]]:
-        clock = ManualClock()
+        clock = ManualClock(wall_ms=1_700_000_000_000)
         scheduler = ManualScheduler(clock)
         found: list[str] = []
         seen: list[Seen] = []

@@ -14,9 +14,9 @@ from embeddedpulsar.format.control import (
 )
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.managed_ledger.options import LedgerOptions
-from embeddedpulsar.platform.clock import ManualClock
-from embeddedpulsar.platform.scheduler import ManualScheduler
 from embeddedpulsar.storage.filenames import control_path
+from embeddedpulsar.testing.manual_clock import ManualClock
+from embeddedpulsar.testing.manual_scheduler import ManualScheduler
 
 if TYPE_CHECKING:
     from embeddedpulsar.platform.processes.mailbox import Mailbox

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.memory_limit import MemoryLimit
     from embeddedpulsar.client.waiting_threads import WaitingThreads
     from embeddedpulsar.client.workers import Workers
-    from embeddedpulsar.platform.scheduler import Scheduler
+    from embeddedpulsar.platform.scheduler import SchedulerLike
     from embeddedpulsar.topic.open_topics import TopicUse
     from embeddedpulsar.topic.store import Store
 
@@ -58,7 +58,7 @@ class ClientContext(Protocol):
     is_closed: bool
     at_close: dict[int, Callable[[], object]]
     store: Store
-    scheduler: Scheduler
+    scheduler: SchedulerLike
     workers: Workers
     callbacks: CallbackThread
     flusher: Flusher

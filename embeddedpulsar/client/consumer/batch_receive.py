@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from embeddedpulsar.client.consumer.delivery import REAL_TIME
 from embeddedpulsar.exceptions import LockTimeout, Timeout
 from embeddedpulsar.platform.deadline import LONGEST_S, TURN_S, within
 
@@ -26,7 +27,6 @@ class BatchReceiver:
         "_delivery",
         "_max_bytes",
         "_max_messages",
-        "_monotonic",
         "_put_back",
         "_take",
         "_timeout_ms",
@@ -40,7 +40,6 @@ class BatchReceiver:
         put_back: Callable[[Message[Any]], None],
         policy: BatchReceivePolicy,
         queue_size: int,
-        monotonic: Callable[[], float],
         voided: Callable[[], int],
     ) -> None:
         self._delivery = delivery
@@ -50,12 +49,11 @@ class BatchReceiver:
         self._max_messages = min(limit, queue_size) if limit > 0 and queue_size > 0 else limit
         self._max_bytes = policy.getMaxNumBytes()
         self._timeout_ms = policy.getTimeoutMs()
-        self._monotonic = monotonic
         self._voided = voided
 
     def receive(self) -> list[Message[Any]]:
         """Return the next batch; ``[]`` if no message came in time."""
-        deadline = self._monotonic() + self._timeout_ms / 1000 if self._timeout_ms > 0 else None
+        deadline = REAL_TIME() + self._timeout_ms / 1000 if self._timeout_ms > 0 else None
         while True:
             batch: list[Message[Any]] = []
             try:
@@ -74,7 +72,7 @@ class BatchReceiver:
         size = 0
         try:
             while not self._is_full(len(batch), size):
-                left = None if deadline is None else max(0, round((deadline - self._monotonic()) * 1000))
+                left = None if deadline is None else max(0, round((deadline - REAL_TIME()) * 1000))
                 message = self._delivery.wait(self._take, left)
                 length = len(message.data())
                 if batch and 0 < self._max_bytes < size + length:

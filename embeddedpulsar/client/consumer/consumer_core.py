@@ -102,9 +102,7 @@ class ConsumerCore:
         self.stats = meter.snapshot
         self._closing = ConsumerClosing(self, meter)
         policy, size = config.batch_receive, config.receiver_queue_size
-        self.batches = BatchReceiver(
-            self.delivery, self.take, self.put_back, policy, size, session.monotonic, self.voided
-        )
+        self.batches = BatchReceiver(self.delivery, self.take, self.put_back, policy, size, self.voided)
         fork.register(self)
 
     # -- receiving ---------------------------------------------------------------------------------------

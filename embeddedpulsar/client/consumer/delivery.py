@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, Timeout
 from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.platform import deadline
+from embeddedpulsar.platform.clock import SYSTEM_CLOCK
 from embeddedpulsar.storage.topic_control import is_deleted
 from embeddedpulsar.storage.waiter_slots import OTHERS_POLL_S
 
@@ -28,6 +29,8 @@ _LOOK_AGAIN_S: Final = 2.0
 _LOOKS: Final = 4
 """The same in naps, for consumers that alternate between the back-stop and naps, which are longer."""
 NEVER_S: Final = 1e9
+REAL_TIME: Final = SYSTEM_CLOCK.monotonic
+"""Waiting takes real time, whatever clock the store has."""
 
 Taken = TypeVar("Taken")
 
@@ -164,7 +167,6 @@ class Delivery:
         "_hold",
         "_ledger",
         "_mailbox",
-        "_monotonic",
         "_queue",
         "_waiters",
         "_wall_ms",
@@ -183,7 +185,6 @@ class Delivery:
         self._queue = queue
         self._ledger = ledger
         self._mailbox = mailbox
-        self._monotonic = clock.monotonic
         self._wall_ms = clock.wall_ms
         self._hold = hold
         self._waiters: set[object] = set()
@@ -275,7 +276,7 @@ class Delivery:
             AlreadyClosed: the consumer or reader is closed, or was closed meanwhile.
         """
         self._listen()
-        return wait_for(self, self._mailbox, self._monotonic, take, timeout_ms)
+        return wait_for(self, self._mailbox, REAL_TIME, take, timeout_ms)
 
     def poll_once(self, take: Callable[[], Message[Any]]) -> Message[Any] | None:
         """`poll` for a caller that does not wait."""

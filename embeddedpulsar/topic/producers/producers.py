@@ -19,7 +19,7 @@ from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.format.topic_record import REASON_CLOSED, AttachProducer, DetachProducer, EnqueueProducer
 from embeddedpulsar.platform import deadline, fork
 from embeddedpulsar.platform.background import FIRST_PAUSE_S, BackgroundWork
-from embeddedpulsar.platform.clock import Clock
+from embeddedpulsar.platform.clock import SYSTEM_CLOCK, Clock
 from embeddedpulsar.platform.processes.mailbox import Mailbox
 from embeddedpulsar.platform.scheduler import SchedulerLike
 from embeddedpulsar.storage.topic_control import DELETED, TERMINATED
@@ -81,7 +81,6 @@ class Producers:
         self._shared: Final = journal
         self._words: Final = journal.words
         self._mailbox = mailbox
-        self._clock = clock
         self._most = most
         self._checked = -1  # journal word at the last `check` that found its producer connected
         self._leaving: dict[int, int | None] = {}
@@ -208,7 +207,7 @@ class Producers:
         self, own: EnqueueProducer, timeout_s: float | None, check_wanted: Callable[[], object]
     ) -> AttachProducer:
         """Sleep until granted. Deaths of those ahead ring the doorbell, as do producers that leave."""
-        deadline = None if timeout_s is None else self._clock.monotonic() + timeout_s
+        deadline = None if timeout_s is None else SYSTEM_CLOCK.monotonic() + timeout_s
         watched: set[bytes] = set()
         try:
             while True:
@@ -220,7 +219,7 @@ class Producers:
                 for uuid in ahead - watched:
                     watched.add(uuid)
                     self._mailbox.watch(uuid, _wake)
-                left = _LOOK_S if deadline is None else min(deadline - self._clock.monotonic(), _LOOK_S)
+                left = _LOOK_S if deadline is None else min(deadline - SYSTEM_CLOCK.monotonic(), _LOOK_S)
                 if left <= 0:
                     raise Timeout(f"producer {own.name!r} was not granted exclusive access in {timeout_s} s")
                 self._mailbox.wait(generation, left)

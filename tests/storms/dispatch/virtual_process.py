@@ -10,12 +10,12 @@ from typing import Any, Final, cast
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST
 from embeddedpulsar.managed_ledger.tail_wait import TailWait
 from embeddedpulsar.platform import failpoints
-from embeddedpulsar.platform.clock import ManualClock
-from embeddedpulsar.platform.scheduler import ManualScheduler
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage.ringing import Ringing
 from embeddedpulsar.subscription.shared_state import SharedState
 from embeddedpulsar.subscription.subscription import Subscription
+from embeddedpulsar.testing.manual_clock import ManualClock
+from embeddedpulsar.testing.manual_scheduler import ManualScheduler
 from tests.storms.dispatch.virtual_log import VirtualLog
 
 _MOST_LOOKS: Final = 3000

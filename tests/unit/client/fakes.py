@@ -18,10 +18,10 @@ from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.format.entry import EncodedEntry, EncodedFields, EntryView, decode
 from embeddedpulsar.format.frame import METADATA_SIZE, FrameHeader
 from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.platform.clock import ManualClock
-from embeddedpulsar.platform.scheduler import ManualScheduler
 from embeddedpulsar.schema import BytesSchema
 from embeddedpulsar.storage.append_hold import AppendHold
+from embeddedpulsar.testing.manual_clock import ManualClock
+from embeddedpulsar.testing.manual_scheduler import ManualScheduler
 
 
 def view_of(fields: EncodedFields, ledger: int, entry: int, publish_ms: int = 1) -> EntryView:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from embeddedpulsar.managed_ledger.damage_log import DamageLog
-from embeddedpulsar.platform.clock import ManualClock
-from embeddedpulsar.platform.scheduler import ManualScheduler
 from embeddedpulsar.storage.damage import DamageReport
+from embeddedpulsar.testing.manual_clock import ManualClock
+from embeddedpulsar.testing.manual_scheduler import ManualScheduler
 
 
 def report(offset: int) -> DamageReport:

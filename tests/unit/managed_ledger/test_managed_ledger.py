@@ -12,7 +12,7 @@ from embeddedpulsar.format.entry import encode_single
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.managed_ledger.options import LedgerOptions
 from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.platform.clock import ManualClock
+from embeddedpulsar.testing.manual_clock import ManualClock
 from tests.ledger_site import PREFIX, START, LedgerSite, drain, send, send_batch, values
 
 

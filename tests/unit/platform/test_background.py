@@ -7,8 +7,8 @@ import pytest
 from embeddedpulsar.exceptions import LockTimeout
 from embeddedpulsar.platform import deadline
 from embeddedpulsar.platform.background import BackgroundWork, Backoff
-from embeddedpulsar.platform.clock import ManualClock
-from embeddedpulsar.platform.scheduler import ManualScheduler
+from embeddedpulsar.testing.manual_clock import ManualClock
+from embeddedpulsar.testing.manual_scheduler import ManualScheduler
 
 
 class Site:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from embeddedpulsar.platform.beat import Beat
-from embeddedpulsar.platform.clock import ManualClock
-from embeddedpulsar.platform.scheduler import ManualScheduler
+from embeddedpulsar.testing.manual_clock import ManualClock
+from embeddedpulsar.testing.manual_scheduler import ManualScheduler
 from tests.strikes import at_every_instruction
 
 

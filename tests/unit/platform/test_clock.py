@@ -8,7 +8,7 @@ import time
 import pytest
 
 from embeddedpulsar.platform import clock
-from embeddedpulsar.platform.clock import ManualClock, SystemClock
+from embeddedpulsar.platform.clock import SystemClock
 
 
 def test_system_clock_follows_the_machine():
@@ -17,27 +17,6 @@ def test_system_clock_follows_the_machine():
     assert abs(system.wall_ms() - time.time() * 1000) < 60_000
     before = time.monotonic()
     assert before <= system.monotonic() <= time.monotonic()
-
-
-def test_manual_clock_moves_only_when_told():
-    """Advancing moves both clocks together."""
-    manual = ManualClock(wall_ms=5, monotonic=1.0)
-    assert (manual.wall_ms(), manual.monotonic()) == (5, 1.0)
-    manual.advance(1.5)
-    assert (manual.wall_ms(), manual.monotonic()) == (1505, 2.5)
-
-
-def test_manual_clock_steps_its_wall_time_alone():
-    """A step of the wall clock, back or forth, is not seen by timeouts."""
-    manual = ManualClock(wall_ms=5000, monotonic=1.0)
-    manual.set_wall_ms(100)
-    assert (manual.wall_ms(), manual.monotonic()) == (100, 1.0)
-
-
-def test_monotonic_time_cannot_go_back():
-    """Asking for it is an error of the test."""
-    with pytest.raises(ValueError, match="cannot go back"):
-        ManualClock().advance(-1)
 
 
 def test_boot_id_is_sixteen_stable_bytes():

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from embeddedpulsar.platform.clock import ManualClock
 from embeddedpulsar.storage import append_point, roll
 from embeddedpulsar.storage.check import check_topic
 from embeddedpulsar.storage.segment import Segment
+from embeddedpulsar.testing.manual_clock import ManualClock
 from tests.ledger_site import LedgerSite, send
 from tests.strikes import strike
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from embeddedpulsar.platform.clock import ManualClock
 from embeddedpulsar.storage.damage import DamageReport
 from embeddedpulsar.storage.segment_set import SegmentSet
 from embeddedpulsar.storage.topic_control import TopicControl
+from embeddedpulsar.testing.manual_clock import ManualClock
 from tests.ledger_site import LedgerSite, send
 
 

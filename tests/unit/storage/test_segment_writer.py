@@ -14,12 +14,12 @@ from embeddedpulsar.format.entry import EncodedEntry, encode_single
 from embeddedpulsar.format.frame import seal
 from embeddedpulsar.format.index_slot import IndexSlot, pack_slot
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
-from embeddedpulsar.platform.clock import ManualClock
 from embeddedpulsar.storage.append_point import AppendPoint
 from embeddedpulsar.storage.check import check_topic
 from embeddedpulsar.storage.filenames import log_path
 from embeddedpulsar.storage.segment import Segment
 from embeddedpulsar.storage.topic_control import TOUCHED, TopicControl
+from embeddedpulsar.testing.manual_clock import ManualClock
 from tests.ledger_site import PREFIX, LedgerSite, send, send_batch, values
 from tests.strikes import strike
 

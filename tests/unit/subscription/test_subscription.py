@@ -17,8 +17,8 @@ from embeddedpulsar.exceptions import (
     SubscriptionNotFound,
 )
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
-from embeddedpulsar.platform.clock import ManualClock
 from embeddedpulsar.settings import BrokerSettings
+from embeddedpulsar.testing.manual_clock import ManualClock
 from tests.subscription_site import SubscriptionSite, positions, read_all
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from embeddedpulsar.exceptions import LockTimeout, StorageError
 from embeddedpulsar.platform import fork
-from embeddedpulsar.platform.clock import ManualClock
 from embeddedpulsar.platform.file_lock import FileLock
-from embeddedpulsar.platform.scheduler import ManualScheduler
+from embeddedpulsar.testing.manual_clock import ManualClock
+from embeddedpulsar.testing.manual_scheduler import ManualScheduler
 from embeddedpulsar.topic.housekeeping import GATHER_S, PAUSE_S, Housekeeping
 
 

@@ -317,7 +317,7 @@ def test_a_new_boot_heals_catalog_and_leftovers(root: Path, monkeypatch, caplog)
     assert payloads(store, "orders") == [b"one"] and payloads(store, "other") == [b"two"]
     assert publish(store, "third", b"x")[0] > highest
     assert os.listdir(root / "staging") == []
-    assert store.client_number == 10_000
+    assert store._current().client_number == 10_000
     store.release()
 
 
@@ -393,7 +393,7 @@ def test_a_forked_child_revives_the_store(root: Path):
             child_topic = store.topic("orders")
             registration = child_topic.attach_producer()
             publish(store, "orders", b"child")
-            answer += f"{store.client_number} {store.mailbox.uuid.hex()} {registration.name}"
+            answer += f"{store._current().client_number} {store.mailbox.uuid.hex()} {registration.name}"
             store.release()
         except BaseException as e:
             answer += repr(e)

@@ -109,7 +109,6 @@ class MultiTopicsCore:
             self._put_back,
             config.batch_receive,
             config.receiver_queue_size,
-            store.clock.monotonic,
             lambda: sum(child.voided() for child in self.children.values()),
         )
         fork.register(self)

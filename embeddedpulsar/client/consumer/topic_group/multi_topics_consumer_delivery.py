@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from embeddedpulsar.client.consumer.delivery import NEVER_S, back_stop, poll_in_passing, wait_for
+from embeddedpulsar.client.consumer.delivery import NEVER_S, REAL_TIME, back_stop, poll_in_passing, wait_for
 from embeddedpulsar.client.consumer.topic_group.ready_topics import ReadyTopics, Seen
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout
 from embeddedpulsar.platform import deadline
@@ -82,10 +82,9 @@ class MultiTopicsDelivery:
         self.closed_text = ""
         self._children: Sequence[Part] = ()
         self._mailbox = mailbox
-        self._monotonic = clock.monotonic
         self._wall_ms = clock.wall_ms
         self._on_lost = on_lost
-        self._topics = ReadyTopics(clock.monotonic, clock.wall_ms)
+        self._topics = ReadyTopics(REAL_TIME, clock.wall_ms)
         self.replace(children)
         self._line: deque[Part] = deque()  # topics with fetched messages
         self._left = _IN_A_ROW  # for the first one of the queue
@@ -137,7 +136,7 @@ class MultiTopicsDelivery:
             AlreadyClosed: the consumer is closed, or was closed meanwhile.
         """
         self._listen()
-        return wait_for(self, self._mailbox, self._monotonic, take, timeout_ms)
+        return wait_for(self, self._mailbox, REAL_TIME, take, timeout_ms)
 
     def poll_once(self, take: Callable[[], Message[Any]]) -> Message[Any] | None:
         """`poll` for a caller that does not wait."""

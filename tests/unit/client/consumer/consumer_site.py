@@ -13,12 +13,12 @@ from embeddedpulsar.client.consumer.consumer_session import MessageOrigin
 from embeddedpulsar.client.consumer.decryption import Decryption
 from embeddedpulsar.enums import ConsumerCryptoFailureAction, ConsumerType, InitialPosition
 from embeddedpulsar.format.entry import EntryView, ProducerPrefix, encode_plain, encode_single
-from embeddedpulsar.platform.clock import ManualClock
-from embeddedpulsar.platform.scheduler import ManualScheduler
 from embeddedpulsar.policies import BatchReceivePolicy
 from embeddedpulsar.schema import BytesSchema
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.subscription.attachment.freshness import Freshness
+from embeddedpulsar.testing.manual_clock import ManualClock
+from embeddedpulsar.testing.manual_scheduler import ManualScheduler
 from tests.unit.client.fakes import MemoryRing, view_of
 
 PREFIX = ProducerPrefix("p")

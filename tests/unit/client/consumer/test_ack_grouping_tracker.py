@@ -16,10 +16,10 @@ from embeddedpulsar.exceptions import CumulativeAcknowledgementNotAllowedError, 
 from embeddedpulsar.format.ack_ring import Unwritten, parse_ring
 from embeddedpulsar.format.entry import ProducerPrefix, encode_plain
 from embeddedpulsar.platform import deadline
-from embeddedpulsar.platform.clock import ManualClock
-from embeddedpulsar.platform.scheduler import ManualScheduler
 from embeddedpulsar.storage.filenames import acks_path
 from embeddedpulsar.subscription.attachment.ack_ring import MOST_ENTRIES, AckRing
+from embeddedpulsar.testing.manual_clock import ManualClock
+from embeddedpulsar.testing.manual_scheduler import ManualScheduler
 from tests.unit.client.fakes import view_of
 
 

@@ -12,8 +12,8 @@ from embeddedpulsar.client.consumer.redelivery_backoff import MultiplierRedelive
 from embeddedpulsar.client.consumer.unacked_message_tracker import UnackedMessageTracker
 from embeddedpulsar.exceptions import LockTimeout, StorageError
 from embeddedpulsar.platform import deadline
-from embeddedpulsar.platform.clock import ManualClock
-from embeddedpulsar.platform.scheduler import ManualScheduler
+from embeddedpulsar.testing.manual_clock import ManualClock
+from embeddedpulsar.testing.manual_scheduler import ManualScheduler
 
 
 class World:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from embeddedpulsar.exceptions import ConsumerBusy
-from embeddedpulsar.platform.clock import ManualClock
 from embeddedpulsar.subscription.liveness.keep_alives import KeepAlives
+from embeddedpulsar.testing.manual_clock import ManualClock
 
 KEEP_ALIVE_S = 30.0
 BEAT_S = 10.0

@@ -8,7 +8,7 @@ import pytest
 
 from embeddedpulsar.client.consumer.topic_group.ready_topics import ReadyTopics
 from embeddedpulsar.exceptions import AlreadyClosed
-from embeddedpulsar.platform.clock import ManualClock
+from embeddedpulsar.testing.manual_clock import ManualClock
 
 
 class Log:

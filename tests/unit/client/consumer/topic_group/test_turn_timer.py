@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from embeddedpulsar.client.consumer.topic_group.turn_timer import TurnTimer
-from embeddedpulsar.platform.clock import ManualClock
-from embeddedpulsar.platform.scheduler import ManualScheduler
+from embeddedpulsar.testing.manual_clock import ManualClock
+from embeddedpulsar.testing.manual_scheduler import ManualScheduler
 
 
 class Site:

@@ -1,0 +1,137 @@
+"""The clock for tests: delays and timeouts of hours are over when the test says so."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from embeddedpulsar.platform import clock as clocks
+from embeddedpulsar.platform.clock import Clock, ThreadLike
+from embeddedpulsar.testing.manual_scheduler import ManualScheduler
+from embeddedpulsar.topic.store_registry import REGISTRY
+
+
+class ManualClock:
+    """Time, in microseconds, that passes only when a test calls `advance`.
+
+    Stores that are opened inside ``with ManualClock() as clock:`` use this clock instead of the machine's, in
+    this process only. Its timers have no thread: they run inside `advance`, in the order of their times.
+    Timeouts of calls that wait, such as ``receive(timeout_millis)``, remain real time.
+
+    `advance` is called by one thread at a time; any thread may read the clock.
+
+    Args:
+        wall_ms: the time of day at which the clock starts, in ms since 1970 (UTC); default is the present.
+        monotonic: the start of the clock that measures ages.
+
+    Example:
+        >>> from datetime import timedelta
+        >>> import embeddedpulsar as pulsar
+        >>> with ManualClock() as clock, pulsar.Client("memory://") as client:
+        ...     consumer = client.subscribe("reminders", "app", pulsar.ConsumerType.Shared)
+        ...     producer = client.create_producer("reminders")
+        ...     message_id = producer.send(b"water the plants", deliver_after=timedelta(days=1))
+        ...     clock.advance(24 * 60 * 60)
+        ...     consumer.receive(timeout_millis=5000).data()
+        b'water the plants'
+    """
+
+    __slots__ = ("_before", "_is_used", "_monotonic_us", "_schedulers", "_wall_us")
+
+    def __init__(self, wall_ms: int | None = None, monotonic: float = 1_000.0) -> None:
+        self._wall_us = 1000 * (time.time_ns() // 1_000_000 if wall_ms is None else wall_ms)
+        self._monotonic_us = round(monotonic * 1e6)
+        self._schedulers: list[ManualScheduler] = []
+        self._before: list[Clock] = []
+        self._is_used = False
+
+    def __enter__(self) -> ManualClock:
+        """Make it the clock of the stores that are opened from now on."""
+        self._before.append(clocks.CLOCK)
+        clocks.CLOCK = self
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Go back to the clock before. Stores that are still open keep this one."""
+        clocks.CLOCK = self._before.pop()
+
+    def wall_ms(self) -> int:
+        """The time of day in milliseconds since 1970 (UTC), for example for ``deliver_at``."""
+        return self._wall_us // 1000
+
+    def wall_ns(self) -> int:
+        """The same in nanoseconds."""
+        return 1000 * self._wall_us
+
+    def monotonic(self) -> float:
+        """Seconds on the clock that measures ages and timers."""
+        return self._monotonic_us / 1e6
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass, and do what becomes due: each timer runs at its own time, in this thread.
+
+        What is due already runs also with ``advance(0)``. An exception of a timer is raised here.
+
+        Raises:
+            ValueError: ``seconds`` is negative.
+            RuntimeError: the clock is in use, and no store was opened with it yet.
+        """
+        if seconds < 0:
+            raise ValueError(f"a monotonic clock cannot go back by {-seconds} s; use set_wall_ms for a step")
+        if self._before and not self._is_used:
+            raise RuntimeError(
+                "no store was opened with this clock: open the client inside the with statement"
+            )
+        end = self._monotonic_us + round(seconds * 1e6)
+        while True:
+            self._schedulers = [one for one in self._schedulers if not one.is_closed]
+            due = [at for one in self._schedulers if (at := one.next_due()) is not None]
+            if not due or (next_us := round(min(due) * 1e6)) > end:
+                break
+            self._move_to(next_us)
+            for scheduler in self._schedulers:
+                scheduler.run_due()
+        self._move_to(end)
+        for store in list(REGISTRY.stores.values()):
+            if store.clock is self:
+                store.mailbox.ring_self()  # threads that sleep until a message is due look again
+
+    def _move_to(self, monotonic_us: int) -> None:
+        passed = max(0, monotonic_us - self._monotonic_us)
+        self._monotonic_us += passed
+        self._wall_us += passed
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass; timers wait for the next `advance`."""
+        self._move_to(self._monotonic_us + round(seconds * 1e6))
+
+    def set_wall_ms(self, wall_ms: int) -> None:
+        """Step the time of day, as an administrator or NTP would; ages and timers do not notice."""
+        self._wall_us = 1000 * wall_ms
+
+    def scheduler(self, patience_s: float = 0.0) -> ManualScheduler:
+        """A scheduler whose timers run in `advance`; locks are waited for as long as in any call."""
+        scheduler = ManualScheduler(self)
+        self._schedulers.append(scheduler)
+        self._is_used = True
+        return scheduler
+
+    def thread(self, target: Callable[[], object], name: str) -> ThreadLike:
+        """A thread whose target runs in `advance`, too."""
+        return _Inline(target)
+
+
+class _Inline:
+    """A thread that runs its target inside `start`."""
+
+    ident: int | None = None
+
+    def __init__(self, target: Callable[[], object]) -> None:
+        self._target = target
+
+    def start(self) -> None:
+        """Run the target."""
+        self._target()
+
+    def join(self, timeout: float | None = None) -> None:
+        """Return: the target is over."""
