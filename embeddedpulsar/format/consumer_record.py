@@ -104,8 +104,8 @@ class Detach(NamedTuple):
     handed: int = 0
 
 
-def encode_attach(command: Attach) -> tuple[int, bytes]:
-    """Record type and payload."""
+def encode_attach(command: Attach) -> bytes:
+    """The payload of a command."""
     consumer_id, text, consumer_type, priority, uuid, attached_ms, rules = command
     name = name_bytes(text)
     if len(uuid) != 16:
@@ -127,7 +127,7 @@ def encode_attach(command: Attach) -> tuple[int, bytes]:
         len(rules.ranges),
         0,
     )
-    return ATTACH, head + name + b"".join(STICKY_RANGE.pack(*one) for one in rules.ranges)
+    return head + name + b"".join(STICKY_RANGE.pack(*one) for one in rules.ranges)
 
 
 def decode_attach(payload: Buffer) -> Attach:
@@ -151,9 +151,9 @@ def decode_attach(payload: Buffer) -> Attach:
     return Attach(consumer_id, name, kind, priority, uuid, attached_ms, rules)
 
 
-def encode_detach(command: Detach) -> tuple[int, bytes]:
-    """Record type and payload."""
-    return DETACH, DETACH_BODY.pack(command.consumer_id, command.reason, 0, command.handed)
+def encode_detach(command: Detach) -> bytes:
+    """The payload of a command."""
+    return DETACH_BODY.pack(command.consumer_id, command.reason, 0, command.handed)
 
 
 def decode_detach(payload: Buffer) -> Detach:

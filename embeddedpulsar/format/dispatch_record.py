@@ -112,8 +112,8 @@ class Redeliver(NamedTuple):
     groups: tuple[AckGroup, ...]
 
 
-def encode_assign(command: Assign) -> tuple[int, bytes]:
-    """Record type and payload."""
+def encode_assign(command: Assign) -> bytes:
+    """The payload of a command."""
     (ledger_id, entry_id), due_ms, fresh, delayed, ranges, handed = command
     parts = [
         ASSIGN_HEADER.pack(ledger_id, entry_id, due_ms, len(fresh), len(delayed), len(ranges), len(handed))
@@ -128,7 +128,7 @@ def encode_assign(command: Assign) -> tuple[int, bytes]:
     parts += [DELAYED_ENTRY.pack(*entry, 0) for entry in delayed]
     parts += [ASSIGNED_RANGE.pack(*one) for one in ranges]
     parts += [HANDED_COUNT.pack(*one) for one in handed]
-    return ASSIGN, b"".join(parts)
+    return b"".join(parts)
 
 
 def decode_assign(payload: Buffer) -> Assign:
@@ -185,11 +185,11 @@ def _read_run(payload: Buffer, at: int, end: int) -> tuple[FreshRun, int]:
     return FreshRun(ledger_id, first, last, messages, hashes), start + (at - start & 7)
 
 
-def encode_redeliver(command: Redeliver) -> tuple[int, bytes]:
-    """Record type and payload."""
+def encode_redeliver(command: Redeliver) -> bytes:
+    """The payload of a command."""
     consumer_id, epoch, handed, groups = command
     head = REDELIVER_HEADER.pack(consumer_id, epoch, handed, len(groups), 0)
-    return REDELIVER, head + pack_groups(groups)
+    return head + pack_groups(groups)
 
 
 def decode_redeliver(payload: Buffer) -> Redeliver:

@@ -8,10 +8,8 @@ shape and bounds only.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
-from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.acknowledgement import ACK, Ack, decode_ack, encode_ack
 from embeddedpulsar.format.consumer_record import ATTACH as ATTACH
 from embeddedpulsar.format.consumer_record import DETACH as DETACH
@@ -41,6 +39,7 @@ from embeddedpulsar.format.dispatch_record import (
     encode_assign,
     encode_redeliver,
 )
+from embeddedpulsar.format.record_types import RecordTypes, unpack
 
 # Record types. Persistent values, never renumber; 0 belongs to the journal itself.
 CREATE: Final = 1
@@ -151,66 +150,30 @@ class Summary(NamedTuple):
     content: bytes
 
 
-Command = (
-    Create
-    | Attach
-    | Detach
-    | Ledgers
-    | Ack
-    | AckCumulative
-    | Seek
-    | Clamp
-    | Checkpoint
-    | Assign
-    | Redeliver
-    | Summary
-)
+Command = tuple[Any, ...]
+"""Any of the commands that are added to `RECORDS`."""
+
+RECORDS: Final = RecordTypes("subscription")
 
 
-def encode(command: Command) -> tuple[int, bytes]:
-    """Record type and payload of a command.
-
-    Raises:
-        ValueError, struct.error: a field is out of its range.
-
-    Example:
-        >>> decode(*encode(Seek(7, -1)))
-        Seek(ledger_id=7, entry_id=-1)
-    """
-    encoder: Callable[[Any], tuple[int, bytes]] = _ENCODERS[type(command)]
-    return encoder(command)
-
-
-def decode(kind: int, payload: Buffer) -> Command:
-    """The command of a record.
-
-    Raises:
-        CorruptionError: no command of this release, or its fields do not fit the payload.
-    """
-    decoder = _DECODERS.get(kind)
-    if decoder is None:
-        raise CorruptionError(reason=f"unknown subscription command {kind}", remedy="upgrade embeddedpulsar")
-    return decoder(payload)
-
-
-def _encode_create(command: Create) -> tuple[int, bytes]:
+def _encode_create(command: Create) -> bytes:
     name = name_bytes(command.name)
-    return CREATE, CREATE_HEADER.pack(command.epoch, command.ledger_id, command.entry_id, len(name), 0) + name
+    return CREATE_HEADER.pack(command.epoch, command.ledger_id, command.entry_id, len(name), 0) + name
 
 
 def _decode_create(payload: Buffer) -> Create:
-    epoch, ledger_id, entry_id, length, _ = _unpack(CREATE_HEADER, payload)
+    epoch, ledger_id, entry_id, length, _ = unpack(CREATE_HEADER, payload, "subscription")
     return Create(read_name(payload, CREATE_HEADER.size, length), epoch, ledger_id, entry_id)
 
 
-def _encode_ledgers(command: Ledgers) -> tuple[int, bytes]:
+def _encode_ledgers(command: Ledgers) -> bytes:
     parts = [LEDGERS_HEADER.pack(len(command.listed), 0)]
     parts.extend(LEDGER.pack(ledger_id, entries) for ledger_id, entries in command.listed)
-    return LEDGERS, b"".join(parts)
+    return b"".join(parts)
 
 
 def _decode_ledgers(payload: Buffer) -> Ledgers:
-    count, _ = _unpack(LEDGERS_HEADER, payload)
+    count, _ = unpack(LEDGERS_HEADER, payload, "subscription")
     start = LEDGERS_HEADER.size
     require(count * LEDGER.size == len(payload) - start, f"{count} ledgers in {len(payload)} bytes")
     listed = tuple(LEDGER.iter_unpack(payload[start:]))
@@ -219,41 +182,18 @@ def _decode_ledgers(payload: Buffer) -> Ledgers:
     return Ledgers(listed)
 
 
-def _fixed(kind: int, body: struct.Struct) -> Callable[[Sequence[int]], tuple[int, bytes]]:
-    """Encoder of a command that is nothing but the fields of ``body``, in that order."""
-    return lambda command: (kind, body.pack(*command))
+RECORDS.add(CREATE, Create, _encode_create, _decode_create)
+RECORDS.add(ATTACH, Attach, encode_attach, decode_attach)
+RECORDS.add(DETACH, Detach, encode_detach, decode_detach)
+RECORDS.add(LEDGERS, Ledgers, _encode_ledgers, _decode_ledgers)
+RECORDS.add(ACK, Ack, encode_ack, decode_ack)
+RECORDS.add(ASSIGN, Assign, encode_assign, decode_assign)
+RECORDS.add(REDELIVER, Redeliver, encode_redeliver, decode_redeliver)
+RECORDS.add(SUMMARY, Summary, lambda command: command.content, lambda payload: Summary(bytes(payload)))
+RECORDS.add_fixed(ACK_CUMULATIVE, AckCumulative, CUMULATIVE_BODY)
+RECORDS.add_fixed(SEEK, Seek, POSITION_BODY)
+RECORDS.add_fixed(CLAMP, Clamp, POSITION_BODY)
+RECORDS.add_fixed(CHECKPOINT, Checkpoint, CHECKPOINT_BODY)
 
-
-def _unpack(body: struct.Struct, payload: Buffer) -> tuple[Any, ...]:
-    require(len(payload) >= body.size, f"command of {len(payload)} bytes, at least {body.size} expected")
-    return body.unpack_from(payload, 0)
-
-
-_ENCODERS: Final[dict[type, Callable[[Any], tuple[int, bytes]]]] = {
-    Create: _encode_create,
-    Attach: encode_attach,
-    Detach: encode_detach,
-    Ledgers: _encode_ledgers,
-    Ack: lambda command: (ACK, encode_ack(command)),
-    AckCumulative: _fixed(ACK_CUMULATIVE, CUMULATIVE_BODY),
-    Seek: _fixed(SEEK, POSITION_BODY),
-    Clamp: _fixed(CLAMP, POSITION_BODY),
-    Checkpoint: _fixed(CHECKPOINT, CHECKPOINT_BODY),
-    Assign: encode_assign,
-    Redeliver: encode_redeliver,
-    Summary: lambda command: (SUMMARY, command.content),
-}
-_DECODERS: Final[dict[int, Callable[[Buffer], Command]]] = {
-    CREATE: _decode_create,
-    ATTACH: decode_attach,
-    DETACH: decode_detach,
-    LEDGERS: _decode_ledgers,
-    ACK: decode_ack,
-    ACK_CUMULATIVE: lambda payload: AckCumulative(*_unpack(CUMULATIVE_BODY, payload)),
-    SEEK: lambda payload: Seek(*_unpack(POSITION_BODY, payload)),
-    CLAMP: lambda payload: Clamp(*_unpack(POSITION_BODY, payload)),
-    CHECKPOINT: lambda payload: Checkpoint(*_unpack(CHECKPOINT_BODY, payload)),
-    ASSIGN: decode_assign,
-    REDELIVER: decode_redeliver,
-    SUMMARY: lambda payload: Summary(bytes(payload)),
-}
+encode: Final = RECORDS.encode
+decode: Final = RECORDS.decode

@@ -8,9 +8,11 @@ only.
 from __future__ import annotations
 
 import struct
-from typing import Final, NamedTuple
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
 
 from embeddedpulsar.exceptions import CorruptionError
+from embeddedpulsar.format.record_types import RecordTypes, unpack
 
 # Record types. Persistent values, never renumber; 0 belongs to the journal itself.
 ATTACH_PRODUCER: Final = 1
@@ -62,8 +64,6 @@ DEDUPLICATION_BODY: Final = struct.Struct(
     "B"  # 24 on: 1 if duplicates are dropped from here on
     "7x"  # 25 zero
 )
-
-_SEQUENCE_COMMANDS: Final = (REMEMBER_PRODUCER, FORGET_PRODUCER, SET_DEDUPLICATION)
 
 Buffer = bytes | bytearray | memoryview
 
@@ -120,77 +120,72 @@ class SetDeduplication(NamedTuple):
     on: bool
 
 
-SequenceCommand = RememberProducer | ForgetProducer | SetDeduplication
-TopicCommand = AttachProducer | EnqueueProducer | DetachProducer | SequenceCommand
+ProducerCommand = AttachProducer | EnqueueProducer
+TopicCommand = tuple[Any, ...]
+"""Any of the commands that are added to `RECORDS`."""
+
+RECORDS: Final = RecordTypes("topic")
 
 
-def encode_command(command: TopicCommand) -> tuple[int, bytes]:
-    """Record type and payload of a command.
+def _encode_producer(command: ProducerCommand) -> bytes:
+    *fields, text = command
+    name = text.encode()
+    return PRODUCER_HEADER.pack(*fields, len(name)) + name
 
-    Example:
-        >>> decode_command(*encode_command(DetachProducer(7, REASON_CLOSED)))
-        DetachProducer(producer_id=7, reason=0)
-        >>> decode_command(*encode_command(RememberProducer(41, 1 << 32, True, "till-1"))).highest
-        41
-    """
-    if isinstance(command, DetachProducer):
-        return DETACH_PRODUCER, DETACH_BODY.pack(command.producer_id, command.reason)
-    if isinstance(command, SetDeduplication):
-        return SET_DEDUPLICATION, DEDUPLICATION_BODY.pack(*command)
+
+def _decode_producer(make: type[ProducerCommand]) -> Callable[[Buffer], ProducerCommand]:
+    def decode(payload: Buffer) -> ProducerCommand:
+        producer_id, epoch, uuid, mode, named, length = unpack(PRODUCER_HEADER, payload, "topic")
+        name = _name(payload, PRODUCER_HEADER.size, length)
+        return make(producer_id, epoch, uuid, mode, bool(named), name)
+
+    return decode
+
+
+def _encode_remember(command: RememberProducer) -> bytes:
     name = command.name.encode()
-    if isinstance(command, RememberProducer):
-        head = REMEMBER_HEADER.pack(command.highest, command.word, command.final, 0, len(name))
-        return REMEMBER_PRODUCER, head + name
-    if isinstance(command, ForgetProducer):
-        return FORGET_PRODUCER, FORGET_HEADER.pack(len(name)) + name
-    kind = ATTACH_PRODUCER if isinstance(command, AttachProducer) else ENQUEUE_PRODUCER
-    head = PRODUCER_HEADER.pack(
-        command.producer_id, command.epoch, command.client_uuid, command.access_mode, command.named, len(name)
-    )
-    return kind, head + name
+    return REMEMBER_HEADER.pack(command.highest, command.word, command.final, 0, len(name)) + name
 
 
-def decode_command(kind: int, payload: Buffer) -> TopicCommand:
-    """The command of a record.
-
-    Raises:
-        CorruptionError: the payload is none, or of a type this release does not know.
-    """
-    if kind == DETACH_PRODUCER:
-        _require(payload, DETACH_BODY.size)
-        return DetachProducer(*DETACH_BODY.unpack_from(payload, 0))
-    if kind in _SEQUENCE_COMMANDS:
-        return _decode_sequences(kind, payload)
-    if kind not in (ATTACH_PRODUCER, ENQUEUE_PRODUCER):
-        raise CorruptionError(reason=f"a topic command of type {kind}, unknown to this release")
-    _require(payload, PRODUCER_HEADER.size)
-    producer_id, epoch, uuid, mode, named, length = PRODUCER_HEADER.unpack_from(payload, 0)
-    name = _name(payload, PRODUCER_HEADER.size, length)
-    make = AttachProducer if kind == ATTACH_PRODUCER else EnqueueProducer
-    return make(producer_id, epoch, uuid, mode, bool(named), name)
-
-
-def _decode_sequences(kind: int, payload: Buffer) -> SequenceCommand:
-    if kind == SET_DEDUPLICATION:
-        _require(payload, DEDUPLICATION_BODY.size)
-        base, boot, on = DEDUPLICATION_BODY.unpack_from(payload, 0)
-        return SetDeduplication(base, boot, bool(on))
-    if kind == FORGET_PRODUCER:
-        _require(payload, FORGET_HEADER.size)
-        return ForgetProducer(_name(payload, FORGET_HEADER.size, *FORGET_HEADER.unpack_from(payload, 0)))
-    _require(payload, REMEMBER_HEADER.size)
-    highest, word, final, _, length = REMEMBER_HEADER.unpack_from(payload, 0)
+def _decode_remember(payload: Buffer) -> RememberProducer:
+    highest, word, final, _, length = unpack(REMEMBER_HEADER, payload, "topic")
     return RememberProducer(highest, word, bool(final), _name(payload, REMEMBER_HEADER.size, length))
 
 
+def _encode_forget(command: ForgetProducer) -> bytes:
+    name = command.name.encode()
+    return FORGET_HEADER.pack(len(name)) + name
+
+
+def _decode_forget(payload: Buffer) -> ForgetProducer:
+    return ForgetProducer(_name(payload, FORGET_HEADER.size, *unpack(FORGET_HEADER, payload, "topic")))
+
+
+def _decode_deduplication(payload: Buffer) -> SetDeduplication:
+    base, boot, on = unpack(DEDUPLICATION_BODY, payload, "topic")
+    return SetDeduplication(base, boot, bool(on))
+
+
 def _name(payload: Buffer, at: int, length: int) -> str:
-    _require(payload, at + length)
+    if len(payload) < at + length:
+        raise CorruptionError(reason=f"topic command of {len(payload)} bytes, {at + length} expected")
     try:
         return bytes(payload[at : at + length]).decode()
     except UnicodeDecodeError as e:
         raise CorruptionError(reason="a producer name is not UTF-8") from e
 
 
-def _require(payload: Buffer, size: int) -> None:
-    if len(payload) < size:
-        raise CorruptionError(reason=f"a topic command of {len(payload)} bytes, {size} expected")
+RECORDS.add(ATTACH_PRODUCER, AttachProducer, _encode_producer, _decode_producer(AttachProducer))
+RECORDS.add(ENQUEUE_PRODUCER, EnqueueProducer, _encode_producer, _decode_producer(EnqueueProducer))
+RECORDS.add_fixed(DETACH_PRODUCER, DetachProducer, DETACH_BODY)
+RECORDS.add(REMEMBER_PRODUCER, RememberProducer, _encode_remember, _decode_remember)
+RECORDS.add(FORGET_PRODUCER, ForgetProducer, _encode_forget, _decode_forget)
+RECORDS.add(
+    SET_DEDUPLICATION,
+    SetDeduplication,
+    lambda command: DEDUPLICATION_BODY.pack(*command),
+    _decode_deduplication,
+)
+
+encode_command: Final = RECORDS.encode
+decode_command: Final = RECORDS.decode

@@ -9,8 +9,7 @@ Key_Shared also what `dispatch` keeps. The rules that choose between consumers a
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 from zlib import crc32
 
 from embeddedpulsar.enums import ConsumerType
@@ -32,6 +31,7 @@ UNBLOCKED: Final = 32  # consumers that held too much may have entries again
 CLAIMABLE: Final = 16  # entries came back, or may be had now, that could not be had before
 
 _SUMMARY: Final = struct.Struct("<QqQQIIBQqQQQQI")
+_HANDLERS: Final = record.RECORDS.handlers
 _SHARED_TYPES: Final = (ConsumerType.Shared, ConsumerType.KeyShared)
 
 
@@ -83,8 +83,7 @@ class SubscriptionState:
         if not self.exists and type(command) is not record.Create:
             return NONE
         before = self.acks.mark_delete
-        handler: Callable[[SubscriptionState, Any], int] = _HANDLERS[type(command)]
-        effects = handler(self, command)
+        effects: int = _HANDLERS[type(command)](self, command)
         if self.acks.mark_delete != before:
             effects |= MARK_DELETE
             if self.dispatch.counts:
@@ -233,17 +232,19 @@ class SubscriptionState:
         return NONE  # it repeats what is known here
 
 
-_HANDLERS: Final[dict[type, Callable[[SubscriptionState, Any], int]]] = {
-    record.Create: SubscriptionState._create,
-    record.Attach: SubscriptionState._attach,
-    record.Detach: SubscriptionState._detach,
-    record.Ledgers: SubscriptionState._ledgers,
-    Ack: SubscriptionState._ack,
-    record.AckCumulative: SubscriptionState._ack_cumulative,
-    record.Seek: SubscriptionState._seek,
-    record.Clamp: SubscriptionState._clamp,
-    record.Checkpoint: SubscriptionState._checkpoint,
-    record.Assign: SubscriptionState._assign,
-    record.Redeliver: SubscriptionState._redeliver,
-    record.Summary: SubscriptionState._summary,
-}
+_HANDLERS.update(
+    {
+        record.Create: SubscriptionState._create,
+        record.Attach: SubscriptionState._attach,
+        record.Detach: SubscriptionState._detach,
+        record.Ledgers: SubscriptionState._ledgers,
+        Ack: SubscriptionState._ack,
+        record.AckCumulative: SubscriptionState._ack_cumulative,
+        record.Seek: SubscriptionState._seek,
+        record.Clamp: SubscriptionState._clamp,
+        record.Checkpoint: SubscriptionState._checkpoint,
+        record.Assign: SubscriptionState._assign,
+        record.Redeliver: SubscriptionState._redeliver,
+        record.Summary: SubscriptionState._summary,
+    }
+)

@@ -8,10 +8,12 @@ from embeddedpulsar.enums import ProducerAccessMode
 from embeddedpulsar.exceptions import CorruptionError, ProducerBusy, ProducerFenced
 from embeddedpulsar.format.topic_record import (
     REASON_FENCED,
+    RECORDS,
     AttachProducer,
     DetachProducer,
     EnqueueProducer,
     ForgetProducer,
+    ProducerCommand,
     RememberProducer,
     SetDeduplication,
     TopicCommand,
@@ -56,30 +58,34 @@ class ProducerTable:
 
     def apply(self, command: TopicCommand, time_ms: int = 0) -> None:
         """Follow one command, which was decided at ``time_ms``."""
-        if isinstance(command, (RememberProducer, ForgetProducer, SetDeduplication)):
-            self.sequences.apply(command, time_ms)
-            return
-        if isinstance(command, DetachProducer):
-            number = command.producer_id
-            gone = self.connected.pop(number, None) or self.waiting.pop(number, None)
-            if gone is not None:
-                self.sequences.note_left(gone.name, time_ms)
-            if gone is not None and command.reason == REASON_FENCED:
-                self.fenced[command.producer_id] = gone.client_uuid
-            else:
-                self.fenced.pop(command.producer_id, None)
-            return
+        RECORDS.handlers[type(command)](self, command, time_ms)
+
+    def _attach(self, command: AttachProducer, time_ms: int) -> None:
+        self._note_grant(command)
+        self.waiting.pop(command.producer_id, None)
+        self.connected[command.producer_id] = command
+
+    def _enqueue(self, command: EnqueueProducer, time_ms: int) -> None:
+        self._note_grant(command)
+        self.waiting[command.producer_id] = command
+
+    def _note_grant(self, command: ProducerCommand) -> None:
         self.next_id = max(self.next_id, command.producer_id + 1)
         self.epoch = max(self.epoch, command.epoch)
-        if isinstance(command, AttachProducer):
-            self.waiting.pop(command.producer_id, None)
-            self.connected[command.producer_id] = command
-        else:
-            self.waiting[command.producer_id] = command
 
-    def everybody(self) -> list[AttachProducer | EnqueueProducer]:
+    def _detach(self, command: DetachProducer, time_ms: int) -> None:
+        number = command.producer_id
+        gone = self.connected.pop(number, None) or self.waiting.pop(number, None)
+        if gone is not None:
+            self.sequences.note_left(gone.name, time_ms)
+        if gone is not None and command.reason == REASON_FENCED:
+            self.fenced[number] = gone.client_uuid
+        else:
+            self.fenced.pop(number, None)
+
+    def everybody(self) -> list[ProducerCommand]:
         """The connected, then those who wait, each in order of arrival."""
-        found: list[AttachProducer | EnqueueProducer] = list(self.connected.values())
+        found: list[ProducerCommand] = list(self.connected.values())
         found += self.waiting.values()
         return found
 
@@ -186,3 +192,15 @@ class ProducerTable:
         except (KeyError, TypeError, ValueError) as e:
             raise CorruptionError(reason=f"the snapshot of a topic's producers is incomplete: {e!r}") from e
         return table
+
+
+RECORDS.handlers.update(
+    {
+        AttachProducer: ProducerTable._attach,
+        EnqueueProducer: ProducerTable._enqueue,
+        DetachProducer: ProducerTable._detach,
+        RememberProducer: lambda table, *command: table.sequences.remember(*command),
+        ForgetProducer: lambda table, *command: table.sequences.forget(*command),
+        SetDeduplication: lambda table, *command: table.sequences.switch(*command),
+    }
+)

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 from embeddedpulsar.format.topic_record import (
     ForgetProducer,
     RememberProducer,
-    SequenceCommand,
     SetDeduplication,
 )
 
@@ -46,17 +45,17 @@ class SequenceTable:
         self.base = 0
         self.names: dict[str, Remembered] = {}
 
-    def apply(self, command: SequenceCommand, time_ms: int) -> None:
-        """Follow one command."""
-        if isinstance(command, SetDeduplication):
-            self.was_on, self.boot = command.on, command.boot
-            self.base = max(self.base, command.base)
-        elif isinstance(command, ForgetProducer):
-            self.names.pop(command.name, None)
-        elif isinstance(command, RememberProducer):
-            self._remember(command, time_ms)
+    def switch(self, command: SetDeduplication, time_ms: int) -> None:
+        """Follow the command that switches deduplication."""
+        self.was_on, self.boot = command.on, command.boot
+        self.base = max(self.base, command.base)
 
-    def _remember(self, command: RememberProducer, time_ms: int) -> None:
+    def forget(self, command: ForgetProducer, time_ms: int) -> None:
+        """Follow the command that forgets a name."""
+        self.names.pop(command.name, None)
+
+    def remember(self, command: RememberProducer, time_ms: int) -> None:
+        """Follow the command that says what is stored under a name."""
         highest, word = command.highest, command.word
         known = self.names.get(command.name)
         if known is not None:

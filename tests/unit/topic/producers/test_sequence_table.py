@@ -10,9 +10,10 @@ from embeddedpulsar.format.document import KIND_TOPIC_SNAPSHOT, decode_document,
 from embeddedpulsar.format.topic_record import (
     ForgetProducer,
     RememberProducer,
-    SequenceCommand,
     SetDeduplication,
+    TopicCommand,
 )
+from embeddedpulsar.topic.producers.producer_table import ProducerTable
 from embeddedpulsar.topic.producers.sequence_table import Remembered, SequenceTable
 
 BOOT, OTHER = b"b" * 16, b"o" * 16
@@ -33,11 +34,18 @@ commands = st.lists(
 )
 
 
-def table_of(*given_commands: SequenceCommand) -> SequenceTable:
+def follow(table: SequenceTable, command: TopicCommand, time_ms: int) -> None:
+    """Apply a command as a table of producers does."""
+    producers = ProducerTable()
+    producers.sequences = table
+    producers.apply(command, time_ms)
+
+
+def table_of(*given_commands: TopicCommand) -> SequenceTable:
     """A table that followed commands, one per second."""
     table = SequenceTable()
     for number, command in enumerate(given_commands):
-        table.apply(command, 1000 * number)
+        follow(table, command, 1000 * number)
     return table
 
 
@@ -45,7 +53,7 @@ def test_what_is_known_never_shrinks():
     """A later note with less in it takes nothing back; whether it was the last word may change."""
     table = table_of(RememberProducer(7, 100, True, "p"), RememberProducer(-1, 50, False, "p"))
     assert table.names == {"p": Remembered(7, 100, False, 1000)}
-    table.apply(RememberProducer(9, 90, True, "p"), 5000)
+    follow(table, RememberProducer(9, 90, True, "p"), 5000)
     assert table.names["p"] == Remembered(9, 100, True, 5000)
 
 
@@ -53,7 +61,7 @@ def test_a_name_is_forgotten_as_a_whole():
     """And begins anew, with less."""
     table = table_of(RememberProducer(7, 100, True, "p"), ForgetProducer("p"), ForgetProducer("nobody"))
     assert table.names == {}
-    table.apply(RememberProducer(-1, 0, False, "p"), 9000)
+    follow(table, RememberProducer(-1, 0, False, "p"), 9000)
     assert table.names["p"].highest == -1
 
 
@@ -61,9 +69,9 @@ def test_it_is_on_in_the_boot_that_looked():
     """After another boot somebody has to read the log first."""
     table = SequenceTable()
     assert not table.is_on(BOOT) and not table.is_on(b"")
-    table.apply(SetDeduplication(10, BOOT, True), 0)
+    follow(table, SetDeduplication(10, BOOT, True), 0)
     assert table.is_on(BOOT) and not table.is_on(OTHER)
-    table.apply(SetDeduplication(20, BOOT, False), 0)
+    follow(table, SetDeduplication(20, BOOT, False), 0)
     assert not table.is_on(BOOT)
     assert table.base == 20
 
@@ -101,7 +109,7 @@ def test_who_is_forgotten():
 
 
 @given(commands)
-def test_snapshots_are_the_whole_state(given_commands: list[SequenceCommand]):
+def test_snapshots_are_the_whole_state(given_commands: list[TopicCommand]):
     """Through the bytes of a document and back."""
     table = table_of(*given_commands)
     data = encode_document(KIND_TOPIC_SNAPSHOT, {"sequences": table.to_fields()})
@@ -110,12 +118,12 @@ def test_snapshots_are_the_whole_state(given_commands: list[SequenceCommand]):
 
 
 @given(commands)
-def test_highest_ids_rise_until_they_are_forgotten(given_commands: list[SequenceCommand]):
+def test_highest_ids_rise_until_they_are_forgotten(given_commands: list[TopicCommand]):
     """Whatever is told, in whatever order."""
     table = SequenceTable()
     for command in given_commands:
         before = dict(table.names)
-        table.apply(command, 0)
+        follow(table, command, 0)
         for name, known in before.items():
             if command != ForgetProducer(name):
                 assert table.names[name].highest >= known.highest

@@ -1,0 +1,115 @@
+"""The record types of one kind of journal: number, command and bytes of each, and what it does.
+
+A record type is added once, by the module that defines it. Its number is stored in every record.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any, Final
+
+from embeddedpulsar.exceptions import CorruptionError
+from embeddedpulsar.format.journal_base import BASE, END
+
+Buffer = bytes | bytearray | memoryview
+
+
+class RecordTypes:
+    """A registry. Filled while modules are imported, only read afterwards.
+
+    Args:
+        owner: what has such a journal, for error texts.
+
+    Attributes:
+        handlers: how the state machine of the owner follows a command, by the class of the command.
+
+    >>> from typing import NamedTuple
+    >>> Turn = NamedTuple("Turn", [("degrees", int)])
+    >>> records = RecordTypes("table")
+    >>> records.add_fixed(1, Turn, struct.Struct("<q"))
+    >>> records.decode(*records.encode(Turn(-90)))
+    Turn(degrees=-90)
+    """
+
+    __slots__ = ("_decoders", "_encoders", "_owner", "handlers")
+
+    def __init__(self, owner: str) -> None:
+        self._owner: Final = owner
+        self._encoders: Final[dict[type, tuple[int, Callable[[Any], bytes]]]] = {}
+        self._decoders: Final[dict[int, Callable[[Buffer], Any]]] = {}
+        self.handlers: Final[dict[type, Callable[..., Any]]] = {}
+
+    def add(
+        self,
+        kind: int,
+        command: type,
+        encode: Callable[[Any], bytes],
+        decode: Callable[[Buffer], Any],
+        handler: Callable[..., Any] | None = None,
+    ) -> None:
+        """Add a record type.
+
+        Args:
+            kind: its number, stored in every record.
+            command: the class of its commands.
+            encode: the payload of a command; `ValueError` for a field out of range.
+            decode: the command of a payload; `CorruptionError` for a payload that is none.
+            handler: follows a command; may also be put into `handlers` later, by a higher layer.
+
+        Raises:
+            ValueError: the number is taken, or belongs to the journal itself.
+        """
+        if kind in (BASE, END) or kind in self._decoders:
+            raise ValueError(f"{kind} is not the number of a new command of a {self._owner}")
+        self._encoders[command] = (kind, encode)
+        self._decoders[kind] = decode
+        if handler is not None:
+            self.handlers[command] = handler
+
+    def add_fixed(self, kind: int, command: type, body: struct.Struct) -> None:
+        """Add a record type whose payload has the fields of the command in their order, and no others."""
+
+        def decode(payload: Buffer) -> Any:
+            return command(*unpack(body, payload, self._owner))
+
+        self.add(kind, command, lambda fields: body.pack(*fields), decode)
+
+    def remove(self, command: type) -> None:
+        """Take a record type away, for tests that added one."""
+        kind, _ = self._encoders.pop(command)
+        del self._decoders[kind]
+        self.handlers.pop(command, None)
+
+    def encode(self, command: Any) -> tuple[int, bytes]:
+        """Record type and payload of a command.
+
+        Raises:
+            ValueError, struct.error: a field is out of its range.
+        """
+        kind, encode = self._encoders[type(command)]
+        return kind, encode(command)
+
+    def decode(self, kind: int, payload: Buffer) -> Any:
+        """The command of a record.
+
+        Raises:
+            CorruptionError: no command of this release, or its fields do not fit the payload.
+        """
+        decoder = self._decoders.get(kind)
+        if decoder is None:
+            reason = f"unknown {self._owner} command {kind}"
+            raise CorruptionError(reason=reason, remedy="upgrade embeddedpulsar")
+        return decoder(payload)
+
+
+def unpack(body: struct.Struct, payload: Buffer, owner: str) -> tuple[Any, ...]:
+    """The fields that a payload begins with.
+
+    Raises:
+        CorruptionError: it is too short.
+    """
+    if len(payload) < body.size:
+        reason = f"{owner} command of {len(payload)} bytes, at least {body.size} expected"
+        raise CorruptionError(reason=reason)
+    return body.unpack_from(payload, 0)
