@@ -50,9 +50,10 @@ FLAG_OUT_OF_ORDER: Final = 2
 FLAG_CLASSIC: Final = 4
 FLAG_RING: Final = 8
 MAX_NAME_BYTES: Final = 4096
-LAST_CONSUMER_TYPE: Final = 3
 LAST_SELECTOR: Final = 3
 SLOTS: Final = 65536
+CONSUMER_TYPES: Final[dict[int, bool]] = {0: False, 1: True, 2: False, 3: True}
+"""The subscription types by number, and whether their consumers claim entries."""
 
 Buffer = bytes | bytearray | memoryview
 
@@ -143,7 +144,7 @@ def decode_attach(payload: Buffer) -> Attach:
     start = ATTACH_HEADER.size + length
     require(start + count * STICKY_RANGE.size == len(payload), f"{count} ranges in {len(payload)} bytes")
     name = read_name(payload[:start], ATTACH_HEADER.size, length)
-    require(kind <= LAST_CONSUMER_TYPE, f"consumer type {kind}")
+    require(kind in CONSUMER_TYPES, f"consumer type {kind}")
     require(selector <= LAST_SELECTOR, f"sticky key selector {selector}")
     ranges = tuple(STICKY_RANGE.iter_unpack(payload[start:]))
     require(all(first <= last < SLOTS for first, last in ranges), "a sticky range that is none")

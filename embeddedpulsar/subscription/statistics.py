@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.subscription.state.consumer_registry import Consumer
 from embeddedpulsar.subscription.state.state_machine import SubscriptionState
@@ -26,7 +25,7 @@ class SubscriptionStatistics(NamedTuple):
     """
 
     name: str
-    consumer_type: ConsumerType | None
+    consumer_type: int | None
     consumers: tuple[Consumer, ...]
     mark_delete: Position
     epoch: int

@@ -25,13 +25,14 @@ from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage.journal.journal import COMPACT_BYTES
 from embeddedpulsar.subscription.attachment.active_attachment import ActiveAttachment
 from embeddedpulsar.subscription.attachment.admission import names_of
-from embeddedpulsar.subscription.attachment.attach_request import AttachRequest, rules_for
+from embeddedpulsar.subscription.attachment.attach_request import AttachRequest
 from embeddedpulsar.subscription.attachment.attachment import Attachment
 from embeddedpulsar.subscription.attachment.membership import Membership, detach_lost
 from embeddedpulsar.subscription.attachment.shared_attachment import SharedAttachment
 from embeddedpulsar.subscription.backlog import acknowledged_in, messages_left
 from embeddedpulsar.subscription.chunks.pending_chunks import DEFAULT_CHUNKS, ChunkOptions
-from embeddedpulsar.subscription.dispatch.dispatcher import CLAIM_DISPATCHERS
+from embeddedpulsar.subscription.dispatch.dispatch_rules import Asked
+from embeddedpulsar.subscription.dispatch.dispatcher import CLAIM_DISPATCHERS, dispatcher_for
 from embeddedpulsar.subscription.liveness.detach_commands import detach, detach_at_last
 from embeddedpulsar.subscription.liveness.keep_alives import KeepAlives
 from embeddedpulsar.subscription.liveness.liveness_monitor import LivenessMonitor
@@ -241,7 +242,7 @@ class Subscription:
     def attach(
         self,
         consumer_name: str,
-        consumer_type: ConsumerType = ConsumerType.Exclusive,
+        consumer_type: int = ConsumerType.Exclusive,
         client_uuid: bytes | None = None,
         priority: int = 0,
         *,
@@ -271,14 +272,8 @@ class Subscription:
             ConsumerAssignError: the keys cannot be divided with this one.
         """
         shared = self._existing()
-        rules = rules_for(
-            self._settings,
-            consumer_type,
-            key_shared,
-            topic=topic,
-            partition=partition,
-            several_topics=several_topics,
-        )
+        asked = Asked(self._settings, key_shared, topic, partition, several_topics)
+        rules = dispatcher_for(consumer_type).rules(asked)
         own = self._mailbox.uuid
         uuid = own if client_uuid is None else client_uuid
         attach_request = AttachRequest(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.exceptions import AlreadyClosed, ConsumerBusy
 from embeddedpulsar.format.entry import EntryView
 from embeddedpulsar.managed_ledger.chunk_assembler import has_chunks
@@ -40,7 +39,7 @@ class ActiveAttachment(Attachment):
         chunks: ChunkOptions,
     ) -> None:
         super().__init__(log, shared, membership, consumer, chunks)
-        self._active_of: Final = ACTIVE_DISPATCHERS[ConsumerType(consumer.consumer_type)].active
+        self._active_of: Final = ACTIVE_DISPATCHERS[consumer.consumer_type].active
         self._reader: Final = UnackedReader(log, shared, state)
         self._is_active = self._active_of(state.consumers) == self.consumer_id
         self._was_switched = False

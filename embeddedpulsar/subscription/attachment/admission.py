@@ -5,7 +5,6 @@ from __future__ import annotations
 from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.exceptions import ConsumerAssignError, ConsumerBusy
 from embeddedpulsar.subscription.dispatch.dispatcher import dispatcher_for
-from embeddedpulsar.subscription.dispatch.dispatcher_sticky_key import key_refusal
 from embeddedpulsar.subscription.state.consumer_registry import Consumer, ConsumerRegistry
 from embeddedpulsar.subscription.state.entry_states import OWNERS
 from embeddedpulsar.subscription.state.state_machine import SubscriptionState
@@ -23,23 +22,23 @@ def check_admission(state: SubscriptionState, new_consumer: Consumer, most: int)
         ConsumerBusy: the text names the consumer that prevents it.
         ConsumerAssignError: the keys cannot be divided with this one.
     """
-    consumers, consumer_type = state.consumers, ConsumerType(new_consumer.consumer_type)
-    if consumers.consumer_type not in (None, consumer_type):
-        kind = consumers.consumer_type
-        raise ConsumerBusy(f"Subscription is of different type: {names_of(consumers)} attached as {kind!s}")
+    consumers, kind = state.consumers, state.consumers.consumer_type
+    if kind not in (None, new_consumer.consumer_type):
+        name = next((str(one) for one in ConsumerType if one == kind), f"type {kind}")
+        raise ConsumerBusy(f"Subscription is of different type: {names_of(consumers)} attached as {name}")
     if most and len(consumers) >= most:
         raise ConsumerBusy(
             f"the subscription has {most} consumers, as many as maxConsumersPerSubscription allows"
         )
     if not consumers.free_code():
         raise ConsumerBusy(f"the subscription has {OWNERS} consumers, as many as it can have")
-    refusal = dispatcher_for(consumer_type).refusal(consumers, new_consumer, state.dispatch)
+    dispatcher = dispatcher_for(new_consumer.consumer_type)
+    refusal = dispatcher.refusal(consumers, new_consumer, state.dispatch)
     if refusal:
         raise ConsumerBusy(refusal)
-    if consumer_type == ConsumerType.KeyShared:
-        refusal = key_refusal(new_consumer, state.dispatch)
-        if refusal:
-            raise ConsumerAssignError(refusal)
+    refusal = dispatcher.key_refusal(new_consumer, state.dispatch)
+    if refusal:
+        raise ConsumerAssignError(refusal)
 
 
 def names_of(consumers: ConsumerRegistry, but: int = 0) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.exceptions import AlreadyClosed, ConsumerAssignError, ConsumerBusy, LockTimeout
 from embeddedpulsar.format import subscription_record as record
 from embeddedpulsar.format.acknowledgement import Ack, AckGroup, group_entries
@@ -70,8 +69,8 @@ class SharedAttachment(Attachment):
         chunks: ChunkOptions,
     ) -> None:
         super().__init__(log, shared, membership, consumer, chunks)
-        self._dispatcher: Final = CLAIM_DISPATCHERS[ConsumerType(consumer.consumer_type)]
-        self._keys_matter: Final = consumer.consumer_type == ConsumerType.KeyShared
+        self._dispatcher: Final = CLAIM_DISPATCHERS[consumer.consumer_type]
+        self._keys_matter: Final = self._dispatcher.keys_matter
         self._ahead: Final = LookAhead(log, shared.control, self._keys_matter)
         self._reader: Final = RangeReader(log, self._ahead)
         self._fetched = 0  # number of the next entry of the assigned entries

@@ -1,68 +1,44 @@
-"""The rules by which the subscription types differ: functions of the replicated state, without a state."""
+"""The subscription types: a registry of their dispatchers."""
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import Final
 
 from embeddedpulsar.enums import ConsumerType
-from embeddedpulsar.format.dispatch_record import Assign
-from embeddedpulsar.subscription.dispatch.assignment import Claim
+from embeddedpulsar.format.consumer_record import CONSUMER_TYPES
+from embeddedpulsar.subscription.dispatch.dispatch_rules import ActiveDispatcher, ClaimDispatcher, Dispatcher
 from embeddedpulsar.subscription.dispatch.dispatcher_multiple import SharedDispatcher
 from embeddedpulsar.subscription.dispatch.dispatcher_single_active import (
     ExclusiveDispatcher,
     FailoverDispatcher,
 )
 from embeddedpulsar.subscription.dispatch.dispatcher_sticky_key import KeySharedDispatcher
-from embeddedpulsar.subscription.state.consumer_registry import Consumer, ConsumerRegistry
-from embeddedpulsar.subscription.state.dispatch_state import DispatchState
+
+ACTIVE_DISPATCHERS: Final[dict[int, ActiveDispatcher]] = {}
+CLAIM_DISPATCHERS: Final[dict[int, ClaimDispatcher]] = {}
 
 
-class Dispatcher(Protocol):
-    """The rules of one subscription type.
+def register(number: int, dispatcher: ActiveDispatcher | ClaimDispatcher) -> None:
+    """Add a subscription type. Its number is stored with every consumer.
 
-    Every method is a pure function of its arguments: it is called by replicas in different processes and must
-    answer the same in all of them.
+    Raises:
+        ValueError: the number is taken, or is not 0 to 255.
     """
-
-    def refusal(self, consumers: ConsumerRegistry, new_consumer: Consumer, dispatch: DispatchState) -> str:
-        """Why ``new_consumer`` may not attach now; empty if it may."""
-
-
-class ActiveDispatcher(Dispatcher, Protocol):
-    """A type of which one consumer at a time gets everything."""
-
-    def active(self, consumers: ConsumerRegistry) -> int:
-        """Id of the consumer that gets everything; 0 without any."""
+    if not 0 <= number <= 255 or number in ACTIVE_DISPATCHERS or number in CLAIM_DISPATCHERS:
+        raise ValueError(f"{number} is not the number of a new subscription type")
+    if isinstance(dispatcher, ActiveDispatcher):
+        ACTIVE_DISPATCHERS[number] = dispatcher
+    else:
+        CLAIM_DISPATCHERS[number] = dispatcher
+    CONSUMER_TYPES[number] = isinstance(dispatcher, ClaimDispatcher)
 
 
-class ClaimDispatcher(Dispatcher, Protocol):
-    """A type whose consumers claim entries."""
-
-    def assign(self, consumers: ConsumerRegistry, dispatch: DispatchState, claim: Claim) -> Assign | None:
-        """The assignment for a claim; None if it changes nothing."""
-
-    def leaves_more(
-        self, consumers: ConsumerRegistry, dispatch: DispatchState, claim: Claim, has_beyond: bool
-    ) -> bool:
-        """Whether others could claim something of what is left after this claim.
-
-        Args:
-            consumers, dispatch: the state afterwards.
-            claim: what the claimer said.
-            has_beyond: whether something stands behind the read position.
-        """
-
-
-ACTIVE_DISPATCHERS: Final[dict[ConsumerType, ActiveDispatcher]] = {
-    ConsumerType.Exclusive: ExclusiveDispatcher(),
-    ConsumerType.Failover: FailoverDispatcher(),
-}
-CLAIM_DISPATCHERS: Final[dict[ConsumerType, ClaimDispatcher]] = {
-    ConsumerType.Shared: SharedDispatcher(),
-    ConsumerType.KeyShared: KeySharedDispatcher(),
-}
-
-
-def dispatcher_for(consumer_type: ConsumerType) -> Dispatcher:
+def dispatcher_for(consumer_type: int) -> Dispatcher:
     """The rules of a subscription type."""
     return ACTIVE_DISPATCHERS.get(consumer_type) or CLAIM_DISPATCHERS[consumer_type]
+
+
+register(ConsumerType.Exclusive, ExclusiveDispatcher())
+register(ConsumerType.Shared, SharedDispatcher())
+register(ConsumerType.Failover, FailoverDispatcher())
+register(ConsumerType.KeyShared, KeySharedDispatcher())

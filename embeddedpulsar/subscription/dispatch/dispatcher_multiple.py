@@ -6,20 +6,18 @@ from collections.abc import Iterator
 
 from embeddedpulsar.format.dispatch_record import Assign
 from embeddedpulsar.subscription.dispatch.assignment import Assignment, Claim, others_are_ready, permits_of
+from embeddedpulsar.subscription.dispatch.dispatch_rules import ClaimDispatcher
 from embeddedpulsar.subscription.state.consumer_registry import Consumer, ConsumerRegistry
 from embeddedpulsar.subscription.state.dispatch_state import DispatchState
 
 
-class SharedDispatcher:
+class SharedDispatcher(ClaimDispatcher):
     """Shared: each entry goes to one consumer, to any that is ready.
 
     What came back goes first, in order of position, then what was not read yet. Consumers of a better
     priority level are served before the claimer, in turns, as far as they are ready to take more; among its
     equals the claimer takes its part of the backlog, so that the others find some too.
     """
-
-    def refusal(self, consumers: ConsumerRegistry, new_consumer: Consumer, dispatch: DispatchState) -> str:
-        return ""
 
     def assign(self, consumers: ConsumerRegistry, dispatch: DispatchState, claim: Claim) -> Assign | None:
         """What the claimer and consumers of better priority get; None if there is nothing to assign."""

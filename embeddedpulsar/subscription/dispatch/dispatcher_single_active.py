@@ -7,15 +7,16 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
-from embeddedpulsar.format.consumer_record import FLAG_RING, FLAG_SEVERAL_TOPICS
+from embeddedpulsar.format.consumer_record import FLAG_RING, FLAG_SEVERAL_TOPICS, ConsumerRules
 from embeddedpulsar.format.key_hash import sticky_key_hash
+from embeddedpulsar.subscription.dispatch.dispatch_rules import ActiveDispatcher, Asked
 from embeddedpulsar.subscription.state.consumer_registry import Consumer, ConsumerRegistry
 from embeddedpulsar.subscription.state.dispatch_state import DispatchState
 
 RING_POINTS: Final = 100
 
 
-class ExclusiveDispatcher:
+class ExclusiveDispatcher(ActiveDispatcher):
     """Exclusive: the first to attach is the only one, and reads lock-free behind the tail.
 
     A detached consumer leaves nothing behind: the next one reads what it did not acknowledge again, in order.
@@ -34,7 +35,7 @@ class ExclusiveDispatcher:
         return next((one.consumer_id for one in consumers.all()), 0)
 
 
-class FailoverDispatcher:
+class FailoverDispatcher(ActiveDispatcher):
     """Failover: one consumer is active, the others stand by; of those with the best priority level.
 
     On a partition they are ordered by name and the number of the partition chooses, so that the consumers of
@@ -42,8 +43,8 @@ class FailoverDispatcher:
     of them consumes several topics, a ring of the hashes of their names chooses, so that they share those.
     """
 
-    def refusal(self, consumers: ConsumerRegistry, new_consumer: Consumer, dispatch: DispatchState) -> str:
-        return ""
+    def rules(self, asked: Asked) -> ConsumerRules:
+        return super().rules(asked)._replace(topic_hash=sticky_key_hash(asked.topic))
 
     def active(self, consumers: ConsumerRegistry) -> int:
         """The consumer that gets everything until others come or go."""

@@ -6,8 +6,10 @@ from contextlib import closing
 from heapq import heappop, heappush
 from typing import Final
 
-from embeddedpulsar.format.consumer_record import FLAG_OUT_OF_ORDER
+from embeddedpulsar.enums import KeySharedMode
+from embeddedpulsar.format.consumer_record import FLAG_CLASSIC, FLAG_OUT_OF_ORDER, ConsumerRules
 from embeddedpulsar.format.dispatch_record import Assign
+from embeddedpulsar.policies import KeySharedPolicy
 from embeddedpulsar.subscription.dispatch.assignment import (
     Assignment,
     Claim,
@@ -15,16 +17,23 @@ from embeddedpulsar.subscription.dispatch.assignment import (
     others_are_ready,
     permits_of,
 )
+from embeddedpulsar.subscription.dispatch.dispatch_rules import Asked, ClaimDispatcher
 from embeddedpulsar.subscription.state.consumer_registry import Consumer, ConsumerRegistry
 from embeddedpulsar.subscription.state.dispatch_state import DispatchState
-from embeddedpulsar.subscription.state.sticky_key_selector import STICKY, make_selector, selector_of
+from embeddedpulsar.subscription.state.sticky_key_selector import (
+    CONSISTENT_HASHING,
+    HASH_RANGE,
+    STICKY,
+    make_selector,
+    selector_of,
+)
 
 LOOK_AHEAD_PER_CONSUMER: Final = 2000
 LOOK_AHEAD: Final = 20_000
 _SLOT: Final = 0xFFFF
 
 
-class KeySharedDispatcher:
+class KeySharedDispatcher(ClaimDispatcher):
     """Key_Shared: the selector names the consumer of a key.
 
     A consumer that has nothing left takes the entries that wait for it, and distributes the entries behind
@@ -34,6 +43,29 @@ class KeySharedDispatcher:
     all; then nothing more is read.
     """
 
+    keys_matter = True
+
+    def rules(self, asked: Asked) -> ConsumerRules:
+        policy, settings = asked.key_shared or KeySharedPolicy(), asked.settings
+        selector = HASH_RANGE
+        ranges: tuple[tuple[int, int], ...] = ()
+        if policy.get_key_shared_mode() == KeySharedMode.Sticky:
+            selector, ranges = STICKY, tuple((a, b) for a, b in policy.get_sticky_ranges())
+        elif settings.subscriptionKeySharedUseConsistentHashing:
+            selector = CONSISTENT_HASHING
+        flags = FLAG_OUT_OF_ORDER if policy.is_allow_out_of_order_delivery() else 0
+        flags |= FLAG_CLASSIC if settings.subscriptionKeySharedUseClassicPersistentImplementation else 0
+        return (
+            super()
+            .rules(asked)
+            ._replace(
+                selector=selector,
+                points=settings.subscriptionKeySharedConsistentHashingReplicaPoints,
+                flags=asked.flags | flags,
+                ranges=ranges,
+            )
+        )
+
     def refusal(self, consumers: ConsumerRegistry, new_consumer: Consumer, dispatch: DispatchState) -> str:
         for other in consumers.all():
             if (other.rules.selector == STICKY) != (new_consumer.rules.selector == STICKY):
@@ -42,6 +74,17 @@ class KeySharedDispatcher:
                 return "Subscription allows out of order delivery"
             if new_consumer.rules.flags & FLAG_OUT_OF_ORDER and not other.rules.flags & FLAG_OUT_OF_ORDER:
                 return "Subscription does not allow out of order delivery"
+        return ""
+
+    def key_refusal(self, new_consumer: Consumer, dispatch: DispatchState) -> str:
+        if dispatch.assigned_by_consumer and dispatch.selector is not None:
+            trial = selector_of(dispatch.selector_kind, dispatch.selector.pack())
+        else:
+            trial = make_selector(new_consumer.rules.selector, new_consumer.rules.points)
+        try:
+            trial.add(new_consumer.consumer_id, new_consumer.name, new_consumer.rules.ranges)
+        except ValueError as e:
+            return str(e)
         return ""
 
     def assign(self, consumers: ConsumerRegistry, dispatch: DispatchState, claim: Claim) -> Assign | None:
@@ -72,19 +115,6 @@ class KeySharedDispatcher:
         most = min(LOOK_AHEAD_PER_CONSUMER * len(consumers), LOOK_AHEAD)
         is_full = len(dispatch.pending.waiting_keys) >= most
         return has_beyond and not is_full and others_are_ready(consumers, dispatch, claim)
-
-
-def key_refusal(new_consumer: Consumer, dispatch: DispatchState) -> str:
-    """Why the keys cannot be divided with ``new_consumer`` too; empty if they can."""
-    if dispatch.assigned_by_consumer and dispatch.selector is not None:
-        trial = selector_of(dispatch.selector_kind, dispatch.selector.pack())
-    else:
-        trial = make_selector(new_consumer.rules.selector, new_consumer.rules.points)
-    try:
-        trial.add(new_consumer.consumer_id, new_consumer.name, new_consumer.rules.ranges)
-    except ValueError as e:
-        return str(e)
-    return ""
 
 
 class _Round:

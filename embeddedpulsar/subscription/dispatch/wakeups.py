@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
-from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.format.consumer_record import FLAG_SEVERAL_TOPICS
 from embeddedpulsar.platform.processes.peers import Peers
 from embeddedpulsar.subscription.control import SubscriptionControl
@@ -63,8 +62,8 @@ class Wakeups:
             self._watch(state, effects)
         elif effects & (REWOUND | MEMBERS | CLAIMABLE):
             kind = state.consumers.consumer_type
-            if kind in ACTIVE_DISPATCHERS:
-                active = state.consumers.get(ACTIVE_DISPATCHERS[ConsumerType(kind)].active(state.consumers))
+            if kind is not None and kind in ACTIVE_DISPATCHERS:
+                active = state.consumers.get(ACTIVE_DISPATCHERS[kind].active(state.consumers))
                 if active is not None:
                     self._wake(active)
 

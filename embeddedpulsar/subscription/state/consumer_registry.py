@@ -6,7 +6,6 @@ from bisect import insort
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.format.consumer_record import NO_RULES, ConsumerRules
 from embeddedpulsar.subscription.state.entry_states import FIRST_OWNER, LAST_OWNER
 
@@ -38,7 +37,7 @@ class ConsumerRegistry:
     have the same type; ids are never used twice in the life of the subscription.
 
     >>> registry = ConsumerRegistry()
-    >>> registry.add(Consumer(1, "c", ConsumerType.Exclusive, 0, bytes(16), 0, epoch=4))
+    >>> registry.add(Consumer(1, "c", 0, 0, bytes(16), 0, epoch=4))
     >>> registry.raise_epochs(5)
     >>> registry.is_current(1, 4), registry.is_current(1, 5)
     (False, True)
@@ -78,10 +77,10 @@ class ConsumerRegistry:
         return consumer is not None and consumer.epoch == epoch
 
     @property
-    def consumer_type(self) -> ConsumerType | None:
+    def consumer_type(self) -> int | None:
         """Type of the attached consumers; None without any: then the next may have any type."""
         for consumer in self._by_id.values():
-            return ConsumerType(consumer.consumer_type)
+            return consumer.consumer_type
         return None
 
     def free_code(self) -> int:

@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from typing import Any, Final, TypeVar
 from zlib import crc32
 
-from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.acknowledgement import MAX_BATCH_SIZE, MAX_ENTRY_ID
-from embeddedpulsar.format.consumer_record import ConsumerRules
+from embeddedpulsar.format.consumer_record import CONSUMER_TYPES, ConsumerRules
 from embeddedpulsar.format.document import KIND_SUBSCRIPTION_SNAPSHOT, decode_document, encode_document
 from embeddedpulsar.format.subscription_record import Checkpoint
 from embeddedpulsar.subscription.state.ack_bitmaps import AckBitmaps
@@ -168,7 +167,8 @@ def _consumer(
     if len(_typed(bytes, uuid)) != 16:
         raise ValueError(f"the uuid of consumer {name!r}")
     _typed(str, name)
-    ConsumerType(consumer_type)
+    if consumer_type not in CONSUMER_TYPES:
+        raise ValueError(f"the type {consumer_type!r} of consumer {name!r}")
     *numbers, ranges = rules
     for number in (consumer_id, consumer_type, priority, attached_ms, epoch, code, *numbers):
         _typed(int, number)

@@ -12,9 +12,9 @@ import struct
 from typing import Final
 from zlib import crc32
 
-from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.format import subscription_record as record
 from embeddedpulsar.format.acknowledgement import FORM_BITMAP, FORM_RANGE, Ack
+from embeddedpulsar.format.consumer_record import CONSUMER_TYPES
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.subscription.state.ack_bitmaps import AckBitmaps
 from embeddedpulsar.subscription.state.consumer_registry import Consumer, ConsumerRegistry
@@ -32,7 +32,6 @@ CLAIMABLE: Final = 16  # entries came back, or may be had now, that could not be
 
 _SUMMARY: Final = struct.Struct("<QqQQIIBQqQQQQI")
 _HANDLERS: Final = record.RECORDS.handlers
-_SHARED_TYPES: Final = (ConsumerType.Shared, ConsumerType.KeyShared)
 
 
 class SubscriptionState:
@@ -127,7 +126,7 @@ class SubscriptionState:
         self.epoch += 1
         consumer = Consumer(*command[:-1], self.epoch, self.consumers.free_code(), command.rules)
         self.consumers.add(consumer)
-        if consumer.consumer_type in _SHARED_TYPES:
+        if CONSUMER_TYPES[consumer.consumer_type]:
             self.dispatch.join(consumer, self.mark_delete)
         return REWOUND | MEMBERS
 

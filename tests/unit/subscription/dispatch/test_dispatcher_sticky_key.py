@@ -11,8 +11,7 @@ from embeddedpulsar.format import subscription_record as record
 from embeddedpulsar.format.consumer_record import FLAG_CLASSIC, FLAG_OUT_OF_ORDER
 from embeddedpulsar.subscription.dispatch import dispatcher_sticky_key
 from embeddedpulsar.subscription.dispatch.assignment import Claim, FreshEntry
-from embeddedpulsar.subscription.dispatch.dispatcher import CLAIM_DISPATCHERS
-from embeddedpulsar.subscription.dispatch.dispatcher_sticky_key import key_refusal
+from embeddedpulsar.subscription.dispatch.dispatcher import CLAIM_DISPATCHERS, dispatcher_for
 from embeddedpulsar.subscription.state.consumer_registry import Consumer
 from embeddedpulsar.subscription.state.sticky_key_selector import HASH_RANGE, STICKY
 from tests.unit.subscription.state.dispatch_states import LEDGER, StateSite, entries
@@ -206,7 +205,9 @@ def test_who_is_refused(there: dict[str, object], new: dict[str, object], text: 
 
 
 def ranges_refusal(site: KeySite, ranges: Sequence[tuple[int, int]]) -> str:
-    return key_refusal(new_consumer(selector=STICKY, ranges=tuple(ranges)), site.dispatch)
+    return dispatcher_for(ConsumerType.KeyShared).key_refusal(
+        new_consumer(selector=STICKY, ranges=tuple(ranges)), site.dispatch
+    )
 
 
 def test_keys_that_cannot_be_divided():
