@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from embeddedpulsar.admin.missing import SaysWhatThereIs
 from embeddedpulsar.platform import interrupts
 from embeddedpulsar.retention import Retention
+from embeddedpulsar.topic.topic_policy import DEDUPLICATION, KEEP_UNTIL_SUBSCRIBED, RETENTION
 
 if TYPE_CHECKING:
     from embeddedpulsar.topic.store import Store
@@ -58,16 +59,16 @@ class PolicyCalls(SaysWhatThereIs, ABC):
         if not isinstance(enabled, bool):
             raise ValueError(f"enabled is True or False, not {enabled!r}; remove_deduplication_status unsets")
         with interrupts.translated:
-            self._store().set_deduplication(self._owner(name), enabled)
+            self._store().set_policy(self._owner(name), DEDUPLICATION, enabled)
 
     def get_deduplication_status(self, name: str) -> bool | None:
         """Return the value set for this topic or namespace; None if it is not set."""
-        return self._store().own_deduplication(self._owner(name))
+        return self._store().own_policy(self._owner(name), DEDUPLICATION)
 
     def remove_deduplication_status(self, name: str) -> None:
         """Unset the value, so that the inherited one applies. Does nothing if it is not set."""
         with interrupts.translated:
-            self._store().set_deduplication(self._owner(name), None)
+            self._store().set_policy(self._owner(name), DEDUPLICATION, None)
 
     # -- retention ---------------------------------------------------------------------------------------
 
@@ -99,16 +100,16 @@ class PolicyCalls(SaysWhatThereIs, ABC):
                 raise ValueError(f"a retention is two integers, minutes and MB, not {number!r}")
         with interrupts.translated:
             retention = Retention(retention_time_in_minutes, retention_size_in_mb)
-            self._store().set_retention(self._owner(name), retention)
+            self._store().set_policy(self._owner(name), RETENTION, retention)
 
     def get_retention(self, name: str) -> Retention | None:
         """Return the value set for this topic or namespace; None if it is not set."""
-        return self._store().own_retention(self._owner(name))
+        return self._store().own_policy(self._owner(name), RETENTION)
 
     def remove_retention(self, name: str) -> None:
         """Unset the retention, so that the inherited one applies. Does nothing if it is not set."""
         with interrupts.translated:
-            self._store().set_retention(self._owner(name), None)
+            self._store().set_policy(self._owner(name), RETENTION, None)
 
     # -- before the first subscription -------------------------------------------------------------------
 
@@ -130,15 +131,15 @@ class PolicyCalls(SaysWhatThereIs, ABC):
         if not isinstance(enabled, bool):
             raise ValueError(f"enabled is True or False, not {enabled!r}")
         with interrupts.translated:
-            self._store().set_keep_until_subscribed(self._owner(name), enabled)
+            self._store().set_policy(self._owner(name), KEEP_UNTIL_SUBSCRIBED, enabled)
 
     def get_keep_until_subscribed(self, name: str) -> bool:
         """Return whether the topic keeps all messages while it has no durable subscription: the value set or
         inherited, otherwise True for a topic of letters, unless ``broker.conf`` sets
         ``letterTopicsKeepUntilSubscribed=false`` or a retention was set for the topic itself."""
-        return self._store().keeps_until_subscribed(self._owner(name))
+        return self._store().policy(self._owner(name), KEEP_UNTIL_SUBSCRIBED)
 
     def remove_keep_until_subscribed(self, name: str) -> None:
         """Undo `set_keep_until_subscribed`. Does nothing if it is not set."""
         with interrupts.translated:
-            self._store().set_keep_until_subscribed(self._owner(name), None)
+            self._store().set_policy(self._owner(name), KEEP_UNTIL_SUBSCRIBED, None)

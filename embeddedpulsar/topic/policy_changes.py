@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from embeddedpulsar.exceptions import TopicNotFound
-from embeddedpulsar.topic.policy_documents import KEEP_UNTIL_SUBSCRIBED, LETTERS
+from embeddedpulsar.topic.topic_policy import LETTERS, TopicPolicy, Value
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
@@ -23,19 +23,21 @@ def is_namespace(name: str) -> bool:
     return "://" not in name and name.count("/") == 1
 
 
-def change_policies(
-    session: StoreSession, name: str, changes: dict[str, Any], *, durable: bool
+def change_policy(
+    session: StoreSession, name: str, policy: TopicPolicy[Value], value: Value | None, *, durable: bool
 ) -> list[TopicEntry]:
-    """Note the policies of a topic or namespace; None takes a policy away.
+    """Note a policy of a topic or namespace; None takes it away.
 
     Returns:
         The topics and partitions that it may concern and that were opened before.
 
     Raises:
         TopicNotFound: there is no such topic or namespace.
+        InvalidConfiguration: the value makes no sense.
         StorageError: the document is damaged, or cannot be written.
     """
-    name, catalog = _existing(session, name), session.catalog
+    changes = {policy.key: None if value is None else policy.pack(value)}
+    name, catalog = existing(session, name), session.catalog
     if not is_namespace(name) and catalog.find(name) is None:
         # A partition that was never opened has no directory yet.
         session.topics.entry_to_open(TopicName.parse(name), [], create=False)
@@ -52,30 +54,6 @@ def change_policies(
     return _entries_of(session, name)
 
 
-def own_policies(session: StoreSession, name: str) -> dict[str, Any]:
-    """The policies of a topic or namespace itself, whatever holds above it.
-
-    Raises:
-        TopicNotFound: there is no such topic or namespace.
-        StorageError: the document is damaged.
-    """
-    name = _existing(session, name)
-    return session.policies.of_namespace(name) if is_namespace(name) else session.policies.of_topic(name)
-
-
-def keeps_until_subscribed(session: StoreSession, name: str) -> bool:
-    """Whether a topic, or the topics of a namespace, keep everything while they have no subscription.
-
-    Raises:
-        TopicNotFound: there is no such topic or namespace.
-        StorageError: a document is damaged.
-    """
-    name = _existing(session, name)
-    if is_namespace(name):
-        return bool(session.policies.of_namespace(name).get(KEEP_UNTIL_SUBSCRIBED))
-    return session.policies.keeps_until_subscribed(name)
-
-
 def note_letters(session: StoreSession, name: str) -> None:
     """Note, durably, that letters go to a topic; to be called before the first of them is stored there.
 
@@ -83,12 +61,16 @@ def note_letters(session: StoreSession, name: str) -> None:
         TopicNotFound: there is no such topic.
         StorageError: the document is damaged, or cannot be written.
     """
-    if not own_policies(session, name).get(LETTERS):
-        change_policies(session, name, {LETTERS: True}, durable=True)
+    if not session.policies.own(LETTERS, existing(session, name)):
+        change_policy(session, name, LETTERS, True, durable=True)
 
 
-def _existing(session: StoreSession, name: str) -> str:
-    """The name of a namespace, or the full name of a topic, that exists."""
+def existing(session: StoreSession, name: str) -> str:
+    """The name of a namespace, or the full name of a topic, that exists.
+
+    Raises:
+        TopicNotFound: there is no such topic or namespace.
+    """
     if is_namespace(name):
         if not session.catalog.has_namespace(name):
             raise TopicNotFound(f"there is no namespace {name} in {session.root}")

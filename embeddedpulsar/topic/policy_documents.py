@@ -6,21 +6,15 @@ import os
 from collections.abc import Callable
 from typing import Any, Final
 
-from embeddedpulsar.exceptions import CorruptionError, InvalidConfiguration, StorageError
+from embeddedpulsar.exceptions import CorruptionError, StorageError
 from embeddedpulsar.format.catalog_record import TopicEntry
 from embeddedpulsar.format.document import KIND_POLICIES, decode_document, encode_document
 from embeddedpulsar.platform import disk, filesystem
-from embeddedpulsar.retention import Retention
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.topic.catalog import root_layout
+from embeddedpulsar.topic.topic_policy import TopicPolicy, Value
 from embeddedpulsar.topic_name import TopicName, directory_name, namespace_file_name
-
-DEDUPLICATION: Final = "deduplicationEnabled"
-RETENTION: Final = "retentionPolicies"
-KEEP_UNTIL_SUBSCRIBED: Final = "keepUntilSubscribed"
-LETTERS: Final = "letters"
-"""Set for a topic that a consumer passes dead letters or retry letters on to."""
 
 
 class PolicyDocuments:
@@ -67,65 +61,36 @@ class PolicyDocuments:
         """
         return _policies(_read(self._topic_path(name)))
 
-    def drops_duplicates(self, name: str, directory: str) -> bool:
-        """Whether a topic is to drop duplicates: as it says itself, or its namespace, or ``broker.conf``.
+    def own(self, policy: TopicPolicy[Value], name: str) -> Value | None:
+        """The value of a policy at a topic or namespace itself; None if it has none.
+
+        Raises:
+            StorageError: the document is damaged.
+        """
+        found = (self.of_topic(name) if "://" in name else self.of_namespace(name)).get(policy.key)
+        return None if found is None else policy.unpack(found)
+
+    def value(self, policy: TopicPolicy[Value], name: str, directory: str | None = None) -> Value:
+        """The value of a policy that holds for a topic or namespace.
 
         Args:
-            name: full name of a topic or partition.
-            directory: its directory.
+            policy: the policy.
+            name: full name of a topic, a partition or a namespace.
+            directory: of the topic; None for that of a topic of this name.
 
         Raises:
             StorageError: a document is damaged.
         """
-        found = self._first(name, directory, DEDUPLICATION)
-        return self._settings.brokerDeduplicationEnabled if found is None else bool(found)
-
-    def retention(self, name: str, directory: str) -> Retention:
-        """What a topic keeps: as it says itself, or its namespace, or ``broker.conf``.
-
-        Args:
-            name: full name of a topic or partition.
-            directory: its directory.
-
-        Raises:
-            StorageError: a document is damaged.
-        """
-        found = self._first(name, directory, RETENTION)
-        return self._settings.retention if found is None else read_retention(found)
-
-    def keeps_until_subscribed(self, name: str, directory: str | None = None) -> bool:
-        """Whether a topic keeps everything while it has no durable subscription: as it says itself, or its
-        namespace; else if it is one of letters, its own retention is not set, and ``broker.conf`` allows it.
-
-        Args:
-            name: full name of a topic or partition.
-            directory: its directory; None for that of a topic of this name.
-
-        Raises:
-            StorageError: a document is damaged.
-        """
-        paths = self._paths(name, directory)
-        policies = [_policies(_read(path)) for path in paths]
-        said = [found[KEEP_UNTIL_SUBSCRIBED] for found in policies if KEEP_UNTIL_SUBSCRIBED in found]
-        if said:
-            return bool(said[0])
-        of_topic = policies[:-1]  # the last one is the namespace's
-        return (
-            self._settings.letterTopicsKeepUntilSubscribed
-            and any(found.get(LETTERS) for found in of_topic)
-            and not any(RETENTION in found for found in of_topic)
-        )
-
-    def _first(self, name: str, directory: str, policy: str) -> Any:
-        """The policy at the nearest level that has it, from the topic upwards; None if no level has."""
-        for path in self._paths(name, directory):
-            found = _policies(_read(path)).get(policy)
-            if found is not None:
-                return found
-        return None
+        documents = [_policies(_read(path)) for path in self._paths(name, directory)]
+        for found in documents:
+            if found.get(policy.key) is not None:
+                return policy.unpack(found[policy.key])
+        return policy.default(self._settings, documents[:-1])  # the last one is the namespace's
 
     def _paths(self, name: str, directory: str | None) -> list[str]:
-        """The documents that hold for a topic, the nearest first, that of the namespace last."""
+        """The documents that hold for a topic or namespace, the nearest first, that of the namespace last."""
+        if "://" not in name:
+            return [self._namespace_path(name)]
         parsed = TopicName.parse(name)
         paths = [self._topic_path(name) if directory is None else filenames.policies_path(directory)]
         if parsed.partition >= 0:
@@ -160,24 +125,6 @@ class PolicyDocuments:
             StorageFullError: nothing was changed.
         """
         _change(self._topic_path(name), name, changes, durable)
-
-
-def retention_fields(retention: Retention) -> dict[str, int]:
-    """A retention policy as part of a document."""
-    return {"retentionTimeInMinutes": retention.time_minutes, "retentionSizeInMB": retention.size_mb}
-
-
-def read_retention(fields: Any) -> Retention:
-    """The policy that `retention_fields` wrote.
-
-    Raises:
-        CorruptionError: it is malformed.
-    """
-    try:
-        found = Retention(int(fields["retentionTimeInMinutes"]), int(fields["retentionSizeInMB"]))
-        return found.check()
-    except (KeyError, TypeError, ValueError, InvalidConfiguration) as e:
-        raise CorruptionError(reason=f"a policy document with a retention that is none: {e!r}") from e
 
 
 def _change(path: str, owner: str, changes: dict[str, Any], durable: bool) -> None:

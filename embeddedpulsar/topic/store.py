@@ -14,32 +14,20 @@ from embeddedpulsar.platform.clock import Clock
 from embeddedpulsar.platform.directory_lease import DirectoryLease
 from embeddedpulsar.platform.processes.mailbox import Mailbox
 from embeddedpulsar.platform.processes.peers import Peers
-from embeddedpulsar.retention import Retention
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage.directory_identity import gone
-from embeddedpulsar.topic import deduplication_switch, memory_root
+from embeddedpulsar.topic import memory_root
 from embeddedpulsar.topic.catalog.store_topics import StoreTopics
 from embeddedpulsar.topic.catalog.topic_deletion import take_mark_back
 from embeddedpulsar.topic.catalog.topic_list import TopicList
 from embeddedpulsar.topic.ledger_settings import ledger_options
 from embeddedpulsar.topic.open_topics import OpenTopics, TopicOpener, TopicUse
-from embeddedpulsar.topic.policy_changes import (
-    change_policies,
-    keeps_until_subscribed,
-    note_letters,
-    own_policies,
-)
-from embeddedpulsar.topic.policy_documents import (
-    DEDUPLICATION,
-    KEEP_UNTIL_SUBSCRIBED,
-    RETENTION,
-    read_retention,
-    retention_fields,
-)
+from embeddedpulsar.topic.policy_changes import change_policy, existing, note_letters
 from embeddedpulsar.topic.root_lease import lease_root, shared_lease
 from embeddedpulsar.topic.store_registry import REGISTRY
 from embeddedpulsar.topic.store_session import StoreSession
 from embeddedpulsar.topic.topic import Topic
+from embeddedpulsar.topic.topic_policy import TopicPolicy, Value
 
 
 class Store(StoreTopics):
@@ -259,46 +247,36 @@ class Store(StoreTopics):
         finally:
             use.release()
 
-    def set_deduplication(self, name: str, is_on: bool | None) -> None:
-        """Let a topic, or each of a ``tenant/namespace``, drop duplicates or not; None: as what is above it
-        says. Effective at once in all processes. See `deduplication_switch.set_deduplication`."""
-        deduplication_switch.set_deduplication(self, self._present(), name, is_on)
+    def set_policy(self, name: str, policy: TopicPolicy[Value], value: Value | None) -> None:
+        """Set a policy of a topic or a ``tenant/namespace``; None: as what is above it says.
 
-    def set_retention(self, name: str, retention: Retention | None) -> None:
-        """What a topic, or each of a ``tenant/namespace``, keeps of what is acknowledged everywhere; None: as
-        what is above it says. Open topics of all processes see it when they look what to trim next.
+        Topics that were opened before are changed at once where the policy is one that acts at once. A crash
+        between leaves some of them unchanged, until this is called again or a producer attaches there.
 
         Raises:
-            InvalidConfiguration: the policy makes no sense; see `Retention.check`.
+            InvalidConfiguration: the value makes no sense.
             TopicNotFound: there is no such topic or namespace.
+            StorageError: a document is damaged, or cannot be written.
         """
-        fields = None if retention is None else retention_fields(retention.check())
-        durable = self.durability != PROCESS
-        change_policies(self._present(), name, {RETENTION: fields}, durable=durable)
+        session, durable = self._present(), self.durability != PROCESS
+        for entry in change_policy(session, name, policy, value, durable=durable):
+            if policy.apply is not None:
+                use = self.use_topic(entry.name, create=False)
+                try:
+                    topic = use.topic
+                    policy.apply(topic, session.policies.value(policy, topic.name, topic.directory))
+                finally:
+                    use.release()
 
-    def own_deduplication(self, name: str) -> bool | None:
-        """What was set for a topic or namespace by `set_deduplication`."""
-        found = own_policies(self._present(), name).get(DEDUPLICATION)
-        return None if found is None else bool(found)
+    def own_policy(self, name: str, policy: TopicPolicy[Value]) -> Value | None:
+        """What was set for a topic or namespace by `set_policy`; None for nothing."""
+        session = self._present()
+        return session.policies.own(policy, existing(session, name))
 
-    def own_retention(self, name: str) -> Retention | None:
-        """What was set for a topic or namespace by `set_retention`."""
-        found = own_policies(self._present(), name).get(RETENTION)
-        return None if found is None else read_retention(found)
-
-    def set_keep_until_subscribed(self, name: str, is_on: bool | None) -> None:
-        """Whether a topic, or each of a ``tenant/namespace``, keeps everything while it has no durable
-        subscription; None: as what is above it says, and topics of letters as ``broker.conf`` says.
-
-        Raises:
-            TopicNotFound: there is no such topic or namespace.
-        """
-        durable = self.durability != PROCESS
-        change_policies(self._present(), name, {KEEP_UNTIL_SUBSCRIBED: is_on}, durable=durable)
-
-    def keeps_until_subscribed(self, name: str) -> bool:
-        """What holds for a topic or namespace; see `set_keep_until_subscribed`."""
-        return keeps_until_subscribed(self._current(), name)
+    def policy(self, name: str, policy: TopicPolicy[Value]) -> Value:
+        """What holds for a topic or namespace, set there or not."""
+        session = self._current()
+        return session.policies.value(policy, existing(session, name))
 
     def note_letters(self, name: str) -> None:
         """Note that letters are about to be stored in a topic; see `policy_changes.note_letters`."""

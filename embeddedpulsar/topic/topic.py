@@ -20,6 +20,7 @@ from embeddedpulsar.topic.descriptor_limit import within_limit
 from embeddedpulsar.topic.producers.producers import ProducerRegistration, Producers
 from embeddedpulsar.topic.producers.sequence_memory import SequenceMemory
 from embeddedpulsar.topic.producers.topic_journal import TopicJournal
+from embeddedpulsar.topic.topic_policy import DEDUPLICATION, KEEP_UNTIL_SUBSCRIBED, RETENTION
 from embeddedpulsar.topic.topic_subscriptions import LOOKED_AT_ONCE, SubscriptionKey, TopicSubscriptions
 from embeddedpulsar.topic.topic_trimming import PATIENCE_S, TopicTrimming
 
@@ -67,8 +68,8 @@ class Topic:
         )
         self._trimming: Final = TopicTrimming(
             ledger,
-            lambda: session.policies.retention(entry.name, directory),
-            lambda: session.policies.keeps_until_subscribed(entry.name, directory),
+            lambda: session.policies.value(RETENTION, entry.name, directory),
+            lambda: session.policies.value(KEEP_UNTIL_SUBSCRIBED, entry.name, directory),
             self._subscriptions.mark_deletes,
             clock,
         )
@@ -174,7 +175,7 @@ class Topic:
                 full_name,
                 named=bool(name),
                 access_mode=access_mode,
-                deduplicate=self._session.policies.drops_duplicates(self.name, self.directory),
+                deduplicate=self._session.policies.value(DEDUPLICATION, self.name, self.directory),
                 timeout_s=timeout_s,
                 check_wanted=check_wanted,
             ),

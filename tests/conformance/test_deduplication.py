@@ -7,6 +7,7 @@ import pytest
 from embeddedpulsar import Client, Interrupted, MessageId, ProducerAccessMode, Result
 from embeddedpulsar.exceptions import TopicNotFound
 from embeddedpulsar.platform import failpoints
+from embeddedpulsar.topic.topic_policy import DEDUPLICATION
 
 DUPLICATE = (-1, -1, -1, -1)
 
@@ -218,16 +219,16 @@ def test_a_topic_may_say_otherwise_than_the_store(topic):
     store = topic.client._core.store
     producer = topic.producer(producer_name="p")
     producer.send(b"0", sequence_id=5)
-    store.set_deduplication("topic", False)
+    store.set_policy("topic", DEDUPLICATION, False)
     producer.send(b"1", sequence_id=5)
-    store.set_deduplication("public/default", True)
+    store.set_policy("public/default", DEDUPLICATION, True)
     producer.send(b"2", sequence_id=5)
-    store.set_deduplication("topic", None)
+    store.set_policy("topic", DEDUPLICATION, None)
     assert parts(producer.send(b"no", sequence_id=5)) == DUPLICATE
-    store.set_deduplication("public/default", False)
+    store.set_policy("public/default", DEDUPLICATION, False)
     producer.send(b"3", sequence_id=4)
     producer.send(b"4")
-    store.set_deduplication("public/default", None)
+    store.set_policy("public/default", DEDUPLICATION, None)
     assert parts(producer.send(b"no", sequence_id=5)) == DUPLICATE
     producer.send(b"5", sequence_id=6)
     assert stored(topic) == [b"%d" % number for number in range(6)]
@@ -239,7 +240,7 @@ def test_switching_under_a_producer_of_automatic_ids(topic):
     producer = topic.producer(producer_name="p")
     callbacks = []
     for number in range(20):
-        store.set_deduplication("topic", bool(number % 2))
+        store.set_policy("topic", DEDUPLICATION, bool(number % 2))
         if number % 3:
             producer.send(b"%d" % number)
         else:
@@ -261,7 +262,7 @@ def test_switched_on_it_knows_what_is_there(tmp_path):
                 producer.send_async(b"x", None, sequence_id=number)
         stays = client.create_producer("topic", "stays")
         stays.send(b"x", sequence_id=41)
-        client._core.store.set_deduplication("topic", True)
+        client._core.store.set_policy("topic", DEDUPLICATION, True)
         assert parts(stays.send(b"x", sequence_id=41)) == DUPLICATE
         assert client.create_producer("topic", "gone").last_sequence_id() == 1499
         assert client.create_producer("topic", "batches").last_sequence_id() == 9
@@ -273,14 +274,14 @@ def test_switched_off_and_on_again(topic):
     store = topic.client._core.store
     with topic.producer(producer_name="before") as producer:
         producer.send(b"x", sequence_id=9)
-    store.set_deduplication("topic", False)
+    store.set_policy("topic", DEDUPLICATION, False)
     with topic.producer(producer_name="between") as producer:
         producer.send(b"x", sequence_id=7)
         producer.send(b"x", sequence_id=3)
     with topic.producer(producer_name="before") as producer:
         assert producer.last_sequence_id() == -1
         producer.send(b"x", sequence_id=4)
-    store.set_deduplication("topic", True)
+    store.set_policy("topic", DEDUPLICATION, True)
     assert topic.producer(producer_name="before").last_sequence_id() == 9
     assert topic.producer(producer_name="between").last_sequence_id() == 7
 
@@ -290,7 +291,7 @@ def test_a_switch_needs_something_to_switch(topic):
     store = topic.client._core.store
     for name in ("nobody/nothing", "nothing"):
         with pytest.raises(TopicNotFound):
-            store.set_deduplication(name, True)
+            store.set_policy(name, DEDUPLICATION, True)
 
 
 # -- other ways into the topic ---------------------

@@ -10,6 +10,7 @@ import pytest
 
 from embeddedpulsar import BatchingType, Client, CompressionType, Interrupted, MessageId, Result
 from embeddedpulsar.platform import failpoints
+from embeddedpulsar.topic.topic_policy import DEDUPLICATION
 from tests.conformance.chunks import payload
 from tests.conformance.held import Answers, entries, held, payloads
 from tests.support.key_files import key_files
@@ -118,11 +119,11 @@ def test_a_batch_whose_last_id_is_not_its_highest(topic, tmp_path, is_encrypted)
         options = {"encryption_key": "app", "crypto_key_reader": key_files(tmp_path, "ec")}
     store = topic.client._core.store
     producer = topic.producer(**WAITS, **options, producer_name="p")
-    store.set_deduplication("topic", False)
+    store.set_policy("topic", DEDUPLICATION, False)
     for number in (3, 9, 4):
         producer.send_async(b"%d" % number, None, sequence_id=number)
     producer.flush()
-    store.set_deduplication("topic", True)  # reads what is there
+    store.set_policy("topic", DEDUPLICATION, True)  # reads what is there
     producer.close()
     assert last_id(topic.client) == 9
 

@@ -23,6 +23,7 @@ from embeddedpulsar import (
     Result,
 )
 from embeddedpulsar.arrow import read_topic
+from embeddedpulsar.topic.topic_policy import DEDUPLICATION
 from tests.conformance.chunks import payload
 from tests.support.key_files import key_files
 
@@ -122,7 +123,7 @@ class Site:
         else:
             self.client.create_producer(name).close()
         if case.drops_duplicates:
-            store.set_deduplication(name, True)
+            store.set_policy(name, DEDUPLICATION, True)
         return name
 
     def reading(self, case: Case) -> dict[str, CryptoKeyReader]:

@@ -23,6 +23,7 @@ from embeddedpulsar import (
     Result,
 )
 from embeddedpulsar.client.producer.log_writer import LogWriter
+from embeddedpulsar.topic.topic_policy import DEDUPLICATION
 from tests.children import in_child
 from tests.conformance.chunks import log_of, payload, use_small_entries
 from tests.conformance.conftest import Topic, receive_all
@@ -287,7 +288,7 @@ def test_partitions_remember_sequence_ids_each(tmp_path: Path, client: Client):
     columns and chunks, too."""
     store = client._core.store
     store.create_partitioned_topic("topic", 3)
-    store.set_deduplication("topic", True)
+    store.set_policy("topic", DEDUPLICATION, True)
     keys = [f"ключ-{number}" for number in range(12)]
     for _ in range(2):
         with client.create_producer("topic", "p", **CHUNKED) as producer:

@@ -11,6 +11,7 @@ from embeddedpulsar import Admin, Client, InitialPosition, MessageId
 from embeddedpulsar.exceptions import CorruptionError, InvalidConfiguration, TopicNotFound
 from embeddedpulsar.retention import Retention
 from embeddedpulsar.topic.store_registry import REGISTRY
+from embeddedpulsar.topic.topic_policy import RETENTION
 from tests.conformance.manual_time import ManualTime
 from tests.conformance.retention_site import TOPIC, ledgers, publish, store_with
 
@@ -36,7 +37,7 @@ def set_elsewhere(path: Path, name: str, retention: Retention | None) -> None:
     REGISTRY.stores.clear()
     try:
         with Client(path) as client:
-            client._core.store.set_retention(name, retention)
+            client._core.store.set_policy(name, RETENTION, retention)
     finally:
         REGISTRY.stores.update(known)
 
@@ -95,25 +96,25 @@ def test_the_nearest_decides(time: ManualTime, path: Path) -> None:
     partition = store.topic("parts-partition-0")
 
     def kept(topic) -> Retention:
-        return store._session.policies.retention(topic.name, topic.directory)
+        return store._session.policies.value(RETENTION, topic.name, topic.directory)
 
     assert kept(partition) == NOTHING
-    store.set_retention("public/default", Retention(5, 6))
+    store.set_policy("public/default", RETENTION, Retention(5, 6))
     assert kept(partition) == kept(store.topic(TOPIC)) == Retention(5, 6)
-    store.set_retention("parts", Retention(7, -1))
+    store.set_policy("parts", RETENTION, Retention(7, -1))
     assert kept(partition) == kept(store.topic("parts-partition-1")) == Retention(7, -1)
-    store.set_retention("parts-partition-0", KEEP)
+    store.set_policy("parts-partition-0", RETENTION, KEEP)
     assert kept(partition) == KEEP and kept(store.topic("parts-partition-1")) == Retention(7, -1)
     for name in ("parts-partition-0", "parts", "public/default"):
-        store.set_retention(name, None)
-        assert store.own_retention(name) is None
+        store.set_policy(name, RETENTION, None)
+        assert store.own_policy(name, RETENTION) is None
     assert kept(partition) == NOTHING
 
 
 def test_numbers_are_those_of_broker_conf(time: ManualTime, path: Path) -> None:
     """So many minutes, to the check interval."""
     reader = time.client.create_reader(TOPIC, MessageId.latest)
-    time.client._core.store.set_retention(TOPIC, Retention(10, -1))
+    time.client._core.store.set_policy(TOPIC, RETENTION, Retention(10, -1))
     publish(time, 35)
     time.pass_ms(10 * 60_000 - 1000)
     assert len(ledgers(path)) == 4
@@ -125,13 +126,13 @@ def test_numbers_are_those_of_broker_conf(time: ManualTime, path: Path) -> None:
 def test_it_outlives_the_store_and_goes_with_the_topic(time: ManualTime, path: Path) -> None:
     """A topic that is made again has none, as its deduplication."""
     publish(time, 1)
-    time.client._core.store.set_retention(TOPIC, KEEP)
+    time.client._core.store.set_policy(TOPIC, RETENTION, KEEP)
     time.reopen()
-    assert time.client._core.store.own_retention(TOPIC) == KEEP
+    assert time.client._core.store.own_policy(TOPIC, RETENTION) == KEEP
     with Admin(path) as admin:
         admin.topics().delete(TOPIC)
         admin.topics().create_non_partitioned_topic(TOPIC)
-    assert time.client._core.store.own_retention(TOPIC) is None
+    assert time.client._core.store.own_policy(TOPIC, RETENTION) is None
 
 
 def test_what_is_wrong_is_refused(time: ManualTime) -> None:
@@ -140,13 +141,13 @@ def test_what_is_wrong_is_refused(time: ManualTime) -> None:
     publish(time, 1)
     for wrong in (Retention(0, 1), Retention(1, 0), Retention(-2, 1)):
         with pytest.raises(InvalidConfiguration):
-            store.set_retention(TOPIC, wrong)
-    assert store.own_retention(TOPIC) is None
+            store.set_policy(TOPIC, RETENTION, wrong)
+    assert store.own_policy(TOPIC, RETENTION) is None
     for missing in ("other", "acme/sales"):
         with pytest.raises(TopicNotFound, match=missing):
-            store.set_retention(missing, KEEP)
+            store.set_policy(missing, RETENTION, KEEP)
         with pytest.raises(TopicNotFound, match=missing):
-            store.own_retention(missing)
+            store.own_policy(missing, RETENTION)
 
 
 def test_what_cannot_be_read_holds_everything_back(time: ManualTime, path: Path, caplog) -> None:
@@ -154,7 +155,7 @@ def test_what_cannot_be_read_holds_everything_back(time: ManualTime, path: Path,
     consumer = time.client.subscribe(TOPIC, "s", initial_position=InitialPosition.Earliest)
     publish(time, 1)
     store = time.client._core.store
-    store.set_retention(TOPIC, NOTHING)
+    store.set_policy(TOPIC, RETENTION, NOTHING)
     publish(time, 35)
     (document,) = path.glob("topics/*/policies")
     document.write_bytes(document.read_bytes()[:-1])

@@ -12,6 +12,7 @@ import pytest
 from embeddedpulsar import Client, MessageId, Producer
 from embeddedpulsar.platform import failpoints
 from embeddedpulsar.topic.store import Store
+from embeddedpulsar.topic.topic_policy import DEDUPLICATION
 
 ON = "brokerDeduplicationEnabled=true\n"
 LEDGERS = (
@@ -118,11 +119,11 @@ def test_switching_it_on(tmp_path: Path, step: str, nth: int, by: str):
         present = client.create_producer("topic", "present")
         present.send(b"5", sequence_id=5)
         if by == "policy":
-            killed(lambda: Store.open(root).set_deduplication("topic", True), step, nth)
+            killed(lambda: Store.open(root).set_policy("topic", DEDUPLICATION, True), step, nth)
         else:
             store = Store.open(root)
-            store.set_deduplication("public/default", True)
-            store.set_deduplication("topic", False)
+            store.set_policy("public/default", DEDUPLICATION, True)
+            store.set_policy("topic", DEDUPLICATION, False)
             policies = store._session.policies
             policies.change_topic(
                 "persistent://public/default/topic", {"deduplicationEnabled": None}, durable=False

@@ -10,6 +10,7 @@ import pytest
 
 import embeddedpulsar as pulsar
 from embeddedpulsar.platform import failpoints
+from embeddedpulsar.topic.topic_policy import KEEP_UNTIL_SUBSCRIBED
 from tests.multiprocess.children import Child, say
 
 EARLIEST = pulsar.InitialPosition.Earliest
@@ -101,7 +102,7 @@ def test_killed_while_moving(tmp_path: Path, point: str):
         found = contents(client, "jobs-work-DLQ")
         assert set(found) == {b"%d" % number for number in range(5)}
         assert len(found) - len(before) <= 5
-        assert client._core.store.keeps_until_subscribed("jobs-work-DLQ")
+        assert client._core.store.policy("jobs-work-DLQ", KEEP_UNTIL_SUBSCRIBED)
 
 
 @pytest.mark.parametrize("is_attended", [True, False])

@@ -19,6 +19,7 @@ from embeddedpulsar.exceptions import AccessDeniedError, ConsumerBusy, ForeignFi
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.testing.store_checks import assert_clean
 from embeddedpulsar.topic.store import Store
+from embeddedpulsar.topic.topic_policy import DEDUPLICATION
 from tests.children import ForkedChild, in_child
 
 pytestmark = pytest.mark.skipif(
@@ -101,7 +102,7 @@ def use(root: Path, text: bytes) -> str:
     store.topic("t").ledger.roll()
     producer.send(b"after the roll")
     client.create_producer("t", "of-" + text.decode(), initial_sequence_id=7).send(b"x")
-    store.set_deduplication("public/default", True)
+    store.set_policy("public/default", DEDUPLICATION, True)
     store.release()
     client.close()
     return ",".join(sorted(set(got)))

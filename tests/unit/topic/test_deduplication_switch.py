@@ -11,6 +11,7 @@ from embeddedpulsar.exceptions import InvalidTopicName, TopicNotFound
 from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.platform.clock import boot_id
 from embeddedpulsar.topic.store import Store
+from embeddedpulsar.topic.topic_policy import DEDUPLICATION
 
 NAMESPACE = "public/default"
 
@@ -40,7 +41,7 @@ def test_topics_with_producers_are_told(store: Store):
     """At once; the others find out when their first producer comes, and get no journal for it."""
     produce(store, "busy")
     store.create_topic("idle")
-    store.set_deduplication(NAMESPACE, True)
+    store.set_policy(NAMESPACE, DEDUPLICATION, True)
     assert is_on(store, "busy")
     assert not store.topic("idle").had_producers
     produce(store, "idle")
@@ -51,21 +52,21 @@ def test_only_those_it_concerns(store: Store):
     """A topic, or the topics of one namespace."""
     store.create_namespace("acme/sales")
     produce(store, "one", "two", "acme/sales/one")
-    store.set_deduplication("one", True)
+    store.set_policy("one", DEDUPLICATION, True)
     assert [is_on(store, name) for name in ("one", "two", "acme/sales/one")] == [True, False, False]
-    store.set_deduplication("acme/sales", True)
+    store.set_policy("acme/sales", DEDUPLICATION, True)
     assert [is_on(store, name) for name in ("one", "two", "acme/sales/one")] == [True, False, True]
 
 
 def test_a_topic_that_says_otherwise(store: Store):
     """Is told what it says itself."""
     produce(store, "one", "two")
-    store.set_deduplication("one", False)
-    store.set_deduplication(NAMESPACE, True)
+    store.set_policy("one", DEDUPLICATION, False)
+    store.set_policy(NAMESPACE, DEDUPLICATION, True)
     assert [is_on(store, name) for name in ("one", "two")] == [False, True]
-    store.set_deduplication("one", None)
+    store.set_policy("one", DEDUPLICATION, None)
     assert is_on(store, "one")
-    store.set_deduplication(NAMESPACE, None)
+    store.set_policy(NAMESPACE, DEDUPLICATION, None)
     assert [is_on(store, name) for name in ("one", "two")] == [False, False]
 
 
@@ -73,22 +74,22 @@ def test_partitions(store: Store):
     """Those that were opened are told; the others find out."""
     store.create_partitioned_topic("parts", 3)
     produce(store, "parts-partition-1", "parts2")
-    store.set_deduplication("parts", True)
+    store.set_policy("parts", DEDUPLICATION, True)
     assert is_on(store, "parts-partition-1")
     assert not is_on(store, "parts2")
     produce(store, "parts-partition-2")
     assert is_on(store, "parts-partition-2")
-    store.set_deduplication("parts-partition-2", False)
+    store.set_policy("parts-partition-2", DEDUPLICATION, False)
     assert [is_on(store, f"parts-partition-{index}") for index in (1, 2)] == [True, False]
 
 
 def test_the_same_again_changes_nothing(store: Store):
     """No record is added to the journal."""
     produce(store, "one")
-    store.set_deduplication("one", True)
+    store.set_policy("one", DEDUPLICATION, True)
     words = store.topic("one").ledger.words
     before = words[TopicWord.JOURNAL]
-    store.set_deduplication("one", True)
+    store.set_policy("one", DEDUPLICATION, True)
     assert words[TopicWord.JOURNAL] == before
 
 
@@ -99,7 +100,7 @@ def test_a_change_nobody_was_told_of(store: Store):
     assert not is_on(store, "one")
     produce(store, "one")
     assert [is_on(store, name) for name in ("one", "two")] == [True, False]
-    store.set_deduplication(NAMESPACE, True)
+    store.set_policy(NAMESPACE, DEDUPLICATION, True)
     assert is_on(store, "two")
 
 
@@ -107,19 +108,19 @@ def test_what_is_not_there(store: Store):
     """Says so, and makes nothing."""
     for missing in ("other", "acme/sales", "persistent://public/default/other"):
         with pytest.raises(TopicNotFound, match=missing):
-            store.set_deduplication(missing, True)
+            store.set_policy(missing, DEDUPLICATION, True)
     with pytest.raises(InvalidTopicName):
-        store.set_deduplication("", True)
+        store.set_policy("", DEDUPLICATION, True)
     assert store.topic_names() == []
 
 
 def test_a_partition_that_was_never_opened(store: Store):
     """Exists; it remembers what was said before it was opened. One behind the last does not exist."""
     store.create_partitioned_topic("parts", 2)
-    assert store.own_deduplication("parts-partition-1") is None
-    store.set_deduplication("parts-partition-1", True)
-    assert store.own_deduplication("parts-partition-1") is True
+    assert store.own_policy("parts-partition-1", DEDUPLICATION) is None
+    store.set_policy("parts-partition-1", DEDUPLICATION, True)
+    assert store.own_policy("parts-partition-1", DEDUPLICATION) is True
     produce(store, "parts-partition-0", "parts-partition-1")
     assert [is_on(store, f"parts-partition-{index}") for index in (0, 1)] == [False, True]
     with pytest.raises(TopicNotFound, match="parts-partition-2"):
-        store.set_deduplication("parts-partition-2", True)
+        store.set_policy("parts-partition-2", DEDUPLICATION, True)

@@ -12,13 +12,8 @@ from embeddedpulsar.format.document import KIND_POLICIES, KIND_TOPIC_META, decod
 from embeddedpulsar.platform import disk
 from embeddedpulsar.retention import Retention
 from embeddedpulsar.settings import BrokerSettings
-from embeddedpulsar.topic.policy_documents import (
-    DEDUPLICATION,
-    RETENTION,
-    PolicyDocuments,
-    read_retention,
-    retention_fields,
-)
+from embeddedpulsar.topic.policy_documents import PolicyDocuments
+from embeddedpulsar.topic.topic_policy import DEDUPLICATION, RETENTION, TopicPolicy
 from embeddedpulsar.topic_name import directory_name
 
 NAMESPACE = "public/default"
@@ -39,14 +34,14 @@ class Site:
         return str(self.root / "topics" / directory_name(name))
 
     def is_on(self, name: str) -> bool:
-        return self.documents.drops_duplicates(name, self.directory(name))
+        return self.documents.value(DEDUPLICATION, name, self.directory(name))
 
     def retention(self, name: str) -> Retention:
-        return self.documents.retention(name, self.directory(name))
+        return self.documents.value(RETENTION, name, self.directory(name))
 
-    def change(self, name: str, policy: str, value) -> None:
+    def change(self, name: str, policy: TopicPolicy, value) -> None:
         change = self.documents.change_topic if "://" in name else self.documents.change_namespace
-        change(name, {policy: value}, durable=False)
+        change(name, {policy.key: value}, durable=False)
 
     def path_of(self, name: str) -> Path:
         if "://" in name:
@@ -87,8 +82,8 @@ def test_the_nearest_decides(site: Site):
 def test_retention_is_found_the_same_way(site: Site):
     """0 and 0 is an answer too."""
     week = Retention(10_080, -1)
-    site.change(NAMESPACE, RETENTION, retention_fields(week))
-    site.change(PARTITION, RETENTION, retention_fields(Retention(0, 0)))
+    site.change(NAMESPACE, RETENTION, RETENTION.pack(week))
+    site.change(PARTITION, RETENTION, RETENTION.pack(Retention(0, 0)))
     assert (site.retention(TOPIC), site.retention(PARTITION)) == (week, Retention(0, 0))
 
 
@@ -99,14 +94,14 @@ def test_policies_do_not_touch_each_other(site: Site):
     fields = decode_document(path.read_bytes(), KIND_POLICIES)
     fields["later"], fields["policies"]["quota"] = "kept", [1, 2]
     path.write_bytes(encode_document(KIND_POLICIES, fields))
-    site.change(TOPIC, RETENTION, retention_fields(Retention(5, 5)))
+    site.change(TOPIC, RETENTION, RETENTION.pack(Retention(5, 5)))
     site.change(TOPIC, DEDUPLICATION, None)
     found = decode_document(path.read_bytes(), KIND_POLICIES)
     assert found == {
         "owner": TOPIC,
         "version": 3,
         "later": "kept",
-        "policies": {"quota": [1, 2], RETENTION: retention_fields(Retention(5, 5))},
+        "policies": {"quota": [1, 2], RETENTION.key: RETENTION.pack(Retention(5, 5))},
     }
 
 
@@ -164,10 +159,10 @@ def test_a_full_disk_changes_nothing(site: Site, monkeypatch):
 def test_a_retention_that_is_none(fields):
     """Nothing is removed on account of it."""
     with pytest.raises(CorruptionError, match="retention"):
-        read_retention(fields)
+        RETENTION.unpack(fields)
 
 
 def test_a_retention_there_and_back():
     """All that makes sense."""
     for retention in (Retention(0, 0), Retention(-1, -1), Retention(7, -1), Retention(1, 2)):
-        assert read_retention(retention_fields(retention)) == retention
+        assert RETENTION.unpack(RETENTION.pack(retention)) == retention

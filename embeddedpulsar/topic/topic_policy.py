@@ -1,0 +1,89 @@
+"""The policies of topics and namespaces: what each is called in a document, and what holds without it.
+
+A policy is read at the nearest level that has it: the topic, the partitioned topic of a partition, the
+namespace. If none has it, its default follows from ``broker.conf``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
+
+from embeddedpulsar.exceptions import CorruptionError, InvalidConfiguration
+from embeddedpulsar.retention import Retention
+from embeddedpulsar.settings import BrokerSettings
+
+if TYPE_CHECKING:
+    from embeddedpulsar.topic.topic import Topic
+
+Value = TypeVar("Value")
+Fields = dict[str, Any]
+
+
+class TopicPolicy(NamedTuple, Generic[Value]):
+    """One policy.
+
+    Attributes:
+        key: its name in the documents, Pulsar's own where Pulsar has the policy.
+        default: the value where no level has one, from the settings and the documents of the topic itself;
+            a namespace has none of these.
+        pack: the form in a document; raises an error for a value that makes no sense.
+        unpack: the value of such a form; `CorruptionError` for a form that is none.
+        apply: called with each topic that was opened before and the value that holds for it after a change.
+            None if topics read the policy when they need it.
+    """
+
+    key: str
+    default: Callable[[BrokerSettings, Sequence[Fields]], Value]
+    pack: Callable[[Value], Any]
+    unpack: Callable[[Any], Value]
+    apply: Callable[[Topic, Value], None] | None = None
+
+
+def _retention_fields(retention: Retention) -> dict[str, int]:
+    retention.check()
+    return {"retentionTimeInMinutes": retention.time_minutes, "retentionSizeInMB": retention.size_mb}
+
+
+def _read_retention(fields: Any) -> Retention:
+    try:
+        found = Retention(int(fields["retentionTimeInMinutes"]), int(fields["retentionSizeInMB"]))
+        return found.check()
+    except (KeyError, TypeError, ValueError, InvalidConfiguration) as e:
+        raise CorruptionError(reason=f"a policy document with a retention that is none: {e!r}") from e
+
+
+def _switch_deduplication(topic: Topic, is_on: bool) -> None:
+    # A topic without producers reads the policy when its first one attaches.
+    if topic.had_producers:
+        topic.set_deduplication(is_on)
+
+
+def _keeps_letters(settings: BrokerSettings, own: Sequence[Fields]) -> bool:
+    """A topic of letters does until it has a subscription, unless it has a retention of its own."""
+    return (
+        settings.letterTopicsKeepUntilSubscribed
+        and any(fields.get(LETTERS.key) for fields in own)
+        and not any(RETENTION.key in fields for fields in own)
+    )
+
+
+DEDUPLICATION: Final = TopicPolicy[bool](
+    "deduplicationEnabled",
+    lambda settings, own: settings.brokerDeduplicationEnabled,
+    bool,
+    bool,
+    _switch_deduplication,
+)
+"""Whether a message with the same producer name and sequence id is stored only once."""
+
+RETENTION: Final = TopicPolicy[Retention](
+    "retentionPolicies", lambda settings, own: settings.retention, _retention_fields, _read_retention
+)
+"""How much of what is acknowledged everywhere is kept."""
+
+KEEP_UNTIL_SUBSCRIBED: Final = TopicPolicy[bool]("keepUntilSubscribed", _keeps_letters, bool, bool)
+"""Whether everything is kept while there is no durable subscription."""
+
+LETTERS: Final = TopicPolicy[bool]("letters", lambda settings, own: False, bool, bool)
+"""Set for a topic that a consumer passes dead letters or retry letters on to."""
