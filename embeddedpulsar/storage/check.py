@@ -36,8 +36,8 @@ from embeddedpulsar.format.index_header import (
     parse_index_header,
 )
 from embeddedpulsar.format.index_slot import SLOT_SIZE, SLOTS_OFFSET
-from embeddedpulsar.format.journal_base import BASE
 from embeddedpulsar.format.journal_record import FIRST_RECORD_OFFSET, parse_journal_header, valid_end
+from embeddedpulsar.format.record_types import BASE
 from embeddedpulsar.platform import disk
 from embeddedpulsar.storage import damage
 from embeddedpulsar.storage.filenames import control_path, index_path, journal_path, log_path, snapshot_path

@@ -12,7 +12,7 @@ from embeddedpulsar.format.catalog_record import TopicEntry
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.managed_ledger.options import PROCESS, LedgerOptions
 from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.platform import threads
+from embeddedpulsar.platform import package_log, threads
 from embeddedpulsar.platform.clock import Clock
 from embeddedpulsar.platform.late_import import late_import
 from embeddedpulsar.storage.topic_control import is_deleted
@@ -241,11 +241,7 @@ class Topic:
         return self._producers.names()
 
     def _note_progress(self, entries: int) -> None:
-        import logging
-
-        logging.getLogger("embeddedpulsar").info(
-            "%s: %d entries read to find out which sequence ids are stored", self.name, entries
-        )
+        package_log.info("%s: %d entries read to find out which sequence ids are stored", self.name, entries)
 
     def _log_damage(self, damage: StorageError) -> None:
         import logging

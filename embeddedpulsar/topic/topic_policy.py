@@ -7,17 +7,29 @@ namespace. If none has it, its default follows from ``broker.conf``.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from embeddedpulsar.exceptions import CorruptionError, InvalidConfiguration
 from embeddedpulsar.retention import Retention
 from embeddedpulsar.settings import BrokerSettings
 
-if TYPE_CHECKING:
-    from embeddedpulsar.topic.topic import Topic
-
 Value = TypeVar("Value")
 Fields = dict[str, Any]
+
+
+class ChangingTopic(Protocol):
+    """What a policy that acts at once needs of a `Topic`."""
+
+    @property
+    def name(self) -> str:
+        """The full name."""
+
+    @property
+    def had_producers(self) -> bool:
+        """Whether there ever was a producer."""
+
+    def set_deduplication(self, is_on: bool) -> None:
+        """Drop duplicates from now on, or no longer."""
 
 
 class TopicPolicy(NamedTuple, Generic[Value]):
@@ -37,7 +49,7 @@ class TopicPolicy(NamedTuple, Generic[Value]):
     default: Callable[[BrokerSettings, Sequence[Fields]], Value]
     pack: Callable[[Value], Any]
     unpack: Callable[[Any], Value]
-    apply: Callable[[Topic, Value], None] | None = None
+    apply: Callable[[ChangingTopic, Value], None] | None = None
 
 
 def _retention_fields(retention: Retention) -> dict[str, int]:
@@ -53,7 +65,7 @@ def _read_retention(fields: Any) -> Retention:
         raise CorruptionError(reason=f"a policy document with a retention that is none: {e!r}") from e
 
 
-def _switch_deduplication(topic: Topic, is_on: bool) -> None:
+def _switch_deduplication(topic: ChangingTopic, is_on: bool) -> None:
     # A topic without producers reads the policy when its first one attaches.
     if topic.had_producers:
         topic.set_deduplication(is_on)

@@ -11,8 +11,7 @@ from embeddedpulsar import Client
 from embeddedpulsar.exceptions import CorruptionError, InvalidConfiguration, TopicNotFound
 from embeddedpulsar.testing.store_checks import assert_clean
 from embeddedpulsar.topic.store import Store
-from embeddedpulsar.topic.topic import Topic
-from embeddedpulsar.topic.topic_policy import TopicPolicy
+from embeddedpulsar.topic.topic_policy import ChangingTopic, TopicPolicy
 
 told: list[tuple[str, int]] = []
 
@@ -30,7 +29,7 @@ def unpacked(form: object) -> int:
         raise CorruptionError(reason=f"a time to live that is none: {form!r}") from e
 
 
-def tell(topic: Topic, seconds: int) -> None:
+def tell(topic: ChangingTopic, seconds: int) -> None:
     told.append((topic.name.rsplit("/", 1)[1], seconds))
 
 

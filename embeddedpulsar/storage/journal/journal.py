@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 from embeddedpulsar.format.control import journal_word, split_journal
-from embeddedpulsar.format.journal_base import END, JournalBase
 from embeddedpulsar.format.journal_record import (
     JournalHeader,
     pack_journal_header,
 )
+from embeddedpulsar.format.record_types import END, JournalBase
 from embeddedpulsar.platform import disk, failpoints
 from embeddedpulsar.storage.filenames import journal_path
 from embeddedpulsar.storage.journal.journal_compaction import Record, sweep, write_generation, write_records

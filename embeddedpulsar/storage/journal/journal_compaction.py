@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from embeddedpulsar.format.document import document_crc
-from embeddedpulsar.format.journal_base import BASE, JournalBase, encode_base
 from embeddedpulsar.format.journal_record import JournalHeader, pack_journal_header, pack_record
+from embeddedpulsar.format.record_types import BASE, JournalBase, encode_base
 from embeddedpulsar.platform import descriptors, disk, failpoints
 from embeddedpulsar.storage.filenames import NEW_SUFFIX, journal_path, snapshot_path, under_construction
 from embeddedpulsar.storage.journal.journal_file import generations

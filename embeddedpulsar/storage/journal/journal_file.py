@@ -14,7 +14,6 @@ from embeddedpulsar.exceptions import (
     UnsupportedFormatVersion,
 )
 from embeddedpulsar.format.document import document_crc
-from embeddedpulsar.format.journal_base import BASE, END, JournalBase, decode_base
 from embeddedpulsar.format.journal_record import (
     FIRST_RECORD_OFFSET,
     RECORD_SIZE,
@@ -23,6 +22,7 @@ from embeddedpulsar.format.journal_record import (
     parse_journal_header,
     read_record,
 )
+from embeddedpulsar.format.record_types import BASE, END, JournalBase, decode_base
 from embeddedpulsar.platform import descriptors, disk
 from embeddedpulsar.storage.filenames import journal_path, parse_generation, snapshot_path
 

@@ -9,8 +9,8 @@ from typing import Final
 
 from embeddedpulsar.exceptions import CorruptionError, StorageError
 from embeddedpulsar.format.control import journal_word, split_journal
-from embeddedpulsar.format.journal_base import END
 from embeddedpulsar.format.journal_record import FIRST_RECORD_OFFSET, record_at, records
+from embeddedpulsar.format.record_types import END
 from embeddedpulsar.platform import disk
 from embeddedpulsar.storage.filenames import journal_path
 from embeddedpulsar.storage.journal.journal_descriptor import JournalDescriptor

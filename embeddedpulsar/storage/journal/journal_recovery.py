@@ -24,7 +24,7 @@ from embeddedpulsar.exceptions import (
     UnsupportedFormatVersion,
 )
 from embeddedpulsar.format.document import document_crc
-from embeddedpulsar.format.journal_base import BASE, END
+from embeddedpulsar.format.record_types import BASE, END
 from embeddedpulsar.storage.journal.journal_file import JournalFile, generations
 from embeddedpulsar.storage.journal.replica import Replica
 
