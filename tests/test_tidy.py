@@ -14,7 +14,9 @@ MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 70
 
 # File or function -> why it may be longer.
-LONG_FILES: dict[str, str] = {}
+LONG_FILES: dict[str, str] = {
+    "embeddedpulsar.client.client": "a façade: two thirds are the signatures and docstrings of its methods",
+}
 LONG_FUNCTIONS: dict[str, str] = {
     "embeddedpulsar.storage.segment_writer.SegmentWriter.append": "hot: every call it made would cost 2 %",
 }

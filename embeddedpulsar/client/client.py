@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from embeddedpulsar.client.client_config import client_config
 from embeddedpulsar.client.client_core import ClientCore
-from embeddedpulsar.client.client_queries import ClientQueries
+from embeddedpulsar.client.common.arguments import check_type, check_type_or_none, refuse_unbuilt
 from embeddedpulsar.client.common.client_log import ClientLog
-from embeddedpulsar.client.common.network_options import Authentication
+from embeddedpulsar.client.common.network_options import Authentication, ServiceInfo
 from embeddedpulsar.client.common.value_type import T
 from embeddedpulsar.client.consumer.consumer import Consumer
 from embeddedpulsar.client.consumer.consumer_config import consumer_config, reader_config
@@ -17,6 +17,7 @@ from embeddedpulsar.client.consumer.consumer_opening import open_consumer
 from embeddedpulsar.client.consumer.reader import Reader
 from embeddedpulsar.client.consumer.reader_opening import open_reader
 from embeddedpulsar.client.interceptors import ConsumerInterceptor, ProducerInterceptor, ReaderInterceptor
+from embeddedpulsar.client.open_clients import OPEN_CLIENTS
 from embeddedpulsar.client.producer.producer import Producer
 from embeddedpulsar.client.producer.producer_config import producer_config
 from embeddedpulsar.client.producer.producer_opening import open_producer
@@ -34,6 +35,8 @@ from embeddedpulsar.enums import (
 )
 from embeddedpulsar.platform import interrupts
 from embeddedpulsar.schema import BytesSchema, Schema
+from embeddedpulsar.topic.catalog.topic_list import partition_names
+from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
     import os
@@ -52,7 +55,7 @@ if TYPE_CHECKING:
 _BYTES: Schema[Any] = BytesSchema()
 
 
-class Client(ClientQueries):
+class Client:
     """A store in a directory, with the interface of ``pulsar.Client``.
 
     Any number of processes, and any number of clients in each process, may open a directory; they share its
@@ -126,7 +129,8 @@ class Client(ClientQueries):
     ) -> None:
         config = client_config(_given(locals()))
         self._logger = logger
-        self._made = {}
+        self._made: dict[int, Consumer[Any] | Reader[Any]] = {}
+        self._was_shut_down = False
         self._core = ClientCore(config, ClientLog(logger))
 
     def create_producer(
@@ -382,6 +386,122 @@ class Client(ClientQueries):
         self._keep_consumer(reader)
         return reader
 
+    def create_table_view(
+        self, topic: str, subscription_name: str | None = None, schema: Schema[Any] = _BYTES
+    ) -> Any:
+        """Not built yet: raises NotImplementedError. Fill a dict from a `Reader` instead."""
+        check_type(str, topic, "topic")
+        check_type_or_none(str, subscription_name, "subscription_name")
+        check_type(Schema, schema, "schema")
+        return refuse_unbuilt(True, "create_table_view()", "table views", "fill a dict from a Reader")
+
+    def get_topic_partitions(self, topic: str) -> list[str]:
+        """Return the full names of the partitions of a topic; of a topic without partitions, its own name.
+
+        The call creates nothing.
+
+        Raises:
+            InvalidTopicName: the text is not a topic name.
+            TopicNotFound: there is no such namespace, or the topic does not have that partition.
+            AlreadyClosed: the client is closed.
+
+        Example:
+            >>> with Client("memory://") as client:
+            ...     client.get_topic_partitions("orders")
+            ['persistent://public/default/orders']
+        """
+        check_type(str, topic, "topic")
+        self._core.begin_operation()
+        full = TopicName.parse(topic).full
+        return partition_names(full, self._core.store.partitions_of_possible(full)) or [full]
+
+    def get_service_info(self) -> ServiceInfo:
+        """Return the URL of the store."""
+        return ServiceInfo(self._core.config.url.text)
+
+    # -- the end -----------------------------------------------------------------------------------------
+
+    def _keep(self, made: Any) -> None:
+        """Keep the client alive as long as one of its producers, consumers or readers.
+
+        As in Pulsar, a consumer or reader that the application drops stays open until its client is closed.
+        Nothing but a listener refers to them or to the client, so all of them can become garbage together.
+        """
+        made._client = self
+
+    def _keep_consumer(self, consumer: Any) -> None:
+        self._keep(consumer)
+        try:
+            self._made[id(consumer)] = consumer
+            self._core.add_consumer(consumer)
+        except BaseException:
+            self._made.pop(id(consumer), None)  # the caller never gets the consumer: it is closed as garbage
+            raise
+
+    def __del__(self) -> None:
+        core = getattr(self, "_core", None)
+        if core is not None and core.is_left_open:
+            OPEN_CLIENTS.drop(core, tuple(self._made.values()), core.config.url.text)
+
+    def shutdown(self) -> None:
+        """Close the client if it is open. May be called repeatedly, and `close` may follow once."""
+        if self._core.is_left_open:
+            self.close()
+            self._was_shut_down = True
+
+    def close(self) -> None:
+        """Close all producers, without flushing them, consumers and readers, and the store.
+
+        Raises:
+            AlreadyClosed: this method was called before.
+        """
+        if self._was_shut_down:
+            self._was_shut_down = False
+            return
+        with interrupts.translated:
+            try:
+                self._core.close()
+            finally:
+                self._made.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if not self._core.is_left_open:
+            return
+        try:
+            if kind is None:
+                with interrupts.translated:
+                    self._core.flush()
+        finally:
+            self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._core.config.url.root is None:
+            raise TypeError("a memory:// client cannot be pickled: its store is private; use a directory")
+        return _rebuild, (type(self), self._core.config.url.text, self._logger, self._core.config[1:])
+
+    def __repr__(self) -> str:
+        return f"<Client {self._core.config.url.text}{' closed' if self._core.is_closed else ''}>"
+
 
 def _given(arguments: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in arguments.items() if name != "self"}
+
+
+def _rebuild(kind: Any, url: str, logger: Any, rest: tuple[Any, ...]) -> Any:
+    durability, interval_ms, allow_network_fs, listener_threads, stats_interval_s, memory_limit, timeout_s = (
+        rest
+    )
+    return kind(
+        url,
+        operation_timeout_seconds=timeout_s,
+        message_listener_threads=listener_threads,
+        stats_interval_in_seconds=stats_interval_s,
+        logger=logger,
+        durability=durability,
+        durability_interval_ms=interval_ms,
+        allow_network_fs=allow_network_fs,
+        memory_limit_bytes=memory_limit,
+    )

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 from embeddedpulsar.client.common.callbacks import CallbackThread
 from embeddedpulsar.client.common.partition_watch import PartitionWatch
+from embeddedpulsar.client.common.waiter_set import WaitingThreads
 from embeddedpulsar.client.consumer.listener import ListenerThreads
 from embeddedpulsar.client.consumer.unwritten_acknowledgements import AcknowledgementsUnwritten, together
-from embeddedpulsar.client.exit_flush import EXIT_FLUSH
 from embeddedpulsar.client.flusher import Flusher
 from embeddedpulsar.client.memory_limit import MemoryLimit
-from embeddedpulsar.client.waiting_threads import WaitingThreads
+from embeddedpulsar.client.open_clients import OPEN_CLIENTS
 from embeddedpulsar.client.workers import Workers
 from embeddedpulsar.exceptions import AlreadyClosed, PulsarException, Timeout
 from embeddedpulsar.platform import deadline, fork, threads
@@ -75,7 +75,7 @@ class ClientCore:
         self._tidying = BackgroundWork(self.scheduler.call_later, self._close_abandoned)
 
         fork.register(self)
-        EXIT_FLUSH.add(self)
+        OPEN_CLIENTS.add(self)
 
     def use_topic(self, name: str, create: bool = True) -> TopicUse:
         """Return a reference to the topic of that name, which is created if necessary and allowed."""

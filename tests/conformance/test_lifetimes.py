@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from embeddedpulsar import Client, ConsumerBusy, ConsumerType, InitialPosition, MessageId
-from embeddedpulsar.client.unclosed_clients import UNCLOSED_CLIENTS
+from embeddedpulsar.client.open_clients import OPEN_CLIENTS
 from embeddedpulsar.topic.store_registry import open_store_count
 
 TYPES = [ConsumerType.Exclusive, ConsumerType.Failover, ConsumerType.Shared, ConsumerType.KeyShared]
@@ -120,7 +120,7 @@ def test_a_dropped_client_closes_itself(tmp_path: Path, with_consumer: bool):
         warnings.simplefilter("always")
         drop_a_client(tmp_path, with_consumer=with_consumer)
         gc.collect()
-        for thread in list(UNCLOSED_CLIENTS._running.values()):
+        for thread in list(OPEN_CLIENTS._running.values()):
             thread.join(10)
     assert [str(one.message) for one in caught if one.category is ResourceWarning] == [
         f"unclosed client {tmp_path}"

@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.common.callbacks import CallbackThread
     from embeddedpulsar.client.common.client_log import ClientLog
     from embeddedpulsar.client.common.partition_watch import PartitionWatch
+    from embeddedpulsar.client.common.waiter_set import WaitingThreads
     from embeddedpulsar.client.consumer.listener import ListenerThreads
     from embeddedpulsar.client.flusher import Flusher
     from embeddedpulsar.client.memory_limit import MemoryLimit
-    from embeddedpulsar.client.waiting_threads import WaitingThreads
     from embeddedpulsar.client.workers import Workers
     from embeddedpulsar.platform.scheduler import SchedulerLike
     from embeddedpulsar.topic.open_topics import TopicUse
