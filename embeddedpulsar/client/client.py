@@ -13,9 +13,8 @@ from embeddedpulsar.client.common.network_options import Authentication, Service
 from embeddedpulsar.client.common.value_type import T
 from embeddedpulsar.client.consumer.consumer import Consumer
 from embeddedpulsar.client.consumer.consumer_config import consumer_config, reader_config
-from embeddedpulsar.client.consumer.consumer_opening import open_consumer
+from embeddedpulsar.client.consumer.opening import open_consumer, open_reader
 from embeddedpulsar.client.consumer.reader import Reader
-from embeddedpulsar.client.consumer.reader_opening import open_reader
 from embeddedpulsar.client.interceptors import ConsumerInterceptor, ProducerInterceptor, ReaderInterceptor
 from embeddedpulsar.client.open_clients import OPEN_CLIENTS
 from embeddedpulsar.client.producer.producer import Producer

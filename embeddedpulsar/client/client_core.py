@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, TypeVar
 from embeddedpulsar.client.common.callbacks import CallbackThread
 from embeddedpulsar.client.common.partition_watch import PartitionWatch
 from embeddedpulsar.client.common.waiter_set import WaitingThreads
+from embeddedpulsar.client.consumer.consumer_closing import AcknowledgementsUnwritten, together
 from embeddedpulsar.client.consumer.listener import ListenerThreads
-from embeddedpulsar.client.consumer.unwritten_acknowledgements import AcknowledgementsUnwritten, together
 from embeddedpulsar.client.flusher import Flusher
 from embeddedpulsar.client.memory_limit import MemoryLimit
 from embeddedpulsar.client.open_clients import OPEN_CLIENTS

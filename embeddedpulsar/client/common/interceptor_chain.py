@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from embeddedpulsar.exceptions import PulsarException
 from embeddedpulsar.message import Message
 from embeddedpulsar.message_id import make
 from embeddedpulsar.platform import deadline
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.common.client_context import ClientContext
     from embeddedpulsar.client.common.client_log import ClientLog
     from embeddedpulsar.client.producer.producer_message import ProducerMessage
+    from embeddedpulsar.message_id import MessageId
 
 Position = tuple[int, int]
 
@@ -106,6 +108,20 @@ class InterceptorChain:
             return outcome
 
         return told
+
+    def reporting(self, hook: str, acknowledge: Callable[[Any], object]) -> Callable[[Any], None]:
+        """Return ``acknowledge`` with a call of ``hook`` after it."""
+
+        def acknowledge_and_tell(message: Message[Any] | MessageId) -> None:
+            message_id = message.message_id() if isinstance(message, Message) else message
+            try:
+                acknowledge(message)
+            except PulsarException as error:
+                self.tell(hook, self.owner, message_id, error)
+                raise
+            self.tell(hook, self.owner, message_id, None)
+
+        return acknowledge_and_tell
 
     def listening(self, listener: Callable[[Any, Any], object], hook: str) -> Callable[[Any, Any], object]:
         """Return ``listener`` with a call of the interceptors before it."""

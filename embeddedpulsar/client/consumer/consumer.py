@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, Self
 
-from embeddedpulsar.client.common.arguments import check_type, checked_seek_target, id_parts, redelivery_count
+from embeddedpulsar.client.common.arguments import check_type, checked_seek_target
 from embeddedpulsar.client.common.value_type import T
 from embeddedpulsar.client.consumer.ack_grouping_tracker import MOST_QUICK
-from embeddedpulsar.client.consumer.async_receiver import AsyncReceiver
-from embeddedpulsar.client.consumer.consumer_session import last_message_id
-from embeddedpulsar.client.consumer.dead_letter.reconsuming import Reconsuming
-from embeddedpulsar.exceptions import AlreadyClosed, InvalidConfiguration
+from embeddedpulsar.exceptions import AlreadyClosed
 from embeddedpulsar.message import Message
-from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.platform import interrupts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import TracebackType
+    from collections.abc import Callable, Iterator
 
+    from embeddedpulsar.client.common.interceptor_chain import InterceptorChain
     from embeddedpulsar.client.common.statistics import ConsumerStats
     from embeddedpulsar.client.consumer.consumer_core import ConsumerCore
+    from embeddedpulsar.client.consumer.topic_group.consumer_group import ConsumerGroup
+    from embeddedpulsar.message_id import MessageId
 
 
-class Consumer(Reconsuming[T]):
+class Consumer(Generic[T]):
     """Receives the messages of one subscription. Made by `Client.subscribe`.
 
     Thread-safe: any number of threads may receive and acknowledge. Delivery is at least once: until a message
@@ -32,6 +30,11 @@ class Consumer(Reconsuming[T]):
     every method raises `AlreadyClosed`; subscribe in the child.
 
     A ``with`` block closes the consumer at the end. As an iterator it receives until it is closed.
+
+    A consumer may have several topics: a list of them, a partitioned topic, or ``enable_retry``. Partitions
+    count as topics, and partitions added later join, from their first message on. Each topic keeps its order;
+    there is no order between topics, which take turns. Messages and ids are acknowledged on their topic;
+    those of other topics raise `OperationNotSupported`.
 
     Example:
         >>> from embeddedpulsar import Client
@@ -45,22 +48,29 @@ class Consumer(Reconsuming[T]):
 
     _client: Any = None  # keeps the client alive
 
-    def __init__(self, core: ConsumerCore) -> None:
+    def __init__(self, core: ConsumerCore | ConsumerGroup, chain: InterceptorChain | None = None) -> None:
         self._core = core
+        self._receiver = core.receiver
         self._acks = core.acks
-        self._awaited: AsyncReceiver | None = None
-        # With a listener, the application cannot receive: the fast path then never finds a message.
-        self._fetched: deque[Message[T]] = core.fetched if core.config.listener is None else deque()
-        self._fresh = core.session.attachment.fresh
-        self._epoch = self._fresh.epoch
+        # On the slow path the fast path never finds a message.
+        self._fetched: deque[Message[T]] = core.fetched if core.receiver.has_fast_path else deque()
+        self._fresh = core.fresh
+        self._epoch = core.fresh.epoch
+        self._chain = chain
+        self._acknowledge_slowly: Callable[[Message[T] | MessageId], None] = core.acknowledge
+        if chain is not None:
+            chain.bind(core.client, self)
+            chain.begin()
+            self._acknowledge_slowly = chain.reporting("on_acknowledge", core.acknowledge)
 
     def _start(self) -> None:
         """Start timers and the listener: the consumer is complete and registered with its client."""
-        self._core.start(self)
+        self._core.start()
+        self._receiver.start(self)
 
     def topic(self) -> str:
         """Return the full name of the topic."""
-        return self._core.session.topic_name
+        return self._core.topic_name
 
     def subscription_name(self) -> str:
         """Return the name of the subscription."""
@@ -68,7 +78,7 @@ class Consumer(Reconsuming[T]):
 
     def consumer_name(self) -> str:
         """Return the name of the consumer: the one requested, or ten random hexadecimal digits."""
-        return self._core.session.consumer_name
+        return self._core.consumer_name
 
     def is_connected(self) -> bool:
         """Return whether the consumer may receive: True until it is closed."""
@@ -101,19 +111,12 @@ class Consumer(Reconsuming[T]):
         """
         if timeout_millis is not None:
             check_type(int, timeout_millis, "timeout_millis")
-            self._core.check_can_receive(timeout_millis)
         try:
             if self._epoch[()] == self._fresh.seen:  # otherwise the fetched messages may be void
                 return self._fetched.popleft()
         except (IndexError, ValueError):  # the queue is empty, or the subscription is closed
-            return self._receive_slowly(timeout_millis)
-        return self._receive_slowly(timeout_millis)
-
-    def _receive_slowly(self, timeout_millis: int | None) -> Message[T]:
-        core = self._core
-        with interrupts.translated:
-            core.check_can_receive(timeout_millis)
-            return core.delivery.wait(core.take, timeout_millis)
+            return self._receiver.wait(timeout_millis)
+        return self._receiver.wait(timeout_millis)
 
     async def receive_async(self) -> Message[T]:
         """Return the next message, awaiting it in an asyncio loop. Not in ``pulsar-client``.
@@ -137,11 +140,7 @@ class Consumer(Reconsuming[T]):
             ...     asyncio.run(main(client))
             b'order 1'
         """
-        core = self._core
-        core.check_can_receive(None)
-        if self._awaited is None:
-            self._awaited = AsyncReceiver(core.delivery, core.take, core.session.client.store.mailbox)
-        return await self._awaited.receive()
+        return self._receiver.passed(await self._receiver.awaited().receive())
 
     def receive_nowait(self) -> Message[T] | None:
         """Return the next message if there is one, else None. Not in ``pulsar-client``.
@@ -156,9 +155,7 @@ class Consumer(Reconsuming[T]):
             ...     print(client.subscribe("orders", "billing").receive_nowait())
             None
         """
-        core = self._core
-        core.check_can_receive(None)
-        return core.delivery.poll_once(core.take)
+        return self._receiver.poll()
 
     def batch_receive(self) -> list[Message[T]]:
         """Return several messages, up to the number, size or time of the `ConsumerBatchReceivePolicy`.
@@ -179,9 +176,10 @@ class Consumer(Reconsuming[T]):
             ...     [message.data() for message in consumer.batch_receive()]
             [b'order 0', b'order 1']
         """
-        self._core.check_can_receive(None)
+        receiver = self._receiver
+        receiver.check()
         with interrupts.translated:
-            return self._core.batches.receive()
+            return list(map(receiver.passed, self._core.batches.receive()))
 
     def __iter__(self) -> Iterator[Message[T]]:
         while True:
@@ -248,11 +246,6 @@ class Consumer(Reconsuming[T]):
             return
         self._acknowledge_slowly(message)
 
-    def _acknowledge_slowly(self, message: Message[T] | MessageId) -> None:
-        self._core.delivery.check_open()
-        with interrupts.translated:
-            self._core.in_time(self._acks.acknowledge, *id_parts(message))
-
     def acknowledge_cumulative(self, message: Message[T] | MessageId) -> None:
         """Acknowledge this message and everything before it.
 
@@ -264,9 +257,10 @@ class Consumer(Reconsuming[T]):
             CumulativeAcknowledgementNotAllowedError: the subscription is Shared or Key_Shared.
             TypeError: neither a message nor an id.
         """
-        self._core.delivery.check_open()
-        with interrupts.translated:
-            self._core.in_time(self._acks.acknowledge_cumulative, *id_parts(message))
+        acknowledge: Callable[[Message[T] | MessageId], None] = self._core.acknowledge_cumulative
+        if self._chain is not None:
+            acknowledge = self._chain.reporting("on_acknowledge_cumulative", acknowledge)
+        acknowledge(message)
 
     def negative_acknowledge(self, message: Message[T] | MessageId) -> None:
         """Have a message delivered again after ``negative_ack_redelivery_delay_ms``.
@@ -281,9 +275,7 @@ class Consumer(Reconsuming[T]):
         Raises:
             TypeError: neither a message nor an id.
         """
-        ledger, entry, _, _ = id_parts(message)
-        if not self._core.delivery.closed_text:
-            self._core.negative_acknowledge(ledger, entry, redelivery_count(message))
+        self._core.negative_acknowledge(message)
 
     def redeliver_unacknowledged_messages(self) -> None:
         """Have all unacknowledged messages delivered again at once.
@@ -297,6 +289,58 @@ class Consumer(Reconsuming[T]):
             with interrupts.translated:
                 self._core.redeliver()
 
+    def reconsume_later(
+        self, message: Message[T], delay_ms: int, properties: dict[str, str] | None = None
+    ) -> None:
+        """Have a message delivered again later, through the retry topic, and acknowledge it.
+
+        A copy is stored in the retry topic, then the message is acknowledged: a process that dies in between
+        leaves both. The copy has the same payload, keys and event time, its own properties and
+        ``properties``, and also ``RECONSUMETIMES``, the number of retries; ``DELAY_TIME``; and, from the
+        first retry on, ``REAL_TOPIC``, ``ORIGIN_MESSAGE_ID`` and ``ORIGIN_MESSAGE_IDY_TIME`` of the original.
+        After ``max_redeliver_count`` retries (16 without a ``dead_letter_policy``) the message goes to the
+        dead letter topic instead. Not in ``pulsar-client`` for Python.
+
+        Args:
+            message: as received by this consumer.
+            delay_ms: delay of the delivery; less than 0 counts as 0. Shared and Key_Shared subscriptions
+                apply the delay, others deliver at once.
+            properties: added to the copy, replacing those of the same names. Not one of the names above.
+
+        Raises:
+            InvalidConfiguration: the consumer was made without ``enable_retry``.
+            TypeError: not a message.
+            ValueError: another argument has a wrong type.
+            AlreadyClosed: the consumer is closed.
+            PulsarException: the copy could not be stored (see `Producer.send`); the message is redelivered
+                after a delay.
+
+        Example:
+            >>> from embeddedpulsar import Client
+            >>> with Client("memory://") as client:
+            ...     consumer = client.subscribe("orders", "billing", enable_retry=True)
+            ...     message_id = client.create_producer("orders").send(b"order 1")
+            ...     consumer.reconsume_later(consumer.receive(), 0, {"reason": "no paper"})
+            ...     again = consumer.receive()
+            ...     again.topic_name(), again.properties()["reason"], again.properties()["RECONSUMETIMES"]
+            ('persistent://public/default/orders-billing-RETRY', 'no paper', '1')
+        """
+        with interrupts.translated:
+            self._core.reconsume_later(message, delay_ms, properties, cumulative=False)
+        self.acknowledge(message)
+
+    def reconsume_later_cumulative(
+        self, message: Message[T], delay_ms: int, properties: dict[str, str] | None = None
+    ) -> None:
+        """`reconsume_later`, which also acknowledges everything before the message.
+
+        Raises:
+            CumulativeAcknowledgementNotAllowedError: the subscription is Shared or Key_Shared.
+        """
+        with interrupts.translated:
+            self._core.reconsume_later(message, delay_ms, properties, cumulative=True)
+        self.acknowledge_cumulative(message)
+
     # -- listener ----------------------------------------------------------------------------------------
 
     def pause_message_listener(self) -> None:
@@ -305,7 +349,7 @@ class Consumer(Reconsuming[T]):
         Raises:
             InvalidConfiguration: there is no listener.
         """
-        self._set_paused(True)
+        self._receiver.set_paused(True)
 
     def resume_message_listener(self) -> None:
         """Call the listener again, starting with messages that came meanwhile.
@@ -313,15 +357,7 @@ class Consumer(Reconsuming[T]):
         Raises:
             InvalidConfiguration: there is no listener.
         """
-        self._set_paused(False)
-
-    def _set_paused(self, is_paused: bool) -> None:
-        core = self._core
-        if core.listener is None:
-            raise InvalidConfiguration("this consumer has no listener to pause or resume")
-        core.listener.is_paused = is_paused
-        if not core.delivery.closed_text:  # a closed client has no thread left to wake
-            core.session.client.wake()
+        self._receiver.set_paused(False)
 
     # -- moving and leaving ------------------------------------------------------------------------------
 
@@ -351,9 +387,13 @@ class Consumer(Reconsuming[T]):
             self._core.seek(checked_seek_target(messageid))
 
     def get_last_message_id(self) -> MessageId:
-        """Return the id of the last message of the topic; for an empty topic, an id with entry -1."""
+        """Return the id of the last message of the topic; for an empty topic, an id with entry -1.
+
+        Raises:
+            OperationNotSupported: the consumer has several topics.
+        """
         self._core.delivery.check_open()
-        return last_message_id(self._core.session.ledger, self._core.session.origin.partition)
+        return self._core.last_message_id()
 
     def unsubscribe(self) -> None:
         """Delete the subscription and close the consumer.
@@ -364,7 +404,7 @@ class Consumer(Reconsuming[T]):
         """
         with interrupts.translated:
             self._core.unsubscribe()
-        self._core.session.client.forget_consumer(self)
+        self._left()
 
     def close(self) -> None:
         """Write the acknowledgements and detach. Other messages are delivered to the next consumer.
@@ -376,22 +416,21 @@ class Consumer(Reconsuming[T]):
         """
         with interrupts.translated:
             self._core.close()
-        self._core.session.client.forget_consumer(self)
+        self._left()
+
+    def _left(self) -> None:
+        self._core.client.forget_consumer(self)
+        if self._chain is not None:
+            self._chain.close()
 
     def _save(self) -> None:
         """Write the acknowledgements at the end of the program."""
-        if self.is_connected():
-            self._acks.flush()
+        self._core.save()
 
-    def __enter__(self) -> Consumer[T]:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self.is_connected():
             self.close()
 

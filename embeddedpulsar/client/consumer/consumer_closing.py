@@ -1,16 +1,39 @@
-"""Closing of a consumer."""
+"""Closing of a consumer, and the error for acknowledgements that it could not write."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar.client.common.close_guard import CloseGuard
-from embeddedpulsar.client.consumer.unwritten_acknowledgements import unwritten_error
 from embeddedpulsar.exceptions import LockTimeout, StoreGoneError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from embeddedpulsar.client.consumer.consumer_core import ConsumerCore
     from embeddedpulsar.client.consumer.consumer_meter import ConsumerMeter
+
+
+class AcknowledgementsUnwritten(LockTimeout):
+    """A consumer closed without writing all acknowledgements, because another process stayed in a lock.
+
+    Attributes:
+        lines: one for each subscription.
+    """
+
+    def __init__(self, lines: Iterable[str], cause: str = "") -> None:
+        self.lines = tuple(lines)
+        super().__init__("; ".join((*self.lines, cause) if cause else self.lines))
+
+    def __reduce__(self) -> tuple[type[LockTimeout], tuple[str]]:
+        return LockTimeout, (str(self),)
+
+
+def together(errors: list[AcknowledgementsUnwritten]) -> AcknowledgementsUnwritten:
+    """Return one error for several consumers."""
+    if len(errors) == 1:
+        return errors[0]
+    return AcknowledgementsUnwritten(line for error in errors for line in error.lines)
 
 
 class ConsumerClosing:
@@ -58,7 +81,12 @@ class ConsumerClosing:
             core.acks.flush()
             core.acks.end()
         except LockTimeout as error:
-            raise unwritten_error(core.session, core.acks.unwritten, error) from None
+            line = (
+                f"{core.acks.unwritten} acknowledgements of subscription {core.config.subscription_name!r} "
+                f"on {core.topic_name} could not be written; the consumer {core.consumer_name} is closed, "
+                "and their messages may come again"
+            )
+            raise AcknowledgementsUnwritten((line,), str(error)) from None
         except StoreGoneError as error:
             core.session.client.log.warning(
                 "Acknowledgements of %s are lost: %s", core.session.topic_name, error
@@ -86,11 +114,8 @@ class ConsumerClosing:
         core.acks.close()
         core.delivery.close(text)
         core.start_over()
-        if core.listener is not None:
-            core.session.client.listeners.remove(core.listener)
-        for letters in (core.retries, core.dead_letters):
-            if letters is not None:
-                letters.close()
+        core.receiver.stop()
+        core.redelivery.close()
         core.session.client.wake()
 
     def after_fork_in_child(self) -> None:

@@ -40,6 +40,22 @@ _SHORTEST_NACK_DELAY_MS = 100
 _DEFAULT_BATCH_RECEIVE = BatchReceivePolicy()
 
 
+class Words(NamedTuple):
+    """The words that differ between consumers and readers, for the objects that serve both.
+
+    Attributes:
+        noun: what it is called in error texts.
+        receiving: the method that returns the next message.
+        hook: the method of an interceptor that sees the next message.
+        again: what to do after it was closed.
+    """
+
+    noun: str
+    receiving: str
+    hook: str
+    again: str
+
+
 class ConsumerConfig(NamedTuple):
     """The options of a consumer for one topic. Immutable.
 
@@ -100,6 +116,11 @@ class ConsumerConfig(NamedTuple):
     chain: InterceptorChain | None = None
     chunks: ChunkOptions = DEFAULT_CHUNKS
 
+    @property
+    def words(self) -> Words:
+        """The words for texts and hooks."""
+        return Words("consumer", "receive()", "before_consume", "subscribe again")
+
 
 class ReaderConfig(NamedTuple):
     """The options of a reader for one topic. Immutable."""
@@ -115,6 +136,11 @@ class ReaderConfig(NamedTuple):
     key_reader: CryptoKeyReader | None = None
     crypto_failure_action: ConsumerCryptoFailureAction = ConsumerCryptoFailureAction.FAIL
     chain: InterceptorChain | None = None
+
+    @property
+    def words(self) -> Words:
+        """The words for texts and hooks."""
+        return Words("reader", "read_next()", "before_read", "make a new one")
 
 
 def consumer_config(options: dict[str, Any], interceptor_kind: type[Any]) -> ConsumerConfig:

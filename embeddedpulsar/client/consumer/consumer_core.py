@@ -5,26 +5,30 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any, Final
 
+from embeddedpulsar.client.common.arguments import id_parts, redelivery_count
 from embeddedpulsar.client.consumer.ack_grouping_tracker import AckGroupingTracker
 from embeddedpulsar.client.consumer.batch_receive import BatchReceiver
 from embeddedpulsar.client.consumer.consumer_closing import ConsumerClosing
 from embeddedpulsar.client.consumer.consumer_meter import ConsumerMeter
-from embeddedpulsar.client.consumer.consumer_session import LARGEST_ID, resolve
-from embeddedpulsar.client.consumer.dead_letter.retry_letter import letters_of
+from embeddedpulsar.client.consumer.consumer_session import LARGEST_ID, last_message_id, resolve
 from embeddedpulsar.client.consumer.delivery import Delivery
-from embeddedpulsar.client.consumer.listener import ListenerTarget
-from embeddedpulsar.client.consumer.negative_acks_tracker import NegativeAcksTracker
+from embeddedpulsar.client.consumer.message_receiver import MessageReceiver
 from embeddedpulsar.client.consumer.receiver_queue import VOID, ReceiverQueue
-from embeddedpulsar.client.consumer.unacked_message_tracker import UnackedMessageTracker
-from embeddedpulsar.exceptions import AlreadyClosed, InvalidConfiguration, LockTimeout, PulsarException
-from embeddedpulsar.platform import deadline, fork
+from embeddedpulsar.client.consumer.redelivery import Redelivery
+from embeddedpulsar.exceptions import (
+    CumulativeAcknowledgementNotAllowedError,
+    InvalidConfiguration,
+    LockTimeout,
+    PulsarException,
+)
+from embeddedpulsar.message import Message
+from embeddedpulsar.platform import deadline, fork, interrupts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from embeddedpulsar.client.consumer.consumer_session import ConsumerSession
     from embeddedpulsar.format.entry import EntryView
-    from embeddedpulsar.message import Message
     from embeddedpulsar.message_id import MessageId
 
 Position = tuple[int, int]
@@ -46,7 +50,10 @@ class ConsumerCore:
         config = session.config
         self.session = session
         self.config = config
-        self.listener: ListenerTarget | None = None
+        self.client = session.client
+        self.topic_name = session.topic_name
+        self.consumer_name = session.consumer_name
+        self.fresh = session.attachment.fresh
         self.acks = AckGroupingTracker(
             session.attachment,
             config.ack_group_time_ms,
@@ -55,41 +62,24 @@ class ConsumerCore:
             session.client.log,
             config.ack_receipt,
         )
-        self.dead_letters, self.retries = letters_of(
-            session, self.acks, self.negative_acknowledge, self._forget_moving, lambda: self.delivery.renew()
-        )
-        fetch = session.decryption.fetch if self.dead_letters is None else self.dead_letters.fetch
+        self.redelivery: Final = Redelivery(self)
+        self._unacked: Final = self.redelivery.unacked
+        self._dead_letters: Final = self.redelivery.dead_letters
+        fetch = session.decryption.fetch if self._dead_letters is None else self._dead_letters.fetch
         self.queue = ReceiverQueue(fetch, config.receiver_queue_size, session.origin, self.acks.track)
-        self.delivery = Delivery(
+        self.delivery: Delivery = Delivery(
             self.queue, session.ledger, session.mailbox, session.clock, session.attachment
         )
-        self.nacks = NegativeAcksTracker(
-            config.nack_delay_ms,
-            self._redelivery("on_negative_acks_send"),
-            session.call_later,
-            session.monotonic,
-            config.nack_backoff,
-        )
-        self.unacked: UnackedMessageTracker | None = None
         self._messages: Final = self.queue.messages
         self.fetched: Any = self._messages
         """Has `popleft`, which is `take` for a caller that has compared the epochs."""
-        if config.ack_timeout_ms:
-            self.unacked = UnackedMessageTracker(
-                config.ack_timeout_ms,
-                config.ack_timeout_tick_ms,
-                self._redelivery("on_ack_timeout_send"),
-                session.call_later,
-                session.monotonic,
-                config.ack_timeout_backoff,
-            )
-            self.fetched = self
-            session.attachment.chunks.on_left = self.unacked.watch
         self._delivers_singly = session.attachment.delivers_singly
         self._last_handed: object = None
-        if self._delivers_singly:
+        if self._unacked is not None:
+            session.attachment.chunks.on_left = self._unacked.schedule
+        if self._unacked is not None or self._delivers_singly:
             self.fetched = self
-        self.acks.quick &= self.unacked is None and self.dead_letters is None
+        self.acks.quick &= self._unacked is None and self._dead_letters is None and config.chain is None
         self._can_be_quick = self.acks.quick
         self.acks.on_done = self._note_done
         self._chunked = session.attachment.chunks.delivered
@@ -101,6 +91,7 @@ class ConsumerCore:
         meter = ConsumerMeter(session, self.queue, self.acks)
         self.stats = meter.snapshot
         self._closing = ConsumerClosing(self, meter)
+        self.receiver: MessageReceiver = MessageReceiver(session.client, config, self.delivery, self.take)
         policy, size = config.batch_receive, config.receiver_queue_size
         self.batches = BatchReceiver(self.delivery, self.take, self.put_back, policy, size, self.voided)
         fork.register(self)
@@ -128,8 +119,8 @@ class ConsumerCore:
 
     def _watch_undelivered(self, view: EntryView) -> None:
         """Have an entry redelivered after the timeout, which cannot be decrypted and is not delivered now."""
-        if self.unacked is not None:
-            self.unacked.watch((view.ledger_id, view.entry_id), view.redelivery_count)
+        if self._unacked is not None:
+            self._unacked.schedule((view.ledger_id, view.entry_id), view.redelivery_count)
 
     def _discard(self, view: EntryView) -> None:
         """Acknowledge an entry that cannot be decrypted, and is not wanted."""
@@ -144,9 +135,9 @@ class ConsumerCore:
             return message
         if self._delivers_singly:
             return self._begin_entry(message)
-        if self.unacked is not None:
+        if self._unacked is not None:
             entry = message._entry
-            self.unacked.watch((entry.ledger_id, entry.entry_id), entry.redelivery_count)
+            self._unacked.schedule((entry.ledger_id, entry.entry_id), entry.redelivery_count)
         return message
 
     def _begin_entry(self, message: Message[Any]) -> Message[Any]:
@@ -168,10 +159,10 @@ class ConsumerCore:
                     messages.appendleft(message)  # so that it is not lost if reporting fails
                     if not self.session.attachment.handed(entry):
                         raise IndexError
-                    if self.unacked is not None:
-                        self.unacked.watch((entry.ledger_id, entry.entry_id), entry.redelivery_count)
-                    if self.dead_letters is not None:
-                        self.dead_letters.note_handed(entry)
+                    if self._unacked is not None:
+                        self._unacked.schedule((entry.ledger_id, entry.entry_id), entry.redelivery_count)
+                    if self._dead_letters is not None:
+                        self._dead_letters.note_handed(entry)
                     self._last_handed = entry
                 message = messages.popleft()
             return message
@@ -188,141 +179,68 @@ class ConsumerCore:
             queue.lock.release()
         self.delivery.on_change()
 
-    def check_can_receive(self, timeout_millis: int | None) -> None:
-        """Refuse a call that ``pulsar-client`` refuses."""
+    def start(self) -> None:
+        """Do nothing: the partitions of a topic are watched by `ConsumerGroup`."""
+
+    # -- acknowledging -----------------------------------------------------------------------------------
+
+    def acknowledge(self, message: Message[Any] | MessageId) -> None:
+        """See `Consumer.acknowledge`."""
         self.delivery.check_open()
-        if self.config.listener is not None:
-            raise InvalidConfiguration("this consumer has a listener, which gets the messages")
-        if timeout_millis is not None and self.config.receiver_queue_size == 0:
-            raise InvalidConfiguration("receive() takes no timeout with receiver_queue_size=0")
+        with interrupts.translated:
+            self.in_time(self.acks.acknowledge, *id_parts(message))
 
-    def start(self, owner: object) -> None:
-        """Start calling the listener, if there is one, with ``owner`` as its first argument."""
-        if self.config.listener is None:
-            return
-        client = self.session.client
-        self.listener = ListenerTarget(owner, self.config.listener, self.delivery, self.take, client.log)
-        client.listeners.add(self.listener)
+    def acknowledge_cumulative(self, message: Message[Any] | MessageId) -> None:
+        """See `Consumer.acknowledge_cumulative`."""
+        self.delivery.check_open()
+        with interrupts.translated:
+            self.in_time(self.acks.acknowledge_cumulative, *id_parts(message))
 
-    # -- giving back -------------------------------------------------------------------------------------
+    def save(self) -> None:
+        """Write the acknowledgements."""
+        if not self.delivery.closed_text:
+            self.acks.flush()
 
     def _note_done(self, position: Position) -> None:
         """Stop the timeouts of an acknowledged entry. Not called by the fast path of `acknowledge`."""
-        self.nacks.discard(position)
-        if self.unacked is not None:
-            self.unacked.discard(position)
-        if self.dead_letters is not None:
-            self.dead_letters.discard(position)
-        if self._can_be_quick and not self.acks.quick and not self.nacks:
+        self.redelivery.discard(position)
+        if self._can_be_quick and not self.acks.quick and not self.redelivery.nacks:
             self.acks.quick = not (self.delivery.closed_text or self._chunked)
-
-    def _redelivery(self, hook: str) -> Callable[[list[Position]], object]:
-        """Return `_redeliver_due`, with a call of the interceptors before it."""
-        chain = self.config.chain
-        if chain is None:
-            return self._redeliver_due
-        return chain.telling(hook, self._redeliver_due, self.session.origin.partition)
-
-    def _redeliver_due(self, positions: list[Position]) -> None:
-        """Redeliver entries whose delay is over."""
-        if self.delivery.closed_text:
-            return
-        if self.dead_letters is not None and self.dead_letters.has_any(positions):
-            self.session.client.workers.start(lambda: self._move_due(positions))
-            return
-        try:
-            self._redeliver_entries(positions)
-        except AlreadyClosed:
-            return  # closed meanwhile: unacknowledged messages are delivered to the next consumer
-
-    def _move_due(self, positions: list[Position]) -> None:
-        """Redeliver entries whose delay is over, or move them to the dead letter topic, waiting for locks."""
-        if self.dead_letters is None or self.delivery.closed_text:
-            return
-        others = self.dead_letters.take_due(positions)
-        try:
-            if others:
-                self._redeliver_entries(others)
-        except AlreadyClosed:
-            return
-        except PulsarException:
-            for position in others:
-                self.nacks.add(position, 0)
-            raise  # to the log
-
-    def _redeliver_entries(self, positions: list[Position]) -> None:
-        """Have some entries delivered again, or everything if the type has no individual redelivery."""
-        self.acks.flush()
-        queue = self.queue
-        attachment = self.session.attachment
-        try:
-            deadline.enter(queue.lock, "the queue of this consumer")
-            self.delivery.check_open()
-            if not attachment.is_active():
-                return
-            if attachment.redeliver_entries(positions):
-                self.start_over()
-            else:
-                self._drop(positions)
-        finally:
-            queue.lock.release()
-        self.delivery.renew()
-
-    def _drop(self, positions: list[Position]) -> None:
-        """Drop entries that will be fetched again, by this consumer or another. Under the queue's lock."""
-        self.queue.drop(set(positions))
-        self._last_handed = None
-        for position in positions:
-            self.acks.forget(position)
-            self.nacks.discard(position)
-            if self.unacked is not None:
-                self.unacked.discard(position)
-
-    def give_back(self, position: Position) -> None:
-        """Have an entry delivered again at once."""
-        self._redeliver_due([position])
-
-    def _forget_moving(self, positions: list[Position]) -> None:
-        """Drop entries that move to the dead letter topic."""
-        try:
-            deadline.enter(self.queue.lock, "the queue of this consumer")
-            self._drop(positions)
-        finally:
-            self.queue.lock.release()
-
-    def redeliver(self) -> None:
-        """Have all unacknowledged messages delivered again, including those fetched ahead."""
-        self.in_time(self._redeliver)
 
     def in_time(self, function: Callable[..., object], *arguments: object) -> None:
         """Call a function that may wait for locks, with the operation timeout as its deadline."""
-        deadline.within(self.session.client.config.operation_timeout_s, function, *arguments)
+        deadline.within(self.client.config.operation_timeout_s, function, *arguments)
 
-    def _redeliver(self) -> None:
-        self.acks.flush()
-        if self.dead_letters is not None and not self.delivery.closed_text:
-            self.dead_letters.take_all()
-        queue = self.queue
+    # -- redelivery --------------------------------------------------------------------------------------
+
+    def redeliver(self) -> None:
+        """Have all unacknowledged messages delivered again, including those fetched ahead."""
+        self.in_time(self.redelivery.everything)
+
+    def negative_acknowledge(self, message: Message[Any] | MessageId) -> None:
+        """See `Consumer.negative_acknowledge`."""
+        ledger, entry, _, _ = id_parts(message)
+        if not self.delivery.closed_text:
+            self.redelivery.later(ledger, entry, redelivery_count(message))
+
+    def reconsume_later(
+        self, message: Message[Any], delay_ms: int, properties: dict[str, str] | None, *, cumulative: bool
+    ) -> None:
+        """Store the copy of a message in the retry topic; see `Consumer.reconsume_later`."""
+        self.delivery.check_open()
+        if not isinstance(message, Message):  # an id is not enough: the copy needs the payload
+            raise TypeError(f"expected a Message, not {type(message).__name__}")
+        if self.redelivery.retries is None:
+            raise InvalidConfiguration("reconsume_later() needs a consumer with enable_retry=True")
+        if cumulative and self._delivers_singly:
+            raise CumulativeAcknowledgementNotAllowedError(
+                "Shared and Key_Shared subscriptions acknowledge one by one; use reconsume_later"
+            )
         try:
-            deadline.enter(queue.lock, "the queue of this consumer")
-            self.delivery.check_open()
-            if not self.session.attachment.is_active():
-                return
-            self.session.attachment.redeliver()
-            self.start_over()
-        finally:
-            queue.lock.release()
-        self.delivery.renew()
-
-    def negative_acknowledge(self, ledger: int, entry: int, redelivery_count: int = 0) -> None:
-        """Have an entry delivered again after the delay. Ids without a message are ignored."""
-        if ledger < 0 or entry < 0 or ledger == LARGEST_ID:
-            return
-        if self.unacked is not None:
-            self.unacked.discard((ledger, entry))
-        if not self._delivers_singly:
-            self.acks.quick = False  # an acknowledgement cancels the redelivery, so each takes the slow path
-        self.nacks.give_back((ledger, entry), redelivery_count)
+            self.redelivery.retries.publish(message, delay_ms, properties)
+        except PulsarException:
+            self.redelivery.due([(message._entry.ledger_id, message._entry.entry_id)])
+            raise
 
     # -- moving ------------------------------------------------------------------------------------------
 
@@ -362,19 +280,24 @@ class ConsumerCore:
         self.acks.flush()
         self.start_over()
 
+    def drop_fetched(self, positions: set[Position]) -> None:
+        """Drop the fetched messages of some entries. Under the queue's lock."""
+        self.queue.drop(positions)
+        self._last_handed = None
+
     def start_over(self) -> None:
         """Drop fetched messages and pending redeliveries."""
         self.queue.clear()
         self._last_handed = None
         self.acks.reset()
-        self.nacks.clear()
-        if self.dead_letters is not None:
-            self.dead_letters.clear()
-        if self.unacked is not None:
-            self.unacked.clear()
+        self.redelivery.clear()
         self.acks.quick = self._can_be_quick and not (self.delivery.closed_text or self._chunked)
 
     # -- leaving -----------------------------------------------------------------------------------------
+
+    def last_message_id(self) -> MessageId:
+        """Return the id of the last message of the topic."""
+        return last_message_id(self.session.ledger, self.session.origin.partition)
 
     def unsubscribe(self) -> None:
         """Delete the subscription, and close the consumer."""
@@ -393,6 +316,4 @@ class ConsumerCore:
         self.acks.close()
         self._closing.after_fork_in_child()
         self.queue.after_fork_in_child()
-        if not self.delivery.closed_text:
-            owner = f"the consumer {self.session.consumer_name} belongs to the parent of this forked process"
-            self.delivery.closed_text = f"{owner}; subscribe in the child"
+        self.delivery.close_in_child(f"the consumer {self.consumer_name}", self.config.words.again)

@@ -40,6 +40,11 @@ def back_stop(idle_s: float) -> float:
     return _BACK_STOP_S if idle_s < _IDLE_AFTER_S else _IDLE_BACK_STOP_S
 
 
+def text_in_child(owner: str, remedy: str) -> str:
+    """Return the error text for the child of a fork that uses a consumer or reader of its parent."""
+    return f"{owner} belongs to the parent of this forked process; in the child, {remedy}"
+
+
 class Hold(Protocol):
     """The part of a consumer's attachment that waiting needs."""
 
@@ -73,6 +78,7 @@ class Source(Protocol):
     def back_stop(self, idle_s: float, /) -> float: ...
     def due_in_s(self) -> float: ...
     def poll(self, take: Callable[[], Message[Any]]) -> Message[Any] | None: ...
+    def poll_once(self, take: Callable[[], Message[Any]]) -> Message[Any] | None: ...
     def wait(self, take: Callable[[], Message[Any]], timeout_ms: int | None) -> Message[Any]: ...
 
 
@@ -327,6 +333,10 @@ class Delivery:
             raise
         finally:
             queue.lock.release()
+
+    def close_in_child(self, owner: str, remedy: str) -> None:
+        """After a fork: make every later call in the child fail, because ``owner`` belongs to the parent."""
+        self.closed_text = self.closed_text or text_in_child(owner, remedy)
 
     def close(self, text: str) -> None:
         """Make every later call fail with ``text``."""

@@ -13,11 +13,14 @@ from embeddedpulsar.platform import deadline, threads
 from embeddedpulsar.platform.background import Backoff
 
 if TYPE_CHECKING:
+    from embeddedpulsar.client.consumer.redelivery_backoff import MultiplierRedeliveryBackoff
     from embeddedpulsar.platform.scheduler import Timer
 
 Position = tuple[int, int]
 
 RETRY_S: Final = 1.0
+_SHORTEST_TICK_MS: Final = 10
+_LONGEST_TICK_MS: Final = 100
 _AT_ONCE: Final = 10_000
 _SWEEP_FROM: Final = 10_000
 _ROUNDING_MS: Final = 1e-4  # the rounding error of a float of seconds, shorter than any delay
@@ -53,12 +56,19 @@ class DueEntries:
     Called by any thread. ``redeliver`` gets at most 10,000 due positions at a time, sorted. It runs in the
     timer thread without a lock, and waits for no lock: if one is held (`LockTimeout`), it is called again
     after 1 to 50 ms. After any other exception it is called again after a second. A caller that redelivers
-    all unacknowledged entries calls `clear`.
+    all unacknowledged entries calls `clear`. A million entries take about 100 MB.
+
+    Args:
+        tick_ms: how late an entry may be.
+        delay_ms: returns the delay for a redelivery count.
+        redeliver: see above.
+        call_later, monotonic: timers and time.
     """
 
     __slots__ = (
         "_call_later",
         "_count",
+        "_delay_ms",
         "_lock",
         "_monotonic",
         "_order",
@@ -75,11 +85,13 @@ class DueEntries:
     def __init__(
         self,
         tick_ms: int,
+        delay_ms: Callable[[int], int],
         redeliver: Callable[[list[Position]], object],
         call_later: Callable[[float, Callable[[], object]], Timer],
         monotonic: Callable[[], float],
     ) -> None:
         self._tick_ms = tick_ms
+        self._delay_ms = delay_ms
         self._redeliver = redeliver
         self._call_later = call_later
         self._monotonic = monotonic
@@ -99,6 +111,10 @@ class DueEntries:
     def __contains__(self, position: Position) -> bool:
         entries = self._where.get(position[0])
         return entries is not None and position[1] in entries
+
+    def schedule(self, position: Position, redelivery_count: int = 0) -> None:
+        """Redeliver an entry after the delay for its redelivery count, unless it is added already."""
+        self.add(position, self._delay_ms(redelivery_count))
 
     def add(self, position: Position, delay_ms: int) -> None:
         """Redeliver an entry after a delay, unless it is added already."""
@@ -256,3 +272,45 @@ class DueEntries:
             self._arm(wait_s)
         finally:
             self._lock.release()
+
+
+def negative_acks(
+    delay_ms: int,
+    backoff: MultiplierRedeliveryBackoff | None,
+    redeliver: Callable[[list[Position]], object],
+    call_later: Callable[[float, Callable[[], object]], Timer],
+    monotonic: Callable[[], float],
+) -> DueEntries:
+    """Negatively acknowledged entries, until their delay is over.
+
+    The delay is exact to a tenth of the shortest delay, or 100 ms. Repeated negative acknowledgements of one
+    entry, as for the messages of a batch, do not postpone it.
+
+    Args:
+        delay_ms: the delay without a backoff.
+        backoff: returns the delay by redelivery count, or None.
+        redeliver, call_later, monotonic: see `DueEntries`.
+    """
+    delay: Callable[[int], int] = (lambda _: delay_ms) if backoff is None else backoff.next
+    tick_ms = min(max(delay(0) // 10, _SHORTEST_TICK_MS), _LONGEST_TICK_MS)
+    return DueEntries(tick_ms, delay, redeliver, call_later, monotonic)
+
+
+def unacked_messages(
+    timeout_ms: int,
+    tick_ms: int,
+    backoff: MultiplierRedeliveryBackoff | None,
+    redeliver: Callable[[list[Position]], object],
+    call_later: Callable[[float, Callable[[], object]], Timer],
+    monotonic: Callable[[], float],
+) -> DueEntries:
+    """Received entries without an acknowledgement, while ``unacked_messages_timeout_ms`` runs.
+
+    An entry is added when the application receives its first message, and is due between the timeout and one
+    tick later. With a backoff, its delay for the entry's redelivery count is added to the timeout.
+    """
+
+    def delay(redelivery_count: int) -> int:
+        return timeout_ms if backoff is None else timeout_ms + backoff.next(redelivery_count)
+
+    return DueEntries(tick_ms, delay, redeliver, call_later, monotonic)

@@ -174,7 +174,6 @@ def letters_of(
 
     Without retries, a dead letter policy has an effect on Shared and Key_Shared subscriptions only, because
     the other types do not count deliveries.
-    else counts deliveries.
     """
     config, client = session.config, session.client
     policy = config.dead_letter

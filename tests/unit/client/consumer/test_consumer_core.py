@@ -372,7 +372,7 @@ def test_a_paused_listener_fetches_nothing():
     seen: list[str] = []
     site = ConsumerSite(listener=lambda consumer, message: seen.extend(texts([message])))
     site.publish(1, 2, 1)
-    target = site.core.listener
+    target = site.core.receiver._listener
     assert target is not None
     assert target.run(2)
     site.consumer.pause_message_listener()

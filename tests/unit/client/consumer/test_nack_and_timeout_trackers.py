@@ -7,9 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from embeddedpulsar.client.consumer.negative_acks_tracker import NegativeAcksTracker
+from embeddedpulsar.client.consumer.due_entries import negative_acks, unacked_messages
 from embeddedpulsar.client.consumer.redelivery_backoff import MultiplierRedeliveryBackoff
-from embeddedpulsar.client.consumer.unacked_message_tracker import UnackedMessageTracker
 from embeddedpulsar.exceptions import LockTimeout, StorageError
 from embeddedpulsar.platform import deadline
 from embeddedpulsar.testing.manual_clock import ManualClock
@@ -45,8 +44,8 @@ class World:
         self.scheduler.run_due()
 
     def nacks(self, delay_ms: int = 1000, backoff: MultiplierRedeliveryBackoff | None = None):
-        return NegativeAcksTracker(
-            delay_ms, self.redeliver, self.scheduler.call_later, self.clock.monotonic, backoff
+        return negative_acks(
+            delay_ms, backoff, self.redeliver, self.scheduler.call_later, self.clock.monotonic
         )
 
     def timeouts(
@@ -55,8 +54,8 @@ class World:
         tick_ms: int = 1000,
         backoff: MultiplierRedeliveryBackoff | None = None,
     ):
-        return UnackedMessageTracker(
-            timeout_ms, tick_ms, self.redeliver, self.scheduler.call_later, self.clock.monotonic, backoff
+        return unacked_messages(
+            timeout_ms, tick_ms, backoff, self.redeliver, self.scheduler.call_later, self.clock.monotonic
         )
 
 
@@ -72,9 +71,9 @@ def nacks(world) -> NegativeAcksTracker:
 
 def test_nack_waits_for_its_delay(world, nacks):
     """An entry is asked for when its delay has passed, never earlier."""
-    nacks.give_back((7, 0))
+    nacks.schedule((7, 0))
     world.pass_time(0.5)
-    nacks.give_back((7, 1))
+    nacks.schedule((7, 1))
     world.pass_time(0.499)
     assert world.asked == []
     world.pass_time(0.001)
@@ -90,7 +89,7 @@ def test_never_early_and_at_most_a_tick_late(world, at, delay_ms):
     """Whenever it is given back, an entry comes between its delay and a tenth of it, or 100 ms, later."""
     nacks = world.nacks(delay_ms)
     world.clock.advance(at)
-    nacks.give_back((7, 0))
+    nacks.schedule((7, 0))
     given_back = world.clock.monotonic()
     while not world.asked:
         world.clock.advance(world.scheduler.next_due() - world.clock.monotonic())
@@ -102,20 +101,20 @@ def test_never_early_and_at_most_a_tick_late(world, at, delay_ms):
 def test_repeated_nacks_do_not_postpone(world, nacks):
     """A stream of negative acknowledgements closer than the delay holds nothing back."""
     for _ in range(5):
-        nacks.give_back((7, 0))
+        nacks.schedule((7, 0))
         world.pass_time(0.25)
     assert world.asked == [[(7, 0)]]
 
 
 def test_an_acknowledged_nack_is_forgotten(world, nacks):
     """What is taken out does not come, and may be given back anew, with a delay of its own."""
-    nacks.give_back((7, 0))
+    nacks.schedule((7, 0))
     nacks.discard((7, 0))
     nacks.discard((7, 5))
     nacks.discard((8, 0))
     assert (7, 0) not in nacks
     world.pass_time(0.6)
-    nacks.give_back((7, 0))
+    nacks.schedule((7, 0))
     world.pass_time(0.6)
     assert world.asked == []
     world.pass_time(0.4)
@@ -126,10 +125,10 @@ def test_an_acknowledged_nack_is_forgotten(world, nacks):
 def test_clearing_settles_all_nacks(world, nacks):
     """Where everything unacknowledged comes again, later negative acknowledgements are served too."""
     world.then = nacks.clear
-    nacks.give_back((7, 1))
-    nacks.give_back((7, 0))
+    nacks.schedule((7, 1))
+    nacks.schedule((7, 0))
     world.pass_time(0.5)
-    nacks.give_back((7, 2))
+    nacks.schedule((7, 2))
     world.pass_time(0.5)
     world.pass_time(5)
     assert world.asked == [[(7, 0), (7, 1)]]
@@ -142,11 +141,11 @@ def test_what_is_given_back_while_others_are_asked_for_waits_for_its_own_delay(w
 
     def clear_and_give_back() -> None:
         nacks.clear()
-        nacks.give_back((7, 9))
+        nacks.schedule((7, 9))
         world.then = None
 
     world.then = clear_and_give_back
-    nacks.give_back((7, 0))
+    nacks.schedule((7, 0))
     world.pass_time(1)
     assert world.asked == [[(7, 0)]]
     assert world.scheduler.pending == 1
@@ -159,7 +158,7 @@ def test_nacks_with_backoff_follow_the_worked_table(world):
     """By the redelivery count of the entry: 1, 2, 4 ... 32, 60, 60 s."""
     nacks = world.nacks(backoff=MultiplierRedeliveryBackoff(1000, 60_000, 2))
     for count, delay_s in enumerate((1, 2, 4, 8, 16, 32, 60, 60)):
-        nacks.give_back((7, 0), count)
+        nacks.schedule((7, 0), count)
         world.pass_time(delay_s - 0.001)
         assert world.asked == []
         world.pass_time(0.001)
@@ -170,8 +169,8 @@ def test_nacks_with_backoff_follow_the_worked_table(world):
 def test_a_shorter_delay_overtakes_a_longer_one(world):
     """The timer runs for the earliest entry, also if that one came last."""
     nacks = world.nacks(backoff=MultiplierRedeliveryBackoff(1000, 60_000, 2))
-    nacks.give_back((7, 0), 5)
-    nacks.give_back((7, 1), 0)
+    nacks.schedule((7, 0), 5)
+    nacks.schedule((7, 1), 0)
     assert world.scheduler.pending == 1
     world.pass_time(1)
     assert world.asked == [[(7, 1)]]
@@ -183,11 +182,11 @@ def test_a_storm_comes_in_pieces_and_in_order(world, nacks):
     """So many at once are asked for by the ten thousand, and none twice; what is taken out stays away."""
     positions = [(ledger, entry) for ledger in (7, 8, 9) for entry in range(9000)]
     for position in reversed(positions):
-        nacks.give_back(position)
+        nacks.schedule(position)
     for position in positions[::2]:
         nacks.discard(position)
     for position in positions[:100:2]:
-        nacks.give_back(position)
+        nacks.schedule(position)
     world.pass_time(1)
     assert [len(asked) for asked in world.asked] == [10_000, 3550]
     assert all(asked == sorted(asked) for asked in world.asked)
@@ -200,11 +199,11 @@ def test_a_storm_is_small(world, nacks):
     count = 50_000
     tracemalloc.start()
     for entry in range(count):
-        nacks.give_back((7, entry))
+        nacks.schedule((7, entry))
     assert tracemalloc.get_traced_memory()[0] / count < 130
     for entry in range(count):
         nacks.discard((7, entry))
-        nacks.give_back((8, entry % 10))
+        nacks.schedule((8, entry % 10))
     assert tracemalloc.get_traced_memory()[0] / count < 30
     tracemalloc.stop()
     world.pass_time(1)
@@ -215,8 +214,8 @@ def test_ack_timeout_fires_within_a_tick(world):
     """An entry comes due between the timeout and one tick later."""
     tracker = world.timeouts()
     world.clock.advance(0.3)
-    tracker.watch((7, 0), 0)
-    tracker.watch((7, 0), 0)
+    tracker.schedule((7, 0), 0)
+    tracker.schedule((7, 0), 0)
     world.pass_time(10 - 0.001)
     assert world.asked == []
     world.pass_time(0.701)
@@ -229,7 +228,7 @@ def test_ack_timeout_has_the_tick_it_is_told(world):
     """A shorter tick is more exact."""
     tracker = world.timeouts(tick_ms=100)
     world.clock.advance(0.03)
-    tracker.watch((7, 0), 0)
+    tracker.schedule((7, 0), 0)
     world.pass_time(10)
     assert world.asked == []
     world.pass_time(0.07)
@@ -240,7 +239,7 @@ def test_ack_timeout_with_backoff_follows_the_worked_table(world):
     """The timeout of 10 s and the backoff: 11, 12, 14, 18, 26, 42, 70, 70 s."""
     tracker = world.timeouts(backoff=MultiplierRedeliveryBackoff(1000, 60_000, 2))
     for count, delay_s in enumerate((11, 12, 14, 18, 26, 42, 70, 70)):
-        tracker.watch((7, 0), count)
+        tracker.schedule((7, 0), count)
         world.pass_time(delay_s - 0.001)
         assert world.asked == []
         world.pass_time(0.001)
@@ -251,10 +250,10 @@ def test_ack_timeout_with_backoff_follows_the_worked_table(world):
 def test_ack_timeout_counts_from_each_delivery(world):
     """Entries received later come due later; those acknowledged never do."""
     tracker = world.timeouts()
-    tracker.watch((7, 0), 0)
-    tracker.watch((7, 1), 0)
+    tracker.schedule((7, 0), 0)
+    tracker.schedule((7, 1), 0)
     world.pass_time(5)
-    tracker.watch((7, 2), 0)
+    tracker.schedule((7, 2), 0)
     tracker.discard((7, 1))
     world.pass_time(5)
     assert world.asked == [[(7, 0)]]
@@ -265,7 +264,7 @@ def test_ack_timeout_counts_from_each_delivery(world):
 def test_a_failed_redelivery_is_tried_again(world, nacks):
     """What could not be asked for is not forgotten, the failure goes to the log, and nothing runs hot."""
     for entry in range(10_001):
-        nacks.give_back((7, entry))
+        nacks.schedule((7, entry))
     world.fail = StorageError(reason="the disk is gone")
     with pytest.raises(StorageError):
         world.pass_time(1)
@@ -280,7 +279,7 @@ def test_a_failed_redelivery_is_tried_again(world, nacks):
 def test_behind_a_held_lock_it_comes_when_that_is_free(world, nacks):
     """The timer waits for no lock, tries every 50 ms, and loses none."""
     for entry in range(3):
-        nacks.give_back((7, entry))
+        nacks.schedule((7, entry))
     world.is_held = True
     world.pass_time(1)
     for _ in range(20):

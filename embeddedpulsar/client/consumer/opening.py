@@ -1,4 +1,4 @@
-"""Opening of a consumer of the class that the topics and the options need."""
+"""Opening of a consumer or reader of one topic, or of several."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from embeddedpulsar.client.consumer.consumer import Consumer
 from embeddedpulsar.client.consumer.consumer_core import ConsumerCore
 from embeddedpulsar.client.consumer.consumer_session import ConsumerSession
 from embeddedpulsar.client.consumer.dead_letter.retry_letter import letter_topics
+from embeddedpulsar.client.consumer.reader import Reader
+from embeddedpulsar.client.consumer.reader_core import ReaderCore
 from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.policies import ConsumerDeadLetterPolicy
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.common.client_context import ClientContext
-    from embeddedpulsar.client.consumer.consumer_config import ConsumerConfig
+    from embeddedpulsar.client.consumer.consumer_config import ConsumerConfig, ReaderConfig
 
 
 def open_consumer(client: ClientContext, config: ConsumerConfig, topic: Any) -> Consumer[Any]:
@@ -53,11 +55,8 @@ def open_consumer(client: ClientContext, config: ConsumerConfig, topic: Any) -> 
 def _open(client: ClientContext, config: ConsumerConfig, topics: list[str]) -> Consumer[Any]:
     partitions = {name: client.store.resolve_partitions(name) for name in topics}
     if len(topics) == 1 and not partitions[topics[0]]:
-        kind: type[Consumer[Any]] = Consumer
-        if config.chain is not None:
-            from embeddedpulsar.client.consumer.intercepting_consumer import InterceptingConsumer as kind
-        own = config._replace(topic=topics[0])
-        return kind(ConsumerCore(ConsumerSession(client, own)))
+        session = ConsumerSession(client, config._replace(topic=topics[0]))
+        return Consumer(ConsumerCore(session), config.chain)
     return _open_several(client, config, partitions)
 
 
@@ -87,14 +86,7 @@ def _with_letter_topics(client: ClientContext, config: ConsumerConfig, topics: l
 
 def _open_several(client: ClientContext, config: ConsumerConfig, partitions: dict[str, int]) -> Consumer[Any]:
     # Imported on first use: most consumers have one topic.
-    from embeddedpulsar.client.consumer.topic_group.multi_topics_consumer import MultiTopicsConsumer
-    from embeddedpulsar.client.consumer.topic_group.multi_topics_consumer_core import MultiTopicsCore
-
-    kind: type[Consumer[Any]] = MultiTopicsConsumer
-    if config.chain is not None:
-        from embeddedpulsar.client.consumer.intercepting_consumer import (
-            InterceptingMultiTopicsConsumer as kind,
-        )
+    from embeddedpulsar.client.consumer.topic_group.consumer_group import ConsumerGroup
 
     asked_for = [topic for topic in partitions if topic != config.retry_letter_topic]
     name = "EmptyTopics"
@@ -102,5 +94,22 @@ def _open_several(client: ClientContext, config: ConsumerConfig, partitions: dic
         name = asked_for[0]
     elif asked_for:
         name = f"{asked_for[-1]}-TopicsConsumerFakeName-{os.urandom(5).hex()}"
-    core: Any = MultiTopicsCore(client, config, partitions, name)
-    return kind(core)
+    return Consumer(ConsumerGroup(client, config, partitions, name), config.chain)
+
+
+def open_reader(client: ClientContext, config: ReaderConfig) -> Reader[Any]:
+    """Make the reader of a topic, or of its partitions."""
+    client.begin_operation()
+    full = TopicName.parse(config.topic).full
+    prefix = f"{config.role_prefix}-" if config.role_prefix else ""
+    named = config._replace(name=config.name or f"{prefix}reader-{os.urandom(5).hex()}")
+    return despite_deletion(lambda: _open_reader(client, named, full))
+
+
+def _open_reader(client: ClientContext, config: ReaderConfig, full: str) -> Reader[Any]:
+    partitions = client.store.resolve_partitions(full)
+    if not partitions:
+        return Reader(ReaderCore(client, config), config.chain)
+    from embeddedpulsar.client.consumer.topic_group.reader_group import ReaderGroup  # as for consumers
+
+    return Reader(ReaderGroup(client, config, full, partitions), config.chain)

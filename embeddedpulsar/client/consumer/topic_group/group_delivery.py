@@ -7,7 +7,14 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from embeddedpulsar.client.consumer.delivery import NEVER_S, REAL_TIME, back_stop, poll_in_passing, wait_for
+from embeddedpulsar.client.consumer.delivery import (
+    NEVER_S,
+    REAL_TIME,
+    back_stop,
+    poll_in_passing,
+    text_in_child,
+    wait_for,
+)
 from embeddedpulsar.client.consumer.topic_group.ready_topics import ReadyTopics, Seen
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout
 from embeddedpulsar.platform import deadline
@@ -50,7 +57,7 @@ def _yes() -> bool:
     return True
 
 
-class MultiTopicsDelivery:
+class GroupDelivery:
     """`Delivery` over the consumers or readers of several topics.
 
     Role: topics take turns. `poll` asks the topics that may have messages (`ReadyTopics`) one after the
@@ -241,7 +248,8 @@ class MultiTopicsDelivery:
         self.closed_text = text
         self._line.clear()
 
-    def after_fork_in_child(self) -> None:
-        """Drop the topics, which belong to the parent."""
+    def close_in_child(self, owner: str, remedy: str) -> None:
+        """After a fork: drop the topics, and make every later call fail, as ``owner`` is the parent's."""
         self._line.clear()
         self._topics.after_fork_in_child()
+        self.closed_text = self.closed_text or text_in_child(owner, remedy)

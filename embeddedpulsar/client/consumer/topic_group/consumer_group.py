@@ -1,0 +1,213 @@
+"""The state of a consumer of several topics or partitions: one `ConsumerCore` for each, used together."""
+
+from __future__ import annotations
+
+import os
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from embeddedpulsar.client.common.statistics import ConsumerStats, sum_of
+from embeddedpulsar.client.consumer.batch_receive import BatchReceiver
+from embeddedpulsar.client.consumer.consumer import Consumer
+from embeddedpulsar.client.consumer.consumer_core import ConsumerCore
+from embeddedpulsar.client.consumer.consumer_session import ConsumerSession
+from embeddedpulsar.client.consumer.topic_group.topic_group import TopicGroup, is_end, queue_share
+from embeddedpulsar.client.consumer.topic_group.turn_timer import TurnTimer
+from embeddedpulsar.enums import InitialPosition
+from embeddedpulsar.exceptions import AlreadyClosed, InvalidConfiguration, OperationNotSupported
+from embeddedpulsar.message import Message
+from embeddedpulsar.message_id import MessageId
+from embeddedpulsar.platform import deadline
+from embeddedpulsar.subscription.attachment.freshness import Freshness
+
+if TYPE_CHECKING:
+    from embeddedpulsar.client.common.client_context import ClientContext
+    from embeddedpulsar.client.consumer.consumer_config import ConsumerConfig
+
+
+class ConsumerGroup:
+    """`ConsumerCore` over one `ConsumerCore` for each topic of a `TopicGroup`.
+
+    Role: passes every message and id to the consumer of its topic. A message refers to its topic. An id is
+    found by its ledger, because ledger ids are unique in a store.
+
+    Args:
+        client: the client.
+        config: of the consumer, and of each topic except for the topic and the size of the queue.
+        partitions: full names of the topics, with the number of partitions of each; 0 for a plain one.
+        topic_name: the name that the consumer returns as its topic.
+
+    Raises:
+        InvalidConfiguration: a queue of size 0 on a partitioned topic.
+    """
+
+    def __init__(
+        self, client: ClientContext, config: ConsumerConfig, partitions: dict[str, int], topic_name: str
+    ) -> None:
+        if config.receiver_queue_size == 0 and any(partitions.values()):
+            raise InvalidConfiguration(
+                "receiver_queue_size=0 does not work on a partitioned topic; subscribe to one partition"
+            )
+        self.client = client
+        self.config = config
+        self.topic_name = topic_name
+        self.consumer_name = config.name or os.urandom(5).hex()
+        self.fresh = Freshness.for_ever()  # the consumer of its topic checks whether a message is void
+        self.acks: Any = SimpleNamespace(quick=False)  # the slow path finds the topic of a message
+        self._faces: dict[str, Consumer[Any]] = {}  # their `acknowledge` has a fast path
+        self._topic_of: dict[int, str] = {}  # by ledger
+        monotonic = client.store.clock.monotonic
+        self._writing = TurnTimer(client.scheduler.call_later, monotonic, config.ack_group_time_ms / 1000)
+        self._group = TopicGroup(client, config, self.consumer_name, partitions, self._attach)
+        self.delivery = self._group.delivery
+        self.receiver = self._group.receiver
+        self.fetched: Any = SimpleNamespace(popleft=self.delivery.take)
+        self.batches = BatchReceiver(
+            self.delivery,
+            self.delivery.take,
+            self._put_back,
+            config.batch_receive,
+            config.receiver_queue_size,
+            lambda: sum(child.voided() for child in self.children.values()),
+        )
+
+    def _attach(self, topic: str, count: int, is_late: bool) -> ConsumerCore:
+        """Make the consumer of one more topic, one of ``count``."""
+        own = self.config._replace(
+            topic=topic,
+            name=self.consumer_name,
+            listener=None,
+            several_topics=True,
+            receiver_queue_size=queue_share(
+                self.config.receiver_queue_size, self.config.total_queue_size, count
+            ),
+        )
+        if is_late:  # from its first message on: producers may have used it before
+            own = own._replace(initial_position=InitialPosition.Earliest)
+        child = ConsumerCore(ConsumerSession(self.client, own, self._writing.call_later))
+        self._faces[topic] = Consumer(child)
+        return child
+
+    @property
+    def children(self) -> dict[str, ConsumerCore]:
+        """The consumers by topic."""
+        return self._group.members
+
+    def stats(self) -> ConsumerStats:
+        """Return the statistics of all topics together."""
+        return sum_of(child.stats() for child in self.children.values())
+
+    def _put_back(self, message: Message[Any]) -> None:
+        self.children[message.topic_name()].put_back(message)
+
+    # -- finding the topic -------------------------------------------------------------------------------
+
+    def _topic(self, target: object) -> str | None:
+        """Return the topic of a message or an id; None for an id without a message.
+
+        Raises:
+            AlreadyClosed: the consumer is closed.
+            TypeError: neither a message nor an id.
+            OperationNotSupported: it belongs to another topic.
+        """
+        if self.delivery.closed_text:
+            self.delivery.check_open()
+        topic: str | None = None
+        if isinstance(target, Message):
+            topic = target._origin.topic_name
+            if topic in self._faces:
+                return topic
+        elif isinstance(target, MessageId):
+            if is_end(target):
+                return None
+            topic = self._topic_of.get(target._ledger) or self._find(target._ledger)
+            if topic is not None:
+                return topic
+        else:
+            raise TypeError(f"expected a Message or a MessageId, not {type(target).__name__}")
+        raise OperationNotSupported(
+            f"{target!r} belongs to none of the topics of this consumer: {', '.join(self.children)}"
+        )
+
+    def _find(self, ledger_id: int) -> str | None:
+        for topic, child in self.children.items():
+            for segment in child.session.ledger.segments():
+                self._topic_of[segment.ledger_id] = topic
+        return self._topic_of.get(ledger_id)
+
+    def acknowledge(self, message: Message[Any] | MessageId) -> None:
+        """Acknowledge a message on its topic."""
+        topic = self._topic(message)
+        if topic is not None:
+            self._faces[topic].acknowledge(message)
+
+    def acknowledge_cumulative(self, message: Message[Any] | MessageId) -> None:
+        """Acknowledge a message and everything before it on its topic."""
+        topic = self._topic(message)
+        if topic is not None:
+            self.children[topic].acknowledge_cumulative(message)
+
+    def negative_acknowledge(self, message: Message[Any] | MessageId) -> None:
+        """Have a message delivered again after the delay. Ignored on a closed consumer."""
+        topic = None if self.delivery.closed_text else self._topic(message)
+        if topic is not None:
+            self.children[topic].negative_acknowledge(message)
+
+    def reconsume_later(
+        self, message: Message[Any], delay_ms: int, properties: dict[str, str] | None, *, cumulative: bool
+    ) -> None:
+        """Store the copy of a message in the retry topic; see `Consumer.reconsume_later`."""
+        topic = self._topic(message) if isinstance(message, Message) else None
+        core = self.children[topic] if topic is not None else next(iter(self.children.values()))
+        core.reconsume_later(message, delay_ms, properties, cumulative=cumulative)
+
+    def last_message_id(self) -> MessageId:
+        """Raise an error, because each topic has its own last message."""
+        raise OperationNotSupported("a consumer of several topics has no last message; ask for one topic's")
+
+    # -- all topics --------------------------------------------------------------------------------------
+
+    def redeliver(self) -> None:
+        """Have all unacknowledged messages delivered again, in order on each topic."""
+        self.delivery.check_open()
+        for child in self.children.values():
+            child.redeliver()
+
+    def seek(self, target: MessageId | int) -> None:
+        """Move all subscriptions to a time or an end, or the subscription of one topic to an id."""
+        self.delivery.check_open()
+        topic = None if isinstance(target, int) else self._topic(target)
+        for child in [self.children[topic]] if topic is not None else self.children.values():
+            child.seek(target)
+
+    def unsubscribe(self) -> None:
+        """Delete the subscription of every topic, and close; if one has other consumers, delete none."""
+        self.delivery.check_open()
+        self._group.close_by(_unsubscribe, "the consumer has unsubscribed")
+
+    def save(self) -> None:
+        """Write the acknowledgements of every topic."""
+        for child in list(self.children.values()):
+            child.save()
+
+    def start(self) -> None:
+        """Watch the partitions."""
+        self._group.watch()
+
+    def close(self) -> None:
+        """Close the consumer of every topic. Raises as `ConsumerCore.close` does."""
+        deadline.within(self.client.config.operation_timeout_s, self._group.close)
+
+
+def _unsubscribe(children: list[ConsumerCore]) -> None:
+    # The subscriptions that may refuse come first, before any is deleted.
+    for child in sorted(children, key=_company, reverse=True):
+        try:
+            child.unsubscribe()
+        except AlreadyClosed:
+            continue  # deleted by another process
+
+
+def _company(child: ConsumerCore) -> int:
+    """Return the number of consumers of its subscription."""
+    return len(child.session.subscription.consumers())

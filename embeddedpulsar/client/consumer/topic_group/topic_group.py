@@ -1,0 +1,195 @@
+"""The parts of a consumer or reader of several topics: one for each topic or partition."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
+
+from embeddedpulsar.client.common.close_guard import CloseGuard
+from embeddedpulsar.client.consumer.consumer_closing import AcknowledgementsUnwritten, together
+from embeddedpulsar.client.consumer.consumer_session import LARGEST_ID
+from embeddedpulsar.client.consumer.message_receiver import MessageReceiver
+from embeddedpulsar.client.consumer.topic_group.group_delivery import GroupDelivery, Part
+from embeddedpulsar.exceptions import AlreadyClosed
+from embeddedpulsar.platform import deadline, fork, garbage, threads
+from embeddedpulsar.topic.catalog.topic_list import partition_names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from embeddedpulsar.client.common.client_context import ClientContext
+    from embeddedpulsar.client.common.partition_watch import WatchedTopic
+    from embeddedpulsar.client.consumer.consumer_config import ConsumerConfig, ReaderConfig
+    from embeddedpulsar.message_id import MessageId
+
+_MANY: Final = 64
+"""Number of topics from which on they are opened without the garbage collector."""
+
+
+class Member(Part, Protocol):
+    """`ConsumerCore` or `ReaderCore`, as the group uses them."""
+
+    def close(self) -> None: ...
+
+
+M = TypeVar("M", bound=Member)
+
+
+class TopicGroup(Generic[M]):
+    """The consumers or readers of several topics, opened and closed together.
+
+    Role: opens one for each topic, and for each partition of a partitioned one. When a topic grows, the new
+    partitions join, from their first message on. When a member is lost (its topic or subscription was
+    deleted, or another process detached the consumer), all are closed.
+
+    Invariants: all topics are open or none. `members` is replaced, never changed, once the group is complete,
+    so any thread may iterate over it.
+
+    Args:
+        client: the client.
+        config: of the consumer or reader.
+        name: of the consumer or reader.
+        partitions: full names of the topics, with the number of partitions of each; 0 for a plain one.
+        open_member: opens a topic, given its name, the number of topics so far, and whether it is a partition
+            that was added later.
+    """
+
+    def __init__(
+        self,
+        client: ClientContext,
+        config: ConsumerConfig | ReaderConfig,
+        name: str,
+        partitions: dict[str, int],
+        open_member: Callable[[str, int, bool], M],
+    ) -> None:
+        self._client = client
+        self._config = config
+        self._name = name
+        self._partitions = partitions
+        self._open_member = open_member
+        self._close_guard = CloseGuard(client)
+        self._joining = threads.RLock()  # guards members that are added or removed
+        self._watched: list[WatchedTopic] = []
+        self.members: dict[str, M] = {}
+        names = [
+            one for topic, number in partitions.items() for one in partition_names(topic, number) or [topic]
+        ]
+        try:
+            join = functools.partial(self._open_all, names)
+            garbage.uncollected(join) if len(names) > _MANY else join()
+        except BaseException:
+            self._close_members()
+            raise
+        store = client.store
+        members = tuple(self.members.values())
+        self.delivery = GroupDelivery(members, store.mailbox, store.clock, self._on_lost)
+        self.receiver = MessageReceiver(client, config, self.delivery, self.delivery.take)
+        fork.register(self)
+
+    def _open_all(self, names: list[str]) -> None:
+        for topic in names:  # no other thread uses the group yet
+            self.members[topic] = self._open_member(topic, len(names), False)
+
+    def watch(self) -> None:
+        """Follow the number of partitions of every partitioned topic."""
+        for topic, number in self._partitions.items():
+            if number:
+                changed = functools.partial(self._on_partitions, topic)
+                self._watched.append(self._client.partition_watch.add(topic, number, changed))
+
+    def _on_partitions(self, topic: str, partitions: int) -> None:
+        """Add new partitions, or close after a deletion. Called when a topic has changed."""
+        if not partitions:
+            self._on_lost(AlreadyClosed(f"the topic {topic} was deleted"))
+            return
+        try:
+            self._joining.acquire()
+            for name in partition_names(topic, partitions):
+                if name not in self.members and not self.delivery.closed_text:
+                    member = self._open_member(name, len(self.members) + 1, True)
+                    self.members = {**self.members, name: member}
+                    self.delivery.replace(tuple(self.members.values()))
+        finally:
+            self._joining.release()
+        self._client.wake()
+        if self._config.chain is not None:
+            self._config.chain.tell("on_partitions_change", topic, partitions)
+
+    # -- closing -----------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Close all members.
+
+        Raises:
+            AlreadyClosed: the group was closed before by this method.
+        """
+        if not self._close_guard.begin(self.delivery.closed_text):
+            return
+        words = self._config.words
+        self.shut(f"the {words.noun} is closed; {words.again}")
+        error = self._close_members()
+        if error is not None:
+            raise error
+
+    def close_by(self, leave: Callable[[list[M]], object], text: str) -> None:
+        """Let ``leave`` close the members, while none can join; then make every later call fail."""
+        try:
+            self._joining.acquire()
+            leave(list(self.members.values()))
+            self.shut(text)
+        finally:
+            self._joining.release()
+
+    def shut(self, text: str) -> None:
+        """Make every later call fail with ``text``; the members stay open."""
+        self.delivery.close(text)
+        for watched in self._watched:
+            self._client.partition_watch.remove(watched)
+        self.receiver.stop()
+        self._client.wake()
+
+    def _close_members(self) -> BaseException | None:
+        """Close the open members, and return the first error."""
+        first_error: BaseException | None = None
+        unwritten: list[AcknowledgementsUnwritten] = []
+        try:
+            self._joining.acquire()
+            for member in self.members.values():
+                try:
+                    deadline.within_half(member.close)
+                except AlreadyClosed:
+                    continue  # it was lost, and has closed itself
+                except AcknowledgementsUnwritten as error:
+                    unwritten.append(error)
+                except Exception as error:  # noqa: BLE001 - the others are closed all the same
+                    first_error = first_error or error
+        finally:
+            self._joining.release()
+        return together(unwritten) if unwritten else first_error
+
+    def _on_lost(self, error: AlreadyClosed) -> None:
+        """Close all members, because another process or thread closed one."""
+        if not self.delivery.closed_text:
+            self.shut(str(error))
+            self._close_members()
+
+    def after_fork_in_child(self) -> None:
+        """Close the child's copy: the members belong to the parent."""
+        self._joining = threads.RLock()
+        self._close_guard.after_fork_in_child()
+        words = self._config.words
+        self.delivery.close_in_child(f"the {words.noun} {self._name}", words.again)
+
+
+def is_end(target: MessageId) -> bool:
+    """Whether an id is the earliest or the latest, which is valid for every topic."""
+    return target._ledger < 0 or target._ledger == LARGEST_ID
+
+
+def queue_share(queue_size: int, total: int, topics: int) -> int:
+    """Return how many messages may be fetched ahead from each of several topics.
+
+    >>> queue_share(1000, 50_000, 4), queue_share(1000, 50_000, 100), queue_share(1000, 5, 10)
+    (1000, 500, 1)
+    """
+    return min(queue_size, max(1, total // max(1, topics)))
