@@ -54,6 +54,7 @@ class ConsumerCore:
         self.topic_name = session.topic_name
         self.consumer_name = session.consumer_name
         self.fresh = session.attachment.fresh
+        self._epoch: Final = self.fresh.epoch
         self.acks = AckGroupingTracker(
             session.attachment,
             config.ack_group_time_ms,
@@ -101,7 +102,11 @@ class ConsumerCore:
     def take(self) -> Message[Any]:
         """Return the next fetched message that is valid. Raises IndexError if there is none, or if a lock is
         needed to decide; then the caller uses `Delivery.poll`."""
-        if not self.session.attachment.is_fresh():
+        try:
+            is_stale = self._epoch[()] != self.fresh.seen  # as `Attachment.is_fresh`, without the call
+        except ValueError:
+            is_stale = False  # the subscription is closed
+        if is_stale:
             raise IndexError
         message: Message[Any] = self.fetched.popleft()
         return message
