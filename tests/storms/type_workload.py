@@ -217,12 +217,12 @@ class TypeWorkload:
         """What the auditor finds, and what is left in the subscription: nothing should be."""
         client = Client(self._root)
         consumer: Consumer[Any] = client.subscribe(TOPIC, SUBSCRIPTION, self._type)
-        attachment = consumer._core.session.attachment
+        core: Any = consumer._core
         problems = self._archive.judge()[1]
-        backlog = attachment.backlog()
+        backlog = core.session.attachment.backlog()
         if backlog:
             problems.append(f"{self._type.name}: {backlog} messages are left in the subscription")
-        divergences = consumer._core.session.subscription.statistics().divergences
+        divergences = core.session.subscription.statistics().divergences
         if divergences:
             problems.append(f"{self._type.name}: {divergences} replicas disagreed")
         client._core.store.peers.sweep()  # of those that were killed

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from embeddedpulsar.client.consumer.due_entries import negative_acks, unacked_messages
+from embeddedpulsar.client.consumer.due_entries import DueEntries, negative_acks, unacked_messages
 from embeddedpulsar.client.consumer.redelivery_backoff import MultiplierRedeliveryBackoff
 from embeddedpulsar.exceptions import LockTimeout, StorageError
 from embeddedpulsar.platform import deadline
@@ -65,7 +65,7 @@ def world() -> World:
 
 
 @pytest.fixture
-def nacks(world) -> NegativeAcksTracker:
+def nacks(world) -> DueEntries:
     return world.nacks()
 
 
