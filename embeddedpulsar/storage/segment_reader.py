@@ -29,6 +29,8 @@ Larger ones are not copied before they are decoded: checksum first (it lets othe
 takes the page faults of a cold file meanwhile), then one copy of the payload. pread would take a fresh buffer
 of that size instead, whose page faults alone cost four times as much (docs/decisions).
 """
+_UNMAPPED: Final = 32
+"""Reads of a segment in a row without a map, before it is mapped in the place of another one."""
 UNKNOWN_CRC: Final = -1
 
 
@@ -49,6 +51,7 @@ class SegmentReader:
         "_home",
         "_length",
         "_segment",
+        "_unmapped",
         "_window",
         "crc",
         "entry_id",
@@ -70,6 +73,7 @@ class SegmentReader:
         self._window = b""
         self._base = 0
         self._length = MIN_FRAME_SIZE
+        self._unmapped = 0
 
     @property
     def segment(self) -> Segment:
@@ -85,6 +89,7 @@ class SegmentReader:
             except CorruptionError as e:
                 raise FileNotFoundError(str(e)) from e
             self._segment = weakref.ref(segment)
+            self._unmapped = 0
         return segment
 
     def read_into(
@@ -98,10 +103,14 @@ class SegmentReader:
             CorruptionError: the frame at `pos` does not verify; what came before it is in `out`.
             FileNotFoundError: see `segment`.
         """
+        segment = self._segment()
+        if segment is None:
+            if self._read_unmapped(out, limit, min(max_entries, max_messages), max_bytes):
+                return
+            segment = self.segment
         pos, entry_id, crc, length = self.pos, self.entry_id, self.crc, self._length
         window, base = self._window, self._base
         end = base + len(window)
-        segment = self._segment() or self.segment
         data, view, ledger_id = segment.data, segment.view, self.ledger_id
         is_single = True
         try:
@@ -155,6 +164,24 @@ class SegmentReader:
         finally:
             self.pos, self.entry_id, self.crc, self._length = pos, entry_id, crc, length
             self._window, self._base = window, base
+
+    def _read_unmapped(self, out: list[EntryView], limit: int, most: int, max_bytes: int) -> bool:
+        """Read small entries of one message before the limit by pread, while there is no room for a map.
+
+        Returns:
+            False if nothing was read: anything else there, damage included, is read from the map.
+        """
+        pos, entry_id = self.pos, self.entry_id
+        size = limit - pos
+        if size > _SMALL or self.crc == UNKNOWN_CRC or self._unmapped >= _UNMAPPED:
+            return False
+        window = SEGMENTS.read_unmapped(self._home, self.ledger_id, pos, size)
+        at, self.entry_id, self.crc, _ = decode_singles(
+            out, window, 0, most, max_bytes, self.ledger_id, entry_id, self.crc
+        )
+        self.pos = pos + at
+        self._unmapped += 1
+        return at > 0
 
     def _part(self, header: FrameHeader, pos: int, entry_id: int, crc: int) -> EntryView:
         view = self.segment.view
