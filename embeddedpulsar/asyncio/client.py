@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from embeddedpulsar.asyncio.consumer import Consumer
-from embeddedpulsar.asyncio.offload import in_thread
+from embeddedpulsar.asyncio.offload import AsyncFacade, in_thread
 from embeddedpulsar.asyncio.producer import Producer
 from embeddedpulsar.asyncio.reader import Reader
 from embeddedpulsar.client.client import Client as BlockingClient
@@ -24,7 +24,6 @@ from embeddedpulsar.schema import BytesSchema, Schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
     from embeddedpulsar.crypto.key_reader import CryptoKeyReader
     from embeddedpulsar.message import Message
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     )
 
 
-class Client:
+class Client(AsyncFacade):
     """A store in a directory, for the coroutines of an asyncio loop, with the interface of
     ``pulsar.asyncio.Client``.
 
@@ -58,7 +57,7 @@ class Client:
     """
 
     def __init__(self, service_url: Any, **kwargs: Any) -> None:
-        self._client = BlockingClient(service_url, **kwargs)
+        super().__init__(BlockingClient(service_url, **kwargs))
 
     async def create_producer(
         self,
@@ -101,18 +100,16 @@ class Client:
             TypeError, ValueError, NotImplementedError, PulsarException: as for the blocking client.
         """
         arguments = _given(locals())
-        arguments["schema"] = schema or BytesSchema()
         waits = block_if_queue_full is True and max_pending_messages > 0
         is_chunking = chunking_enabled is True
         if waits and not is_chunking:
             # `Producer.send` waits at this number of sends, so the underlying producer never has to wait.
             arguments["block_if_queue_full"] = False
         producer = await in_thread(
-            lambda: self._client.create_producer(**arguments), lambda made: made.close()
+            lambda: self._blocking.create_producer(**arguments), lambda made: made.close()
         )
         return Producer(
             producer,
-            arguments["schema"],
             most_pending=max_pending_messages if waits else 0,
             sends_block=is_chunking,
         )
@@ -162,14 +159,13 @@ class Client:
             TypeError, NotImplementedError, PulsarException: as for the blocking client.
         """
         arguments = _given(locals())
-        arguments["schema"] = schema or BytesSchema()
         if arguments.pop("is_pattern_topic"):
             if not isinstance(topic, str):
                 raise ValueError("Argument topic is one regular expression where is_pattern_topic is True")
             arguments["topic"] = re.compile(topic)
-        consumer = await in_thread(lambda: self._client.subscribe(**arguments), lambda made: made.close())
+        consumer = await in_thread(lambda: self._blocking.subscribe(**arguments), lambda made: made.close())
         blocks = bool(options.get("ack_receipt_enabled")) or options.get("ack_group_time_ms") == 0
-        return Consumer(consumer, arguments["schema"], self._client._core, acknowledging_blocks=blocks)
+        return Consumer(consumer, self._blocking._core, acknowledging_blocks=blocks)
 
     async def create_reader(
         self,
@@ -187,17 +183,16 @@ class Client:
     ) -> Reader[Any]:
         """Make a reader, and the topic if necessary; see `embeddedpulsar.Client.create_reader`."""
         arguments = _given(locals())
-        arguments["schema"] = schema or BytesSchema()
-        reader = await in_thread(lambda: self._client.create_reader(**arguments), lambda made: made.close())
-        return Reader(reader, arguments["schema"], self._client._core)
+        reader = await in_thread(lambda: self._blocking.create_reader(**arguments), lambda made: made.close())
+        return Reader(reader, self._blocking._core)
 
     async def get_topic_partitions(self, topic: str) -> list[str]:
         """Return the names of the partitions of a topic, or its own full name. Creates nothing."""
-        return await in_thread(lambda: self._client.get_topic_partitions(topic))
+        return await in_thread(lambda: self._blocking.get_topic_partitions(topic))
 
     def shutdown(self) -> None:
         """Close the client if it is open. The call is not awaited, so it blocks the loop."""
-        self._client.shutdown()
+        self._blocking.shutdown()
 
     async def close(self) -> None:
         """Close all producers, without flushing them, consumers and readers, and the store.
@@ -205,24 +200,11 @@ class Client:
         Raises:
             AlreadyClosed: it was closed before.
         """
-        await in_thread(self._client.close)
-
-    async def __aenter__(self) -> Client:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        # As the blocking client at the end of its `with`: no flush after an exception.
-        await in_thread(lambda: self._client.__exit__(kind, error, traceback))
-
-    def __repr__(self) -> str:
-        return f"<asyncio {repr(self._client)[1:]}"
+        await in_thread(self._blocking.close)
 
 
 def _given(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a call for the blocking client, which has no None for a schema."""
     options = arguments.pop("options")
-    return {**{name: value for name, value in arguments.items() if name != "self"}, **options}
+    given = {name: value for name, value in arguments.items() if name != "self"}
+    return {**given, "schema": given["schema"] or BytesSchema(), **options}

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from embeddedpulsar.asyncio.errors import renumber
 from embeddedpulsar.asyncio.message_stream import MessageStream
-from embeddedpulsar.asyncio.offload import in_thread, try_or_start
+from embeddedpulsar.asyncio.offload import in_thread, renumber, try_or_start
 from embeddedpulsar.client.common.value_type import T
 from embeddedpulsar.exceptions import PulsarException
 
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.consumer.consumer import Consumer as BlockingConsumer
     from embeddedpulsar.message import Message
     from embeddedpulsar.message_id import MessageId
-    from embeddedpulsar.schema import Schema
 
 
 class Consumer(MessageStream[T]):
@@ -27,26 +25,21 @@ class Consumer(MessageStream[T]):
     with`` closes the consumer at the end; ``async for`` receives until it is closed.
     """
 
+    _blocking: BlockingConsumer[T]
+
     def __init__(
-        self,
-        consumer: BlockingConsumer[T],
-        schema: Schema[T],
-        core: ClientContext,
-        *,
-        acknowledging_blocks: bool = False,
+        self, consumer: BlockingConsumer[T], core: ClientContext, *, acknowledging_blocks: bool = False
     ) -> None:
         super().__init__(consumer, core)
-        self._consumer = consumer
-        self._schema = schema
         self._acknowledging_blocks = acknowledging_blocks
 
     def subscription_name(self) -> str:
         """Return the name of the subscription."""
-        return self._consumer.subscription_name()
+        return self._blocking.subscription_name()
 
     def consumer_name(self) -> str:
         """Return the name of the consumer: the one requested, or ten random hexadecimal digits."""
-        return self._consumer.consumer_name()
+        return self._blocking.consumer_name()
 
     async def receive(self) -> Message[T]:
         """Return the next message, awaiting it. For a time limit, use ``asyncio.wait_for``.
@@ -69,7 +62,7 @@ class Consumer(MessageStream[T]):
             b'order 1'
         """
         try:
-            return await self._consumer.receive_async()
+            return await self._blocking.receive_async()
         except PulsarException as error:
             renumber(error)
             raise
@@ -86,7 +79,7 @@ class Consumer(MessageStream[T]):
             ValueError: neither a message nor an id.
             AlreadyClosed: the consumer is closed.
         """
-        await self._acknowledged(self._consumer.acknowledge, message)
+        await self._acknowledged(self._blocking.acknowledge, message)
 
     async def acknowledge_cumulative(self, message: Message[T] | MessageId) -> None:
         """Acknowledge a message and everything before it.
@@ -95,7 +88,7 @@ class Consumer(MessageStream[T]):
             CumulativeAcknowledgementNotAllowedError: the subscription is Shared or Key_Shared.
             AlreadyClosed: the consumer is closed.
         """
-        await self._acknowledged(self._consumer.acknowledge_cumulative, message)
+        await self._acknowledged(self._blocking.acknowledge_cumulative, message)
 
     async def _acknowledged(
         self, function: Callable[[Message[T] | MessageId], None], message: Message[T] | MessageId
@@ -110,7 +103,7 @@ class Consumer(MessageStream[T]):
 
     async def negative_acknowledge(self, message: Message[T] | MessageId) -> None:
         """Have a message delivered again after ``negative_ack_redelivery_delay_ms``."""
-        self._consumer.negative_acknowledge(message)
+        self._blocking.negative_acknowledge(message)
 
     async def unsubscribe(self) -> None:
         """Delete the subscription and close the consumer.
@@ -119,12 +112,12 @@ class Consumer(MessageStream[T]):
             BrokerMetadataError: other consumers are attached.
             AlreadyClosed: the consumer is closed.
         """
-        await in_thread(self._consumer.unsubscribe)
+        await in_thread(self._blocking.unsubscribe)
 
     async def seek(self, messageid: MessageId | int) -> None:
         """Move the subscription to a message id, or to a publish time in ms since 1970; see
         `embeddedpulsar.Consumer.seek`."""
-        await in_thread(lambda: self._consumer.seek(messageid))
+        await in_thread(lambda: self._blocking.seek(messageid))
 
     async def get_last_message_id(self) -> MessageId:
         """Return the id of the last message of the topic.
@@ -132,11 +125,11 @@ class Consumer(MessageStream[T]):
         Raises:
             OperationNotSupported: the consumer has several topics.
         """
-        return await in_thread(self._consumer.get_last_message_id)
+        return await in_thread(self._blocking.get_last_message_id)
 
     def redeliver_unacknowledged_messages(self) -> None:
         """Have all messages delivered again that were received and are not acknowledged.
 
         If that must wait for a lock, a thread does it soon after the call.
         """
-        try_or_start(self._consumer.redeliver_unacknowledged_messages)
+        try_or_start(self._blocking.redeliver_unacknowledged_messages)

@@ -5,15 +5,14 @@ from __future__ import annotations
 import contextlib
 import sys
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Generic, Self
+from typing import TYPE_CHECKING, Generic
 
-from embeddedpulsar.asyncio.offload import in_thread
+from embeddedpulsar.asyncio.offload import AsyncFacade, in_thread
 from embeddedpulsar.client.common.value_type import T
 from embeddedpulsar.exceptions import AlreadyClosed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-    from types import TracebackType
 
     from embeddedpulsar.client.common.client_context import ClientContext
     from embeddedpulsar.client.consumer.consumer import Consumer
@@ -21,15 +20,17 @@ if TYPE_CHECKING:
     from embeddedpulsar.message import Message
 
 
-class MessageStream(ABC, Generic[T]):
+class MessageStream(AsyncFacade, ABC, Generic[T]):
     """A stream of messages until it is closed.
 
     ``async with`` closes it at the end; ``async for`` continues until it is closed. A stream that the program
     drops without closing it is closed soon, and its unacknowledged messages go to other consumers.
     """
 
+    _blocking: Consumer[T] | Reader[T]
+
     def __init__(self, source: Consumer[T] | Reader[T], core: ClientContext) -> None:
-        self._source = source
+        super().__init__(source)
         self._client_core = core
 
     @abstractmethod
@@ -38,17 +39,17 @@ class MessageStream(ABC, Generic[T]):
 
     def topic(self) -> str:
         """Return the full name of the topic."""
-        return self._source.topic()
+        return self._blocking.topic()
 
     def is_connected(self) -> bool:
         """Return whether messages can be received: True until it is closed."""
-        return self._source.is_connected()
+        return self._blocking.is_connected()
 
     async def close(self) -> None:
         """Stop receiving. A consumer writes its acknowledgements and detaches from the subscription; its
         other messages go to other consumers. Closing a closed stream is no error."""
         with contextlib.suppress(AlreadyClosed):
-            await in_thread(self._source.close)
+            await in_thread(self._blocking.close)
 
     async def __aiter__(self) -> AsyncIterator[Message[T]]:
         while True:
@@ -58,23 +59,8 @@ class MessageStream(ABC, Generic[T]):
                 return
             yield message
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self.is_connected():
-            await self.close()
-
     def __del__(self) -> None:
         # As in pulsar.asyncio, where the consumer ends with the last reference to it.
-        source = getattr(self, "_source", None)
+        source = getattr(self, "_blocking", None)
         if source is not None and not sys.is_finalizing() and source.is_connected():
             self._client_core.close_dropped(source)
-
-    def __repr__(self) -> str:
-        return f"<asyncio {repr(self._source)[1:]}"

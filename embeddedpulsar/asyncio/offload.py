@@ -1,19 +1,56 @@
-"""Blocking calls on other threads than that of the loop."""
+"""Blocking calls on other threads than that of the loop, with the error texts of ``pulsar.asyncio``."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
-from embeddedpulsar.asyncio.errors import renumber
+from embeddedpulsar import error_text
 from embeddedpulsar.client.common import awaited_call
-from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, ThreadLimitError
+from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, PulsarException, ThreadLimitError
 from embeddedpulsar.platform import deadline, threads
 
 R = TypeVar("R")
 Undo = Callable[[Any], object]
+
+
+def renumber(error: BaseException | None) -> None:
+    """Put number and name of the result before the text of an error of this package. Idempotent.
+
+    The same object is changed, so that its class, its traceback and references to it stay valid.
+
+    >>> from embeddedpulsar.exceptions import AlreadyClosed
+    >>> error = AlreadyClosed()
+    >>> renumber(error)
+    >>> str(error)
+    '15 AlreadyClosed'
+    """
+    if isinstance(error, PulsarException) and len(error.args) == 1:
+        error.args = (error_text.renumbered(error.code, str(error.args[0])),)
+
+
+class AsyncFacade:
+    """The methods that clients, producers, consumers and readers of asyncio loops share.
+
+    ``async with`` ends as the ``with`` of the blocking object does, on a thread.
+
+    Args:
+        blocking: the object below, with the interface of `embeddedpulsar`.
+    """
+
+    def __init__(self, blocking: Any) -> None:
+        self._blocking = blocking
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *raised: Any) -> None:
+        await in_thread(lambda: self._blocking.__exit__(*raised))
+
+    def __repr__(self) -> str:
+        return f"<asyncio {repr(self._blocking)[1:]}"
 
 
 async def in_thread(call: Callable[[], R], undo: Callable[[R], object] | None = None) -> R:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from embeddedpulsar.asyncio.errors import renumber
 from embeddedpulsar.asyncio.message_stream import MessageStream
-from embeddedpulsar.asyncio.offload import in_thread
+from embeddedpulsar.asyncio.offload import in_thread, renumber
 from embeddedpulsar.client.common.value_type import T
 from embeddedpulsar.exceptions import PulsarException
 
 if TYPE_CHECKING:
-    from embeddedpulsar.client.common.client_context import ClientContext
     from embeddedpulsar.client.consumer.reader import Reader as BlockingReader
     from embeddedpulsar.message import Message
     from embeddedpulsar.message_id import MessageId
-    from embeddedpulsar.schema import Schema
 
 
 class Reader(MessageStream[T]):
@@ -24,10 +21,7 @@ class Reader(MessageStream[T]):
     ``async with`` closes the reader at the end; ``async for`` reads until it is closed.
     """
 
-    def __init__(self, reader: BlockingReader[T], schema: Schema[T], core: ClientContext) -> None:
-        super().__init__(reader, core)
-        self._reader = reader
-        self._schema = schema
+    _blocking: BlockingReader[T]
 
     async def read_next(self) -> Message[T]:
         """Return the next message, awaiting it. A cancelled coroutine has taken no message.
@@ -48,7 +42,7 @@ class Reader(MessageStream[T]):
             b'line 1'
         """
         try:
-            return await self._reader.read_next_async()
+            return await self._blocking.read_next_async()
         except PulsarException as error:
             renumber(error)
             raise
@@ -58,8 +52,8 @@ class Reader(MessageStream[T]):
 
     async def has_message_available(self) -> bool:
         """Return whether `read_next` would return a message without waiting."""
-        return await in_thread(self._reader.has_message_available)
+        return await in_thread(self._blocking.has_message_available)
 
     async def seek(self, messageid: MessageId | int) -> None:
         """Continue at a message id, or a publish time in ms since 1970; see `embeddedpulsar.Reader.seek`."""
-        await in_thread(lambda: self._reader.seek(messageid))
+        await in_thread(lambda: self._blocking.seek(messageid))

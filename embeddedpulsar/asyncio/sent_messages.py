@@ -1,12 +1,13 @@
-"""Results of sends, passed in groups from the callback thread to a loop. Hot: once per message."""
+"""Sends of one loop: their batch at the end of a turn, and their results in groups. Hot: once per message."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final
 
-from embeddedpulsar.asyncio.errors import renumber
+from embeddedpulsar.asyncio.offload import renumber
 from embeddedpulsar.client.producer.pending_entry import ErrorTaker
 from embeddedpulsar.enums import Result
 from embeddedpulsar.message_id import MessageId
@@ -69,3 +70,29 @@ class SendCallback(ErrorTaker):
     def failed(self, error: BaseException, message_id: MessageId) -> None:
         """See `ErrorTaker.failed`."""
         self._sent.put(self._future, error, True)
+
+
+class TurnEnd:
+    """Stores the batch of the sends of one turn of a loop.
+
+    Role: a coroutine that awaits its send waits for the batch. So the batch is stored as soon as the loop has
+    run all tasks that are ready: sends that are awaited together share a batch, and one that is awaited alone
+    is stored at once. Called in the loop's thread.
+    """
+
+    __slots__ = ("_is_called", "_loop", "_store")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, store: Callable[[], object]) -> None:
+        self._loop: Final = loop
+        self._store: Final = store
+        self._is_called = False
+
+    def note_send(self) -> None:
+        """A coroutine sent a message, and awaits the result."""
+        if not self._is_called:
+            self._is_called = True
+            self._loop.call_soon(self._run)
+
+    def _run(self) -> None:
+        self._is_called = False
+        self._store()

@@ -137,7 +137,7 @@ def test_close_fails_the_sends_that_wait(run):
 
     async def main(client: Client) -> None:
         producer = await client.create_producer("topic", batching_max_publish_delay_ms=600_000)
-        other = FileLock(client._client._core.store.topic("topic").ledger.lock.path)
+        other = FileLock(client._blocking._core.store.topic("topic").ledger.lock.path)
         try:
             other.acquire()
             waiting = asyncio.create_task(producer.send(b"never"))
@@ -334,7 +334,7 @@ def test_what_is_made_for_a_cancelled_coroutine_is_closed(run, call_threads, wha
             with pytest.raises(asyncio.CancelledError):
                 await task
         await ended(call_threads)
-        core = client._client._core
+        core = client._blocking._core
         assert not core._consumers
         assert not core._publishers
         if what != "reader":

@@ -82,7 +82,7 @@ def test_the_loop_goes_on_while_the_topic_is_locked(run):
     async def main(client: Client) -> None:
         producer = await client.create_producer("topic")
         other = await client.create_producer("other")
-        with held(client._client):
+        with held(client._blocking):
             task = asyncio.create_task(producer.send_many(VALUES))
             await other.send(b"meanwhile")
             await turn_of_the_loop(task)
@@ -107,7 +107,7 @@ def test_who_is_cancelled_knows_what_was_stored(run):
         stored = caught.value.stored  # type: ignore[attr-defined]
         assert list(stored.numbers()) == list(range(30))
         await producer.send_many(VALUES[30:])
-        assert payloads(client._client) == VALUES
+        assert payloads(client._blocking) == VALUES
 
     run(main)
 
@@ -125,7 +125,7 @@ def test_who_is_cancelled_behind_the_last_entry(run):
             with pytest.raises(asyncio.CancelledError) as caught:
                 await task
         assert len(caught.value.stored) == 100  # type: ignore[attr-defined]
-        assert payloads(client._client) == VALUES
+        assert payloads(client._blocking) == VALUES
 
     run(main)
 
@@ -150,7 +150,7 @@ def test_who_is_cancelled_before_the_first_entry(run):
         with pytest.raises(asyncio.CancelledError) as caught:
             await task
         assert list(caught.value.stored) == []  # type: ignore[attr-defined]
-        assert payloads(client._client) == []
+        assert payloads(client._blocking) == []
 
     run(main)
 

@@ -117,14 +117,14 @@ def test_sends_keep_their_order(run, monkeypatch):
     async def main(client: Client) -> None:
         producer = await client.create_producer("topic", batching_enabled=False, chunking_enabled=True)
         first = threading.Event()
-        below = producer._producer.send_async
+        below = producer._blocking.send_async
 
         def late(content: bytes, *arguments: Any, **options: Any) -> None:
             if content == b"0":
                 first.wait(0.05)  # what comes behind it has time to overtake it
             below(content, *arguments, **options)
 
-        monkeypatch.setattr(producer._producer, "send_async", late)
+        monkeypatch.setattr(producer._blocking, "send_async", late)
         sends = [asyncio.create_task(producer.send(b"%d" % i)) for i in range(3)]
         await asyncio.gather(*sends, producer.send_many([b"3"]))
         reader = await client.create_reader("topic", MessageId.earliest)
