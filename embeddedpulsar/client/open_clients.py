@@ -8,7 +8,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar.exceptions import AlreadyClosed
-from embeddedpulsar.platform import exit_hooks, fork, threads
+from embeddedpulsar.platform import fork, threads
 from embeddedpulsar.platform.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class OpenClients:
     of any thread, perhaps in a critical section or in a signal handler, so it only starts this thread, which
     is one call into C; the thread holds no lock of this package and may wait. It first stores pending
     messages and acknowledgements, as a file writes its buffer. At the normal end of the program (see
-    `exit_hooks`) the batches and acknowledgements of the clients that are still open are stored.
+    `fork.at_exit`) the batches and acknowledgements of the clients that are still open are stored.
 
     Any thread may call the methods. The references to clients are weak. A forked child stores only what it
     sent itself: its copies of the parent's batches are empty.
@@ -44,7 +44,7 @@ class OpenClients:
         """Register an open client."""
         if not self._is_registered:
             self._is_registered = True
-            exit_hooks.register(self.save_all)  # after the registry of stores, so it runs before it
+            fork.at_exit(self.save_all)  # after the registry of stores, so it runs before it
         while self._left:  # closing these could not begin, because no thread could start
             self._close_apart(*self._left.pop())
         number = next(self._numbers)

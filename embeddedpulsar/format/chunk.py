@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 from embeddedpulsar.exceptions import CorruptionError
+from embeddedpulsar.format.entry_view import EntryView
 
 RUN: Final = struct.Struct(
     "<"
@@ -126,3 +127,32 @@ def unpack_runs(packed: bytes, most: int) -> Iterator[Entry]:
             raise CorruptionError(reason="chunks that are not in order")
         yield from ((ledger, first + at) for at in range(count))
         before = (ledger, first + count - 1)
+
+
+class WholeEntryView(EntryView):
+    """The last part of a chunked message with the payload of all.
+
+    Attributes:
+        earlier: the entries of the parts before it, in order.
+    """
+
+    __slots__ = ("earlier",)
+
+    earlier: tuple[tuple[int, int], ...]
+
+    @property
+    def first_chunk(self) -> tuple[int, int] | None:
+        """The entry of the first part; None for the only one."""
+        return self.earlier[0] if self.earlier else None
+
+
+def whole_entry(last: EntryView, payload: bytes, earlier: tuple[tuple[int, int], ...]) -> WholeEntryView:
+    """A chunked message, of its last part and all that belongs to it."""
+    view = WholeEntryView()
+    for name in EntryView.__slots__:
+        if hasattr(last, name):  # not all entries have an encryption context
+            setattr(view, name, getattr(last, name))
+    view.payload = payload
+    view.offsets = [0, len(payload)]
+    view.earlier = earlier
+    return view

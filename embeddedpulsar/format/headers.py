@@ -1,4 +1,14 @@
-"""What the headers of all files share: marks, versions, and the ways in which a file is refused."""
+"""What the headers of all files share: marks, versions, the checksum, and how a file is refused.
+
+Why CRC-32: it is in the standard library, costs about 0.2 us on a small frame and 0.23 us per KiB beyond,
+takes any buffer (a memory map too), releases the GIL above 5 KiB, finds every burst of damage of up to 32
+bits, and lets 1 of 2**32 random damages through. A faster hash would be a dependency for a gain that only
+payloads above 64 KiB could show; segment headers name the checksum type, so one may be added later.
+
+Why seeded: a record's own length has to be read before anything can be checked. Feeding it to the CRC as
+the start value binds it without spending bytes or time: two different lengths over the same bytes always
+give two different checksums.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +24,8 @@ FORMAT_VERSION: Final = 1
 """Version of every binary file kind. Raised when an old reader would misread a new file."""
 
 Buffer = bytes | bytearray | memoryview
+CHECKSUM_CRC32 = 1
+"""`checksum_type` of segment headers. Persistent value, never renumber."""
 
 
 def require_little_endian() -> None:

@@ -12,8 +12,7 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.format.checksum import CHECKSUM_CRC32
-from embeddedpulsar.format.headers import BYTE_ORDER_MARK, FORMAT_VERSION, is_header, refuse
+from embeddedpulsar.format.headers import BYTE_ORDER_MARK, CHECKSUM_CRC32, FORMAT_VERSION, is_header, refuse
 
 SEGMENT_HEADER: Final = struct.Struct(
     "<"

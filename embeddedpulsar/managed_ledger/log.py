@@ -12,8 +12,7 @@ from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.managed_ledger.tail_wait import TailWait
 from embeddedpulsar.managed_ledger.trimming import Trimming
 from embeddedpulsar.platform.file_lock import FileLock
-from embeddedpulsar.storage.append_hold import AppendHold
-from embeddedpulsar.storage.segment_writer import AppendNowait
+from embeddedpulsar.storage.segment_writer import AppendHold, AppendNowait
 
 
 class Cursor(Protocol):

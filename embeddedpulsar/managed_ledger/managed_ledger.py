@@ -32,12 +32,12 @@ from embeddedpulsar.storage.damage import DamageHook
 from embeddedpulsar.storage.filenames import lock_path, sync_lock_path
 from embeddedpulsar.storage.group_commit import GroupCommit
 from embeddedpulsar.storage.log_view import LogView
-from embeddedpulsar.storage.ringing import Ringing
 from embeddedpulsar.storage.segment_cache import SEGMENTS
 from embeddedpulsar.storage.segment_snapshot import SegmentInfo
 from embeddedpulsar.storage.segment_writer import AppendGuard, SegmentWriter
 from embeddedpulsar.storage.topic_control import TERMINATED, TopicControl
 from embeddedpulsar.storage.trim import remove_trimmed, trim_before
+from embeddedpulsar.storage.waiter_slots import Ringing
 
 
 class ManagedLedger(LogPositions):

@@ -12,8 +12,7 @@ from embeddedpulsar.platform import clock as clocks
 from embeddedpulsar.platform.clock import SYSTEM_CLOCK
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.platform.processes.mailbox import Mailbox
-from embeddedpulsar.storage.ringing import Ringing
-from embeddedpulsar.storage.waiter_slots import EACH, OTHERS, OTHERS_POLL_S
+from embeddedpulsar.storage.waiter_slots import EACH, OTHERS, OTHERS_POLL_S, Ringing
 
 _TAIL: Final = TopicWord.TAIL
 _SPIN_S: Final = 50e-6

@@ -16,7 +16,7 @@ from contextvars import ContextVar, copy_context
 from typing import Final, TypeVar
 
 from embeddedpulsar.exceptions import LockTimeout
-from embeddedpulsar.platform.section_lock import SectionLock
+from embeddedpulsar.platform.threads import RLock
 
 TURN_S: Final = 1e-3
 """How long a call that must not wait still waits for a holder that runs: a section takes microseconds."""
@@ -89,7 +89,7 @@ def left(timeout_s: float) -> float:
     return max(0.0, min(timeout_s, end - _monotonic()))
 
 
-def enter(lock: SectionLock, what: str) -> None:
+def enter(lock: RLock, what: str) -> None:
     """Acquire a lock between threads under which others may wait for another process.
 
     In the place of ``lock.acquire()``, inside the ``try`` whose ``finally`` releases it.

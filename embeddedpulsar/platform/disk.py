@@ -40,6 +40,7 @@ FULL_FSYNC: int | None = (
 _OPEN_FLAGS: Final = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 _ZEROS: Final = bytes(64 * 1024)
 _PAGE: Final = 4096
+_READ_STEP: Final = 1 << 20
 _BUFFERS_PER_CALL: Final = 512
 _seek_mutex = threading.Lock()
 
@@ -96,8 +97,8 @@ class Disk:
             raise
         return fd
 
-    def read_file(self, path: str) -> bytes:
-        """The whole of a small file.
+    def read_file(self, path: str, most: int | None = None) -> bytes:
+        """A whole file, or its first ``most`` bytes.
 
         Raises:
             FileNotFoundError: there is none.
@@ -105,7 +106,14 @@ class Disk:
         """
         fd = self.open_file(path, os.O_RDONLY)
         try:
-            return self.pread(fd, os.fstat(fd).st_size, 0)
+            size = os.fstat(fd).st_size
+            end = size if most is None else min(size, most)
+            parts: list[bytes] = []
+            at = 0
+            while at < end and (part := self.pread(fd, min(end - at, _READ_STEP), at)):
+                parts.append(part)
+                at += len(part)
+            return parts[0] if len(parts) == 1 else b"".join(parts)
         finally:
             os.close(fd)
 
@@ -248,14 +256,12 @@ class Disk:
             try:
                 # 1. The bytes. A crash leaves a stray temporary.
                 self.pwrite_all(fd, [data], 0)
-                if failpoints.ACTIVE:
-                    failpoints.hit("document:written")
+                failpoints.hit("document:written")
                 # 2. Flush them before the name points at them, or a power loss leaves an empty file of that
                 # name.
                 if durable:
                     self.fsync(fd, temporary)
-                if failpoints.ACTIVE:
-                    failpoints.hit("document:synced")
+                failpoints.hit("document:synced")
             finally:
                 os.close(fd)
             # 3. The name. From here on the new document is what others see.
@@ -264,13 +270,11 @@ class Disk:
             with contextlib.suppress(OSError):
                 self.unlink(temporary)
             raise
-        if failpoints.ACTIVE:
-            failpoints.hit("document:replaced")
+        failpoints.hit("document:replaced")
         # 4. Flush the name.
         if durable:
             self.fsync_dir(os.path.dirname(path) or ".")
-        if failpoints.ACTIVE:
-            failpoints.hit("document:directory_synced")
+        failpoints.hit("document:directory_synced")
 
 
 def _pwrite(fd: int, data: Buffer, offset: int) -> int:

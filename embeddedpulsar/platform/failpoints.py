@@ -1,8 +1,8 @@
 """Named places where a test can make the process die, raise or stop.
 
-A numbered step of a write order is followed by ``if failpoints.ACTIVE: failpoints.hit("append:body_done")``:
-one global read when no failpoint is set. Every module declares its names when imported, so that tests can
-walk all.
+A numbered step of a write order is followed by ``failpoints.hit("roll:synced")``, on hot paths with
+``if failpoints.ACTIVE:`` before it: one global read when no failpoint is set. Every module declares its names
+when imported, so that tests can walk all.
 
 Actions, in code or in ``EMBEDDEDPULSAR_FAILPOINTS="append:body_done=kill,nth=3; sync:before=raise"``:
 
@@ -64,7 +64,7 @@ def names() -> tuple[str, ...]:
 
 
 def hit(name: str) -> None:
-    """Run the action that is set for ``name``, if any. Callers check `ACTIVE` first."""
+    """Run the action that is set for ``name``, if any."""
     armed = _armed.get(name)
     if armed is not None and armed.is_due():
         armed.action()

@@ -19,7 +19,7 @@ from itertools import repeat
 from typing import Final, NoReturn
 
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout
-from embeddedpulsar.platform import deadline, descriptors, fork, indivisible, ownership, section_lock
+from embeddedpulsar.platform import deadline, descriptors, fork, indivisible, ownership, threads
 
 try:
     import fcntl
@@ -221,7 +221,7 @@ class FileLock:
     def after_fork_in_child(self) -> None:
         """Leave the inherited lock to the parent."""
         fd = self.fd
-        is_free = section_lock.is_free(self._thread)
+        is_free = threads.is_free(self._thread)
         if not is_free:
             self._new_thread_lock()
         if fd >= 0:

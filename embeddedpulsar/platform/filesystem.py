@@ -1,4 +1,4 @@
-"""Whether a store may live on a file system, and whether other users may write to it.
+"""The directory of a store: whether it may live there, whether others may write to it, and its lease.
 
 Locks and maps are shared between the processes of one machine. On a network file system they are not, or only
 seemingly, so a store there is refused unless the caller insists. A user that writes a mapped file may crash
@@ -8,6 +8,7 @@ keys.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 from typing import Final
@@ -23,6 +24,7 @@ _NETWORK: Final = frozenset(
     "orangefs panfs prl_fs pvfs2 smb2 smb3 smbfs sshfs vboxsf virtiofs vmhgfs".split()
 )
 _ESCAPES: Final = (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\"))
+_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 def is_network_type(kind: str) -> bool:
@@ -173,3 +175,54 @@ def check_owner(path: str, status: os.stat_result) -> None:
 
 def _is_shared_with_us(status: os.stat_result) -> bool:
     return bool(status.st_mode & stat.S_IWGRP) and status.st_gid in (os.getegid(), *os.getgroups())
+
+
+class DirectoryLease:
+    """``flock`` on a directory: shared by the processes that use it, exclusive for one that removes it.
+
+    The open descriptor also keeps the inode number of the directory from being given to another one, so that
+    (device, inode) identifies it while it is in use.
+
+    Attributes:
+        device, inode: the identity of the directory.
+    """
+
+    __slots__ = ("_fd", "device", "inode")
+
+    def __init__(self, fd: int) -> None:
+        status = os.fstat(fd)
+        self._fd = fd
+        self.device: Final = status.st_dev
+        self.inode: Final = status.st_ino
+
+    @classmethod
+    def open(cls, path: str) -> DirectoryLease:
+        """Open the directory; nothing is locked yet."""
+        return cls(descriptors.opening(f"cannot open {path}", os.open, path, _FLAGS))
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """(device, inode)."""
+        return self.device, self.inode
+
+    def try_shared(self) -> bool:
+        """Show that this process uses the directory. False while another one removes it."""
+        return self._try(fcntl.LOCK_SH)
+
+    def try_exclusive(self) -> bool:
+        """Whether this process is the only one that uses it; from then on no other one can. If not, a shared
+        hold of this process is lost."""
+        return self._try(fcntl.LOCK_EX)
+
+    def _try(self, mode: int) -> bool:
+        try:
+            fcntl.flock(self._fd, mode | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Close the directory; in a forked child the parent's hold stays. Idempotent."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)

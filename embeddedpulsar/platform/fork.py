@@ -1,24 +1,28 @@
-"""Hooks that the objects of this package run when the process forks.
+"""Hooks that run when the process forks or ends, and imports that no fork interrupts.
 
 A forked child shares file descriptions (and so flocks and leases), maps and memory with its parent, and has
-none of its threads. Every object that owns such a thing registers here; one ``os.register_at_fork`` serves
+none of its threads. Each object that owns such a thing registers here; one ``os.register_at_fork`` serves
 them all. `GENERATION` grows by one in the child before any hook runs: comparing it (20 ns) tells an object
 that it was made by an ancestor.
 """
 
 from __future__ import annotations
 
+import atexit
 import itertools
 import os
+import threading
 import weakref
 from collections.abc import Callable, Iterable
+from importlib import import_module
+from typing import Any
 
-from embeddedpulsar.platform.section_lock import SectionLock
+from embeddedpulsar.platform.threads import RLock
 
 GENERATION: int = 0
 
-LATE_IMPORTS = SectionLock()
-"""Held by `late_import` while a module is executed; a fork waits for it, after whatever hooks wait for."""
+LATE_IMPORTS = RLock()
+"""Held by `late_import` while a module is executed; a fork waits for it, after the hooks."""
 
 _registered: dict[int, weakref.ref[object]] = {}
 _numbers = itertools.count()
@@ -83,9 +87,48 @@ def _after_in_parent() -> None:
 def _after_in_child() -> None:
     global GENERATION, LATE_IMPORTS
     GENERATION += 1
-    LATE_IMPORTS = SectionLock()
+    LATE_IMPORTS = RLock()
     _call("after_fork_in_child", list(_registered.values()))
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child)
+
+
+def late_import(name: str) -> Any:
+    """Import a module in a thread that others may fork beside.
+
+    A process that forks while another thread of it executes a module hands its child a module that is half
+    there, under a lock that is never released: an import of it there waits for ever. So a fork waits for
+    the imports that go on here, a few milliseconds at most.
+
+    Raises:
+        ImportError: there is none.
+
+    >>> late_import("math").pi > 3
+    True
+    """
+    lock = LATE_IMPORTS  # a fork makes a new one
+    try:
+        lock.acquire()
+        return import_module(name)
+    finally:
+        lock.release()
+
+
+def at_exit(function: Callable[[], object]) -> None:
+    """Call ``function()`` when the program ends: by its last line, ``sys.exit``, or an exception.
+
+    It is called when the application's threads have ended; daemon threads, ours too, still run. ``os._exit``
+    and kills skip it. A child that ``multiprocessing`` forks ends with ``os._exit``, but calls the hooks of
+    ``threading`` before that, so they serve there: then the child's threads may still run.
+    """
+
+    def at_end_of_child() -> None:
+        if GENERATION:
+            function()
+
+    atexit.register(function)
+    hooks = getattr(threading, "_register_atexit", None)
+    if hooks is not None:
+        hooks(at_end_of_child)

@@ -11,14 +11,20 @@ The rules, each from a crash that was measured:
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import stat
 import sys
-from typing import Final
+import weakref
+from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError
-from embeddedpulsar.platform import bare_map, descriptors, disk
+from embeddedpulsar.platform import descriptors, disk
+from embeddedpulsar.platform.fork import late_import
+
+if TYPE_CHECKING:
+    import ctypes
 
 SMALL_FILE: Final = 64 * 1024  # up to here a file is reserved whole when created
 
@@ -27,6 +33,60 @@ _EASY_MAPS: Final = 32
 """So many maps of control words may cost a descriptor each, at most; those of further ones take 5 ms once."""
 _SHARE: Final = 16
 _easy_maps = 0
+_FAILED: Final = (1 << 64) - 1
+_calls: tuple[Any, Any] | None = None
+
+
+def is_available() -> bool:
+    """Whether this system supports `map_bare`: 64 bits, and a C library that Python can call."""
+    return _load() is not None
+
+
+def map_bare(fd: int, size: int) -> ctypes.Array[ctypes.c_char]:
+    """Map ``size`` bytes of the file for reading and writing, as ``mmap`` does from Python 3.13 on
+    (``trackfd``): ``fd`` may be closed afterwards.
+
+    Returns:
+        The bytes. They are unmapped when this and the last view of it are gone, and cannot be before.
+
+    Raises:
+        OSError: the system refuses.
+    """
+    calls = _load()
+    if calls is None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    import ctypes  # there by now
+
+    map_, unmap = calls
+    address = map_(None, size, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, fd, 0)
+    if address in (None, _FAILED):
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    memory = (ctypes.c_char * size).from_address(address)
+    weakref.finalize(memory, unmap, address, size).atexit = False
+    return memory
+
+
+def _load() -> tuple[Any, Any] | None:
+    global _calls
+    if _calls is None:
+        try:
+            # 5 ms, and needed by processes with many topics only.
+            ctypes = late_import("ctypes")
+            library = ctypes.CDLL(None, use_errno=True)
+            map_, unmap = library.mmap, library.munmap
+        except (ImportError, OSError, AttributeError, TypeError):
+            return None
+        if ctypes.sizeof(ctypes.c_void_p) != 8 or ctypes.sizeof(ctypes.c_long) != 8:
+            return None
+        map_.restype = ctypes.c_void_p
+        map_.argtypes = [
+            *(ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
+        ]
+        unmap.restype = ctypes.c_int
+        unmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+        _calls = (map_, unmap)
+    return _calls
 
 
 class MappedFile:
@@ -75,8 +135,8 @@ class MappedFile:
         self.allocated = 0
         self._is_easy = False
         is_easy = _KEEPS_NO_DESCRIPTOR or not (lean and writable) or self._is_among_the_first()
-        if not is_easy and bare_map.is_available():
-            self._map = bare_map.map_bare(fd, size)
+        if not is_easy and is_available():
+            self._map = map_bare(fd, size)
         else:
             access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
             options = {"trackfd": False} if _KEEPS_NO_DESCRIPTOR else {}

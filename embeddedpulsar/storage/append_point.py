@@ -20,12 +20,9 @@ from embeddedpulsar.format.index_header import SLOTS_PER_BLOCK
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.storage.damage import DamageHook
-from embeddedpulsar.storage.preallocation import grown_allocation, touch
-from embeddedpulsar.storage.recovery.salvage import salvaged_ending
-from embeddedpulsar.storage.recovery.uncommitted_frame import clear_unpublished
-from embeddedpulsar.storage.roll import NewLedger, remove_strays, start_ledger
-from embeddedpulsar.storage.roll_policy import RollPolicy
-from embeddedpulsar.storage.segment import Ending, Segment
+from embeddedpulsar.storage.recovery.salvage import clear_unpublished, salvaged_ending
+from embeddedpulsar.storage.roll import NewLedger, RollPolicy, remove_strays, start_ledger
+from embeddedpulsar.storage.segment import Ending, Segment, grown_allocation, touch
 from embeddedpulsar.storage.segment_cache import SEGMENTS
 from embeddedpulsar.storage.topic_control import (
     ATTENTION,

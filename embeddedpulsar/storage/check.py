@@ -42,9 +42,9 @@ from embeddedpulsar.platform import disk
 from embeddedpulsar.storage import damage
 from embeddedpulsar.storage.filenames import control_path, index_path, journal_path, log_path, snapshot_path
 from embeddedpulsar.storage.journal.journal_file import JournalFile, generations
-from embeddedpulsar.storage.recovery.boot_agreement import is_of_this_boot
 from embeddedpulsar.storage.recovery.chain_scan import ChainScan, scan_log
 from embeddedpulsar.storage.segment_chain import Link, walk_segments
+from embeddedpulsar.storage.topic_control import is_of_this_boot
 
 CONTROL: Final = "control file"
 LINK: Final = "link"
@@ -184,7 +184,7 @@ def _check_ledger(directory: str, link: Link, tail_end: int | None) -> tuple[Cha
 def _check_index(directory: str, link: Link, scan: ChainScan) -> list[Problem]:
     path = index_path(directory, link.header.ledger_id)
     try:
-        data = _read(path)
+        data = disk.DISK.read_file(path)
         header = parse_index_header(data[:INDEX_HEADER_SIZE])
     except FileNotFoundError:
         return [Problem(damage.INDEX, path, 0, "the file is missing; it is derived again when needed")]
@@ -227,7 +227,7 @@ def check_journal(directory: str, kind: int) -> list[Problem]:
         return problems
     path = journal_path(directory, generation)
     try:
-        data = _read(path)
+        data = disk.DISK.read_file(path)
         header = parse_journal_header(data)
         if (header.generation, header.owner_kind) != (generation, kind):
             text = f"the header says generation {header.generation} of owner kind {header.owner_kind}"
@@ -237,7 +237,7 @@ def check_journal(directory: str, kind: int) -> list[Problem]:
             problems.append(Problem(JOURNAL, path, found, f"the chain should go on to {end}"))
         if header.snapshot_crc:
             path = snapshot_path(directory, generation)
-            if document_crc(_read(path)) != header.snapshot_crc:
+            if document_crc(disk.DISK.read_file(path)) != header.snapshot_crc:
                 problems.append(Problem(JOURNAL, path, 0, "this is not the snapshot its journal starts from"))
     except FileNotFoundError:
         problems.append(Problem(JOURNAL, path, 0, "the file is missing"))
@@ -289,14 +289,6 @@ def _read_words(directory: str, kind: int) -> _Words:
     if not is_here or not is_of_this_boot(header, directory):
         return _Words((), None)
     return _Words(_WORDS.unpack(data), None)
-
-
-def _read(path: str) -> bytes:
-    fd = disk.DISK.open_file(path, os.O_RDONLY)
-    try:
-        return disk.DISK.pread(fd, os.fstat(fd).st_size, 0)
-    finally:
-        os.close(fd)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

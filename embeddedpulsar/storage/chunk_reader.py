@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, NoReturn
 from zlib import crc32
 
 from embeddedpulsar.exceptions import CorruptionError, CryptoError, StorageError
-from embeddedpulsar.format.chunk import LARGEST_MESSAGE, Chunk, Entry, read_chunk
+from embeddedpulsar.format.chunk import LARGEST_MESSAGE, Chunk, Entry, WholeEntryView, read_chunk, whole_entry
 from embeddedpulsar.format.columns import Slice, locate
 from embeddedpulsar.format.compression import decompress
 from embeddedpulsar.format.entry_decoder import decode
@@ -22,7 +22,6 @@ from embeddedpulsar.format.frame import (
     FrameHeader,
 )
 from embeddedpulsar.format.packed_map import unpack_map
-from embeddedpulsar.format.whole_entry import WholeEntryView, whole_entry
 from embeddedpulsar.storage.recovery.chain_scan import scan_log
 from embeddedpulsar.storage.recovery.salvage import slot_of
 from embeddedpulsar.storage.segment import Segment

@@ -118,8 +118,7 @@ class GroupCommit:
         # 1. What is to be durable: everything published by now.
         target = words[TopicWord.TAIL]
         synced = max(words[_SYNCED], words[POISON_TO])
-        if failpoints.ACTIVE:
-            failpoints.hit("sync:before")
+        failpoints.hit("sync:before")
         # 2. Every segment with bytes in the range; its name too if this is its first time.
         try:
             first, _ = split_tail(synced)
@@ -143,8 +142,7 @@ class GroupCommit:
         # 3. The synced word. A crash before costs the next waiter one more flush.
         words[_SYNCED] = target
         self.syncs += 1
-        if failpoints.ACTIVE:
-            failpoints.hit("sync:after")
+        failpoints.hit("sync:after")
 
     def _ledgers(self, synced: int, target: int) -> list[int]:
         first, _ = split_tail(synced)

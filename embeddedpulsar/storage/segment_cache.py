@@ -8,9 +8,9 @@ from collections import OrderedDict
 from typing import Final, Protocol
 
 from embeddedpulsar.platform import descriptors, disk, fork, threads
-from embeddedpulsar.storage.directory_identity import DirectoryIdentity
 from embeddedpulsar.storage.filenames import log_path
 from embeddedpulsar.storage.segment import Segment
+from embeddedpulsar.storage.topic_control import DirectoryIdentity
 
 _DEFAULT_CAPACITY: Final = 32
 _FEWEST: Final = 8

@@ -61,12 +61,7 @@ def read_segment_header(directory: str, ledger_id: int) -> SegmentHeader:
         UnsupportedFormatVersion: a newer release wrote it.
     """
     path = log_path(directory, ledger_id)
-    fd = disk.DISK.open_file(path, os.O_RDONLY)
-    try:
-        page = disk.DISK.pread(fd, SEGMENT_HEADER_SIZE, 0)
-    finally:
-        os.close(fd)
-    return checked_header(page, path, ledger_id)
+    return checked_header(disk.DISK.read_file(path, SEGMENT_HEADER_SIZE), path, ledger_id)
 
 
 def checked_header(page: bytes, path: str, ledger_id: int) -> SegmentHeader:
@@ -190,13 +185,9 @@ def _frame(log: LogWindow, pos: int, entry_id: int) -> FrameHeader | None:
 def _index(directory: str, ledger_id: int) -> tuple[bytes, int]:
     """The first slots of the index, as they are, and for how many entries it was made (0: unknown)."""
     try:
-        fd = disk.DISK.open_file(index_path(directory, ledger_id), os.O_RDONLY)
+        data = disk.DISK.read_file(index_path(directory, ledger_id), SLOTS_OFFSET + _MOST_ASKED * SLOT.size)
     except FileNotFoundError:
         return b"", 0
-    try:
-        data = disk.DISK.pread(fd, SLOTS_OFFSET + _MOST_ASKED * SLOT.size, 0)
-    finally:
-        os.close(fd)
     slots = data[SLOTS_OFFSET:]
     slots = slots[: len(slots) // SLOT.size * SLOT.size]
     try:

@@ -14,7 +14,6 @@ from embeddedpulsar.format.index_header import (
     block_crc_offset,
     block_range,
     index_file_size,
-    is_block_sealed_and_intact,
     pack_index_header,
     parse_index_header,
 )
@@ -172,10 +171,6 @@ class SegmentIndex:
         start, end = block_range(block)
         at = block_crc_offset(block)
         self.data[at : at + BLOCK_CRC.size] = BLOCK_CRC.pack(block_crc(self.data[start:end]))
-
-    def is_intact(self, block: int) -> bool:
-        """Whether the block was sealed and nothing in it changed since."""
-        return is_block_sealed_and_intact(self.data, block)
 
     def close(self) -> None:
         """Unmap. Idempotent."""

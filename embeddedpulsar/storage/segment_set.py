@@ -10,11 +10,11 @@ from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.format.segment_header import SegmentHeader
 from embeddedpulsar.platform import descriptors, threads
 from embeddedpulsar.storage.damage import MISSING_SEGMENT, SEGMENT_HEADER, DamageHook, DamageReport
-from embeddedpulsar.storage.directory_identity import DirectoryIdentity
 from embeddedpulsar.storage.filenames import ledgers_of, log_path
 from embeddedpulsar.storage.recovery.chain_scan import scan_log
 from embeddedpulsar.storage.segment_cache import SEGMENTS
 from embeddedpulsar.storage.segment_headers import find_segment_header
+from embeddedpulsar.storage.topic_control import DirectoryIdentity
 
 
 class ClosedLedger(NamedTuple):

@@ -1,14 +1,17 @@
-"""The mapped control words of one topic: `<topic>/ctl` (docs/format/control.md)."""
+"""The ctl of a topic: its control words (docs/format/control.md), and the identity of its directory."""
 
 from __future__ import annotations
 
+import contextlib
 import os
-from typing import Final
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
-from embeddedpulsar.exceptions import CorruptionError, StorageError, UnsupportedFormatVersion
+from embeddedpulsar.exceptions import CorruptionError, StorageError, StoreGoneError, UnsupportedFormatVersion
 from embeddedpulsar.format.control import (
     CONTROL_HEADER_SIZE,
     CONTROL_SIZE,
+    KIND_STORE,
     KIND_TOPIC,
     ControlHeader,
     TopicWord,
@@ -16,11 +19,11 @@ from embeddedpulsar.format.control import (
     parse_control_header,
     split_tail,
 )
-from embeddedpulsar.platform import disk
+from embeddedpulsar.platform import clock, descriptors, disk
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.platform.mapped_file import MappedFile
-from embeddedpulsar.storage.directory_identity import DirectoryIdentity, gone
-from embeddedpulsar.storage.filenames import control_path, under_construction
+from embeddedpulsar.platform.processes import lease
+from embeddedpulsar.storage.filenames import CONTROL, control_path, under_construction
 
 # Words this package adds on the lines of their neighbours; like all words they mean nothing after a reboot.
 DIRTY_SINCE_MS: Final = TopicWord.SYNCED + 1
@@ -43,6 +46,68 @@ ATTENTION: Final = 1
 
 The hot path reads the owner word anyway, so a rare event costs it nothing.
 """
+_REMEDY: Final = "nothing is stored there by what is open here; close the client, and open a new one"
+
+_EVERY_S: Final = 0.01
+STORE_CONTROL: Final = "store.ctl"
+CLIENTS: Final = "clients"
+_DEPTH: Final = 4  # of a subscription's directory below the root
+
+
+class DirectoryIdentity(NamedTuple):
+    """The directory of a topic, and the identity of the ctl in it.
+
+    Invariant: its owner has that ctl mapped, so the inode is not given to another file meanwhile. A
+    store that is removed and made again, or a copy in its place, has other ones.
+    """
+
+    directory: str
+    device: int = 0
+    inode: int = 0
+
+    def is_current(self) -> bool:
+        """Whether the path still leads to it. About 1.5 us."""
+        try:
+            status = os.lstat(f"{self.directory}{os.sep}{CONTROL}")
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return (status.st_dev, status.st_ino) == (self.device, self.inode)
+
+    def check(self) -> None:
+        """Raise if the path leads elsewhere.
+
+        Raises:
+            StoreGoneError: the path leads elsewhere.
+        """
+        if self.inode and not self.is_current():
+            raise gone(self.directory)
+
+
+class ThrottledCheck:
+    """Makes a check that is too slow to be made every time: 10 ms late at most. One thread at a time."""
+
+    __slots__ = ("_check", "_looked_at", "_monotonic")
+
+    def __init__(self, check: Callable[[], object], monotonic: Callable[[], float]) -> None:
+        self._check: Final = check
+        self._monotonic: Final = monotonic
+        self._looked_at = -1.0
+
+    def look(self) -> None:
+        """Make the check, unless it was made a moment ago."""
+        now = self._monotonic()
+        if now - self._looked_at >= _EVERY_S or self._looked_at < 0:
+            self._check()
+            self._looked_at = now
+
+
+def gone(path: str) -> StoreGoneError:
+    """The error that says that ``path``, a store or a topic, is not what was opened."""
+    return StoreGoneError(
+        path=path,
+        reason="it was removed, moved or replaced while it was open in this process",
+        remedy=_REMEDY,
+    )
 
 
 def is_deleted(words: memoryview) -> bool:
@@ -201,3 +266,45 @@ class TopicControl:
     def close(self) -> None:
         """Unmap. Idempotent."""
         self._file.close()
+
+
+def is_of_this_boot(header: ControlHeader, directory: str) -> bool:
+    """Whether the words of a topic or subscription in ``directory``, with that header, are of this boot.
+
+    Containers may show another boot id than their neighbours. A process that opens the store takes the boot
+    that the processes in it agree on (`topic.store_control`); one that only reads the files asks whether any
+    of those processes lives: then the machine was not rebooted since, and the words of their boot are true.
+    """
+    return header.boot_id == clock.boot_id() or header.boot_id == _boot_of_neighbours(directory)
+
+
+def _boot_of_neighbours(directory: str) -> bytes | None:
+    """The boot of the living processes of the store; None if there are none, or no store."""
+    root = os.path.abspath(directory)
+    for _ in range(_DEPTH):
+        root = os.path.dirname(root)
+        header = _header(os.path.join(root, STORE_CONTROL))
+        if header is not None:
+            return header.boot_id if _has_living(root) else None
+    return None
+
+
+def _header(path: str) -> ControlHeader | None:
+    try:
+        with open(path, "rb") as file:
+            return parse_control_header(file.read(CONTROL_HEADER_SIZE), KIND_STORE)
+    except (OSError, CorruptionError):
+        return None
+
+
+def _has_living(root: str) -> bool:
+    if lease.has_any(os.path.join(root, STORE_CONTROL)):
+        return True
+    clients = os.path.join(root, CLIENTS)
+    if not os.path.isdir(clients):
+        return False
+    for name in descriptors.names_in(clients):
+        with contextlib.suppress(OSError):
+            if lease.is_held(os.path.join(clients, name)):
+                return True
+    return False

@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
+from embeddedpulsar.exceptions import LockTimeout
 from embeddedpulsar.format.control import (
     GROUP_SIZE,
     GROUP_TABLE_OFFSET,
@@ -17,7 +18,9 @@ from embeddedpulsar.format.control import (
     UUID_SIZE,
     UUID_SLOTS,
     UUID_TABLE_OFFSET,
+    TopicWord,
 )
+from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.platform.processes.peers import Peers
 
 EACH: Final = 0
@@ -33,6 +36,7 @@ _SLOT_WORDS: Final = UUID_SIZE // 8
 _GROUP_WORDS: Final = GROUP_SIZE // 8
 _UUIDS: Final = UUID_TABLE_OFFSET // 8
 _GROUP_TABLE: Final = GROUP_TABLE_OFFSET // 8
+_LOCK_S: Final = 5e-3
 
 
 class WaiterSlots:
@@ -231,3 +235,44 @@ class WaiterSlots:
 def _key_of(group: int) -> int:
     """Index of the word with the key of a group; its bitmap follows."""
     return _GROUP_TABLE + _GROUP_WORDS * group
+
+
+class Ringing:
+    """Rings a process that was taken from the waiters; if it is gone, the next of its group.
+
+    Role: between the waiters, which a sender takes from under the lock, and the doorbells, which it rings
+    without. Callers: any thread, holding no lock.
+
+    Attributes:
+        waiters: of the topic.
+    """
+
+    __slots__ = ("_lock", "_ring", "waiters")
+
+    def __init__(self, words: memoryview, lock: FileLock, peers: Peers) -> None:
+        self.waiters: Final = WaiterSlots(words, TopicWord.WAITERS, peers)
+        self._lock: Final = lock
+        self._ring: Final = peers.ring
+
+    def __call__(self, uuid: bytes) -> bool:
+        """Ring; False if another process was rung instead, or none is left."""
+        if self._ring(uuid):
+            return True
+        gone = [uuid]
+        while gone:
+            gone = [one for one in self._instead_of(gone) if not self._ring(one)]
+        return False
+
+    def _instead_of(self, gone: list[bytes]) -> list[bytes]:
+        lock = self._lock
+        if lock.held:
+            return []  # a signal handler inside a section of its own thread: the back-stop finds it
+        try:
+            lock.acquire(_LOCK_S)
+            for uuid in gone:
+                self.waiters.forget(uuid)
+            return self.waiters.take()
+        except (LockTimeout, ValueError):
+            return []  # held for long, or closed; the back-stop finds it
+        finally:
+            lock.release()

@@ -13,18 +13,17 @@ from embeddedpulsar.format.control import KIND_SUBSCRIPTION, SubscriptionWord
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.platform import failpoints, fork, package_log
 from embeddedpulsar.platform.file_lock import FileLock
-from embeddedpulsar.storage.directory_identity import ThrottledCheck
 from embeddedpulsar.storage.journal.journal import Journal
+from embeddedpulsar.storage.topic_control import ThrottledCheck
 from embeddedpulsar.subscription import subscription_files as files
 from embeddedpulsar.subscription.control import SubscriptionControl
 from embeddedpulsar.subscription.dispatch.wakeups import Wakeups
+from embeddedpulsar.subscription.journal_upkeep import StateFlusher, Summaries
 from embeddedpulsar.subscription.options import StateOptions
 from embeddedpulsar.subscription.state.replica import SubscriptionReplica
 from embeddedpulsar.subscription.state.snapshot import checkpoint_of
 from embeddedpulsar.subscription.state.state_machine import CLAIMABLE, MEMBERS, REWOUND, SubscriptionState
-from embeddedpulsar.subscription.state_flusher import StateFlusher
 from embeddedpulsar.subscription.subscription_files import SubscriptionGone
-from embeddedpulsar.subscription.summaries import Summaries
 from embeddedpulsar.subscription.unwritten_acks import sweep_rings
 
 CHECKPOINT_EVERY: Final = 1000

@@ -29,20 +29,23 @@ from embeddedpulsar.subscription.attachment.attach_request import AttachRequest
 from embeddedpulsar.subscription.attachment.attachment import Attachment
 from embeddedpulsar.subscription.attachment.membership import Membership, detach_lost
 from embeddedpulsar.subscription.attachment.shared_attachment import SharedAttachment
-from embeddedpulsar.subscription.backlog import acknowledged_in, messages_left
 from embeddedpulsar.subscription.chunks.pending_chunks import DEFAULT_CHUNKS, ChunkOptions
 from embeddedpulsar.subscription.dispatch.dispatch_rules import Asked
 from embeddedpulsar.subscription.dispatch.dispatcher import CLAIM_DISPATCHERS, dispatcher_for
 from embeddedpulsar.subscription.liveness.detach_commands import detach, detach_at_last
 from embeddedpulsar.subscription.liveness.keep_alives import KeepAlives
-from embeddedpulsar.subscription.liveness.liveness_monitor import LivenessMonitor
-from embeddedpulsar.subscription.liveness.watch_ring import WatchRing
+from embeddedpulsar.subscription.liveness.liveness_monitor import LivenessMonitor, WatchRing
 from embeddedpulsar.subscription.log_queries import ledgers_of, seek_commands
 from embeddedpulsar.subscription.options import StateOptions, log_damage
 from embeddedpulsar.subscription.shared_state import SharedState
 from embeddedpulsar.subscription.state.consumer_registry import Consumer
 from embeddedpulsar.subscription.state.state_machine import SubscriptionState
-from embeddedpulsar.subscription.statistics import SubscriptionStatistics, statistics_of
+from embeddedpulsar.subscription.statistics import (
+    SubscriptionStatistics,
+    acknowledged_in,
+    messages_left,
+    statistics_of,
+)
 from embeddedpulsar.subscription.subscription_files import SubscriptionGone
 from embeddedpulsar.subscription.subscription_lives import SubscriptionLives
 

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from embeddedpulsar.platform import threads
-from embeddedpulsar.platform.beat import Beat
-from embeddedpulsar.platform.scheduler import Timer, Timers
+from embeddedpulsar.platform.scheduler import Beat, Timer, Timers
 
 if TYPE_CHECKING:
     from embeddedpulsar.platform.clock import Clock

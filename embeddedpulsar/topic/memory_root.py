@@ -11,7 +11,7 @@ import contextlib
 import os
 from typing import Final
 
-from embeddedpulsar.platform.directory_lease import DirectoryLease
+from embeddedpulsar.platform.filesystem import DirectoryLease
 from embeddedpulsar.topic.catalog.topic_directories import remove_tree
 
 SCHEME: Final = "memory://"

@@ -7,7 +7,7 @@ from typing import Final
 from weakref import WeakValueDictionary
 
 from embeddedpulsar.platform import deadline, threads
-from embeddedpulsar.platform.section_lock import SectionLock
+from embeddedpulsar.platform.threads import RLock
 from embeddedpulsar.topic.descriptor_limit import within_limit
 from embeddedpulsar.topic.topic import Topic
 from embeddedpulsar.topic.usage import Usage
@@ -53,7 +53,7 @@ class OpenTopics:
     def _reset(self) -> None:
         self._lock = threads.RLock()  # guards the rest
         self._topics: dict[str, Topic] = {}
-        self._openings: WeakValueDictionary[str, SectionLock] = WeakValueDictionary()
+        self._openings: WeakValueDictionary[str, RLock] = WeakValueDictionary()
         self._usage = Usage(MOST_IDLE)
         self._departed: dict[Topic, int] = {}  # deleted ones, and how many use them still
 
@@ -90,7 +90,7 @@ class OpenTopics:
             opening.release()
         return use
 
-    def _opening(self, name: str) -> SectionLock:
+    def _opening(self, name: str) -> RLock:
         """The lock under which the topic is opened: one, as long as a thread wants it."""
         try:
             deadline.enter(self._lock, "the table of open topics")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from embeddedpulsar.exceptions import AlreadyClosed
 from embeddedpulsar.platform import filesystem
-from embeddedpulsar.platform.directory_lease import DirectoryLease
+from embeddedpulsar.platform.filesystem import DirectoryLease
 from embeddedpulsar.topic import memory_root
 
 

@@ -11,11 +11,11 @@ from embeddedpulsar.managed_ledger.options import DURABILITIES, PROCESS, LedgerO
 from embeddedpulsar.platform import clock as clocks
 from embeddedpulsar.platform import descriptors, fork, interrupts
 from embeddedpulsar.platform.clock import Clock
-from embeddedpulsar.platform.directory_lease import DirectoryLease
+from embeddedpulsar.platform.filesystem import DirectoryLease
 from embeddedpulsar.platform.processes.mailbox import Mailbox
 from embeddedpulsar.platform.processes.peers import Peers
 from embeddedpulsar.settings import BrokerSettings
-from embeddedpulsar.storage.directory_identity import gone
+from embeddedpulsar.storage.topic_control import gone
 from embeddedpulsar.topic import memory_root
 from embeddedpulsar.topic.catalog.store_topics import StoreTopics
 from embeddedpulsar.topic.catalog.topic_deletion import take_mark_back

@@ -12,13 +12,13 @@ from embeddedpulsar.format.headers import require_little_endian
 from embeddedpulsar.platform import disk, failpoints, filesystem
 from embeddedpulsar.platform.clock import Clock, boot_id
 from embeddedpulsar.platform.deadline import LONGEST_S
-from embeddedpulsar.platform.directory_lease import DirectoryLease
 from embeddedpulsar.platform.file_lock import FileLock
+from embeddedpulsar.platform.filesystem import DirectoryLease
 from embeddedpulsar.platform.processes.mailbox import Mailbox
 from embeddedpulsar.platform.processes.peers import Peers
 from embeddedpulsar.platform.scheduler import SchedulerLike
 from embeddedpulsar.settings import BrokerSettings
-from embeddedpulsar.storage.directory_identity import gone
+from embeddedpulsar.storage.topic_control import gone
 from embeddedpulsar.topic import store_meta
 from embeddedpulsar.topic.catalog import root_layout
 from embeddedpulsar.topic.catalog.catalog import Catalog

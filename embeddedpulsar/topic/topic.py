@@ -14,7 +14,7 @@ from embeddedpulsar.managed_ledger.options import PROCESS, LedgerOptions
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform import package_log, threads
 from embeddedpulsar.platform.clock import Clock
-from embeddedpulsar.platform.late_import import late_import
+from embeddedpulsar.platform.fork import late_import
 from embeddedpulsar.storage.topic_control import is_deleted
 from embeddedpulsar.topic.descriptor_limit import within_limit
 from embeddedpulsar.topic.producers.producers import ProducerRegistration, Producers

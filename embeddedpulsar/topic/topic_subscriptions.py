@@ -170,7 +170,9 @@ class TopicSubscriptions:
         names = [name for name in self._directories() if not name.startswith(NON_DURABLE_PREFIX)]
         if not names:
             return []
-        from embeddedpulsar.subscription.marks import mark_deletes  # not by those that only publish
+        from embeddedpulsar.subscription.subscription_files import (
+            mark_deletes,  # not by those that only publish
+        )
 
         return mark_deletes([os.path.join(self._path, name) for name in names], self._ledger.options.boot_id)
 

@@ -13,7 +13,7 @@ from embeddedpulsar.managed_ledger.options import LedgerOptions
 from embeddedpulsar.platform import file_lock
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage import segment_index
-from embeddedpulsar.subscription.liveness import watch_ring
+from embeddedpulsar.subscription.liveness import liveness_monitor
 from embeddedpulsar.subscription.state import summary
 from tests.source_tree import ROOT
 
@@ -43,7 +43,7 @@ FIGURES: dict[str, list[str]] = {
         f"{FIRST_PAUSE} µs to {LONGEST_PAUSE // 1000} ms at first",
         f"at most {PATIENT_PAUSE // 1000} ms. A blocking `flock`",
         f"at most {default(LedgerOptions.__new__, 'lock_timeout_s'):.0f} s.",
-        f"the FIFOs of the {IN_WORDS[watch_ring.WATCHED]} that precede it",
+        f"the FIFOs of the {IN_WORDS[liveness_monitor.WATCHED]} that precede it",
     ],
     "testing.md": [
         f"`negative_ack_redelivery_delay_ms={consumer_config._SHORTEST_NACK_DELAY_MS}`, the shortest",

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.producer.pending_entry import PendingEntry
     from embeddedpulsar.client.producer.producer_session import ProducerSession
     from embeddedpulsar.format.entry import EncodedEntry
-    from embeddedpulsar.storage.append_hold import AppendHold
-    from embeddedpulsar.storage.segment_writer import AppendGuard
+    from embeddedpulsar.storage.segment_writer import AppendGuard, AppendHold
 
 _FOR_EVER_S: Final = 1e9
 

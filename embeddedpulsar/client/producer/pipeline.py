@@ -14,7 +14,7 @@ from embeddedpulsar.client.producer.sequence_keeper import DeduplicationSwitched
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, Timeout
 from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.platform import deadline, threads
-from embeddedpulsar.platform.section_lock import SectionLock
+from embeddedpulsar.platform.threads import RLock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,7 +88,7 @@ class Pipeline:
         self._is_publishing = self._is_held_up = self._is_timed = False
         self._flushed_at = 0.0
 
-    def _use_lock(self, lock: SectionLock) -> None:
+    def _use_lock(self, lock: RLock) -> None:
         self.lock = lock
         # The plain release, for the end of a hot section, where the lock is certainly held: saves 0.1 us.
         self.unlock: Callable[[], None] = self.lock.acquire.__self__.release  # type: ignore[attr-defined]

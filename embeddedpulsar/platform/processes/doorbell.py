@@ -5,6 +5,9 @@
 * The owner holds ``flock`` on the reading descriptor for its life: the lease (see `lease`).
 * A process that wants to know of another's death keeps the other's FIFO open for writing and polls it for
   nothing: the kernel reports POLLERR as soon as the last reader is gone, about 1 ms after SIGKILL.
+
+epoll takes registrations while another thread sleeps in it, and is itself a descriptor an asyncio loop can
+watch; with poll() the sleeper must be rung to see a new descriptor.
 """
 
 from __future__ import annotations
@@ -15,13 +18,12 @@ import select
 import stat
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from embeddedpulsar.platform import descriptors, filesystem, ownership
 from embeddedpulsar.platform.processes import lease
-from embeddedpulsar.platform.processes.liveness import Liveness
-from embeddedpulsar.platform.processes.poller import Poller, make_poller
-from embeddedpulsar.platform.section_lock import SectionLock
+from embeddedpulsar.platform.processes.lease import Liveness
+from embeddedpulsar.platform.threads import RLock
 
 if TYPE_CHECKING:
     from embeddedpulsar.platform.processes.polling_doorbell import PollingDoorbell
@@ -32,6 +34,70 @@ _PIPE_CAPACITY: Final = 65536
 _CREATE_ATTEMPTS: Final = 100
 _CLOSING_S: Final = 3e-3
 """A process that dies gives its descriptors up one after the other: the FIFO may go before its lease."""
+
+
+class Poller(Protocol):
+    """The methods that the doorbell needs of either."""
+
+    def register(self, fd: int, mask: int) -> None: ...
+    def unregister(self, fd: int) -> None: ...
+    def poll(self, timeout_s: float | None) -> list[tuple[int, int]]: ...
+    def fileno(self) -> int: ...
+    def close(self) -> None: ...
+
+
+class EpollPoller:
+    """epoll; errors (a dead reader) are reported without being asked for."""
+
+    def __init__(self) -> None:
+        self._epoll = select.epoll()
+
+    def register(self, fd: int, mask: int) -> None:
+        self._epoll.register(fd, mask)
+
+    def unregister(self, fd: int) -> None:
+        self._epoll.unregister(fd)
+
+    def poll(self, timeout_s: float | None) -> list[tuple[int, int]]:
+        return self._epoll.poll(timeout_s)
+
+    def fileno(self) -> int:
+        return self._epoll.fileno()
+
+    def close(self) -> None:
+        self._epoll.close()
+
+
+class PollPoller:
+    """poll() over a copy of the registrations; `fileno` is -1, there is nothing to watch from outside."""
+
+    def __init__(self) -> None:
+        self._masks: dict[int, int] = {}
+
+    def register(self, fd: int, mask: int) -> None:
+        self._masks[fd] = mask
+
+    def unregister(self, fd: int) -> None:
+        self._masks.pop(fd, None)
+
+    def poll(self, timeout_s: float | None) -> list[tuple[int, int]]:
+        sleeper = select.poll()
+        for fd, mask in list(self._masks.items()):
+            sleeper.register(fd, mask)
+        # Rounded up: a wait that ends early would spin through its last millisecond.
+        events = sleeper.poll(None if timeout_s is None else -int(-timeout_s * 1000 // 1))
+        return [(fd, event) for fd, event in events if not event & select.POLLNVAL]
+
+    def fileno(self) -> int:
+        return -1
+
+    def close(self) -> None:
+        self._masks.clear()
+
+
+def make_poller() -> Poller:
+    """The best poller of this platform."""
+    return EpollPoller() if hasattr(select, "epoll") else PollPoller()
 
 
 def _open(path: str, flags: int) -> int:
@@ -81,9 +147,7 @@ class FifoDoorbell:
         self._poller = poller
         self.liveness = liveness
         self._home = lease.identity(os.path.dirname(self._clients_dir))
-        self._lock = (
-            SectionLock()
-        )  # guards _watched and _descriptors together with the poller's registrations
+        self._lock = RLock()  # guards _watched and _descriptors together with the poller's registrations
         self._watched: dict[int, bytes] = {}
         self._descriptors: dict[bytes, int] = {}
         self._blind: set[bytes] = set()  # watched as well; they live, and have no FIFO at present
@@ -296,7 +360,7 @@ class FifoDoorbell:
         Nothing is unregistered and nothing unlocked, both would act on the open files of the parent; and the
         inherited lock may be held by a thread that does not exist here.
         """
-        self._lock = SectionLock()
+        self._lock = RLock()
         self._close_descriptors()
 
     def _close_descriptors(self) -> None:

@@ -18,9 +18,9 @@ from typing import Any, Final, Protocol
 from embeddedpulsar import exceptions
 from embeddedpulsar.platform import fork
 from embeddedpulsar.platform.processes.doorbell import open_doorbell
-from embeddedpulsar.platform.processes.liveness import Liveness
+from embeddedpulsar.platform.processes.lease import Liveness
 from embeddedpulsar.platform.processes.loop_waiters import LoopWaiters
-from embeddedpulsar.platform.section_lock import SectionLock
+from embeddedpulsar.platform.threads import RLock
 
 # A wait without a timeout looks once a second all the same: should an interrupt ever strike in the few
 # instructions that hand leadership on, the process heals by itself.
@@ -74,13 +74,13 @@ class Mailbox:
         self.generation = 0
         self._doorbell = doorbell
         self._numbers = itertools.count(1)
-        self._leadership = SectionLock()  # re-entrant: a signal handler may wait while its thread leads
+        self._leadership = RLock()  # re-entrant: a signal handler may wait while its thread leads
         self._leader: object | None = None
         self._followers: dict[Any, None] = {}
         self._listeners: tuple[Callable[[], None], ...] = ()
         self._watchers: dict[bytes, list[DeathCallback]] = {}
         self._deaths = doorbell.dead
-        self._lock = SectionLock()  # guards _watchers and _listeners
+        self._lock = RLock()  # guards _watchers and _listeners
         self._loops = LoopWaiters(doorbell.loop_fd, self._on_loop_ready)
         self._tended_at = time.monotonic()
         self._closed = False
@@ -358,8 +358,8 @@ class Mailbox:
         if not self._closed:
             self._closed = True
             self._doorbell.abandon()
-        self._leadership = SectionLock()
-        self._lock = SectionLock()
+        self._leadership = RLock()
+        self._lock = RLock()
         self._leader = None
         self._followers = {}
         self._watchers = {}

@@ -14,7 +14,7 @@ from embeddedpulsar.platform import descriptors, fork
 from embeddedpulsar.platform.processes import lease
 from embeddedpulsar.platform.processes.mailbox import Mailbox
 from embeddedpulsar.platform.processes.polling_doorbell import ring_file
-from embeddedpulsar.platform.section_lock import SectionLock
+from embeddedpulsar.platform.threads import RLock
 
 _OPEN_BELLS_MAX: Final = 64
 _SIGPIPE: Final = getattr(signal, "SIGPIPE", None)
@@ -33,7 +33,7 @@ class Peers:
     def __init__(self, clients_dir: str | os.PathLike[str], mailbox: Mailbox) -> None:
         self._clients_dir = os.fspath(clients_dir)
         self._mailbox = mailbox
-        self._lock = SectionLock()  # guards _bells and every write to a descriptor in it
+        self._lock = RLock()  # guards _bells and every write to a descriptor in it
         self._bells: OrderedDict[bytes, tuple[int, bool]] = OrderedDict()  # uuid -> descriptor, is a FIFO
         fork.register(self)
 
@@ -129,7 +129,7 @@ class Peers:
 
     def after_fork_in_child(self) -> None:
         """Start empty: the inherited lock may be held by a thread that does not exist here."""
-        self._lock = SectionLock()
+        self._lock = RLock()
         self.close()
 
 

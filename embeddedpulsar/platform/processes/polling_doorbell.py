@@ -15,7 +15,7 @@ from typing import Final
 
 from embeddedpulsar.platform import descriptors, filesystem, ownership
 from embeddedpulsar.platform.processes import lease
-from embeddedpulsar.platform.processes.liveness import Liveness
+from embeddedpulsar.platform.processes.lease import Liveness
 
 _FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 _SHORTEST_NAP_S: Final = 50e-6

@@ -26,9 +26,8 @@ from embeddedpulsar.format.frame import (
 from embeddedpulsar.format.index_slot import MAX_COUNT, SLOT, pack_slot
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.storage.recovery import log_window
-from embeddedpulsar.storage.recovery.frame_runs import Run
 from embeddedpulsar.storage.recovery.log_window import LogWindow
-from embeddedpulsar.storage.recovery.run_search import ANY_ENTRY, Edge, RunSearch
+from embeddedpulsar.storage.recovery.run_search import ANY_ENTRY, Edge, Run, RunSearch
 
 _U32: Final = 0xFFFFFFFF
 _KEY_HASH: Final = struct.Struct("<I")

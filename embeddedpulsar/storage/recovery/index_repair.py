@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from typing import Final
 
 from embeddedpulsar.exceptions import StorageError
 from embeddedpulsar.format.index_header import (
@@ -20,8 +19,6 @@ from embeddedpulsar.storage.filenames import index_path, under_construction
 from embeddedpulsar.storage.segment_chain import Link
 from embeddedpulsar.storage.segment_index import SegmentIndex
 
-_CHUNK: Final = 1 << 20
-
 
 def index_fits(directory: str, link: Link, slots: bytes | None = None) -> bool:
     """Whether the index of a ledger can be used as it is.
@@ -35,11 +32,12 @@ def index_fits(directory: str, link: Link, slots: bytes | None = None) -> bool:
     header = link.header
     count = link.last_entry_id + 1 if slots is None else len(slots) // SLOT_SIZE
     try:
-        data = _read(index_path(directory, header.ledger_id), SLOTS_OFFSET + count * SLOT_SIZE)
+        path = index_path(directory, header.ledger_id)
+        data = disk.DISK.read_file(path, max(SLOTS_OFFSET + count * SLOT_SIZE, INDEX_HEADER_SIZE))
         found = parse_index_header(data)
     except (FileNotFoundError, StorageError):
         return False
-    size = os.path.getsize(index_path(directory, header.ledger_id))
+    size = os.path.getsize(path)
     if (
         found.ledger_id != header.ledger_id
         or found.capacity < count
@@ -93,20 +91,3 @@ def write_index(directory: str, header: SegmentHeader, slots: bytes) -> None:
     finally:
         index.close()
     disk.DISK.fsync_dir(directory)
-
-
-def _read(path: str, size: int) -> bytes:
-    """The first `size` bytes of a file (at least its header page), by positional reads."""
-    fd = disk.DISK.open_file(path, os.O_RDONLY)
-    try:
-        parts = []
-        at, end = 0, max(size, INDEX_HEADER_SIZE)
-        while at < end:
-            part = disk.DISK.pread(fd, min(_CHUNK, end - at), at)
-            if not part:
-                break
-            parts.append(part)
-            at += len(part)
-        return b"".join(parts)
-    finally:
-        os.close(fd)

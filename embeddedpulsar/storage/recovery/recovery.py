@@ -113,8 +113,7 @@ def recover_topic(
     believed = _believed(control, boot_id)
     # 1. and 2.
     chain, scans = _scan_chain(directory, believed)
-    if failpoints.ACTIVE:
-        failpoints.hit("recover:scanned")
+    failpoints.hit("recover:scanned")
     reports = list(chain.damaged)
     for link in chain.links:
         reports += _compare(directory, link, scans.get(link.header.ledger_id))
@@ -123,29 +122,24 @@ def recover_topic(
     # 3.
     for link in chain.links:
         reports += _renew_index(directory, link, scans)
-    if failpoints.ACTIVE:
-        failpoints.hit("recover:index_written")
+    failpoints.hit("recover:index_written")
     for ledger, scan in scans.items():
         _renew_trailers(log_path(directory, ledger), scan)
     # Strays go, or a later recovery might take one for the newest ledger.
     for ledger in chain.strays:
         _remove_stray(directory, ledger)
-    if failpoints.ACTIVE:
-        failpoints.hit("recover:strays_removed")
+    failpoints.hit("recover:strays_removed")
     # 4.
     for ledger in scans:
         _flush(log_path(directory, ledger))
     disk.DISK.fsync_dir(directory)
-    if failpoints.ACTIVE:
-        failpoints.hit("recover:synced")
+    failpoints.hit("recover:synced")
     # 5.
     _store_words(control, believed, chain, tail, is_fresh=_is_fresh(control, boot_id))
-    if failpoints.ACTIVE:
-        failpoints.hit("recover:words_stored")
+    failpoints.hit("recover:words_stored")
     # 6.
     control.adopt(incarnation, boot_id)
-    if failpoints.ACTIVE:
-        failpoints.hit("recover:adopted")
+    failpoints.hit("recover:adopted")
     if report is not None:
         for item in tail.damaged:
             report(item)

@@ -32,7 +32,6 @@ from embeddedpulsar.format.index_slot import SLOT, SLOT_SIZE, SLOTS_OFFSET
 from embeddedpulsar.platform import disk
 from embeddedpulsar.storage.filenames import index_path, parse_ledger
 from embeddedpulsar.storage.recovery import log_window
-from embeddedpulsar.storage.recovery.frame_runs import Run, best_runs
 from embeddedpulsar.storage.recovery.log_window import LogWindow
 
 ANY_ENTRY: Final = 1 << 62
@@ -40,6 +39,80 @@ _MOST_TRAILERS: Final = 64
 """Lost frames that trailers are followed over: damage that is longer destroys trailers as well."""
 _MOST_EDGES: Final = 64
 """Edges a run is compared with, the nearest ones."""
+_MOST_COMPARED: Final = 2_000
+"""Beyond so many runs each is taken if it fits behind the one before: comparing all pairs takes too long."""
+_BY_INDEX: Final = 1 << 32
+"""A frame that the index has at this very place, with this checksum, outweighs any number it has not."""
+
+
+class Run(NamedTuple):
+    """Frames [start, end) that verify and chain, entries `first` to `last`.
+
+    `indexed` counts those that the index knows at their place. A run alone does not show whether it is
+    where it was written: pages may have changed places, and payloads may hold copies of segments. `proof` is
+    1 where the bytes around it say so (run_search.py), as good as one frame that the index knows.
+    """
+
+    start: int
+    end: int
+    first: int
+    last: int
+    first_ms: int
+    last_ms: int
+    indexed: int = 0
+    proof: int = 0
+
+    @property
+    def weight(self) -> int:
+        """How much evidence there is for it."""
+        return (self.indexed + self.proof) * _BY_INDEX + self.last - self.first + 1
+
+    def may_follow(self, before: Run) -> bool:
+        """Whether this run can lie behind `before`, with a hole between that holds the missing entries."""
+        lost = self.first - before.last - 1
+        return (
+            lost >= 1 and self.start - before.end >= lost * MIN_FRAME_SIZE and self.first_ms >= before.last_ms
+        )
+
+
+def best_runs(behind: Run, found: list[Run]) -> list[Run]:
+    """The heaviest sequence of runs that can follow each other behind `behind`; `found` is in order of place.
+
+    Example:
+        >>> start = Run(0, 4096, -1, -1, 0, 0)
+        >>> moved, real = Run(8192, 9000, 50, 54, 5, 5), Run(9000, 20000, 20, 60, 5, 9)
+        >>> best_runs(start, [moved, real]) == [real]
+        True
+    """
+    if len(found) > _MOST_COMPARED:
+        return _fitting(behind, found)
+    weights = [0] * len(found)
+    previous = [-1] * len(found)
+    best = -1
+    for i, run in enumerate(found):
+        if run.may_follow(behind):
+            weights[i] = run.weight
+        for j in range(i):
+            if weights[j] and weights[j] + run.weight > weights[i] and run.may_follow(found[j]):
+                weights[i] = weights[j] + run.weight
+                previous[i] = j
+        if weights[i] and (best < 0 or weights[i] > weights[best]):
+            best = i
+    chosen: list[Run] = []
+    while best >= 0:
+        chosen.append(found[best])
+        best = previous[best]
+    chosen.reverse()
+    return chosen
+
+
+def _fitting(behind: Run, found: list[Run]) -> list[Run]:
+    chosen: list[Run] = []
+    for run in found:
+        if run.may_follow(behind):
+            chosen.append(run)
+            behind = run
+    return chosen
 
 
 class Edge(NamedTuple):
@@ -230,13 +303,9 @@ def _index_slots(log: str) -> bytes:
     directory, name = os.path.split(log)
     ledger = parse_ledger(name)
     try:
-        fd = disk.DISK.open_file(index_path(directory, ledger or 0), os.O_RDONLY)
+        return disk.DISK.read_file(index_path(directory, ledger or 0))[SLOTS_OFFSET:]
     except FileNotFoundError:
         return b""
-    try:
-        return disk.DISK.pread(fd, os.fstat(fd).st_size, 0)[SLOTS_OFFSET:]
-    finally:
-        os.close(fd)
 
 
 def _place(slots: bytes, header: FrameHeader) -> int:

@@ -1,8 +1,9 @@
-"""What is known of a tail ledger whose last frame, segment or index is damaged."""
+"""The tail ledger after an accident: what is known of it where it is damaged, what a dead writer left."""
 
 from __future__ import annotations
 
 from embeddedpulsar.exceptions import CorruptionError
+from embeddedpulsar.format.frame import HEADER_SIZE, read_header
 from embeddedpulsar.format.index_slot import SLOT, SLOT_SIZE, IndexSlot, slot_offset
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.platform import disk
@@ -87,3 +88,33 @@ def slot_of(slots: bytes, i: int) -> IndexSlot:
     """Slot `i` of packed slots without an index header before them."""
     offset, *rest = SLOT.unpack_from(slots, SLOT_SIZE * i)
     return IndexSlot(offset << 3, *rest)
+
+
+def clear_unpublished(segment: Segment, end: int, allocated: int) -> bool:
+    """Make sure that no whole frame stands at `end`, also after a power loss. Under the topic lock.
+
+    A writer that died after its frame was complete and before the tail word was stored leaves a frame that
+    verifies and chains. It is not read now; but the next one to write here may lose power before its own
+    bytes reach the disk, or may start a new ledger instead; a recovery would then take the frame for one
+    that was. So its header is zeroed, and that is flushed, before anything else happens. Torn frames never
+    verify and need no flush: this costs 0.3 ms, once, for a death in those few nanoseconds.
+
+    Args:
+        segment: of the tail ledger, mapped for writing.
+        end: where the log ends.
+        allocated: bytes that have disk blocks; nothing beyond is touched.
+
+    Returns:
+        Whether there was one.
+
+    Raises:
+        OSError: the flush failed; the next append must not go to this ledger.
+    """
+    limit = min(allocated, segment.size) & ~7
+    try:
+        read_header(segment.data, end, limit)
+    except CorruptionError:
+        return False
+    segment.data[end : end + HEADER_SIZE] = bytes(HEADER_SIZE)
+    disk.DISK.fdatasync(segment.fd, segment.path)
+    return True

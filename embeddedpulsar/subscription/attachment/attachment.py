@@ -20,17 +20,17 @@ from embeddedpulsar.platform import fork
 from embeddedpulsar.platform.background import FIRST_PAUSE_S, BackgroundWork
 from embeddedpulsar.storage.waiter_slots import EACH
 from embeddedpulsar.subscription.attachment.acknowledging import Acknowledging
-from embeddedpulsar.subscription.attachment.freshness import Freshness
 from embeddedpulsar.subscription.attachment.membership import Membership
-from embeddedpulsar.subscription.backlog import acknowledged_in, messages_left
 from embeddedpulsar.subscription.chunks.chunk_expiry import ChunkExpiry
 from embeddedpulsar.subscription.chunks.chunk_keeper import ChunkKeeper
 from embeddedpulsar.subscription.chunks.pending_chunks import ChunkOptions
+from embeddedpulsar.subscription.control import Freshness
 from embeddedpulsar.subscription.liveness.detach_commands import detach
 from embeddedpulsar.subscription.log_queries import seek_commands
 from embeddedpulsar.subscription.shared_state import SharedState
 from embeddedpulsar.subscription.state.consumer_registry import Consumer
 from embeddedpulsar.subscription.state.state_machine import SubscriptionState
+from embeddedpulsar.subscription.statistics import acknowledged_in, messages_left
 
 Entry = tuple[int, int]
 _EPOCH: Final = SubscriptionWord.EPOCH

@@ -19,7 +19,7 @@ from embeddedpulsar.subscription.liveness.detach_commands import (
     detach_commands_for_silent,
 )
 from embeddedpulsar.subscription.liveness.keep_alives import KeepAlives
-from embeddedpulsar.subscription.liveness.watch_ring import processes_of
+from embeddedpulsar.subscription.liveness.liveness_monitor import processes_of
 from embeddedpulsar.subscription.log_queries import ledgers_of, news_for
 from embeddedpulsar.subscription.options import StateOptions
 from embeddedpulsar.subscription.shared_state import SharedState

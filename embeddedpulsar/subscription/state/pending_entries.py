@@ -19,8 +19,7 @@ from embeddedpulsar.subscription.state.entry_states import (
     EntryStates,
     moving,
 )
-from embeddedpulsar.subscription.state.key_holds import KeyHolds
-from embeddedpulsar.subscription.state.waiting_keys import WaitingKeys
+from embeddedpulsar.subscription.state.waiting_keys import KeyHolds, WaitingKeys
 
 _TRIM_STEP: Final = 4096
 _U32: Final = 0xFFFFFFFF

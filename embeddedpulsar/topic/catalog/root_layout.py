@@ -9,16 +9,16 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from embeddedpulsar.storage.recovery import boot_agreement
+from embeddedpulsar.storage import topic_control
 
 SETTINGS: Final = "broker.conf"
 META: Final = "store.meta"
-CONTROL: Final = boot_agreement.STORE_CONTROL
+CONTROL: Final = topic_control.STORE_CONTROL
 STORE_LOCK: Final = "store.lock"
 CATALOG: Final = "catalog"
 CATALOG_LOCK: Final = "catalog.lock"
 HOUSEKEEPING_LOCK: Final = "housekeeping.lock"
-CLIENTS: Final = boot_agreement.CLIENTS
+CLIENTS: Final = topic_control.CLIENTS
 TOPICS: Final = "topics"
 STAGING: Final = "staging"
 TENANTS: Final = "tenants"

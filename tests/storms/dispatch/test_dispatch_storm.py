@@ -12,7 +12,7 @@ import pytest
 from embeddedpulsar.subscription.chunks.chunk_keeper import ChunkKeeper
 from embeddedpulsar.subscription.dispatch.wakeups import Wakeups
 from embeddedpulsar.subscription.state.dispatch_state import DispatchState
-from embeddedpulsar.subscription.state.key_holds import KeyHolds
+from embeddedpulsar.subscription.state.waiting_keys import KeyHolds
 from tests.storms import commands
 from tests.storms.dispatch import dispatch_storm
 

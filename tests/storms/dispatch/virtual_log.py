@@ -11,8 +11,8 @@ from embeddedpulsar.format.frame import FLAG_CHUNK, FLAG_DELAYED
 from embeddedpulsar.managed_ledger.options import LedgerOptions
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform.processes.peers import Peers
-from embeddedpulsar.storage.ringing import Ringing
 from embeddedpulsar.storage.segment_snapshot import SegmentInfo
+from embeddedpulsar.storage.waiter_slots import Ringing
 
 
 class VirtualEntry:

@@ -11,7 +11,7 @@ from embeddedpulsar.managed_ledger.position import BEFORE_FIRST
 from embeddedpulsar.managed_ledger.tail_wait import TailWait
 from embeddedpulsar.platform import failpoints
 from embeddedpulsar.settings import BrokerSettings
-from embeddedpulsar.storage.ringing import Ringing
+from embeddedpulsar.storage.waiter_slots import Ringing
 from embeddedpulsar.subscription.shared_state import SharedState
 from embeddedpulsar.subscription.subscription import Subscription
 from embeddedpulsar.testing.manual_clock import ManualClock

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from embeddedpulsar.platform import bare_map, descriptors, mapped_file
+from embeddedpulsar.platform import descriptors, mapped_file
 from embeddedpulsar.platform.mapped_file import MappedFile
 from tests.children import in_child
 
-pytestmark = pytest.mark.skipif(not bare_map.is_available(), reason="needs ctypes and 64 bits")
+pytestmark = pytest.mark.skipif(not mapped_file.is_available(), reason="needs ctypes and 64 bits")
 
 
 def descriptors_open() -> int:
@@ -117,9 +117,9 @@ def test_an_empty_map_is_refused(path: Path):
     fd = os.open(path, os.O_RDWR)
     try:
         with pytest.raises(OSError):
-            bare_map.map_bare(fd, 0)
+            mapped_file.map_bare(fd, 0)
         with pytest.raises(OSError):
-            bare_map.map_bare(-1, 8192)
+            mapped_file.map_bare(-1, 8192)
     finally:
         os.close(fd)
 
@@ -128,8 +128,8 @@ def test_where_there_is_none(monkeypatch: pytest.MonkeyPatch):
     """Without a C library to call, plain maps serve."""
     import ctypes
 
-    monkeypatch.setattr(bare_map, "_calls", None)
+    monkeypatch.setattr(mapped_file, "_calls", None)
     monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: object())
-    assert not bare_map.is_available()
+    assert not mapped_file.is_available()
     with pytest.raises(OSError):
-        bare_map.map_bare(0, 8192)
+        mapped_file.map_bare(0, 8192)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from embeddedpulsar.platform.beat import Beat
+from embeddedpulsar.platform.scheduler import Beat
 from embeddedpulsar.testing.manual_clock import ManualClock
 from embeddedpulsar.testing.manual_scheduler import ManualScheduler
 from tests.strikes import at_every_instruction

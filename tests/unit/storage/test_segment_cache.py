@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar.storage import segment_cache
-from embeddedpulsar.storage.directory_identity import DirectoryIdentity
 from embeddedpulsar.storage.segment import Segment
 from embeddedpulsar.storage.segment_cache import SegmentCache
+from embeddedpulsar.storage.topic_control import DirectoryIdentity
 from tests.ledger_site import START, LedgerSite, drain, send, values
 
 

@@ -12,6 +12,7 @@ from embeddedpulsar.exceptions import ProducerFenced
 from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.format.entry import EncodedEntry, encode_single
 from embeddedpulsar.format.frame import seal
+from embeddedpulsar.format.index_header import is_block_sealed_and_intact
 from embeddedpulsar.format.index_slot import IndexSlot, pack_slot
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.storage.append_point import AppendPoint
@@ -67,7 +68,7 @@ def test_full_blocks_of_slots_are_sealed(site: LedgerSite, entries: int):
         position = send(ledger, b"%d" % n)
     assert position.entry_id == 0
     closed = Segment.open(site.directory, position.ledger_id - 1)
-    assert [closed.index.is_intact(block) for block in range(3)] == [
+    assert [is_block_sealed_and_intact(closed.index.data, block) for block in range(3)] == [
         entries >= 1024 * (block + 1) for block in range(3)
     ]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from embeddedpulsar.platform.directory_lease import DirectoryLease
+from embeddedpulsar.platform.filesystem import DirectoryLease
 from embeddedpulsar.topic import memory_root
 from embeddedpulsar.topic.store import Store
 

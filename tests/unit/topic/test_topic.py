@@ -107,7 +107,7 @@ def test_closing_the_store_closes_the_topic(store: Store, topic: Topic):
         with pytest.raises(AlreadyClosed, match="closed with its store"):
             call()
     with pytest.raises(AlreadyClosed):
-        subscription.backlog()
+        subscription.statistics()
     topic.close()
     assert "closed" in repr(topic)
 

@@ -18,7 +18,7 @@ from embeddedpulsar.exceptions import AlreadyClosed, InvalidConfiguration, Opera
 from embeddedpulsar.message import Message
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.platform import deadline
-from embeddedpulsar.subscription.attachment.freshness import Freshness
+from embeddedpulsar.subscription.control import Freshness
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.common.client_context import ClientContext

@@ -11,7 +11,7 @@ from embeddedpulsar.client.common.message_options import PARTITION_KEY
 from embeddedpulsar.client.producer.partitioned.routed_message import routed_message
 from embeddedpulsar.enums import PartitionsRoutingMode
 from embeddedpulsar.exceptions import UnknownError
-from embeddedpulsar.format.partition_hash import partition_hash
+from embeddedpulsar.format.key_hash import partition_hash
 
 if TYPE_CHECKING:
     from collections.abc import Callable

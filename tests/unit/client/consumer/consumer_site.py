@@ -16,7 +16,7 @@ from embeddedpulsar.format.entry import EntryView, ProducerPrefix, encode_plain,
 from embeddedpulsar.policies import BatchReceivePolicy
 from embeddedpulsar.schema import BytesSchema
 from embeddedpulsar.settings import BrokerSettings
-from embeddedpulsar.subscription.attachment.freshness import Freshness
+from embeddedpulsar.subscription.control import Freshness
 from embeddedpulsar.testing.manual_clock import ManualClock
 from embeddedpulsar.testing.manual_scheduler import ManualScheduler
 from tests.unit.client.fakes import MemoryRing, view_of

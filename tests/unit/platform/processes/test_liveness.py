@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from embeddedpulsar.platform.processes import liveness as module
+from embeddedpulsar.platform.processes import lease as module
 from embeddedpulsar.platform.processes.doorbell import FifoDoorbell
-from embeddedpulsar.platform.processes.liveness import Liveness, has_any
+from embeddedpulsar.platform.processes.lease import Liveness, has_any
 from embeddedpulsar.platform.processes.polling_doorbell import PollingDoorbell
 from tests.children import ForkedChild, in_child
 

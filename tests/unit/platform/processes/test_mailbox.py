@@ -16,10 +16,9 @@ import pytest
 
 from embeddedpulsar import exceptions
 from embeddedpulsar.platform.processes import lease, polling_doorbell
-from embeddedpulsar.platform.processes.doorbell import FifoDoorbell
+from embeddedpulsar.platform.processes.doorbell import FifoDoorbell, PollPoller
 from embeddedpulsar.platform.processes.mailbox import Mailbox
 from embeddedpulsar.platform.processes.peers import Peers
-from embeddedpulsar.platform.processes.poller import PollPoller
 from embeddedpulsar.platform.processes.polling_doorbell import PollingDoorbell
 
 PROMPT_S = 0.05 + 0.25 + 0.2  # when the alarm goes off, a quarter of a second, and a loaded machine

@@ -11,8 +11,7 @@ import pytest
 
 import embeddedpulsar as pulsar
 from embeddedpulsar.platform import clock
-from embeddedpulsar.storage.recovery.boot_agreement import is_of_this_boot
-from embeddedpulsar.storage.topic_control import TopicControl
+from embeddedpulsar.storage.topic_control import TopicControl, is_of_this_boot
 
 
 def is_believed(directory: Path) -> bool:

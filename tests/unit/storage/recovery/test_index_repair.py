@@ -6,7 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from embeddedpulsar.format.index_header import BLOCK_CRC, block_crc, block_crc_offset, block_range
+from embeddedpulsar.format.index_header import (
+    BLOCK_CRC,
+    block_crc,
+    block_crc_offset,
+    block_range,
+    is_block_sealed_and_intact,
+)
 from embeddedpulsar.format.index_slot import SLOT_SIZE, SLOTS_OFFSET
 from embeddedpulsar.storage.filenames import index_path
 from embeddedpulsar.storage.recovery.index_repair import index_fits, write_index
@@ -37,8 +43,8 @@ def test_what_is_written_fits(closed: tuple[LogBuilder, Link]):
     assert index_fits(log.directory, link, slots)
     assert not index_fits(log.directory, link, slots[:-1] + b"\x55")
     index = SegmentIndex.open(log.directory, 1, writable=False)
-    assert index.is_intact(0)
-    assert not index.is_intact(1)
+    assert is_block_sealed_and_intact(index.data, 0)
+    assert not is_block_sealed_and_intact(index.data, 1)
     assert index.capacity == 2048
     index.close()
 

@@ -8,7 +8,7 @@ import pytest
 
 from embeddedpulsar.platform import disk
 from embeddedpulsar.storage.filenames import log_path
-from embeddedpulsar.storage.recovery.uncommitted_frame import clear_unpublished
+from embeddedpulsar.storage.recovery.salvage import clear_unpublished
 from embeddedpulsar.storage.segment import Segment
 from tests.log_builder import LOG_SIZE, LogBuilder, ghost
 from tests.support.disks.fake_disk import FakeDisk

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from embeddedpulsar.subscription.state import delayed_delivery_tracker
-from embeddedpulsar.subscription.state.delayed_bucket import DelayedBucket
-from embeddedpulsar.subscription.state.delayed_delivery_tracker import DelayedDeliveryTracker
+from embeddedpulsar.subscription.state.delayed_delivery_tracker import DelayedBucket, DelayedDeliveryTracker
 
 LAST = 2**32 - 1
 ENTRIES = st.tuples(st.integers(-3, 40), st.integers(0, 4), st.integers(0, 12))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 
 from embeddedpulsar.subscription.state.entry_states import SETTLE, EntryStates, moving
-from embeddedpulsar.subscription.state.key_holds import KeyHolds
+from embeddedpulsar.subscription.state.waiting_keys import KeyHolds
 
 
 def states_of(*hashes: int) -> EntryStates:

@@ -13,7 +13,7 @@ from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.control import SubscriptionWord, split_journal
 from embeddedpulsar.platform import disk
 from embeddedpulsar.storage.journal import journal_follower
-from embeddedpulsar.subscription import shared_state, summaries
+from embeddedpulsar.subscription import journal_upkeep, shared_state
 from embeddedpulsar.subscription.attachment.shared_attachment import SharedAttachment
 from embeddedpulsar.subscription.shared_state import SharedState
 from embeddedpulsar.subscription.state import replica, summary
@@ -180,7 +180,7 @@ def test_a_distorted_summary_is_an_error(site: VirtualSite):
 def test_the_simulator_with_summaries_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Every few commands a summary, and a leap over all there is to leap over."""
     monkeypatch.setattr(summary, "LEAST_CONSUMERS", 1)
-    monkeypatch.setattr(summaries, "EVERY_BYTES", 100)
+    monkeypatch.setattr(journal_upkeep, "EVERY_BYTES", 100)
     monkeypatch.setattr(journal_follower, "WORTH_A_LEAP", 1)
     monkeypatch.setattr(shared_state, "CHECKPOINT_EVERY", 5)
     leaps = Leaps(monkeypatch)

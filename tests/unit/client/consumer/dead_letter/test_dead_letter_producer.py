@@ -20,7 +20,7 @@ from embeddedpulsar.exceptions import (
     ProducerFenced,
     TopicNotFound,
 )
-from embeddedpulsar.format.partition_hash import partition_hash
+from embeddedpulsar.format.key_hash import partition_hash
 from tests.conformance.partitioned import PartitionedTopic
 
 

@@ -21,7 +21,7 @@ from embeddedpulsar.client.producer.partitioned.message_router import (
 )
 from embeddedpulsar.enums import HashingScheme, PartitionsRoutingMode
 from embeddedpulsar.exceptions import UnknownError
-from embeddedpulsar.format.partition_hash import partition_hash
+from embeddedpulsar.format.key_hash import partition_hash
 
 JAVA = HashingScheme.JavaStringHash
 SINGLE, ROUND_ROBIN = PartitionsRoutingMode.UseSinglePartition, PartitionsRoutingMode.RoundRobinDistribution
