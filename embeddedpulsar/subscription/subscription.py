@@ -24,8 +24,7 @@ from embeddedpulsar.policies import KeySharedPolicy
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage.journal.journal import COMPACT_BYTES
 from embeddedpulsar.subscription.attachment.active_attachment import ActiveAttachment
-from embeddedpulsar.subscription.attachment.admission import names_of
-from embeddedpulsar.subscription.attachment.attach_request import AttachRequest
+from embeddedpulsar.subscription.attachment.attach_request import AttachRequest, names_of
 from embeddedpulsar.subscription.attachment.attachment import Attachment
 from embeddedpulsar.subscription.attachment.membership import Membership, detach_lost
 from embeddedpulsar.subscription.attachment.shared_attachment import SharedAttachment

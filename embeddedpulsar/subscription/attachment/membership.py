@@ -10,8 +10,7 @@ from embeddedpulsar.format.control import ConsumerSlotWord
 from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.platform.processes.peers import Peers
 from embeddedpulsar.settings import BrokerSettings
-from embeddedpulsar.subscription.attachment.admission import check_admission
-from embeddedpulsar.subscription.attachment.attach_request import AttachRequest
+from embeddedpulsar.subscription.attachment.attach_request import AttachRequest, check_admission
 from embeddedpulsar.subscription.control import slot_of
 from embeddedpulsar.subscription.liveness.detach_commands import (
     commit_detach_commands,
