@@ -40,11 +40,11 @@ from embeddedpulsar.format.journal_record import FIRST_RECORD_OFFSET, parse_jour
 from embeddedpulsar.format.record_types import BASE
 from embeddedpulsar.platform import disk
 from embeddedpulsar.storage import damage
+from embeddedpulsar.storage.control_file import is_of_this_boot
 from embeddedpulsar.storage.filenames import control_path, index_path, journal_path, log_path, snapshot_path
 from embeddedpulsar.storage.journal.journal_file import JournalFile, generations
 from embeddedpulsar.storage.recovery.chain_scan import ChainScan, scan_log
 from embeddedpulsar.storage.segment_chain import Link, walk_segments
-from embeddedpulsar.storage.topic_control import is_of_this_boot
 
 CONTROL: Final = "control file"
 LINK: Final = "link"

@@ -23,11 +23,11 @@ from embeddedpulsar.format.segment_header import SegmentHeader
 from embeddedpulsar.platform import descriptors
 from embeddedpulsar.platform.mapped_file import MappedFile
 from embeddedpulsar.storage import filenames
+from embeddedpulsar.storage.control_file import is_of_this_boot
 from embeddedpulsar.storage.damage import MISSING_SEGMENT, SEGMENT_HEADER, DamageHook, DamageReport
 from embeddedpulsar.storage.recovery.chain_scan import scan_log
 from embeddedpulsar.storage.segment import Segment
 from embeddedpulsar.storage.segment_headers import find_segment_header, is_never_written
-from embeddedpulsar.storage.topic_control import is_of_this_boot
 
 
 class SegmentInfo(NamedTuple):

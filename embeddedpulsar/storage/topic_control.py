@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from embeddedpulsar.exceptions import CorruptionError, StorageError, StoreGoneError, UnsupportedFormatVersion
+from embeddedpulsar.exceptions import StorageError, StoreGoneError
 from embeddedpulsar.format.control import (
-    CONTROL_HEADER_SIZE,
     CONTROL_SIZE,
-    KIND_STORE,
     KIND_TOPIC,
-    ControlHeader,
     TopicWord,
-    pack_control_header,
-    parse_control_header,
     split_tail,
 )
-from embeddedpulsar.platform import clock, descriptors, disk
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.platform.mapped_file import MappedFile
-from embeddedpulsar.platform.processes import lease
-from embeddedpulsar.storage.filenames import CONTROL, control_path, under_construction
+from embeddedpulsar.storage.control_file import ControlFile
+from embeddedpulsar.storage.filenames import CONTROL
 
 # Words this package adds on the lines of their neighbours; like all words they mean nothing after a reboot.
 DIRTY_SINCE_MS: Final = TopicWord.SYNCED + 1
@@ -49,9 +42,6 @@ The hot path reads the owner word anyway, so a rare event costs it nothing.
 _REMEDY: Final = "nothing is stored there by what is open here; close the client, and open a new one"
 
 _EVERY_S: Final = 0.01
-STORE_CONTROL: Final = "store.ctl"
-CLIENTS: Final = "clients"
-_DEPTH: Final = 4  # of a subscription's directory below the root
 
 
 class DirectoryIdentity(NamedTuple):
@@ -118,90 +108,22 @@ def is_deleted(words: memoryview) -> bool:
         return False
 
 
-class TopicControl:
+class TopicControl(ControlFile):
     """The words of a topic and the identity of the file they are in.
 
     Role: one per process and topic; all other classes work on `words`. A word with several writers is changed
     only under the lock that docs/format/control.md names for it, by one aligned store.
-    Durable: nothing. The words are believed only within the boot, and on the inode, they were written in
-    (`is_trusted`); otherwise recovery derives them from the log and then calls `adopt`.
-    Callers: any thread; `create` and `adopt` under the topic lock.
+    Durable: nothing; recovery derives the words from the log where they are not trusted. Callers: any thread;
+    `create` and `adopt` under the topic lock.
     """
 
-    __slots__ = ("_file", "header", "home", "path", "view", "words")
+    __slots__ = ("home",)
+    _kind = KIND_TOPIC
+    _size = CONTROL_SIZE
 
     def __init__(self, file: MappedFile) -> None:
-        self._file: Final = file
-        self.path: Final = file.path
         self.home: Final = DirectoryIdentity(os.path.dirname(file.path), file.device, file.inode)
-        self.view = file.view
-        self.words = file.words
-        self.header: ControlHeader | None = self._parse()
-
-    @classmethod
-    def open(cls, directory: str) -> TopicControl:
-        """Map the ctl of a topic.
-
-        Raises:
-            FileNotFoundError: the topic has none yet.
-            CorruptionError: it is too short to be one.
-            UnsupportedFormatVersion: written by a newer release, or in the other byte order.
-        """
-        file = MappedFile.open(control_path(directory), writable=True, size=CONTROL_SIZE, lean=True)
-        try:
-            return cls(file)
-        except BaseException:
-            file.close()
-            raise
-
-    @classmethod
-    def create(cls, directory: str, incarnation: int, boot: bytes) -> TopicControl:
-        """Make the ctl of a topic that has none, or replace one that was cut short. Under the topic lock.
-
-        The file gets its name when it is complete: a process that opens it finds a header.
-        """
-        path = control_path(directory)
-        building = under_construction(path)
-        if os.path.lexists(building):  # of a process that died here
-            disk.DISK.unlink(building)
-        file = MappedFile.open(building, writable=True, size=CONTROL_SIZE, create=True)
-        try:
-            cls._store_header(file, incarnation, boot)
-            disk.DISK.replace(building, path)
-        finally:
-            file.close()
-        return cls.open(directory)
-
-    def _parse(self) -> ControlHeader | None:
-        try:
-            return parse_control_header(bytes(self.view[:CONTROL_HEADER_SIZE]), KIND_TOPIC)
-        except CorruptionError:
-            return None  # not trusted; recovery makes it anew
-        except UnsupportedFormatVersion as e:
-            raise e.at(self.path) from None
-
-    @staticmethod
-    def _store_header(file: MappedFile, incarnation: int, boot: bytes) -> None:
-        header = ControlHeader(KIND_TOPIC, boot, file.device, file.inode, incarnation)
-        file.view[:CONTROL_HEADER_SIZE] = pack_control_header(header)
-
-    def is_trusted(self, boot: bytes) -> bool:
-        """Whether the words were written in this boot, into this very file (it may have been copied)."""
-        header = self.header
-        return (
-            header is not None
-            and header.boot_id == boot
-            and (header.device, header.inode) == (self._file.device, self._file.inode)
-        )
-
-    def reload(self) -> None:
-        """Read the header again: another process may have recovered the topic while this one waited."""
-        self.header = self._parse()
-
-    def adopt(self, incarnation: int, boot: bytes) -> None:
-        """Declare the words true from now on. The last step of a recovery, under the topic lock."""
-        self._store_header(self._file, incarnation, boot)
-        self.header = self._parse()
+        super().__init__(file)
 
     def check_incarnation(self, incarnation: int) -> None:
         """Raise if this ctl belongs to another topic of the same name.
@@ -262,49 +184,3 @@ class TopicControl:
     def flush(self) -> None:
         """Make the words survive a power loss, as far as recovery believes them (the trim point)."""
         self._file.flush()
-
-    def close(self) -> None:
-        """Unmap. Idempotent."""
-        self._file.close()
-
-
-def is_of_this_boot(header: ControlHeader, directory: str) -> bool:
-    """Whether the words of a topic or subscription in ``directory``, with that header, are of this boot.
-
-    Containers may show another boot id than their neighbours. A process that opens the store takes the boot
-    that the processes in it agree on (`topic.store_control`); one that only reads the files asks whether any
-    of those processes lives: then the machine was not rebooted since, and the words of their boot are true.
-    """
-    return header.boot_id == clock.boot_id() or header.boot_id == _boot_of_neighbours(directory)
-
-
-def _boot_of_neighbours(directory: str) -> bytes | None:
-    """The boot of the living processes of the store; None if there are none, or no store."""
-    root = os.path.abspath(directory)
-    for _ in range(_DEPTH):
-        root = os.path.dirname(root)
-        header = _header(os.path.join(root, STORE_CONTROL))
-        if header is not None:
-            return header.boot_id if _has_living(root) else None
-    return None
-
-
-def _header(path: str) -> ControlHeader | None:
-    try:
-        with open(path, "rb") as file:
-            return parse_control_header(file.read(CONTROL_HEADER_SIZE), KIND_STORE)
-    except (OSError, CorruptionError):
-        return None
-
-
-def _has_living(root: str) -> bool:
-    if lease.has_any(os.path.join(root, STORE_CONTROL)):
-        return True
-    clients = os.path.join(root, CLIENTS)
-    if not os.path.isdir(clients):
-        return False
-    for name in descriptors.names_in(clients):
-        with contextlib.suppress(OSError):
-            if lease.is_held(os.path.join(clients, name)):
-                return True
-    return False

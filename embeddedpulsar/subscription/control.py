@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from typing import Final
 
-from embeddedpulsar.exceptions import CorruptionError, UnsupportedFormatVersion
 from embeddedpulsar.format.control import (
     CONSUMER_SLOT_SIZE,
     CONSUMER_TABLE_OFFSET,
-    CONTROL_HEADER_SIZE,
     KIND_SUBSCRIPTION,
     SUBSCRIPTION_CONTROL_SIZE,
     ConsumerSlotWord,
-    ControlHeader,
     SubscriptionWord,
-    pack_control_header,
-    parse_control_header,
 )
 from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.platform import disk
 from embeddedpulsar.platform.mapped_file import MappedFile
-from embeddedpulsar.storage.filenames import control_path, under_construction
+from embeddedpulsar.storage.control_file import ControlFile
 from embeddedpulsar.subscription.state.entry_states import FIRST_OWNER
 
 BITMAP_WORDS: Final = 4
@@ -34,76 +27,24 @@ _HANDED_BITS: Final = 48
 _HANDED_MASK: Final = (1 << _HANDED_BITS) - 1
 
 
-class SubscriptionControl:
+class SubscriptionControl(ControlFile):
     """The words of a subscription and the identity of the file they are in.
 
     Role: what others see of the subscription without its lock: whether it exists, where it stands, and that
     something happened. Everything here is derived from the journal, but for the journal word itself, which is
     the commit, and the waiters.
-    Durable: nothing. The words are believed only in the boot, and on the inode, they were written in.
-    Callers: any thread reads; writing needs the subscription's lock.
+    Durable: nothing. Callers: any thread reads; writing needs the subscription's lock.
     """
 
-    __slots__ = ("_file", "epoch", "header", "path", "view", "words")
+    __slots__ = ("epoch",)
+    _kind = KIND_SUBSCRIPTION
+    _size = SUBSCRIPTION_CONTROL_SIZE
 
     def __init__(self, file: MappedFile) -> None:
-        self._file: Final = file
-        self.path: Final = file.path
-        self.view: Final = file.view
-        self.words: Final = file.words
         epoch = SubscriptionWord.EPOCH
-        word = self.words[epoch : epoch + 1]
+        word = file.words[epoch : epoch + 1]
         self.epoch: Final = word.cast("B").cast("Q", shape=[])  # see `Freshness`
-        self.header = self._parse()
-
-    @classmethod
-    def open(cls, directory: str) -> SubscriptionControl:
-        """Map the ctl of a subscription.
-
-        Raises:
-            FileNotFoundError: there is none.
-            CorruptionError: it is too short to be one.
-            UnsupportedFormatVersion: written by a newer release, or in the other byte order.
-        """
-        file = MappedFile.open(
-            control_path(directory), writable=True, size=SUBSCRIPTION_CONTROL_SIZE, lean=True
-        )
-        try:
-            return cls(file)
-        except BaseException:
-            file.close()
-            raise
-
-    @classmethod
-    def create(cls, directory: str) -> SubscriptionControl:
-        """Make the ctl of a subscription that has none, or replace one that was cut. Under the lock.
-
-        It is not trusted until `adopt`. The file gets its name when it is complete.
-        """
-        path = control_path(directory)
-        building = under_construction(path)
-        if os.path.lexists(building):  # of a process that died here
-            disk.DISK.unlink(building)
-        MappedFile.open(building, writable=True, size=SUBSCRIPTION_CONTROL_SIZE, create=True).close()
-        disk.DISK.replace(building, path)
-        return cls.open(directory)
-
-    def _parse(self) -> ControlHeader | None:
-        try:
-            return parse_control_header(bytes(self.view[:CONTROL_HEADER_SIZE]), KIND_SUBSCRIPTION)
-        except CorruptionError:
-            return None  # not trusted; recovery writes it anew
-        except UnsupportedFormatVersion as e:
-            raise e.at(self._file.path) from None
-
-    def is_trusted(self, boot: bytes) -> bool:
-        """Whether the words were written in this boot, into this very file (it may have been copied)."""
-        header = self.header
-        return (
-            header is not None
-            and header.boot_id == boot
-            and (header.device, header.inode) == (self._file.device, self._file.inode)
-        )
+        super().__init__(file)
 
     @property
     def boot_id(self) -> bytes:
@@ -122,10 +63,6 @@ class SubscriptionControl:
         """Set REMOVED. Under the lock, when nothing exists here."""
         self.words[SubscriptionWord.REMOVED] = 1
 
-    def reload(self) -> None:
-        """Read the header again: another process may have recovered the words meanwhile."""
-        self.header = self._parse()
-
     def forget(self) -> None:
         """Clear what concerns living processes only: waiters and slots. First step of a recovery."""
         words = self.words
@@ -137,12 +74,6 @@ class SubscriptionControl:
         words[SubscriptionWord.REMOVED] = 0
         for word in range(CONSUMER_TABLE_OFFSET // 8, len(words)):
             words[word] = 0
-
-    def adopt(self, boot: bytes) -> None:
-        """Declare the words true from now on. Last step of a recovery, under the lock."""
-        header = ControlHeader(KIND_SUBSCRIPTION, boot, self._file.device, self._file.inode, 0)
-        self.view[:CONTROL_HEADER_SIZE] = pack_control_header(header)
-        self.header = self._parse()
 
     def announce(self) -> None:
         """Make consumers and waiters look: what was read ahead may be void. Before the commit or with it."""
@@ -262,7 +193,7 @@ class SubscriptionControl:
     def close(self) -> None:
         """Unmap. Idempotent."""
         self.epoch.release()
-        self._file.close()
+        super().close()
 
 
 def handed_tag(consumer_id: int) -> int:

@@ -307,7 +307,7 @@ class SharedState:
                 self.commit([record.Clamp(*log_end)])
             self.control.announce()
             self._publish(REWOUND)
-            self.control.adopt(self._options.boot)
+            self.control.adopt(0, self._options.boot)
         finally:
             self._lock.release()
             self._act()

@@ -9,16 +9,16 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from embeddedpulsar.storage import topic_control
+from embeddedpulsar.storage import control_file
 
 SETTINGS: Final = "broker.conf"
 META: Final = "store.meta"
-CONTROL: Final = topic_control.STORE_CONTROL
+CONTROL: Final = control_file.STORE_CONTROL
 STORE_LOCK: Final = "store.lock"
 CATALOG: Final = "catalog"
 CATALOG_LOCK: Final = "catalog.lock"
 HOUSEKEEPING_LOCK: Final = "housekeeping.lock"
-CLIENTS: Final = topic_control.CLIENTS
+CLIENTS: Final = control_file.CLIENTS
 TOPICS: Final = "topics"
 STAGING: Final = "staging"
 TENANTS: Final = "tenants"

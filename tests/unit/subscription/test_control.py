@@ -21,7 +21,7 @@ def test_a_new_ctl_is_not_trusted_before_it_is_adopted(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["ctl"]
     assert os.stat(tmp_path / "ctl").st_size == SUBSCRIPTION_CONTROL_SIZE
     assert not control.is_trusted(BOOT)
-    control.adopt(BOOT)
+    control.adopt(0, BOOT)
     assert control.is_trusted(BOOT)
     assert not control.is_trusted(b"x" * 16)
     other = SubscriptionControl.open(str(tmp_path))
@@ -38,7 +38,7 @@ def test_a_process_that_waited_sees_the_adoption(tmp_path: Path) -> None:
     """Two find an untrusted ctl; the second reads the header again."""
     first = SubscriptionControl.create(str(tmp_path))
     second = SubscriptionControl.open(str(tmp_path))
-    first.adopt(BOOT)
+    first.adopt(0, BOOT)
     assert not second.is_trusted(BOOT)
     second.reload()
     assert second.is_trusted(BOOT)

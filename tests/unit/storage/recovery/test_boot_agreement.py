@@ -11,7 +11,8 @@ import pytest
 
 import embeddedpulsar as pulsar
 from embeddedpulsar.platform import clock
-from embeddedpulsar.storage.topic_control import TopicControl, is_of_this_boot
+from embeddedpulsar.storage.control_file import is_of_this_boot
+from embeddedpulsar.storage.topic_control import TopicControl
 
 
 def is_believed(directory: Path) -> bool:
