@@ -58,9 +58,8 @@ class TupleScan(Scan):
 
     def prepare(self, spark: Any) -> None:
         from embeddedpulsar.spark.batch_reader import BatchReader
-        from embeddedpulsar.spark.data_source import DefaultSource
+        from embeddedpulsar.spark.data_source import DefaultSource, requested_columns
         from embeddedpulsar.spark.options import parse_options
-        from embeddedpulsar.spark.row_schema import requested_columns
 
         class TupleReader(BatchReader):
             def read(self, partition: Any) -> Iterator[Any]:

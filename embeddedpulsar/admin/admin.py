@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from embeddedpulsar.admin.missing import SaysWhatThereIs
 from embeddedpulsar.admin.namespaces import Namespaces
+from embeddedpulsar.admin.policy_calls import SaysWhatThereIs
 from embeddedpulsar.admin.topics import Topics
 from embeddedpulsar.exceptions import AlreadyClosed
 from embeddedpulsar.topic.service_url import ServiceUrl

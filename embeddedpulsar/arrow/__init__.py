@@ -25,8 +25,8 @@ from embeddedpulsar.message_id import MessageId
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from embeddedpulsar.arrow.entry_range import EntryRange
     from embeddedpulsar.arrow.mapped_segment import MappedSegment
+    from embeddedpulsar.arrow.plan import EntryRange
     from embeddedpulsar.crypto.key_reader import CryptoKeyReader
     from embeddedpulsar.exceptions import CorruptionError
 
@@ -94,7 +94,7 @@ def read_topic(
     """
     discards = _is_discard(crypto_failure_action)
     names, ranges = _planned(path, topic, columns, start, end, start_time, end_time, fail_on_data_loss)
-    from embeddedpulsar.arrow.record_batches import table
+    from embeddedpulsar.arrow.columns import table
 
     opened = _opened(ranges, crypto_key_reader, discards, fail_on_data_loss)
     found: pa.Table = table(opened, names, _damage_handler(fail_on_data_loss))
@@ -136,7 +136,7 @@ def scan_topic(
     """
     discards = _is_discard(crypto_failure_action)
     names, ranges = _planned(path, topic, columns, start, end, start_time, end_time, fail_on_data_loss)
-    from embeddedpulsar.arrow.record_batches import record_batches
+    from embeddedpulsar.arrow.columns import record_batches
 
     opened = _opened(ranges, crypto_key_reader, discards, fail_on_data_loss)
     first = list(islice(opened, 1))  # maps the segments that would be trimmed first

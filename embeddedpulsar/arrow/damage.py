@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NoReturn
 
-from embeddedpulsar.arrow.entry_range import EntryRange
+from embeddedpulsar.arrow.plan import EntryRange
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.storage.damage import DamageReport
 

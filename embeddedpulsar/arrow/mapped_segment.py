@@ -9,8 +9,8 @@ from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
-from embeddedpulsar.arrow.entry_range import EntryRange
-from embeddedpulsar.crypto.entry_opener import EntryOpener
+from embeddedpulsar.arrow.plan import EntryRange
+from embeddedpulsar.crypto.entry_cipher import EntryOpener
 from embeddedpulsar.crypto.key_reader import CryptoKeyReader
 from embeddedpulsar.exceptions import CorruptionError, CryptoError
 from embeddedpulsar.format.entry_decoder import decompressed_columns

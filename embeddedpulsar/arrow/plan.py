@@ -10,7 +10,6 @@ import contextlib
 import os
 from dataclasses import dataclass, replace
 
-from embeddedpulsar.arrow.entry_range import EntryRange
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, TopicNotFound
 from embeddedpulsar.format.frame import FrameHeader
 from embeddedpulsar.format.index_slot import SLOT
@@ -21,9 +20,45 @@ from embeddedpulsar.storage.damage import DamageHook
 from embeddedpulsar.storage.recovery.chain_scan import scan_log
 from embeddedpulsar.storage.segment import Segment
 from embeddedpulsar.storage.segment_snapshot import SegmentInfo, committed_segments, is_trimmed
-from embeddedpulsar.topic.catalog import topic_meta
 from embeddedpulsar.topic.catalog.root_layout import TOPICS
+from embeddedpulsar.topic.catalog.topic_directories import read_meta
 from embeddedpulsar.topic_name import LIFE_SEPARATOR, TopicName, directory_name
+
+
+@dataclass(frozen=True, slots=True)
+class EntryRange:
+    """Entries `first_entry` up to, not including, `end_entry` of one segment; half-open like all ranges here.
+
+    Attributes:
+        topic: full name of the topic, or of its partition.
+        partition: index of the partition, -1 for none.
+        ledger_id: the ledger.
+        path, index_path: the files of the segment.
+        first_entry, end_entry: ids of the entries.
+        first_offset, end_offset: bytes of the segment they lie in.
+        skip: messages at the start of the first entry that are left out.
+        keep: messages of the last entry (end_entry - 1) that are read; 0 for all of them.
+        log_start: the oldest ledger of the log when this was planned; what lay before it was trimmed by then.
+    """
+
+    topic: str
+    partition: int
+    ledger_id: int
+    path: str
+    index_path: str
+    first_entry: int
+    end_entry: int
+    first_offset: int
+    end_offset: int
+    skip: int = 0
+    keep: int = 0
+    log_start: int = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of the segment the range covers."""
+        return self.end_offset - self.first_offset
+
 
 _LATEST = MessageId.latest
 
@@ -77,7 +112,7 @@ def topic_partitions(root: str, topic: str) -> list[TopicName]:
 def _partitions(root: str, name: TopicName) -> int:
     """How many partitions a topic has, as its own directory says."""
     with contextlib.suppress(CorruptionError, ForeignFileError, NotADirectoryError):
-        entry = topic_meta.read(topic_directory(root, name))
+        entry = read_meta(topic_directory(root, name))
         return 0 if entry is None else entry.partitions
     return 0
 

@@ -12,8 +12,8 @@ from typing import Any, Final, NamedTuple
 from zlib import crc32
 
 from embeddedpulsar.arrow.damage import REMEDY
-from embeddedpulsar.arrow.entry_range import EntryRange
 from embeddedpulsar.arrow.mapped_segment import MappedSegment
+from embeddedpulsar.arrow.plan import EntryRange
 from embeddedpulsar.exceptions import CorruptionError, CryptoError
 from embeddedpulsar.format.chunk import Entry
 from embeddedpulsar.format.entry_decoder import decode

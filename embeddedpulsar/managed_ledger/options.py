@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from embeddedpulsar.platform import clock
+from embeddedpulsar.settings import BrokerSettings
 
 PROCESS: Final = "process"
 INTERVAL: Final = "interval"
@@ -107,3 +108,20 @@ _SMALLEST_SEGMENT: Final = 8 << 10
 _LARGEST_SEGMENT: Final = 1 << 30
 _MOST_ENTRIES: Final = 896 * 1024
 """The index header has room for the checksums of that many slots."""
+
+
+def ledger_options(settings: BrokerSettings, durability: str, interval_ms: int) -> LedgerOptions:
+    """The options of every log of a store, by its settings.
+
+    Example:
+        >>> ledger_options(BrokerSettings(), "process", 1000).segment_size >> 20
+        64
+    """
+    return LedgerOptions(
+        segment_size=min(settings.managedLedgerMaxSizePerLedgerMbytes << 20, _LARGEST_SEGMENT),
+        max_entries=min(settings.managedLedgerMaxEntriesPerLedger, _MOST_ENTRIES),
+        max_age_ms=settings.managedLedgerMaxLedgerRolloverTimeMinutes * 60_000,
+        max_message_size=settings.maxMessageSize,
+        durability=durability,
+        interval_ms=interval_ms,
+    )

@@ -5,10 +5,15 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
-from embeddedpulsar.schema.bytes_schema import BytesSchema
-from embeddedpulsar.schema.registry_schemas import AvroSchema, JsonSchema, ProtobufNativeSchema
-from embeddedpulsar.schema.schema import Schema, SchemaInfo
-from embeddedpulsar.schema.string_schema import StringSchema
+from embeddedpulsar.schema.schema import (
+    AvroSchema,
+    BytesSchema,
+    JsonSchema,
+    ProtobufNativeSchema,
+    Schema,
+    SchemaInfo,
+    StringSchema,
+)
 
 _NEED_THE_REGISTRY = frozenset(
     (

@@ -1,4 +1,4 @@
-"""What a schema is: the codec of a message's value, and a description of it."""
+"""Schemas: the codec of a message's value, and a description of it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from embeddedpulsar.enums import SchemaType
 
 if TYPE_CHECKING:
-    from typing import NoReturn
+    pass
+
 
 T = TypeVar("T")
 
@@ -116,11 +117,88 @@ class RegistrySchema(Schema[Any]):
     """A schema whose definition is checked against the topic's: this needs the schema registry."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        _not_built(type(self).__name__)
+        raise NotImplementedError(
+            f"{type(self).__name__} needs the schema registry, which is not built yet; "
+            "use BytesSchema or StringSchema, or derive a codec of your own from Schema"
+        )
 
 
-def _not_built(name: str) -> NoReturn:
-    raise NotImplementedError(
-        f"{name} needs the schema registry, which is not built yet; "
-        "use BytesSchema or StringSchema, or derive a codec of your own from Schema"
-    )
+class BytesSchema(Schema[bytes]):
+    """Values are ``bytes`` and are stored as they are.
+
+    Example:
+        >>> BytesSchema().encode(b"abc")
+        b'abc'
+        >>> BytesSchema().encode("abc")
+        Traceback (most recent call last):
+        TypeError: Invalid record obj of type <class 'str'> - expected type is <class 'bytes'>; encode the ...
+    """
+
+    def __init__(self) -> None:
+        super().__init__(bytes, SchemaType.BYTES, None, "BYTES")
+
+    def encode(self, data: bytes) -> bytes:
+        """Return ``data``; raises TypeError if it is not ``bytes``."""
+        self._validate_object_type(data)
+        return data
+
+    def _hint(self, obj: object) -> str:
+        if isinstance(obj, str):
+            return "; encode the text: send(text.encode()), or create the producer with schema=StringSchema()"
+        if isinstance(obj, bytearray | memoryview):
+            return "; copy it: send(bytes(data)), since the caller may change it before it is stored"
+        return (
+            "; turn it into bytes, by json.dumps(value).encode() for example, or give the producer a schema"
+        )
+
+    def decode(self, data: bytes) -> bytes:
+        """Return ``data``."""
+        return data
+
+    def __str__(self) -> str:
+        return "BytesSchema"
+
+
+class StringSchema(Schema[str]):
+    """Values are ``str`` and are stored in UTF-8.
+
+    Example:
+        >>> StringSchema().encode("Zürich"), StringSchema().decode(b"abc")
+        (b'Z\\xc3\\xbcrich', 'abc')
+    """
+
+    def __init__(self) -> None:
+        super().__init__(str, SchemaType.STRING, None, "STRING")
+
+    def encode(self, obj: str) -> bytes:
+        """Return ``obj`` in UTF-8; raises TypeError if it is not a ``str``."""
+        self._validate_object_type(obj)
+        return obj.encode("utf-8")
+
+    def _hint(self, obj: object) -> str:
+        return "; bytes need no schema: create the producer without it" if isinstance(obj, bytes) else ""
+
+    def decode(self, data: bytes) -> str:
+        """Return the text; raises UnicodeDecodeError if ``data`` is not UTF-8."""
+        return data.decode("utf-8")
+
+    def __str__(self) -> str:
+        return "StringSchema"
+
+
+class JsonSchema(RegistrySchema):
+    """Records as JSON. Not built yet.
+
+    Example:
+        >>> JsonSchema(object)
+        Traceback (most recent call last):
+        NotImplementedError: JsonSchema needs the schema registry, which is not built yet; ...
+    """
+
+
+class AvroSchema(RegistrySchema):
+    """Records in Avro. Not built yet."""
+
+
+class ProtobufNativeSchema(RegistrySchema):
+    """Protobuf messages. Not built yet."""

@@ -9,8 +9,7 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from embeddedpulsar.spark.data_loss import DataLossPolicy
 from embeddedpulsar.spark.filters import Pruning, prune
-from embeddedpulsar.spark.key_files import key_reader
-from embeddedpulsar.spark.options import ReadOptions
+from embeddedpulsar.spark.options import ReadOptions, key_reader
 from embeddedpulsar.spark.partitioning import Task, plan_tasks
 
 if TYPE_CHECKING:
@@ -46,8 +45,8 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The record batches of one task."""
+        from embeddedpulsar.arrow.columns import record_batches
         from embeddedpulsar.arrow.mapped_segment import open_ahead
-        from embeddedpulsar.arrow.record_batches import record_batches
 
         options, policy = self._options, DataLossPolicy(self._options.fail_on_data_loss)
         opened = open_ahead(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from embeddedpulsar.arrow.damage import gone
-from embeddedpulsar.arrow.entry_range import EntryRange
+from embeddedpulsar.arrow.plan import EntryRange
 from embeddedpulsar.exceptions import CorruptionError, ReadError
 from embeddedpulsar.storage.damage import DamageReport
 

@@ -1,23 +1,33 @@
-"""The format ``embeddedpulsar`` of Spark's Python Data Source API."""
+"""The format ``embeddedpulsar`` of Spark's Python Data Source API, and Spark's types of its columns."""
 
 from __future__ import annotations
 
 from typing import NoReturn
 
+from embeddedpulsar.arrow import schema as names
 from embeddedpulsar.arrow.schema import require_pyarrow
+from embeddedpulsar.exceptions import InvalidConfiguration
 
 try:
     from pyspark.sql.datasource import DataSource
+    from pyspark.sql.types import (
+        BinaryType,
+        DataType,
+        IntegerType,
+        LongType,
+        MapType,
+        StringType,
+        StructField,
+        StructType,
+        TimestampType,
+    )
 except ImportError as error:
     raise ImportError(
         'reading topics in Spark needs PySpark 4.2 or later: pip install "embeddedpulsar[spark]"'
     ) from error
 
-from pyspark.sql.types import StructType
-
 from embeddedpulsar.spark.batch_reader import BatchReader, PushdownBatchReader
 from embeddedpulsar.spark.options import parse_options
-from embeddedpulsar.spark.row_schema import requested_columns, struct_type
 
 
 class DefaultSource(DataSource):
@@ -81,3 +91,44 @@ class PushdownDataSource(DefaultSource):
         """As `DefaultSource.reader`, with filters deciding what is read."""
         require_pyarrow()
         return PushdownBatchReader(parse_options(self.options), requested_columns(schema))
+
+
+_TYPES: dict[str, DataType] = {
+    names.VALUE: BinaryType(),
+    names.KEY: BinaryType(),
+    names.TOPIC: StringType(),
+    names.MESSAGE_ID: BinaryType(),
+    names.PUBLISH_TIME: TimestampType(),
+    names.EVENT_TIME: TimestampType(),
+    names.PROPERTIES: MapType(StringType(), StringType()),
+    names.PARTITION: IntegerType(),
+    names.ORDERING_KEY: BinaryType(),
+    names.SEQUENCE_ID: LongType(),
+    names.PRODUCER_NAME: StringType(),
+}
+
+
+def struct_type(columns: tuple[str, ...] | None) -> StructType:
+    """The schema of these columns, or of all; every field is nullable, as Spark wants it of batches."""
+    return StructType([StructField(name, _TYPES[name], True) for name in names.check_columns(columns)])
+
+
+def requested_columns(schema: StructType) -> tuple[str, ...]:
+    """The columns a schema asks for, in its order.
+
+    Raises:
+        InvalidConfiguration: a column that does not exist, or has another type.
+    """
+    columns = names.check_columns(schema.names)
+    for field in schema.fields:
+        kind = _TYPES[field.name]
+        if not field.nullable:
+            raise InvalidConfiguration(f"column {field.name} is nullable, as all are; leave NOT NULL out")
+        if field.dataType != kind:
+            given, wanted = field.dataType.simpleString(), kind.simpleString()
+            if given == wanted:  # a map whose values are not nullable, say
+                given, wanted = field.dataType.json(), kind.json()
+            raise InvalidConfiguration(
+                f"column {field.name} is {wanted}, not {given}; read it as it is and cast it in the query"
+            )
+    return columns

@@ -7,8 +7,14 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from embeddedpulsar.arrow.entry_range import EntryRange
-from embeddedpulsar.arrow.plan import Bounds, listed_segments, plan_segments, split, topic_partitions
+from embeddedpulsar.arrow.plan import (
+    Bounds,
+    EntryRange,
+    listed_segments,
+    plan_segments,
+    split,
+    topic_partitions,
+)
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, InvalidConfiguration, TopicNotFound
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.platform import descriptors
@@ -16,8 +22,8 @@ from embeddedpulsar.spark.data_loss import DataLossPolicy
 from embeddedpulsar.spark.filters import Pruning
 from embeddedpulsar.spark.options import Limits, Place, ReadOptions
 from embeddedpulsar.storage.segment_snapshot import SegmentInfo
-from embeddedpulsar.topic.catalog import topic_meta
 from embeddedpulsar.topic.catalog.root_layout import TOPICS
+from embeddedpulsar.topic.catalog.topic_directories import read_meta
 from embeddedpulsar.topic_name import TopicName
 
 Task = tuple[EntryRange, ...]
@@ -74,7 +80,7 @@ def _matching(root: str, pattern: str) -> list[str]:
         raise TopicNotFound(f"{root} is not the directory of a store") from None
     for directory in directories:
         try:
-            entry = topic_meta.read(os.path.join(root, TOPICS, directory))
+            entry = read_meta(os.path.join(root, TOPICS, directory))
         except (CorruptionError, ForeignFileError) as error:
             raise TopicNotFound(f"cannot tell which topic this is: {error}") from error
         if entry is not None:

@@ -28,8 +28,9 @@ from embeddedpulsar.storage.check import (
 )
 from embeddedpulsar.storage.filenames import ledgers_of
 from embeddedpulsar.topic import store_meta
-from embeddedpulsar.topic.catalog import root_layout, topic_meta
+from embeddedpulsar.topic.catalog import root_layout
 from embeddedpulsar.topic.catalog.catalog import Catalog
+from embeddedpulsar.topic.catalog.topic_directories import read_meta
 
 META: Final = "meta"
 """A document that names a store or topic is damaged, missing, or says something else than its place."""
@@ -250,7 +251,7 @@ def _check_names(
         directory = os.path.join(parent, name)
         entry = known.get(name)
         try:
-            found = topic_meta.read(directory)
+            found = read_meta(directory)
         except StorageError as e:
             yield Problem(META, e.path or directory, e.offset or 0, e.reason)
             continue
@@ -349,7 +350,7 @@ def _ledgers(directory: str) -> list[int]:
 
 def _name_of(directory: str) -> str:
     with contextlib.suppress(StorageError):
-        found = topic_meta.read(directory)
+        found = read_meta(directory)
         return "" if found is None else found.name
     return ""
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import WeakValueDictionary
 
-from embeddedpulsar.platform import deadline, threads
+from embeddedpulsar.platform import deadline, descriptors, threads
 from embeddedpulsar.platform.threads import RLock
-from embeddedpulsar.topic.descriptor_limit import within_limit
-from embeddedpulsar.topic.topic import Topic
 from embeddedpulsar.topic.usage import Usage
+
+if TYPE_CHECKING:
+    from embeddedpulsar.topic.topic import Topic
 
 MOST_IDLE: Final = 8
 
-TopicOpener = Callable[[list[str]], Topic]
+TopicOpener = Callable[[list[str]], "Topic"]
 """Opens a topic; what it had to repair it adds to the list, to be logged when no lock is held."""
 
 
@@ -201,3 +202,29 @@ def _log(notes: list[str]) -> None:
 
     for note in notes:
         logging.getLogger("embeddedpulsar").warning("%s", note)
+
+
+Result = TypeVar("Result")
+
+
+def within_limit(action: Callable[[], Result], make_room: Callable[[], object], what: str) -> Result:
+    """Do something that opens files; if there are no descriptors left, make room and do it once more.
+
+    As `descriptors` does where a file is opened, but whole topics are closed.
+
+    Args:
+        action: what to do; may run twice.
+        make_room: closes files that are not in use.
+        what: says in a few words what cannot be done if it fails.
+
+    Raises:
+        DescriptorLimitError: no descriptors were left the second time either.
+    """
+    try:
+        return action()
+    except OSError as e:
+        if not descriptors.is_shortage(e):
+            raise
+    make_room()
+    descriptors.SLEEPERS.make_room()
+    return descriptors.named(what, action)

@@ -7,7 +7,7 @@ import os
 
 from embeddedpulsar.exceptions import AlreadyClosed
 from embeddedpulsar.format.catalog_record import TopicEntry
-from embeddedpulsar.managed_ledger.options import DURABILITIES, PROCESS, LedgerOptions
+from embeddedpulsar.managed_ledger.options import DURABILITIES, PROCESS, LedgerOptions, ledger_options
 from embeddedpulsar.platform import clock as clocks
 from embeddedpulsar.platform import descriptors, fork, interrupts
 from embeddedpulsar.platform.clock import Clock
@@ -16,14 +16,12 @@ from embeddedpulsar.platform.processes.mailbox import Mailbox
 from embeddedpulsar.platform.processes.peers import Peers
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage.topic_control import gone
-from embeddedpulsar.topic import memory_root
+from embeddedpulsar.topic import store_root
 from embeddedpulsar.topic.catalog.store_topics import StoreTopics
 from embeddedpulsar.topic.catalog.topic_deletion import take_mark_back
 from embeddedpulsar.topic.catalog.topic_list import TopicList
-from embeddedpulsar.topic.ledger_settings import ledger_options
 from embeddedpulsar.topic.open_topics import OpenTopics, TopicOpener, TopicUse
 from embeddedpulsar.topic.policy_changes import change_policy, existing, note_letters
-from embeddedpulsar.topic.root_lease import lease_root, shared_lease
 from embeddedpulsar.topic.store_registry import REGISTRY
 from embeddedpulsar.topic.store_session import StoreSession
 from embeddedpulsar.topic.topic import Topic
@@ -102,13 +100,15 @@ class Store(StoreTopics):
         if durability not in DURABILITIES:
             raise ValueError(f"durability is one of {', '.join(DURABILITIES)}, not {durability!r}")
         path = os.fspath(root)
-        is_memory = memory_root.is_memory(path)
+        is_memory = store_root.is_memory(path)
         clock = clock or clocks.CLOCK
         with interrupts.translated:  # it may be removed while it is opened
             try:
                 REGISTRY.lock.acquire()
                 what = f"cannot open the store {path}"
-                path, lease = descriptors.named(what, lease_root, path, is_memory, allow_network_fs)
+                path, lease = descriptors.named(
+                    what, store_root.lease_root, path, is_memory, allow_network_fs
+                )
                 store = REGISTRY.stores.get(lease.key)
                 if store is not None and store._is_in_place():
                     lease.close()
@@ -173,7 +173,7 @@ class Store(StoreTopics):
 
     def _give_up(self, lease: DirectoryLease) -> None:
         if self.is_memory:
-            memory_root.remove_if_last(self.root, lease)
+            store_root.remove_if_last(self.root, lease)
         else:
             lease.close()
 
@@ -333,7 +333,7 @@ class Store(StoreTopics):
             if self._session is None:
                 if self._references <= 0:
                     raise AlreadyClosed(f"the store {self.root} is closed")
-                self._begin(shared_lease(self.root), self._inherited)
+                self._begin(store_root.shared_lease(self.root), self._inherited)
         finally:
             REGISTRY.lock.release()
         return self

@@ -67,7 +67,7 @@ def test_every_entry_fits_and_the_message_comes_back(size, limit, codec, fill, p
     assert read_chunk(view.chunk(0)).total == len(segments) + 1
     assert view.offsets[-1] - view.offsets[0] <= most
 
-    whole = ChunkReader(lambda place: segment_part(cast(Any, segments[place]), place[1])).whole(view)
+    whole = ChunkReader(lambda place: segment_part(cast("Any", segments[place]), place[1])).whole(view)
     assert whole.payload == value
     assert whole.properties(0) == (properties or {})
     assert (whole.keys() or [None]) == [key or None]

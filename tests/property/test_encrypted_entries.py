@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embeddedpulsar.crypto.entry_opener import EntryOpener
+from embeddedpulsar.crypto.entry_cipher import EntryOpener
 from embeddedpulsar.crypto.key_wrap import wrap
 from embeddedpulsar.encryption import EncryptedKey
 from embeddedpulsar.exceptions import CorruptionError, CryptoError

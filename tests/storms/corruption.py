@@ -38,8 +38,7 @@ from embeddedpulsar.platform import clock as clocks
 from embeddedpulsar.storage.check import check_topic
 from embeddedpulsar.storage.damage import DamageReport
 from embeddedpulsar.storage.filenames import control_path, index_path, ledgers_of, log_path
-from embeddedpulsar.testing.manual_clock import ManualClock
-from embeddedpulsar.testing.manual_scheduler import ManualScheduler
+from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
 from tests.storms.damages import Damage, damage_file
 from tests.storms.log_model import Payloads, Place, Seen
 from tests.storms.log_workload import read_all

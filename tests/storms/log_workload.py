@@ -23,8 +23,7 @@ from embeddedpulsar.platform.failpoints import InjectedFailure
 from embeddedpulsar.storage import damage
 from embeddedpulsar.storage.filenames import control_path
 from embeddedpulsar.storage.topic_control import POISON_TO, TopicControl
-from embeddedpulsar.testing.manual_clock import ManualClock
-from embeddedpulsar.testing.manual_scheduler import ManualScheduler
+from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
 from tests.storms.log_model import LogModel, Payloads, Seen
 from tests.support.disks.crash_image import CrashState
 from tests.support.disks.fake_disk import FakeDisk

@@ -21,8 +21,7 @@ from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.platform import disk
 from embeddedpulsar.storage import damage
 from embeddedpulsar.storage.check import TRAILER, check_topic
-from embeddedpulsar.testing.manual_clock import ManualClock
-from embeddedpulsar.testing.manual_scheduler import ManualScheduler
+from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
 from tests.storms.log_model import LogModel, Seen
 from tests.storms.log_workload import Moment, Workload, read_all
 from tests.support.disks.fake_disk import FakeDisk

@@ -15,8 +15,7 @@ from embeddedpulsar.format.control import (
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.managed_ledger.options import LedgerOptions
 from embeddedpulsar.storage.filenames import control_path
-from embeddedpulsar.testing.manual_clock import ManualClock
-from embeddedpulsar.testing.manual_scheduler import ManualScheduler
+from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
 
 if TYPE_CHECKING:
     from embeddedpulsar.platform.processes.mailbox import Mailbox

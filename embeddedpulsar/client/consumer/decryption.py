@@ -12,7 +12,7 @@ from embeddedpulsar.format.frame import CODEC_ENCRYPTED
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.common.client_context import ClientContext
-    from embeddedpulsar.crypto.entry_opener import EntryOpener
+    from embeddedpulsar.crypto.entry_cipher import EntryOpener
     from embeddedpulsar.crypto.key_reader import CryptoKeyReader
     from embeddedpulsar.format.entry import EntryView
     from embeddedpulsar.format.sealed_view import SealedView
@@ -129,7 +129,7 @@ class Decryption:
     def _get_opener(self) -> EntryOpener:
         opener = self._opener
         if opener is None:
-            from embeddedpulsar.crypto.entry_opener import EntryOpener
+            from embeddedpulsar.crypto.entry_cipher import EntryOpener
 
             opener = self._opener = EntryOpener(self._topic, self._key_reader)
         return opener

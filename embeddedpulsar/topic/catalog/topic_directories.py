@@ -5,12 +5,18 @@ from __future__ import annotations
 import contextlib
 import os
 
-from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, TopicNotFound
+from embeddedpulsar.exceptions import (
+    CorruptionError,
+    ForeignFileError,
+    TopicNotFound,
+    UnsupportedFormatVersion,
+)
 from embeddedpulsar.format.catalog_record import TopicEntry
+from embeddedpulsar.format.document import KIND_TOPIC_META, decode_document, encode_document
 from embeddedpulsar.format.segment_header import SEGMENT_HEADER_SIZE, parse_segment_header
 from embeddedpulsar.platform import descriptors, disk, failpoints
 from embeddedpulsar.storage import filenames
-from embeddedpulsar.topic.catalog import root_layout, topic_meta
+from embeddedpulsar.topic.catalog import root_layout
 from embeddedpulsar.topic.catalog.catalog import Catalog
 from embeddedpulsar.topic_name import LIFE_SEPARATOR, TopicName, directory_name
 
@@ -100,7 +106,7 @@ class TopicDirectories:
             failpoints.hit("topic:staged")
         # 2. What it is (durably, its directory included, if the topic must survive a power loss from the
         # start).
-        topic_meta.write(staged, entry, durable=durable)
+        write_meta(staged, entry, durable=durable)
         if failpoints.ACTIVE:
             failpoints.hit("topic:described")
         # 3. Its name. A crash leaves a complete topic the catalog does not know yet.
@@ -116,12 +122,12 @@ class TopicDirectories:
         if entry is None:
             incarnation = self._incarnation_within(directory)
             entry = TopicEntry(name, os.path.basename(directory), incarnation, partitions)
-            topic_meta.write(directory, entry, durable=False)
+            write_meta(directory, entry, durable=False)
             notes.append(f"{reason}; it was written again for the topic {name}, whose directory it is in")
         elif entry.partitions != partitions and entry.name == name:
             # Only the process that created it knew of it, so there is no message in it.
             entry = entry._replace(partitions=partitions)
-            topic_meta.write(directory, entry, durable=False)
+            write_meta(directory, entry, durable=False)
         return _checked(entry, name, directory)
 
     def grow(self, entry: TopicEntry, now_ms: int, *, durable: bool) -> None:
@@ -129,7 +135,7 @@ class TopicDirectories:
         # 1. In its own directory: should a power loss take the catalog, this is what it is made from. A crash
         # leaves a number that is not used while the catalog is there.
         directory = self.ensure(entry)
-        topic_meta.write(directory, entry, durable=durable)
+        write_meta(directory, entry, durable=durable)
         if failpoints.ACTIVE:
             failpoints.hit("partitions:described")
         # 2. In the catalog. From here on the partitions exist.
@@ -181,7 +187,7 @@ class TopicDirectories:
                 disk.DISK.mkdir(directory)
             with contextlib.suppress(FileExistsError):
                 disk.DISK.mkdir(filenames.subscriptions_path(directory))
-            topic_meta.write(directory, entry, durable=False)
+            write_meta(directory, entry, durable=False)
         finally:
             self._catalog.lock.release()
 
@@ -214,7 +220,7 @@ class TopicDirectories:
                 continue
             directory = os.path.join(self._topics, name)
             try:
-                entry = topic_meta.read(directory)
+                entry = read_meta(directory)
             except (CorruptionError, ForeignFileError) as e:
                 entry = None
                 report.append(str(e))
@@ -268,7 +274,7 @@ def _is_partition(entry: TopicEntry) -> bool:
 def _described(directory: str) -> tuple[TopicEntry | None, str]:
     """What the document in a topic's directory says; or None, and what is wrong with it."""
     try:
-        entry = topic_meta.read(directory)
+        entry = read_meta(directory)
     except (CorruptionError, ForeignFileError) as e:
         return None, str(e)  # a power loss may leave the name of the document and not its bytes
     return entry, "" if entry is not None else f"{filenames.topic_meta_path(directory)} was missing"
@@ -298,3 +304,32 @@ def remove_tree(path: str) -> None:
         for name in descriptors.names_in(path):
             remove_tree(os.path.join(path, name))
         disk.DISK.rmdir(path)
+
+
+def write_meta(directory: str, entry: TopicEntry, *, durable: bool) -> None:
+    """Write the document of a topic whose directory is ``directory``."""
+    fields = {"name": entry.name, "incarnation": entry.incarnation, "partitions": entry.partitions}
+    path = filenames.topic_meta_path(directory)
+    disk.DISK.atomic_write(path, encode_document(KIND_TOPIC_META, fields), durable)
+
+
+def read_meta(directory: str) -> TopicEntry | None:
+    """The topic kept in ``directory``; None without a document.
+
+    Raises:
+        CorruptionError: the document is damaged, or incomplete.
+        ForeignFileError, UnsupportedFormatVersion: as it says.
+    """
+    path = filenames.topic_meta_path(directory)
+    try:
+        data = disk.DISK.read_file(path)
+    except FileNotFoundError:
+        return None
+    try:
+        fields = decode_document(data, KIND_TOPIC_META)
+        name, incarnation, partitions = (fields.get(key) for key in ("name", "incarnation", "partitions"))
+        if not isinstance(name, str) or not isinstance(incarnation, int) or not isinstance(partitions, int):
+            raise CorruptionError(reason="fields are missing")
+    except (CorruptionError, ForeignFileError, UnsupportedFormatVersion) as e:
+        raise e.at(path) from None
+    return TopicEntry(name, os.path.basename(directory), incarnation, partitions)

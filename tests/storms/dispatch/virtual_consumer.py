@@ -122,9 +122,9 @@ class VirtualConsumer:
     def take(self) -> VirtualView | None:
         """Give the application the next entry; none if what was fetched turns out to be void."""
         while self.attachment.delivers_singly and self.queue:
-            if self.attachment.handed(cast(Any, self.queue[0])):
+            if self.attachment.handed(cast("Any", self.queue[0])):
                 break
-            cast(SharedAttachment, self.attachment).look()
+            cast("SharedAttachment", self.attachment).look()
         if not self.queue:
             return None
         view = self.queue.popleft()

@@ -144,7 +144,7 @@ class VirtualLog:
 
     def ring_by(self, peers: Peers) -> None:
         """How processes that sleep at the tail are woken."""
-        self._ringing = Ringing(self.words, cast(Any, self.lock), peers)
+        self._ringing = Ringing(self.words, cast("Any", self.lock), peers)
 
     def check_in_place(self) -> None:
         """It has no place that could be lost."""

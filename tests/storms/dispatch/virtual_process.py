@@ -14,8 +14,7 @@ from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage.waiter_slots import Ringing
 from embeddedpulsar.subscription.shared_state import SharedState
 from embeddedpulsar.subscription.subscription import Subscription
-from embeddedpulsar.testing.manual_clock import ManualClock
-from embeddedpulsar.testing.manual_scheduler import ManualScheduler
+from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
 from tests.storms.dispatch.virtual_log import VirtualLog
 
 _MOST_LOOKS: Final = 3000
@@ -113,15 +112,15 @@ class VirtualProcess:
         self._clock: Final = world.clock
         self.mailbox: Final = VirtualMailbox(world, uuid)
         self.scheduler: Final = ManualScheduler(world.clock)
-        peers, lock = cast(Any, VirtualPeers(world, uuid)), cast(Any, world.log.lock)
+        peers, lock = cast("Any", VirtualPeers(world, uuid)), cast("Any", world.log.lock)
         words = world.log.words
         ringing = Ringing(words, lock, peers)
-        self.waits: Final = TailWait(words, lock, ringing, cast(Any, self.mailbox), 0.0, lambda: None)
+        self.waits: Final = TailWait(words, lock, ringing, cast("Any", self.mailbox), 0.0, lambda: None)
         self.subscription: Final = Subscription.open(
             world.directory,
             NAME,
-            managed_ledger=cast(Any, world.log),
-            mailbox=cast(Any, self.mailbox),
+            managed_ledger=cast("Any", world.log),
+            mailbox=cast("Any", self.mailbox),
             peers=peers,
             clock=world.clock,
             settings=world.settings,
@@ -188,7 +187,7 @@ class VirtualWorld:
         self.has_lost_rings = False
         self.acting: VirtualProcess | None = None
         self._born = 0
-        log.ring_by(cast(Any, VirtualPeers(self, b"")))
+        log.ring_by(cast("Any", VirtualPeers(self, b"")))
         os.makedirs(directory, exist_ok=True)
 
     def start(self) -> VirtualProcess:

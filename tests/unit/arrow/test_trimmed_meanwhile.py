@@ -10,10 +10,10 @@ pytest.importorskip("pyarrow")
 
 from embeddedpulsar import CorruptionError, TopicNotFound
 from embeddedpulsar.arrow import mapped_segment, read_topic, scan_topic
+from embeddedpulsar.arrow.columns import record_batches, table
 from embeddedpulsar.arrow.damage import raise_damage, raise_gone, warn_of_gone
 from embeddedpulsar.arrow.mapped_segment import open_ahead
 from embeddedpulsar.arrow.plan import Bounds, listed_segments, plan_log, plan_segments, split
-from embeddedpulsar.arrow.record_batches import record_batches, table
 from embeddedpulsar.platform import descriptors
 from embeddedpulsar.topic_name import TopicName
 from tests.support.log_files import BASE_MS, LogFiles, write_topic

@@ -20,8 +20,7 @@ from embeddedpulsar.format.frame import METADATA_SIZE, FrameHeader
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.schema import BytesSchema
 from embeddedpulsar.storage.segment_writer import AppendHold
-from embeddedpulsar.testing.manual_clock import ManualClock
-from embeddedpulsar.testing.manual_scheduler import ManualScheduler
+from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
 
 
 def view_of(fields: EncodedFields, ledger: int, entry: int, publish_ms: int = 1) -> EntryView:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from embeddedpulsar.managed_ledger.damage_log import DamageLog
 from embeddedpulsar.storage.damage import DamageReport
-from embeddedpulsar.testing.manual_clock import ManualClock
-from embeddedpulsar.testing.manual_scheduler import ManualScheduler
+from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
 
 
 def report(offset: int) -> DamageReport:

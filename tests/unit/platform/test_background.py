@@ -7,8 +7,7 @@ import pytest
 from embeddedpulsar.exceptions import LockTimeout
 from embeddedpulsar.platform import deadline
 from embeddedpulsar.platform.background import BackgroundWork, Backoff
-from embeddedpulsar.testing.manual_clock import ManualClock
-from embeddedpulsar.testing.manual_scheduler import ManualScheduler
+from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
 
 
 class Site:

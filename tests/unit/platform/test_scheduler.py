@@ -13,8 +13,7 @@ import pytest
 
 from embeddedpulsar.platform.clock import SYSTEM_CLOCK
 from embeddedpulsar.platform.scheduler import _MOST_LATER, Scheduler, Timer
-from embeddedpulsar.testing.manual_clock import ManualClock
-from embeddedpulsar.testing.manual_scheduler import ManualScheduler
+from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
 from tests.children import in_child
 from tests.strikes import at_every_instruction
 

@@ -19,8 +19,7 @@ from embeddedpulsar import Client
 from embeddedpulsar.arrow import ALL_COLUMNS, read_topic
 from embeddedpulsar.exceptions import CryptoError, InvalidConfiguration
 from embeddedpulsar.spark.data_loss import DataLossError
-from embeddedpulsar.spark.data_source import DefaultSource, PushdownDataSource
-from embeddedpulsar.spark.row_schema import requested_columns, struct_type
+from embeddedpulsar.spark.data_source import DefaultSource, PushdownDataSource, requested_columns, struct_type
 from tests.support.key_files import key_files
 from tests.support.log_files import write_topic
 

@@ -12,8 +12,7 @@ import pytest
 from embeddedpulsar.exceptions import PoisonedSegment
 from embeddedpulsar.format.entry import encode_single
 from embeddedpulsar.platform import disk, failpoints
-from embeddedpulsar.testing.manual_clock import ManualClock
-from embeddedpulsar.testing.manual_scheduler import ManualScheduler
+from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
 from tests.ledger_site import PREFIX, LedgerSite, send, values
 from tests.support.disks.fake_disk import FakeDisk
 from tests.support.disks.faulty_disk import FaultyDisk

@@ -9,8 +9,7 @@ import pytest
 from embeddedpulsar.exceptions import LockTimeout, PoisonedSegment
 from embeddedpulsar.platform import deadline, disk
 from embeddedpulsar.storage.filenames import lock_path, sync_lock_path
-from embeddedpulsar.testing.manual_clock import ManualClock
-from embeddedpulsar.testing.manual_scheduler import ManualScheduler
+from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
 from tests.ledger_site import LedgerSite, send
 from tests.support.disks.faulty_disk import FaultyDisk
 from tests.support.held_elsewhere import held_elsewhere

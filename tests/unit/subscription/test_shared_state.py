@@ -18,8 +18,7 @@ from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.platform import clock, disk, failpoints
 from embeddedpulsar.subscription import shared_state
 from embeddedpulsar.subscription.subscription import Subscription
-from embeddedpulsar.testing.manual_clock import ManualClock
-from embeddedpulsar.testing.manual_scheduler import ManualScheduler
+from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
 from tests.subscription_site import SubscriptionSite, positions, read_all
 from tests.support.disks.fake_disk import FakeDisk
 from tests.support.disks.faulty_disk import FaultyDisk

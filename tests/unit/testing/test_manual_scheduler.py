@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from embeddedpulsar.testing.manual_clock import ManualClock
-from embeddedpulsar.testing.manual_scheduler import ManualScheduler
+from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
 
 
 def test_manual_scheduler_runs_what_is_due():

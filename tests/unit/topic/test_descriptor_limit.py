@@ -7,7 +7,7 @@ import errno
 import pytest
 
 from embeddedpulsar.exceptions import DescriptorLimitError
-from embeddedpulsar.topic.descriptor_limit import within_limit
+from embeddedpulsar.topic.open_topics import within_limit
 
 
 class Attempts:

@@ -11,8 +11,7 @@ import pytest
 from embeddedpulsar.exceptions import LockTimeout, StorageError
 from embeddedpulsar.platform import fork
 from embeddedpulsar.platform.file_lock import FileLock
-from embeddedpulsar.testing.manual_clock import ManualClock
-from embeddedpulsar.testing.manual_scheduler import ManualScheduler
+from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
 from embeddedpulsar.topic.housekeeping import GATHER_S, PAUSE_S, Housekeeping
 
 

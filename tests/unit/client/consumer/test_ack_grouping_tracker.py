@@ -18,8 +18,7 @@ from embeddedpulsar.format.entry import ProducerPrefix, encode_plain
 from embeddedpulsar.platform import deadline
 from embeddedpulsar.storage.filenames import acks_path
 from embeddedpulsar.subscription.attachment.ack_ring import MOST_ENTRIES, AckRing
-from embeddedpulsar.testing.manual_clock import ManualClock
-from embeddedpulsar.testing.manual_scheduler import ManualScheduler
+from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
 from tests.unit.client.fakes import view_of
 
 

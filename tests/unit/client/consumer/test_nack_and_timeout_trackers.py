@@ -11,8 +11,7 @@ from embeddedpulsar.client.consumer.due_entries import DueEntries, negative_acks
 from embeddedpulsar.client.consumer.redelivery_backoff import MultiplierRedeliveryBackoff
 from embeddedpulsar.exceptions import LockTimeout, StorageError
 from embeddedpulsar.platform import deadline
-from embeddedpulsar.testing.manual_clock import ManualClock
-from embeddedpulsar.testing.manual_scheduler import ManualScheduler
+from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
 
 
 class World:

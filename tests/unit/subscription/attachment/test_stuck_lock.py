@@ -13,8 +13,7 @@ from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage.filenames import lock_path
 from embeddedpulsar.subscription.attachment.attachment import Attachment
 from embeddedpulsar.subscription.subscription import Subscription
-from embeddedpulsar.testing.manual_clock import ManualClock
-from embeddedpulsar.testing.manual_scheduler import ManualScheduler
+from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
 from tests.subscription_site import SubscriptionSite
 from tests.support.held_elsewhere import held_elsewhere
 

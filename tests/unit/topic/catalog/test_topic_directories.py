@@ -14,8 +14,7 @@ import pytest
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.entry import ProducerPrefix, encode_single
 from embeddedpulsar.platform import clock, disk, failpoints
-from embeddedpulsar.topic.catalog import topic_meta
-from embeddedpulsar.topic.catalog.topic_directories import remove_tree
+from embeddedpulsar.topic.catalog.topic_directories import read_meta, remove_tree, write_meta
 from embeddedpulsar.topic.store import Store
 from tests.support.disks.fake_disk import FakeDisk
 
@@ -188,10 +187,10 @@ def test_a_directory_of_another_name_is_refused(tmp_path: Path):
     """Two names whose hashes meet, or a directory that was moved: never silently one topic."""
     store = Store.open(tmp_path / "store")
     topic = store.topic("orders")
-    entry = topic_meta.read(topic.directory)
+    entry = read_meta(topic.directory)
     assert entry is not None and entry.name == topic.name
     store.release()
-    topic_meta.write(topic.directory, entry._replace(name="persistent://public/default/else"), durable=False)
+    write_meta(topic.directory, entry._replace(name="persistent://public/default/else"), durable=False)
     store = Store.open(tmp_path / "store")
     with pytest.raises(CorruptionError, match=r"else, not persistent://public/default/orders"):
         store.topic("orders")

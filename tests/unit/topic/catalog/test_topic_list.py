@@ -13,8 +13,9 @@ from embeddedpulsar.format.entry import ProducerPrefix, encode_single
 from embeddedpulsar.platform import clock, failpoints
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.storage.topic_control import DELETED
-from embeddedpulsar.topic.catalog import topic_deletion, topic_meta
+from embeddedpulsar.topic.catalog import topic_deletion
 from embeddedpulsar.topic.catalog.catalog import Catalog
+from embeddedpulsar.topic.catalog.topic_directories import read_meta
 from embeddedpulsar.topic.store import Store
 
 NAME = "persistent://public/default/orders"
@@ -196,7 +197,7 @@ def test_a_plain_topic_half_made_becomes_a_partitioned_one(store: Store):
     store.create_partitioned_topic("orders", 3)
     entry = store.partitions("orders")
     directory = next(Path(store.root, "topics").iterdir())
-    described = topic_meta.read(str(directory))
+    described = read_meta(str(directory))
     assert entry == 3 and described is not None and described.partitions == 3
     assert not list(directory.glob("*.log")) and Path(filenames.subscriptions_path(str(directory))).is_dir()
 

@@ -14,8 +14,7 @@ from embeddedpulsar.client.consumer.dead_letter.dead_letter import DeadLetters
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, StorageFullError
 from embeddedpulsar.format.entry import EntryView, ProducerPrefix, encode_plain, encode_single
 from embeddedpulsar.schema import BytesSchema
-from embeddedpulsar.testing.manual_clock import ManualClock
-from embeddedpulsar.testing.manual_scheduler import ManualScheduler
+from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
 from tests.unit.client.fakes import view_of
 
 LIMIT = 3

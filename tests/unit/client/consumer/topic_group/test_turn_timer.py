@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from embeddedpulsar.client.consumer.topic_group.turn_timer import TurnTimer
-from embeddedpulsar.testing.manual_clock import ManualClock
-from embeddedpulsar.testing.manual_scheduler import ManualScheduler
+from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
 
 
 class Site:

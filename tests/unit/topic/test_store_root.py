@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar.platform.filesystem import DirectoryLease
-from embeddedpulsar.topic import memory_root
+from embeddedpulsar.topic import store_root
 from embeddedpulsar.topic.store import Store
 
 
 @pytest.fixture
 def parent(tmp_path: Path, monkeypatch) -> Path:
     """Stands in for /dev/shm."""
-    monkeypatch.setattr(memory_root, "SHARED_MEMORY", str(tmp_path))
+    monkeypatch.setattr(store_root, "SHARED_MEMORY", str(tmp_path))
     return tmp_path
 
 
@@ -24,7 +24,7 @@ def test_a_store_lies_in_shared_memory_or_among_the_temporary_files(parent: Path
     store = Store.open("memory://")
     assert Path(store.root).parent == parent
     store.release()
-    monkeypatch.setattr(memory_root, "SHARED_MEMORY", str(parent / "absent"))
+    monkeypatch.setattr(store_root, "SHARED_MEMORY", str(parent / "absent"))
     store = Store.open("memory://")
     assert Path(store.root).parent != parent
     store.release()
@@ -33,28 +33,28 @@ def test_a_store_lies_in_shared_memory_or_among_the_temporary_files(parent: Path
 
 def test_whoever_comes_next_removes_what_killed_processes_left(parent: Path):
     """Only directories whose lease is free, that were finished, and are one's own."""
-    left = Path(memory_root.create())
+    left = Path(store_root.create())
     (left / "store.meta").write_bytes(b"x")
     (left / "topics").mkdir()
-    in_use = Path(memory_root.create())
+    in_use = Path(store_root.create())
     assert not left.exists()
     (in_use / "store.meta").write_bytes(b"x")
     lease = DirectoryLease.open(str(in_use))
     assert lease.try_shared()
-    unfinished = Path(memory_root.create())
-    third = Path(memory_root.create())
+    unfinished = Path(store_root.create())
+    third = Path(store_root.create())
     assert in_use.exists() and unfinished.exists() and third.exists()
     lease.close()
-    memory_root.create()
+    store_root.create()
     assert not in_use.exists()
 
 
 def test_the_last_one_removes_it(parent: Path):
     """A shared hold of another process keeps the directory."""
-    path = memory_root.create()
+    path = store_root.create()
     one, other = DirectoryLease.open(path), DirectoryLease.open(path)
     assert one.key == other.key and one.try_shared() and other.try_shared()
-    assert not memory_root.remove_if_last(path, one)
+    assert not store_root.remove_if_last(path, one)
     assert os.path.exists(path)
-    assert memory_root.remove_if_last(path, other)
+    assert store_root.remove_if_last(path, other)
     assert not os.path.exists(path)

@@ -1,6 +1,6 @@
-"""``memory://``: a private store in memory that goes with its last process.
+"""The directory of a store, and of ``memory://``, a private store that goes with its last process.
 
-The directory lies on ``/dev/shm`` where there is one, else among the temporary files. Every process that
+The latter lies on ``/dev/shm`` where there is one, else among the temporary files. Every process that
 uses it holds a shared ``flock`` on the directory itself, so the kernel knows whether it is in use: the last
 process that closes it removes it, and the next store that is made removes what killed processes left behind.
 """
@@ -11,6 +11,8 @@ import contextlib
 import os
 from typing import Final
 
+from embeddedpulsar.exceptions import AlreadyClosed
+from embeddedpulsar.platform import filesystem
 from embeddedpulsar.platform.filesystem import DirectoryLease
 from embeddedpulsar.topic.catalog.topic_directories import remove_tree
 
@@ -76,3 +78,25 @@ def _sweep(parent: str) -> None:
 def _is_finished(path: str) -> bool:
     """Whether its maker holds its lease: until then it only looks abandoned."""
     return os.path.exists(os.path.join(path, "store.meta"))
+
+
+def lease_root(path: str, is_memory: bool, allow_network_fs: bool) -> tuple[str, DirectoryLease]:
+    """The directory, made if need be, and the shared hold on it."""
+    if is_memory:
+        path = create()
+    else:
+        path = filesystem.prepare_root(path, allow_network=allow_network_fs)
+    return path, shared_lease(path)
+
+
+def shared_lease(path: str) -> DirectoryLease:
+    """The shared hold on a directory that is there.
+
+    Raises:
+        AlreadyClosed: it is being removed.
+    """
+    lease = DirectoryLease.open(path)
+    if not lease.try_shared():
+        lease.close()
+        raise AlreadyClosed(f"the store {path} is being removed")
+    return lease
