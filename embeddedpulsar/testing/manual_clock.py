@@ -5,16 +5,12 @@ from __future__ import annotations
 import operator
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from embeddedpulsar.platform import clock as clocks
 from embeddedpulsar.platform import threads
 from embeddedpulsar.platform.clock import Clock, ThreadLike
 from embeddedpulsar.platform.scheduler import Beat, Timer, Timers
 from embeddedpulsar.topic.store_registry import REGISTRY
-
-if TYPE_CHECKING:
-    from embeddedpulsar.platform.clock import Clock
 
 
 class ManualClock:
