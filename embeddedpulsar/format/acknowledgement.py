@@ -58,7 +58,6 @@ class AckGroup(NamedTuple):
     data: bytes
 
     def entries(self) -> tuple[int, ...]:
-        """The entries of a list."""
         return struct.unpack(f"<{len(self.data) // 4}I", self.data)
 
     def expanded(self) -> Sequence[int]:
@@ -170,11 +169,7 @@ def pack_groups(groups: Sequence[AckGroup]) -> bytes:
 
 
 def decode_ack(payload: Buffer) -> Ack:
-    """The acknowledgement of a payload.
-
-    Raises:
-        CorruptionError: its fields do not fit the payload, or each other.
-    """
+    """The acknowledgement of a payload."""
     end = len(payload)
     if end < ACK_HEADER.size:
         raise CorruptionError(reason=f"acknowledgement of {end} bytes")
@@ -193,11 +188,7 @@ def decode_ack(payload: Buffer) -> Ack:
 
 
 def read_groups(payload: Buffer, at: int, end: int, count: int) -> tuple[tuple[AckGroup, ...], int]:
-    """``count`` groups that begin at byte ``at``, and where they end.
-
-    Raises:
-        CorruptionError: they do not fit, or are none.
-    """
+    """``count`` groups that begin at byte ``at``, and where they end."""
     if count * ACK_GROUP.size > end - at:
         raise CorruptionError(reason=f"{count} groups in {end - at} bytes")
     groups = []

@@ -60,11 +60,7 @@ def encode_topic(entry: TopicEntry) -> bytes:
 
 
 def decode_topic(payload: Buffer) -> TopicEntry:
-    """The topic of such a payload.
-
-    Raises:
-        CorruptionError: it is none.
-    """
+    """The topic of such a payload."""
     incarnation, partitions, name_length, directory_length = _head(TOPIC_HEADER, payload)
     end = TOPIC_HEADER.size + name_length
     name = _text(payload, TOPIC_HEADER.size, name_length)
@@ -83,11 +79,7 @@ def encode_topic_deleted(name: str, incarnation: int) -> bytes:
 
 
 def decode_topic_deleted(payload: Buffer) -> tuple[str, int]:
-    """(full name, incarnation) of such a payload.
-
-    Raises:
-        CorruptionError: it is none.
-    """
+    """(full name, incarnation) of such a payload."""
     incarnation, length = _head(TOPIC_DELETED_HEADER, payload)
     return _text(payload, TOPIC_DELETED_HEADER.size, length), incarnation
 
@@ -104,11 +96,7 @@ def encode_namespace(name: str) -> bytes:
 
 
 def decode_namespace(payload: Buffer) -> str:
-    """The namespace of such a payload.
-
-    Raises:
-        CorruptionError: it is none.
-    """
+    """The namespace of such a payload."""
     (length,) = _head(NAMESPACE_HEADER, payload)
     return _text(payload, NAMESPACE_HEADER.size, length)
 

@@ -114,11 +114,7 @@ def pack_runs(entries: Sequence[Entry]) -> bytes:
 
 
 def unpack_runs(packed: bytes, most: int) -> Iterator[Entry]:
-    """What `pack_runs` packed, which must be ``most`` entries.
-
-    Raises:
-        CorruptionError: it is another number, or they are not in order.
-    """
+    """What `pack_runs` packed, which must be ``most`` entries."""
     if len(packed) % RUN.size or sum(count for _, _, count in RUN.iter_unpack(packed)) != most:
         raise CorruptionError(reason=f"places of {most} chunks in {len(packed)} bytes")
     before = (-1, -1)

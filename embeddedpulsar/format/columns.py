@@ -123,11 +123,7 @@ def encode_bitmap(bits: list[bool]) -> bytes:
 
 
 def locate(flags: int, count: int, buf: Buffer, pos: int, end: int) -> ColumnSlices:
-    """Find every column of `count` messages in the uncompressed columns at `buf[pos:end]`.
-
-    Raises:
-        CorruptionError: a column does not fit.
-    """
+    """Find every column of `count` messages in the uncompressed columns at `buf[pos:end]`."""
     offsets, data, pos = _locate_var(count, buf, pos, end)
     found: dict[str, Slice] = {}
     for flag, kind, name in OPTIONAL:

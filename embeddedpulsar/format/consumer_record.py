@@ -132,11 +132,7 @@ def encode_attach(command: Attach) -> bytes:
 
 
 def decode_attach(payload: Buffer) -> Attach:
-    """The command of a payload.
-
-    Raises:
-        CorruptionError: its fields do not fit the payload.
-    """
+    """The command of a payload."""
     require(len(payload) >= ATTACH_HEADER.size, f"attachment of {len(payload)} bytes")
     fields = ATTACH_HEADER.unpack_from(payload, 0)
     consumer_id, attached_ms, uuid, priority, length, kind = fields[:6]
@@ -158,11 +154,7 @@ def encode_detach(command: Detach) -> bytes:
 
 
 def decode_detach(payload: Buffer) -> Detach:
-    """The command of a payload.
-
-    Raises:
-        CorruptionError: the payload is too short.
-    """
+    """The command of a payload."""
     require(len(payload) >= DETACH_BODY.size, f"departure of {len(payload)} bytes")
     consumer_id, reason, _, handed = DETACH_BODY.unpack_from(payload, 0)
     return Detach(consumer_id, reason, handed)

@@ -132,11 +132,7 @@ def encode_assign(command: Assign) -> bytes:
 
 
 def decode_assign(payload: Buffer) -> Assign:
-    """The assignment of a payload.
-
-    Raises:
-        CorruptionError: its fields do not fit the payload, or each other.
-    """
+    """The assignment of a payload."""
     end = len(payload)
     if end < ASSIGN_HEADER.size:
         raise CorruptionError(reason=f"assignment of {end} bytes")
@@ -193,11 +189,7 @@ def encode_redeliver(command: Redeliver) -> bytes:
 
 
 def decode_redeliver(payload: Buffer) -> Redeliver:
-    """The command of a payload.
-
-    Raises:
-        CorruptionError: its fields do not fit the payload, or each other.
-    """
+    """The command of a payload."""
     end = len(payload)
     if end < REDELIVER_HEADER.size:
         raise CorruptionError(reason=f"redelivery of {end} bytes")

@@ -104,7 +104,6 @@ class EntryView:
 
     @property
     def first_sequence_id(self) -> int:
-        """Sequence id of message 0."""
         return int(METADATA.unpack_from(self._metadata)[0])
 
     @property
@@ -119,12 +118,10 @@ class EntryView:
 
     @property
     def producer_epoch(self) -> int:
-        """Epoch of the producer."""
         return int(METADATA.unpack_from(self._metadata)[4])
 
     @property
     def producer_name(self) -> str:
-        """Name of the producer."""
         length = METADATA.unpack_from(self._metadata)[5]
         try:
             return self._metadata[METADATA.size : METADATA.size + length].decode()
@@ -132,11 +129,9 @@ class EntryView:
             raise CorruptionError(reason="the producer name is not UTF-8") from e
 
     def value(self, i: int) -> bytes:
-        """Payload of message `i`."""
         return self.payload[self.offsets[i] : self.offsets[i + 1]]
 
     def values(self) -> list[bytes]:
-        """All payloads."""
         payload = self.payload
         offsets = self.offsets
         return [payload[a:b] for a, b in pairwise(offsets)]

@@ -168,11 +168,7 @@ def _damaged_header(buf: Buffer, pos: int, end: int, fields: tuple[int, ...]) ->
 
 
 def verify_body(buf: Buffer, pos: int, header: FrameHeader) -> None:
-    """Check the bytes between header and trailer of the frame at `pos` against `body_crc`.
-
-    Raises:
-        CorruptionError: they differ from what was written.
-    """
+    """Check the bytes between header and trailer of the frame at `pos` against `body_crc`."""
     if crc32(buf[pos + HEADER_SIZE : pos + header[0] - TRAILER_SIZE]) != header[3]:
         raise CorruptionError(
             reason=f"body checksum mismatch in entry {header[8]} ({header[0]} bytes)", offset=pos
@@ -180,21 +176,13 @@ def verify_body(buf: Buffer, pos: int, header: FrameHeader) -> None:
 
 
 def verify_trailer(buf: Buffer, pos: int, header: FrameHeader) -> None:
-    """Check the last 8 bytes of the frame at `pos`. A damaged trailer harms no message: readers skip this.
-
-    Raises:
-        CorruptionError: the trailer does not repeat the length.
-    """
+    """Check the last 8 bytes of the frame at `pos`. A damaged trailer harms no message: readers skip this."""
     if TRAILER.unpack_from(buf, pos + header[0] - TRAILER_SIZE) != (0, header[0]):
         raise CorruptionError(reason=f"frame trailer of entry {header[8]} is damaged", offset=pos)
 
 
 def last_frame_start(buf: Buffer, floor: int, end: int) -> int:
-    """Where the frame that ends at `end` starts, by its trailer; never before `floor`.
-
-    Raises:
-        CorruptionError: no trailer there, or one that cannot be right.
-    """
+    """Where the frame that ends at `end` starts, by its trailer; never before `floor`."""
     if end & 7 or floor < 0 or end - MIN_FRAME_SIZE < floor or end > len(buf):
         raise CorruptionError(reason="no frame ends here", offset=end)
     zero, length = TRAILER.unpack_from(buf, end - TRAILER_SIZE)

@@ -47,11 +47,7 @@ def encode_base(base: JournalBase) -> bytes:
 
 
 def decode_base(payload: bytes) -> JournalBase:
-    """The base of a payload.
-
-    Raises:
-        CorruptionError: it does not have the size of one.
-    """
+    """The base of a payload."""
     if len(payload) != BASE_BODY.size:
         raise CorruptionError(reason=f"a base record of {len(payload)} bytes instead of {BASE_BODY.size}")
     return JournalBase(*BASE_BODY.unpack(payload))
@@ -146,11 +142,7 @@ class RecordTypes:
 
 
 def unpack(body: struct.Struct, payload: Buffer, owner: str) -> tuple[Any, ...]:
-    """The fields that a payload begins with.
-
-    Raises:
-        CorruptionError: it is too short.
-    """
+    """The fields that a payload begins with."""
     if len(payload) < body.size:
         reason = f"{owner} command of {len(payload)} bytes, at least {body.size} expected"
         raise CorruptionError(reason=reason)

@@ -8,7 +8,7 @@ from typing import Final
 
 from embeddedpulsar.exceptions import AlreadyClosed
 from embeddedpulsar.format.control import TopicWord, split_tail
-from embeddedpulsar.managed_ledger import backlog
+from embeddedpulsar.managed_ledger import index_queries
 from embeddedpulsar.managed_ledger.chunk_assembler import ChunkAssembler
 from embeddedpulsar.managed_ledger.ledgers_view import LedgersView
 from embeddedpulsar.managed_ledger.position import Position
@@ -17,12 +17,7 @@ _TAIL: Final = TopicWord.TAIL
 
 
 class LogPositions(ABC):
-    """The part of `Log` that only asks where entries are.
-
-    Args:
-        name: of the topic, for messages.
-        view: the ledgers.
-    """
+    """The part of `Log` that only asks where entries are."""
 
     def __init__(self, name: str, view: LedgersView) -> None:
         self.name: Final = name
@@ -75,12 +70,12 @@ class LogPositions(ABC):
     def messages_after(self, position: Position) -> int:
         """Messages behind `position` up to the tail: the exact backlog, from the index."""
         self._check_open()
-        return backlog.messages_after(self._ledgers, position)
+        return index_queries.messages_after(self._ledgers, position)
 
     def messages_between(self, after: Position, through: Position) -> int:
         """Messages behind `after`, up to and including `through`."""
         self._check_open()
-        return backlog.messages_between(self._ledgers, after, through)
+        return index_queries.messages_between(self._ledgers, after, through)
 
     def _check_open(self) -> None:
         if self._is_closed:

@@ -9,17 +9,15 @@ from typing import Final
 
 from embeddedpulsar.exceptions import AlreadyClosed, StoreGoneError
 from embeddedpulsar.format.entry import EncodedEntry
-from embeddedpulsar.managed_ledger import backlog
+from embeddedpulsar.managed_ledger import index_queries
 from embeddedpulsar.managed_ledger.damage_log import DamageLog
 from embeddedpulsar.managed_ledger.entry_cursor import EntryCursor
 from embeddedpulsar.managed_ledger.log_positions import LogPositions
-from embeddedpulsar.managed_ledger.message_finder import find_by_publish_time
 from embeddedpulsar.managed_ledger.opening import open_control, writer_options
 from embeddedpulsar.managed_ledger.options import FLUSH, INTERVAL, PROCESS, LedgerOptions
 from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.managed_ledger.segment_infos import segment_infos
 from embeddedpulsar.managed_ledger.sequence_scan import SequenceScan
-from embeddedpulsar.managed_ledger.statistics import LedgerStatistics, gathered
+from embeddedpulsar.managed_ledger.statistics import LedgerStatistics, gathered, segment_infos
 from embeddedpulsar.managed_ledger.tail_wait import TailWait
 from embeddedpulsar.managed_ledger.trimming import Trimming
 from embeddedpulsar.platform import fork
@@ -268,7 +266,7 @@ class ManagedLedger(LogPositions):
 
     def find_by_publish_time(self, publish_ms: int) -> Position:
         self._check_open()
-        return find_by_publish_time(self.view, publish_ms)
+        return index_queries.find_by_publish_time(self.view, publish_ms)
 
     def sequence_ids(
         self,
@@ -284,7 +282,7 @@ class ManagedLedger(LogPositions):
     def entries_between(self, after: Position, through: Position) -> int:
         """Entries behind `after`, up to and including `through`."""
         self._check_open()
-        return backlog.entries_between(self.view, after, through)
+        return index_queries.entries_between(self.view, after, through)
 
     def segments(self) -> list[SegmentInfo]:
         """The retained segments, oldest first, with what they hold now."""

@@ -45,11 +45,6 @@ class SequenceScan:
     stops when each was met once, because their ids rise while duplicates are dropped. Where frames do not fit
     together, or the answer would rest on damage, it reads the ledger forward, as consumers do.
     Callers: any thread, without a lock: what lies below a tail word never changes.
-
-    Args:
-        view: the log.
-        wanted: names; None for all.
-        on_progress: called now and then with the number of entries looked at.
     """
 
     def __init__(

@@ -55,7 +55,6 @@ class TailWait:
         self.rebind(ringing, mailbox)
 
     def rebind(self, ringing: Ringing, mailbox: Mailbox) -> None:
-        """Wait in another mailbox from now on."""
         self._ring = ringing
         self._waiters = ringing.waiters
         self._mailbox = mailbox

@@ -156,11 +156,7 @@ def _take_low_ones() -> None:
 
 
 def named(what: str, action: Callable[..., Result], *arguments: Any) -> Result:
-    """Do something once that opens several files.
-
-    Raises:
-        DescriptorLimitError: there were too few descriptors, wherever in it.
-    """
+    """Do something once that opens several files."""
     try:
         return action(*arguments)
     except OSError as e:

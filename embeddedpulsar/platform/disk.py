@@ -81,11 +81,7 @@ class Disk:
             return descriptors.opening(f"cannot open {path}", os.open, path, flags | _OPEN_FLAGS, mode)
 
     def create_exclusive(self, path: str) -> int:
-        """Create ``path`` for reading and writing, with the rights of its directory.
-
-        Raises:
-            FileExistsError: it is there already.
-        """
+        """Create ``path`` for reading and writing, with the rights of its directory."""
         rights = ownership.rights_beside(path)
         fd = self.open_file(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, rights.file_mode)
         try:
@@ -241,7 +237,6 @@ class Disk:
             ownership.grant_directory(path, rights)
 
     def rmdir(self, path: str) -> None:
-        """Remove an empty directory."""
         os.rmdir(path)
 
     def atomic_write(self, path: str, data: Buffer, durable: bool) -> None:

@@ -98,11 +98,7 @@ def clear(name: str | None = None) -> None:
 
 
 def configure(text: str) -> None:
-    """Set the failpoints that ``text`` (the syntax of the environment variable) names.
-
-    Raises:
-        ValueError: the text does not parse.
-    """
+    """Set the failpoints that ``text`` (the syntax of the environment variable) names."""
     for item in text.split(";"):
         if not item.strip():
             continue
@@ -175,7 +171,6 @@ class Schedule:
         return bool(ready) and os.read(self._fds[0], 1) == b"!"
 
     def release(self) -> None:
-        """Let the other side go on."""
         os.write(self._fds[1], b"!")
 
     def close(self) -> None:

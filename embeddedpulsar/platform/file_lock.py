@@ -162,9 +162,6 @@ class FileLock:
         """Lock against the other threads of this process only; for what no other process can see.
 
         Does not wait for a holder elsewhere. To be followed by `release` in a ``finally``.
-
-        Raises:
-            LockTimeout: another thread of this process stayed inside.
         """
         if not self._enter(False):
             self._wait_for_thread(timeout_s)

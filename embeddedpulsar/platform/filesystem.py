@@ -37,12 +37,7 @@ def is_network_type(kind: str) -> bool:
 
 
 def filesystem_type(path: str, mounts: str | None = None) -> str | None:
-    """The type of the file system that holds ``path`` (which need not exist), or None where this is unknown.
-
-    Args:
-        path: any path.
-        mounts: text in the form of ``/proc/self/mountinfo``, which is read by default (Linux only).
-    """
+    """The type of the file system that holds ``path`` (which need not exist); None where this is unknown."""
     if mounts is None:
         try:
             with open(MOUNTS_PATH, encoding="utf-8", errors="surrogateescape") as file:
@@ -154,9 +149,6 @@ def check_owner(path: str, status: os.stat_result) -> None:
     """Refuse a directory that others than its users may write to.
 
     Its users are its owner, root, and the group that its owner shares it with.
-
-    Raises:
-        ForeignFileError: owned by another user, or world-writable without the sticky bit.
     """
     if not hasattr(os, "getuid"):
         return  # Windows: access is by ACL, and the default one is private
@@ -197,12 +189,10 @@ class DirectoryLease:
 
     @classmethod
     def open(cls, path: str) -> DirectoryLease:
-        """Open the directory; nothing is locked yet."""
         return cls(descriptors.opening(f"cannot open {path}", os.open, path, _FLAGS))
 
     @property
     def key(self) -> tuple[int, int]:
-        """(device, inode)."""
         return self.device, self.inode
 
     def try_shared(self) -> bool:

@@ -102,9 +102,6 @@ def late_import(name: str) -> Any:
     there, under a lock that is never released: an import of it there waits for ever. So a fork waits for
     the imports that go on here, a few milliseconds at most.
 
-    Raises:
-        ImportError: there is none.
-
     >>> late_import("math").pi > 3
     True
     """

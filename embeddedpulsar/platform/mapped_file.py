@@ -48,9 +48,6 @@ def map_bare(fd: int, size: int) -> ctypes.Array[ctypes.c_char]:
 
     Returns:
         The bytes. They are unmapped when this and the last view of it are gone, and cannot be before.
-
-    Raises:
-        OSError: the system refuses.
     """
     calls = _load()
     if calls is None:

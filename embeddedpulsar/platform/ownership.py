@@ -123,11 +123,7 @@ def _make_in_place(path: str, rights: Rights) -> None:
 
 
 def check_access(directory: str) -> None:
-    """Refuse a directory of a store that this process may not use.
-
-    Raises:
-        AccessDeniedError: it may not read, write or search it.
-    """
+    """Refuse a directory of a store that this process may not use."""
     is_effective = os.access in os.supports_effective_ids
     if not os.access(directory, os.R_OK | os.W_OK | os.X_OK, effective_ids=is_effective):
         raise access_denied(f"cannot use the store {directory}", directory, errno.EACCES)

@@ -38,11 +38,6 @@ class Beat:
     while there are functions. The first call of a function may come sooner than after an interval; one that
     raises does not keep the others from being called.
     Callers: any thread, and signal handlers: no lock is taken.
-
-    Args:
-        call_later: of the scheduler.
-        interval_s: seconds between two calls.
-        call: calls one function, and lets no exception out.
     """
 
     __slots__ = ("_call", "_call_later", "_functions", "_interval_s", "_timer", "_turn")
@@ -67,7 +62,6 @@ class Beat:
             self._arm()
 
     def leave(self, function: Callable[[], object]) -> None:
-        """Call it no more. Idempotent."""
         self._functions.pop(function, None)
         if self._functions or self._turn is None:
             return
@@ -114,7 +108,6 @@ class Timer:
 
     @property
     def is_pending(self) -> bool:
-        """Whether it was neither run nor cancelled yet."""
         return self.function is not None
 
 

@@ -89,7 +89,6 @@ class Daemon(threading.Thread):
         self.is_over = False
 
     def run(self) -> None:
-        """Call the target."""
         self.runner = current_id()
         try:
             super().run()
@@ -116,9 +115,6 @@ def start_daemon(target: Callable[[], object], name: str) -> Daemon:
     For the caller this is one call into C. ``Thread.start`` takes a lock of the module ``threading``, for
     which a signal handler that starts a thread of its own would wait for ever; here it runs in the new
     thread, where no signal is handled. The thread may not be alive yet when this returns.
-
-    Raises:
-        ThreadLimitError: the system refuses another thread.
     """
     thread = Daemon(target, name)
     _start(thread)
@@ -165,7 +161,6 @@ class LoneThread:
 
     @property
     def is_current(self) -> bool:
-        """Whether the caller is this thread."""
         return self._thread is not None and self._thread.runner == current_id()
 
     def start(self) -> None:

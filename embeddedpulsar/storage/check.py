@@ -80,7 +80,6 @@ class CheckReport(NamedTuple):
 
     @property
     def is_clean(self) -> bool:
-        """Whether nothing was found."""
         return not self.problems
 
 
@@ -105,9 +104,6 @@ def check_topic(directory: str, watch: Callable[[str], object] | None = None) ->
     Args:
         directory: of the topic.
         watch: called with the path of each ledger before it is read.
-
-    Raises:
-        FileNotFoundError: no such directory.
     """
     words = _read_words(directory, KIND_TOPIC)
     problems = [words.problem] if words.problem else []

@@ -98,11 +98,7 @@ class GroupCommit:
             )
 
     def sync(self) -> None:
-        """Make everything appended so far durable, except what is poisoned already.
-
-        Raises:
-            PoisonedSegment: the flush failed.
-        """
+        """Make everything appended so far durable, except what is poisoned already."""
         tail = self._view.tail
         if tail and not self._is_poisoned(tail):
             self.wait_durable(tail)

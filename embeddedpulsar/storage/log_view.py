@@ -30,7 +30,8 @@ class LogView:
     Role: answers by ledger and entry id, from the tail word, the chain of headers and the indexes. An index
     that does not fit its frames is derived again, once, under the topic lock.
     Invariants: nothing at or above the tail is looked at. Frames are never changed, cut or skipped here.
-    Callers: any thread; `repair_index` takes the topic lock.
+    Callers: any thread; `repair_index` takes the topic lock. A segment that was trimmed or lost raises
+    FileNotFoundError, and an entry that neither index nor log can tell of CorruptionError.
     """
 
     def __init__(
@@ -46,7 +47,6 @@ class LogView:
 
     @property
     def tail(self) -> int:
-        """The tail word now."""
         return int(self.words[TopicWord.TAIL])
 
     def is_open(self) -> bool:
@@ -57,16 +57,10 @@ class LogView:
             return False
 
     def chain(self) -> LedgerChain:
-        """The ledgers now."""
         return self._segments.chain()
 
     def segment(self, ledger_id: int) -> Segment:
-        """The mapped segment of a ledger.
-
-        Raises:
-            FileNotFoundError: trimmed, or lost.
-            CorruptionError: its header is damaged.
-        """
+        """The mapped segment of a ledger."""
         return SEGMENTS.get(self._control.home, ledger_id)
 
     def is_trimmed(self, ledger_id: int) -> bool:
@@ -86,9 +80,6 @@ class LogView:
         """The last entry of a ledger and its end offset, of one moment; also if the segment is damaged.
 
         Entry -1 if neither segment nor index is readable.
-
-        Raises:
-            FileNotFoundError: the segment is trimmed.
         """
         end = self.end_of(ledger_id)
         return self._last_known_entry(ledger_id, end), end
@@ -125,12 +116,7 @@ class LogView:
         return self.slot(ledger_id, entry_id).messages
 
     def slot(self, ledger_id: int, entry_id: int) -> IndexSlot:
-        """The index slot of a visible entry, checked against its frame as far as that is readable.
-
-        Raises:
-            FileNotFoundError: the segment is trimmed, or lost.
-            CorruptionError: neither index nor log is readable there.
-        """
+        """The index slot of a visible entry, checked against its frame as far as that is readable."""
         segment = self.segment(ledger_id)
         if self._fits(segment, entry_id):
             return segment.index.slot(entry_id)
@@ -140,22 +126,13 @@ class LogView:
         return slot_of(slots, entry_id)
 
     def flags(self, ledger_id: int, first: int, stop: int) -> bytes:
-        """The low byte of the entry flags of visible entries, `first` to `stop` - 1, by the index.
-
-        Raises:
-            FileNotFoundError, CorruptionError: as of `slot`.
-        """
+        """The low byte of the entry flags of visible entries, `first` to `stop` - 1, by the index."""
         self.slot(ledger_id, stop - 1)  # derives the index again, should it need that
         data = self.segment(ledger_id).index.data
         return bytes(data[slot_offset(first) + FLAGS_AT : slot_offset(stop) : SLOT_SIZE])
 
     def part(self, place: tuple[int, int]) -> Part:
-        """An entry as it is stored, not verified.
-
-        Raises:
-            FileNotFoundError: the segment is trimmed, or lost.
-            CorruptionError: it cannot be found.
-        """
+        """An entry as it is stored, not verified."""
         return segment_part(self.segment(place[0]), place[1])
 
     def path_of(self, ledger_id: int) -> str:
@@ -163,12 +140,7 @@ class LogView:
         return log_path(self.directory, ledger_id)
 
     def offset_of(self, ledger_id: int, entry_id: int) -> int:
-        """Where to begin reading for a visible entry: at its frame, or where that should be.
-
-        Raises:
-            FileNotFoundError: the segment is trimmed, or lost.
-            CorruptionError: neither index nor log is readable there.
-        """
+        """Where to begin reading for a visible entry: at its frame, or where that should be."""
         if entry_id <= 0:
             return FIRST_FRAME_OFFSET
         return max(self.slot(ledger_id, entry_id).offset, FIRST_FRAME_OFFSET)
@@ -237,9 +209,6 @@ class LogView:
         """The first entry behind `entry_id` whose frame lies behind `pos` and has a good header; its offset.
 
         (last entry + 1, end of the ledger) if there is none. For going on behind damage.
-
-        Raises:
-            FileNotFoundError: the segment is trimmed, or lost.
         """
         segment = self.segment(ledger_id)
         last, end = self.extent(ledger_id)
@@ -283,11 +252,7 @@ class LogView:
         return (entries or len(self._derived_slots(segment)) // SLOT_SIZE) - 1
 
     def _readable(self, ledger_id: int) -> Segment | None:
-        """The segment; None if it is lost or damaged (the chain reported it).
-
-        Raises:
-            FileNotFoundError: it is trimmed.
-        """
+        """The segment; None if it is lost or damaged (the chain reported it)."""
         try:
             return self.segment(ledger_id)
         except FileNotFoundError:

@@ -29,10 +29,6 @@ MAX_MESSAGES: Final = 1 << 31
 class RollPolicy:
     """Limits of one ledger. An empty ledger is never full: it takes any entry its file can hold.
 
-    Args:
-        max_entries: entries per ledger, at most.
-        max_age_ms: milliseconds between a ledger's creation and its last entry, at most.
-
     Example:
         >>> policy = RollPolicy(max_entries=2, max_age_ms=1_000)
         >>> policy.entry_limit(capacity=1024), policy.time_limit(5_000, 5_000)

@@ -70,22 +70,6 @@ class Segment:
     while that ran, a weak reference would still give out the segment.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_closing",
-        "_file",
-        "_index",
-        "_opened_index",
-        "data",
-        "directory",
-        "header",
-        "home",
-        "ledger_id",
-        "path",
-        "view",
-        "writable",
-    )
-
     def __init__(self, directory: str, file: MappedFile, header: SegmentHeader) -> None:
         self._file: Final = file
         self._closing: Final = _Closing(file)
@@ -124,11 +108,7 @@ class Segment:
 
     @classmethod
     def create(cls, directory: str, header: SegmentHeader, first_allocation: int) -> Segment:
-        """Make the log file of a new ledger, without header yet (`write_header`). Under the topic lock.
-
-        Raises:
-            StorageFullError: no room; the file may be there, incomplete.
-        """
+        """Make the log file of a new ledger, without header yet (`write_header`). Under the topic lock."""
         path = log_path(directory, header.ledger_id)
         file = MappedFile.open(path, writable=True, size=header.log_size, create=True)
         try:
@@ -158,7 +138,6 @@ class Segment:
 
     @property
     def fd(self) -> int:
-        """The descriptor, for positional reads and writes and for flushing."""
         return self._file.fd
 
     @property
@@ -168,16 +147,11 @@ class Segment:
 
     @property
     def allocated(self) -> int:
-        """Bytes this object reserved itself."""
         return self._file.allocated
 
     @property
     def index(self) -> SegmentIndex:
-        """The entry index, mapped on first use.
-
-        Raises:
-            FileNotFoundError, CorruptionError: to be rebuilt (index_rebuild.py).
-        """
+        """The entry index, mapped on first use."""
         index = self._index
         if index is None:
             opened = SegmentIndex.open(self.directory, self.ledger_id, writable=self.writable)
@@ -191,11 +165,7 @@ class Segment:
         self._index = index
 
     def allocate(self, upto: int, already: int) -> None:
-        """Reserve disk blocks below `upto`; blocks below `already` are.
-
-        Raises:
-            StorageFullError: no room; nothing changed.
-        """
+        """Reserve disk blocks below `upto`; blocks below `already` are."""
         self._file.allocate(upto, start=already)
 
     def not_needed(self, start: int, end: int) -> None:
@@ -203,11 +173,7 @@ class Segment:
         self._file.not_needed(start, end)
 
     def frame_header(self, offset: int, end: int) -> FrameHeader:
-        """The verified frame header at `offset`, of a frame that ends at or before `end`.
-
-        Raises:
-            CorruptionError: no frame is there.
-        """
+        """The verified frame header at `offset`, of a frame that ends at or before `end`."""
         return read_header(self.data, offset, min(end, self._file.size))
 
     def frame_of(self, entry_id: int, end: int) -> tuple[int, FrameHeader]:

@@ -52,12 +52,7 @@ class SegmentIndex:
 
     @classmethod
     def open(cls, directory: str, ledger_id: int, *, writable: bool) -> SegmentIndex:
-        """Map the index of a ledger.
-
-        Raises:
-            FileNotFoundError, CorruptionError: to be rebuilt.
-            UnsupportedFormatVersion: a newer release wrote it.
-        """
+        """Map the index of a ledger."""
         file = MappedFile.open(index_path(directory, ledger_id), writable=writable)
         try:
             header = parse_index_header(bytes(file.view[:INDEX_HEADER_SIZE]))
@@ -82,11 +77,7 @@ class SegmentIndex:
     def create(
         cls, path: str, ledger_id: int, capacity: int, created_ms: int, entries: int = 0
     ) -> SegmentIndex:
-        """Make an index file with room for `entries` slots and the first block beyond. Under the topic lock.
-
-        Raises:
-            StorageFullError: no room; the file may be there, incomplete.
-        """
+        """Make an index file for `entries` slots and the first block beyond. Under the topic lock."""
         header = IndexHeader(ledger_id, capacity, created_ms)
         file = MappedFile.open(path, writable=True, size=index_file_size(capacity), create=True)
         try:
@@ -102,7 +93,6 @@ class SegmentIndex:
 
     @property
     def fd(self) -> int:
-        """The descriptor, for flushing."""
         return self._file.fd
 
     def rest(self) -> None:
@@ -111,7 +101,6 @@ class SegmentIndex:
 
     @property
     def allocated(self) -> int:
-        """Bytes this object reserved itself."""
         return self._file.allocated
 
     def is_current(self) -> bool:
@@ -121,15 +110,8 @@ class SegmentIndex:
     def allocate(self, entries: int, already: int) -> int:
         """Reserve disk for slots `entries` up to the end of their block, or further in large indexes.
 
-        Args:
-            entries: the first slot that must be writable.
-            already: bytes of the file known to be reserved.
-
         Returns:
             Bytes reserved now.
-
-        Raises:
-            StorageFullError: no room; nothing changed.
         """
         size = self._file.size
         _, needed = block_range(entries // self.header.slots_per_block)
@@ -141,11 +123,7 @@ class SegmentIndex:
         return already
 
     def slot(self, entry_id: int) -> IndexSlot:
-        """The slot of a visible entry, not yet compared with its frame.
-
-        Raises:
-            CorruptionError: beyond the file.
-        """
+        """The slot of a visible entry, not yet compared with its frame."""
         try:
             return read_slot(self.data, entry_id)
         except CorruptionError as e:
@@ -173,7 +151,6 @@ class SegmentIndex:
         self.data[at : at + BLOCK_CRC.size] = BLOCK_CRC.pack(block_crc(self.data[start:end]))
 
     def close(self) -> None:
-        """Unmap. Idempotent."""
         self._file.close()
 
     def __del__(self) -> None:

@@ -205,12 +205,7 @@ class SegmentReader:
         return CorruptionError(reason=reason, offset=pos)
 
     def check(self, limit: int) -> None:
-        """Read the frame at `pos` again, from the file, and verify it; the place stays.
-
-        Raises:
-            CorruptionError: it does not verify.
-            FileNotFoundError: see `segment`.
-        """
+        """Read the frame at `pos` again, from the file, and verify it; the place stays."""
         self.forget_window()
         segment = self.segment
         data = segment.data

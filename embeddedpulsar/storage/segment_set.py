@@ -102,7 +102,6 @@ class SegmentSet:
         self._chain = _EMPTY
 
     def chain(self) -> LedgerChain:
-        """The ledgers as they are now."""
         words = self._words
         chain = self._chain
         if words[TopicWord.TAIL] >> 32 == chain.tail_ledger and words[TopicWord.TRIM] == chain.first_retained:
@@ -118,7 +117,6 @@ class SegmentSet:
             self._lock.release()
 
     def after_fork_in_child(self) -> None:
-        """Renew the lock: it may be held by a thread that does not exist here."""
         self._lock = threads.renewed(self._lock)
 
     def _extended(self, known: LedgerChain, tail_ledger: int, trim: int) -> LedgerChain:

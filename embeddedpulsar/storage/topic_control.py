@@ -64,11 +64,7 @@ class DirectoryIdentity(NamedTuple):
         return (status.st_dev, status.st_ino) == (self.device, self.inode)
 
     def check(self) -> None:
-        """Raise if the path leads elsewhere.
-
-        Raises:
-            StoreGoneError: the path leads elsewhere.
-        """
+        """Raise if the path leads elsewhere."""
         if self.inode and not self.is_current():
             raise gone(self.directory)
 

@@ -82,8 +82,7 @@ def publish_trim_point(
         point = min(ledger_id, tail_ledger)
         if point > words[_TRIM]:
             words[_TRIM] = point
-        if failpoints.ACTIVE:
-            failpoints.hit("trim:point_stored")
+        failpoints.hit("trim:point_stored")
     finally:
         lock.release()
     return True
@@ -114,8 +113,7 @@ def remove_trimmed(
             for path in (log_path(directory, ledger), index_path(directory, ledger)):
                 with contextlib.suppress(FileNotFoundError):  # another process trims too
                     disk.DISK.unlink(path)
-                if failpoints.ACTIVE:
-                    failpoints.hit("trim:unlinked")
+                failpoints.hit("trim:unlinked")
             removed += ledger in logs
             if clock.perf_counter() > until:
                 break

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Protocol
 
 from embeddedpulsar.format.control import (
     CONSUMER_SLOT_SIZE,
@@ -15,6 +15,7 @@ from embeddedpulsar.format.control import (
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform.mapped_file import MappedFile
 from embeddedpulsar.storage.control_file import ControlFile
+from embeddedpulsar.subscription.state.consumer_registry import ConsumerRegistry
 from embeddedpulsar.subscription.state.entry_states import FIRST_OWNER
 
 BITMAP_WORDS: Final = 4
@@ -48,7 +49,6 @@ class SubscriptionControl(ControlFile):
 
     @property
     def boot_id(self) -> bytes:
-        """The boot in which the words were written."""
         return b"" if self.header is None else self.header.boot_id
 
     @property
@@ -126,7 +126,6 @@ class SubscriptionControl(ControlFile):
         words[SubscriptionWord.WAITING] = waiting
 
     def note_claim(self) -> None:
-        """Note that entries were assigned."""
         words = self.words
         words[SubscriptionWord.CLAIMS] = (words[SubscriptionWord.CLAIMS] + 1) % _MODULUS
 
@@ -187,11 +186,9 @@ class SubscriptionControl(ControlFile):
 
     @property
     def closed(self) -> bool:
-        """Whether the words are unmapped."""
         return self._file.closed
 
     def close(self) -> None:
-        """Unmap. Idempotent."""
         self.epoch.release()
         super().close()
 
@@ -235,3 +232,37 @@ class Freshness:
             True
         """
         return cls(memoryview(bytes(8)).cast("Q", shape=[]))
+
+
+class Facts(Protocol):
+    """A number for each consumer; a dict has this method, too."""
+
+    def get(self, consumer_id: int, default: int, /) -> int: ...
+
+
+class Granted:
+    """Messages each attached consumer is ready to be assigned, counted from its attachment on."""
+
+    __slots__ = ("_consumers", "_control")
+
+    def __init__(self, control: SubscriptionControl, consumers: ConsumerRegistry) -> None:
+        self._control: Final = control
+        self._consumers: Final = consumers
+
+    def get(self, consumer_id: int, default: int = 0, /) -> int:
+        """The word of one consumer; ``default`` if it is not attached."""
+        consumer = self._consumers.get(consumer_id)
+        if consumer is None:
+            return default
+        return self._control.slot_word(consumer.code, consumer_id, ConsumerSlotWord.GRANTED)
+
+
+class Handed(Granted):
+    """Entries each application was given, counted likewise."""
+
+    __slots__ = ()
+
+    def get(self, consumer_id: int, default: int = 0, /) -> int:
+        """The word of one consumer; ``default`` if it is not attached."""
+        consumer = self._consumers.get(consumer_id)
+        return default if consumer is None else self._control.handed(consumer.code, consumer_id)

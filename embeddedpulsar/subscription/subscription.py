@@ -138,7 +138,6 @@ class Subscription:
 
     @property
     def name(self) -> str:
-        """The name of the subscription."""
         return self._lives.name
 
     @property
@@ -347,11 +346,9 @@ class Subscription:
         self._log.trimming.note_retreat()
 
     def backlog(self) -> int:
-        """Messages that are stored and not acknowledged, exactly."""
         return messages_left(self._log, self._existing().transact(acknowledged_in))
 
     def statistics(self) -> SubscriptionStatistics:
-        """A snapshot of the subscription."""
         self.detach_dead()
         shared = self._existing()
         statistics = shared.transact(lambda state: statistics_of(state, shared.divergences))

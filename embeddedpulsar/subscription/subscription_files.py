@@ -98,8 +98,7 @@ def may_have_ended(directory: str, *, durable: bool) -> bool:
 def take_away(directory: str, control: SubscriptionControl) -> str:
     """Steps 1 and 2, under the lock; returns what `remove_gone` is to remove."""
     control.mark_removed()
-    if failpoints.ACTIVE:
-        failpoints.hit("removal:marked")
+    failpoints.hit("removal:marked")
     return _rename(directory)
 
 
@@ -107,8 +106,7 @@ def _rename(directory: str) -> str:
     gone = gone_path(os.path.dirname(directory), os.urandom(8).hex())
     with contextlib.suppress(FileNotFoundError):  # the directory was removed with its topic
         disk.DISK.replace(directory, gone)
-    if failpoints.ACTIVE:
-        failpoints.hit("removal:renamed")
+    failpoints.hit("removal:renamed")
     return gone
 
 
@@ -118,8 +116,7 @@ def remove_gone(directory: str) -> None:
         for name in descriptors.names_in(directory):
             with contextlib.suppress(FileNotFoundError):  # another process removes them too
                 disk.DISK.unlink(os.path.join(directory, name))
-            if failpoints.ACTIVE:
-                failpoints.hit("removal:half_removed")
+            failpoints.hit("removal:half_removed")
         disk.DISK.rmdir(directory)
 
 

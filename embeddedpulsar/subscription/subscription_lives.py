@@ -43,7 +43,6 @@ class SubscriptionLives:
 
     @property
     def current(self) -> SharedState | None:
-        """The open state, if any."""
         shared = self._current
         if shared is None or not shared.is_removed:
             return shared
@@ -65,11 +64,7 @@ class SubscriptionLives:
         return shared
 
     def existing(self) -> SharedState:
-        """The state, opened if need be.
-
-        Raises:
-            SubscriptionNotFound: there is none.
-        """
+        """The state, opened if need be."""
         shared = self.find()
         if shared is None:
             raise SubscriptionNotFound(f"there is no subscription {self.name!r}; create it by subscribing")

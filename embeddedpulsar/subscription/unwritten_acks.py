@@ -82,8 +82,7 @@ def _commands_of(state: SubscriptionState, found: Unwritten, facts: Callable[[],
 
 def sweep_rings(directory: str, state: SubscriptionState) -> None:
     """Remove the files of consumers that left. Those of consumers ``state`` has not heard of yet stay."""
-    if failpoints.ACTIVE:
-        failpoints.hit("subscription:left")
+    failpoints.hit("subscription:left")
     epoch = state.epoch
     attached = {consumer.consumer_id for consumer in state.consumers.all()}
     try:

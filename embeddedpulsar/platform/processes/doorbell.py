@@ -332,7 +332,6 @@ class FifoDoorbell:
         return True
 
     def unwatch(self, uuid: bytes) -> None:
-        """Forget ``uuid``."""
         try:
             self._lock.acquire()
             self._blind.discard(uuid)

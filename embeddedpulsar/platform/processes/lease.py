@@ -187,10 +187,6 @@ class Liveness:
 
     Callers: any thread; `close` after all other calls. A forked child closes its copy, which leaves
     the lock to the parent.
-
-    Args:
-        clients_dir: where the leases are.
-        path: the file whose bytes are locked; empty for none.
     """
 
     def __init__(self, clients_dir: str, path: str = "") -> None:
@@ -219,7 +215,6 @@ class Liveness:
         return is_held(lease_path(self._clients_dir, uuid))
 
     def close(self) -> None:
-        """Unlock the byte. Idempotent."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)

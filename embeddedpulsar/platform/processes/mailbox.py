@@ -91,9 +91,6 @@ class Mailbox:
     def create(cls, clients_dir: str | os.PathLike[str], roll: str = "") -> Mailbox:
         """Make this process's FIFO in ``clients_dir`` and take its lease; polling where there are no FIFOs.
         On the file ``roll`` it locks a byte as well, see `Liveness`.
-
-        Raises:
-            OSError: the directory cannot be written.
         """
         return cls(open_doorbell(os.fspath(clients_dir), roll))
 
@@ -249,7 +246,6 @@ class Mailbox:
         self._loops.add(loop, callback)
 
     def remove_loop(self, loop: Any, callback: Callable[[], None] | None = None) -> None:
-        """Undo one `add_loop`. Call in the loop's thread."""
         self._loops.remove(loop, callback)
 
     def _on_loop_ready(self) -> bool:
@@ -276,7 +272,6 @@ class Mailbox:
             self._lock.release()
 
     def remove_listener(self, listener: Callable[[], None]) -> None:
-        """Undo `add_listener`."""
         try:
             self._lock.acquire()
             self._listeners = tuple(one for one in self._listeners if one != listener)

@@ -96,11 +96,7 @@ class Peers:
         return []
 
     def is_alive(self, uuid: bytes) -> bool:
-        """Whether the process that holds lease ``uuid`` lives: the kernel's word, about 4 us.
-
-        Raises:
-            OSError: its lease cannot be examined (EACCES, EMFILE).
-        """
+        """Whether the process that holds lease ``uuid`` lives: the kernel's word, about 4 us."""
         if uuid == self._mailbox.uuid:
             return True
         return self._mailbox.liveness.is_alive(uuid)
@@ -118,7 +114,6 @@ class Peers:
         return removed
 
     def close(self) -> None:
-        """Close every descriptor."""
         try:
             self._lock.acquire()
             while self._bells:

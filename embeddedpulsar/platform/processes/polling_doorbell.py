@@ -76,7 +76,6 @@ class PollingDoorbell:
 
     @classmethod
     def create(cls, clients_dir: str, liveness: Liveness | None = None) -> PollingDoorbell:
-        """Make the file and take its lease."""
         liveness = liveness or Liveness(clients_dir)
         while True:
             uuid = os.urandom(16)
@@ -87,7 +86,6 @@ class PollingDoorbell:
                 return cls(path, uuid, fd, liveness)
 
     def ring(self) -> None:
-        """Make `wait` return, now or next time."""
         if self._fd >= 0:
             ring_file(self._fd)
 
@@ -126,18 +124,15 @@ class PollingDoorbell:
         return bool(gone)
 
     def watch(self, uuid: bytes) -> bool:
-        """Report the death of ``uuid`` in `dead`; False when it is dead already."""
         if not self.liveness.is_alive(uuid):
             return False
         self._watched[uuid] = None
         return True
 
     def unwatch(self, uuid: bytes) -> None:
-        """Forget ``uuid``."""
         self._watched.pop(uuid, None)
 
     def mend(self) -> bool:
-        """Make the file again if its name was removed; see `FifoDoorbell.mend`."""
         if self._fd < 0 or lease.is_same_file(self._fd, self.path):
             return False
         building = self.path + lease.BUILDING
@@ -158,13 +153,11 @@ class PollingDoorbell:
         return True
 
     def close(self) -> None:
-        """Remove the file, then give up the lease."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.path)
         self.abandon()
 
     def abandon(self) -> None:
-        """Close the descriptor and leave the file and its lock to the parent."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)

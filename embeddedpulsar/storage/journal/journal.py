@@ -22,8 +22,7 @@ from embeddedpulsar.platform import disk, failpoints
 from embeddedpulsar.storage.filenames import journal_path
 from embeddedpulsar.storage.journal.journal_compaction import Record, sweep, write_generation, write_records
 from embeddedpulsar.storage.journal.journal_follower import JournalFollower
-from embeddedpulsar.storage.journal.journal_recovery import choose, note_if_lost, replay
-from embeddedpulsar.storage.journal.replica import Replica
+from embeddedpulsar.storage.journal.journal_recovery import Replica, choose, note_if_lost, replay
 
 COMPACT_BYTES: Final = 1 << 20
 """A generation this long, or as long as its snapshot if that is more, is followed by a new one."""
@@ -102,7 +101,6 @@ class Journal:
 
     @property
     def generation(self) -> int:
-        """The generation the replica follows."""
         return self._at.generation
 
     @property
@@ -145,11 +143,7 @@ class Journal:
     # -- changing ----------------------------------------------------------------------------------
 
     def create(self, commands: Sequence[Record], time_ms: int) -> None:
-        """Bring a state that does not exist into being, by its first commands.
-
-        Args:
-            commands: (type, payload), types from 1. time_ms: when they were decided.
-        """
+        """Bring a state that does not exist into being, by its first commands."""
         self._check_in_place()
         generation = split_journal(self._words[self._word])[0] + 1
         while os.path.lexists(path := journal_path(self.directory, generation)) and self.damage:
@@ -161,12 +155,10 @@ class Journal:
         seed = int.from_bytes(os.urandom(4), "little")
         fd = disk.DISK.create_exclusive(path)
         try:
-            if failpoints.ACTIVE:
-                failpoints.hit("journal:file_created")
+            failpoints.hit("journal:file_created")
             header = pack_journal_header(JournalHeader(generation, seed, 0, self._owner_kind))
             end, crc = write_records(fd, 0, seed, commands, time_ms, header)
-            if failpoints.ACTIVE:
-                failpoints.hit("journal:created")
+            failpoints.hit("journal:created")
         except BaseException:
             os.close(fd)
             raise
@@ -239,27 +231,23 @@ class Journal:
         # 1. The last record. From here on a process that finds the journal goes on with the removal.
         self.append([(END, b"")], time_ms, apply=lambda: None)
         self._at.file.flush()
-        if failpoints.ACTIVE:
-            failpoints.hit("journal:end_stored")
+        failpoints.hit("journal:end_stored")
         self._finish_removal()
 
     def _finish_removal(self) -> None:
         generation = self._at.generation
         # 2. No process finds it any more.
         self._words[self._word] = journal_word(generation, 0)
-        if failpoints.ACTIVE:
-            failpoints.hit("journal:word_cleared")
+        failpoints.hit("journal:word_cleared")
         self.close()
         # 3. All but the journal that says so, then that one. In any other order a power loss could bring
         # an older generation back.
         if sweep(self.directory, (generation,), ()):
             disk.DISK.fsync_dir(self.directory)
-        if failpoints.ACTIVE:
-            failpoints.hit("journal:older_unlinked")
+        failpoints.hit("journal:older_unlinked")
         if sweep(self.directory, (), ()):
             disk.DISK.fsync_dir(self.directory)
-        if failpoints.ACTIVE:
-            failpoints.hit("journal:unlinked")
+        failpoints.hit("journal:unlinked")
         self._at.replica.reset(None)
         self._at.moved(generation, 0, 0)
 
@@ -288,16 +276,14 @@ class Journal:
         self._at.file.use(fd, journal_path(self.directory, generation))
         # (f) The word: all processes go over to the new generation.
         self._commit(generation, end, crc, lambda: None)
-        if failpoints.ACTIVE:
-            failpoints.hit("compact:word_stored")
+        failpoints.hit("compact:word_stored")
         self._at.must_leave = False
         self._synced = self._at.seen
         self._at.compact_at = end + max(self._compact_bytes, len(snapshot))
         self._at.commands = 0
         # (g) Drop what is older than the generation before.
         sweep(self.directory, keep, keep)
-        if failpoints.ACTIVE:
-            failpoints.hit("compact:unlinked")
+        failpoints.hit("compact:unlinked")
 
     def sync(self) -> None:
         """Make everything committed so far survive a power loss. Thread-safe, without the lock.

@@ -31,9 +31,6 @@ def write_generation(
 ) -> tuple[int, int, int]:
     """Steps (a) to (e). Returns (descriptor of the journal, its end offset, the crc its next record
     continues).
-
-    Raises:
-        StorageFullError: no room; what was written is removed by the next compaction.
     """
     path = snapshot_path(directory, generation)
     building = under_construction(path)
@@ -43,14 +40,11 @@ def write_generation(
     _write_snapshot(building, snapshot)
     fd, end, crc = _create_journal(directory, generation, owner_kind, document_crc(snapshot), base, time_ms)
     try:
-        if failpoints.ACTIVE:
-            failpoints.hit("compact:journal_created")
+        failpoints.hit("compact:journal_created")
         disk.DISK.replace(building, path)
-        if failpoints.ACTIVE:
-            failpoints.hit("compact:snapshot_renamed")
+        failpoints.hit("compact:snapshot_renamed")
         disk.DISK.fsync_dir(directory)
-        if failpoints.ACTIVE:
-            failpoints.hit("compact:directory_synced")
+        failpoints.hit("compact:directory_synced")
     except BaseException:
         os.close(fd)
         raise
@@ -61,11 +55,9 @@ def _write_snapshot(path: str, snapshot: bytes) -> None:
     fd = disk.DISK.create_exclusive(path)
     try:
         disk.DISK.pwrite_all(fd, [snapshot], 0)
-        if failpoints.ACTIVE:
-            failpoints.hit("compact:snapshot_written")
+        failpoints.hit("compact:snapshot_written")
         disk.DISK.fsync(fd, path)
-        if failpoints.ACTIVE:
-            failpoints.hit("compact:snapshot_synced")
+        failpoints.hit("compact:snapshot_synced")
     finally:
         os.close(fd)
 

@@ -1,4 +1,4 @@
-"""Reading one generation of a journal: its header, its records, its snapshot."""
+"""One generation of a journal as a file: its descriptor, and its header, records and snapshot."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ from embeddedpulsar.platform import descriptors, disk
 from embeddedpulsar.storage.filenames import journal_path, parse_generation, snapshot_path
 
 _PREV_CRC: Final = struct.Struct("<I")
-_READ_STEP: Final = 1 << 20
 
 
 class JournalFile:
@@ -48,7 +47,7 @@ class JournalFile:
         self.generation: Final = generation
         self.path: Final = journal_path(directory, generation)
         self.snapshot_path: Final = snapshot_path(directory, generation)
-        self.data: Final = _read_all(self.path, end)
+        self.data: Final = disk.DISK.read_file(self.path, end)
         self.damage: list[StorageError] = []
         self.snapshot_size = 0
         self.header: JournalHeader | None = None
@@ -126,17 +125,13 @@ class JournalFile:
         return JournalFile(self.directory, self.generation, end), commands, removed
 
     def read_snapshot(self) -> bytes | None:
-        """The snapshot this generation starts from; None when it starts from nothing.
-
-        Raises:
-            CorruptionError: it is missing, or not the one the header names.
-        """
+        """The snapshot this generation starts from; None when it starts from nothing."""
         header = self.header
         if self.base() is None if header is None else header.snapshot_crc == 0:
             return None
         path = self.snapshot_path
         try:
-            data = _read_all(path, None)
+            data = disk.DISK.read_file(path)
         except FileNotFoundError:
             raise CorruptionError(path=path, reason="the snapshot is missing") from None
         if header is not None and (len(data) < 16 or document_crc(data) != header.snapshot_crc):
@@ -160,19 +155,67 @@ def _prev_crc(data: bytes, at: int) -> int:
     return int(_PREV_CRC.unpack_from(data, at + 8)[0])
 
 
-def _read_all(path: str, end: int | None) -> bytes:
-    fd = disk.DISK.open_file(path, os.O_RDONLY)
-    try:
-        left = os.fstat(fd).st_size if end is None else end
-        parts: list[bytes] = []
-        at = 0
-        while left > 0:
-            part = disk.DISK.pread(fd, min(left, _READ_STEP), at)
-            if not part:
-                break
-            parts.append(part)
-            at += len(part)
-            left -= len(part)
-        return b"".join(parts)
-    finally:
-        os.close(fd)
+class JournalDescriptor:
+    """One file that may be closed at any time and is opened again when it is needed.
+
+    Role: lets a process have more subscriptions than descriptors.
+    Callers: the holder of the directory's lock; `flush` any thread.
+    """
+
+    __slots__ = ("_fd", "_path", "_rests")
+
+    def __init__(self) -> None:
+        self._fd = -1
+        self._path = ""
+        self._rests = 0
+
+    @property
+    def is_set(self) -> bool:
+        """Whether there is a file, resting or not."""
+        return bool(self._path)
+
+    def use(self, fd: int, path: str) -> None:
+        """Keep this file from now on; the one before is closed."""
+        self.close()
+        self._fd, self._path = fd, path
+
+    def get(self) -> int:
+        """The descriptor.
+
+        Raises:
+            FileNotFoundError: it rested, and the file was removed meanwhile.
+        """
+        if self._fd < 0:
+            self._fd = disk.DISK.open_file(self._path, os.O_RDWR)
+        return self._fd
+
+    def rest(self) -> None:
+        """Give the descriptor back; `get` opens the file again."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            self._rests += 1  # first, so that a flush under way knows that it may have met another file
+            os.close(fd)
+
+    def close(self) -> None:
+        """Close the file, and have none from now on. Idempotent."""
+        self.rest()
+        self._path = ""
+
+    def flush(self) -> None:
+        """Make the file's bytes survive a power loss, also while another thread lets it rest."""
+        fd, path, rests = self._fd, self._path, self._rests
+        if fd >= 0:
+            try:
+                disk.DISK.fdatasync(fd, path)
+            except OSError:
+                if rests == self._rests:
+                    raise
+            if rests == self._rests:
+                return
+        if not path:
+            return
+        own = disk.DISK.open_file(path, os.O_RDWR)
+        try:
+            disk.DISK.fdatasync(own, path)
+        finally:
+            os.close(own)

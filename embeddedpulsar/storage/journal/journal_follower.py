@@ -13,10 +13,8 @@ from embeddedpulsar.format.journal_record import FIRST_RECORD_OFFSET, record_at,
 from embeddedpulsar.format.record_types import END
 from embeddedpulsar.platform import disk
 from embeddedpulsar.storage.filenames import journal_path
-from embeddedpulsar.storage.journal.journal_descriptor import JournalDescriptor
-from embeddedpulsar.storage.journal.journal_file import JournalFile
-from embeddedpulsar.storage.journal.journal_recovery import choose, replay
-from embeddedpulsar.storage.journal.replica import Replica
+from embeddedpulsar.storage.journal.journal_file import JournalDescriptor, JournalFile
+from embeddedpulsar.storage.journal.journal_recovery import Replica, choose, replay
 
 WORTH_A_LEAP: Final = 4096
 """Commands of fewer bytes are applied rather than leapt over."""
@@ -27,9 +25,6 @@ class JournalFollower:
 
     Role: keeps the replica, and knows how far it has followed. Invariants: a replica that is not settled is
     thrown away: an interrupt struck while it was changed. Callers: the holder of the directory's lock.
-
-    Args:
-        directory, words, word, owner_kind, replica, compact_bytes, leap_word, check_in_place: see `Journal`.
 
     Attributes:
         damage: what could not be read.
@@ -138,7 +133,6 @@ class JournalFollower:
         self.moved(self.generation, end, crc)
 
     def moved(self, generation: int, end: int, crc: int) -> None:
-        """Note that the replica has followed so far."""
         self.generation, self.end, self.crc = generation, end, crc
         self.seen = journal_word(generation, end)
         self.is_settled = True

@@ -230,9 +230,6 @@ def scan_log(
         last_entry_id: its last entry, where `end` is given; those missing at the end are a hole too.
         start: where to begin, at entry `first_entry_id`.
         is_chain_only: stop at the first frame that does not chain.
-
-    Raises:
-        FileNotFoundError: no such file.
     """
     log = LogWindow(path)
     try:

@@ -58,20 +58,12 @@ class LogWindow:
         return buf, at
 
     def header_at(self, pos: int, end: int) -> FrameHeader:
-        """The intact header of the frame at `pos`, which ends at or before `end`; the body is not looked at.
-
-        Raises:
-            CorruptionError: there is none.
-        """
+        """The intact header of the frame at `pos`, ending at or before `end`; the body is not looked at."""
         buf, at = self.frame_at(pos, end)
         return read_header(buf, at, min(at + end - pos, len(buf)))
 
     def read_frame(self, pos: int, end: int) -> tuple[FrameHeader, int]:
-        """Header and key hash of the frame at `pos`, both checksums verified.
-
-        Raises:
-            CorruptionError: no frame is there, or it is damaged.
-        """
+        """Header and key hash of the frame at `pos`, both checksums verified."""
         buf, at = self.frame_at(pos, end)
         header = read_header(buf, at, min(at + end - pos, len(buf)))
         body = memoryview(buf)[at + HEADER_SIZE : at + header.length - TRAILER_SIZE]

@@ -99,11 +99,6 @@ def clear_unpublished(segment: Segment, end: int, allocated: int) -> bool:
     that was. So its header is zeroed, and that is flushed, before anything else happens. Torn frames never
     verify and need no flush: this costs 0.3 ms, once, for a death in those few nanoseconds.
 
-    Args:
-        segment: of the tail ledger, mapped for writing.
-        end: where the log ends.
-        allocated: bytes that have disk blocks; nothing beyond is touched.
-
     Returns:
         Whether there was one.
 

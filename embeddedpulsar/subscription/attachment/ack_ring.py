@@ -46,20 +46,6 @@ class AckRing:
         firsts: `place_word` of entry 0 of ledgers that `note` met: adding to it takes half the time.
     """
 
-    __slots__ = (
-        "_file",
-        "_free_parts",
-        "_half",
-        "_has_other",
-        "_lock",
-        "_turn",
-        "_view",
-        "consumer_id",
-        "firsts",
-        "slots",
-        "words",
-    )
-
     def __init__(self, view: memoryview, consumer_id: int, file: MappedFile | None = None) -> None:
         self.consumer_id: Final = consumer_id
         self.words = view.cast("Q")
@@ -75,17 +61,6 @@ class AckRing:
 
     @classmethod
     def make(cls, directory: str, consumer_id: int, epoch: int, boot: bytes) -> AckRing:
-        """Make the file of a consumer.
-
-        Args:
-            directory: of the subscription.
-            consumer_id: of the consumer.
-            epoch: under which it acknowledges.
-            boot: that of the subscription's control words.
-
-        Raises:
-            StorageFullError, DescriptorLimitError, OSError: there is no room for it.
-        """
         path = acks_path(directory, consumer_id)
         try:
             with contextlib.suppress(FileNotFoundError):
@@ -102,13 +77,11 @@ class AckRing:
         """Start a new epoch: what was acknowledged before is void."""
         words = self.words
         words[RingWord.EPOCH] = 0
-        if failpoints.ACTIVE:
-            failpoints.hit("acks:cleared")
+        failpoints.hit("acks:cleared")
         self._view[8 * RingWord.CUMULATIVE :] = _CLEARED
         words[RingWord.EPOCH] = epoch
 
     def note(self, ledger_id: int, entry_id: int) -> None:
-        """Note that an entry is acknowledged."""
         self.words[next(self.slots)] = place_word(ledger_id, entry_id)
         if ledger_id not in self.firsts:
             if len(self.firsts) >= _MOST_LEDGERS:

@@ -49,11 +49,7 @@ class Acknowledging:
         self._shared: Final = shared
 
     def make_ring(self, epoch: int) -> AckRing | None:
-        """Make a file for acknowledgements that are not written yet; None if there is no room for one.
-
-        Args:
-            epoch: under which it is acknowledged.
-        """
+        """Make a file for acknowledgements that are not written yet; None if there is no room for one."""
         shared = self._shared
         try:
             return AckRing.make(shared.directory, self.consumer_id, epoch, shared.control.boot_id)

@@ -88,7 +88,6 @@ class ActiveAttachment(Attachment):
                 self.on_switched()
 
     def is_active(self) -> bool:
-        """Whether entries come to this consumer."""
         return self._shared.transact(lambda state: self._active_of(state.consumers) == self.consumer_id)
 
     @property
@@ -97,11 +96,9 @@ class ActiveAttachment(Attachment):
         return self._is_active
 
     def has_news(self, has_tail_moved: bool, seen_version: int) -> bool:
-        """See `Attachment.has_news`."""
         return (has_tail_moved and self._is_active) or self.version != seen_version
 
     def has_read_all(self, tail: int) -> bool:
-        """See `Attachment.has_read_all`."""
         return self._reader.has_read_all(tail)
 
     def _follow(self, state: SubscriptionState) -> bool:

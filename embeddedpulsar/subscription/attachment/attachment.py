@@ -102,10 +102,6 @@ class Attachment(Acknowledging):
     def read(self, max_messages: int, max_bytes: int) -> list[EntryView]:
         """The next entries for this consumer, at least one if there is any; an empty list if there is none.
 
-        Args:
-            max_messages: messages, at most (but always one entry).
-            max_bytes: bytes of frames, at most.
-
         Raises:
             AlreadyClosed: the consumer has left, the subscription was deleted, or the topic closed.
         """
@@ -202,11 +198,9 @@ class Attachment(Acknowledging):
             self._chunk_expiry.arm()
 
     def _acknowledge_chunks(self, entries: list[Entry]) -> None:
-        """Acknowledge chunks that can never be delivered."""
         self._acknowledge_unreadable(list(group_entries(entries)))
 
     def redeliver(self) -> None:
-        """Have everything this consumer holds delivered again."""
         raise NotImplementedError(f"{type(self).__name__} does not define redeliver()")
 
     def redeliver_entries(self, entries: Sequence[Entry]) -> bool:
@@ -282,11 +276,7 @@ class Attachment(Acknowledging):
         return True
 
     def leave(self, is_served: bool) -> None:
-        """End the wait of the caller.
-
-        Args:
-            is_served: whether it got entries when it last looked.
-        """
+        """End the wait of the caller."""
 
     @property
     def key(self) -> int:
@@ -317,7 +307,6 @@ class Attachment(Acknowledging):
 
     @property
     def is_attached(self) -> bool:
-        """Whether the consumer has not left."""
         return not self._has_left and not self._shared.control.closed
 
     def show_alive(self) -> None:

@@ -104,11 +104,7 @@ class Membership:
         return len(state.consumers) < before
 
     def rejoin(self, state: SubscriptionState, consumer_id: int) -> Consumer:
-        """Attach the consumer again: its process was taken for dead.
-
-        Raises:
-            ConsumerBusy, ConsumerAssignError: others came meanwhile and do not admit it.
-        """
+        """Attach the consumer again: its process was taken for dead."""
         return self.join(state, ledgers_of(self._log))
 
     def cutoff_ms(self) -> int:

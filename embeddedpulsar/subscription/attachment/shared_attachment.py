@@ -19,13 +19,11 @@ from embeddedpulsar.subscription.attachment.membership import Membership
 from embeddedpulsar.subscription.attachment.shared_sleep import SharedSleep
 from embeddedpulsar.subscription.attachment.unacked_reader import unacked
 from embeddedpulsar.subscription.chunks.pending_chunks import ChunkOptions
-from embeddedpulsar.subscription.control import handed_tag, slot_of
+from embeddedpulsar.subscription.control import Granted, Handed, handed_tag, slot_of
 from embeddedpulsar.subscription.dispatch.assignment import Claim
 from embeddedpulsar.subscription.dispatch.dispatcher import CLAIM_DISPATCHERS
-from embeddedpulsar.subscription.dispatch.fetched_range import FetchedRange, ranges_for
 from embeddedpulsar.subscription.dispatch.look_ahead import LookAhead
-from embeddedpulsar.subscription.dispatch.range_reader import RangeReader
-from embeddedpulsar.subscription.dispatch.slot_words import Granted, Handed
+from embeddedpulsar.subscription.dispatch.range_reader import FetchedRange, RangeReader, ranges_for
 from embeddedpulsar.subscription.dispatch.wakeups import is_apart
 from embeddedpulsar.subscription.log_queries import ledgers_of, news_for
 from embeddedpulsar.subscription.shared_state import SharedState
@@ -112,7 +110,6 @@ class SharedAttachment(Attachment):
         )
 
     def _claim(self, room: int, max_bytes: int) -> list[FetchedRange]:
-        """Have entries assigned, and return the ranges to fetch."""
         while True:
             self._must_look = True  # until the assignment is known: an interrupt may strike
             if self._has_rest:
@@ -295,11 +292,9 @@ class SharedAttachment(Attachment):
         return assigned is None or self._keys_matter or not assigned.is_blocked
 
     def has_news(self, has_tail_moved: bool, seen_version: int) -> bool:
-        """See `Attachment.has_news`."""
         return self._sleep.has_news()
 
     def back_stop(self, seconds: float) -> float:
-        """See `Attachment.back_stop`."""
         return self._sleep.back_stop(seconds)
 
     def due_ms(self) -> int:

@@ -68,7 +68,6 @@ class SharedSleep:
         return self._work_hint.has_any(self._own_code, self._consumer_id)
 
     def assigned(self) -> AssignedEntries | None:
-        """What the consumer was assigned, as far as this process knows."""
         return self._shared.state.dispatch.assigned_by_consumer.get(self._consumer_id)
 
     # -- falling asleep and leaving ----------------------------------------------------------------
@@ -95,7 +94,6 @@ class SharedSleep:
         self._work_hint.note_futile()
 
     def leave(self, is_served: bool) -> None:
-        """See `Attachment.leave`."""
         has_announced, self._has_announced = self._has_announced, False
         waiting, shared = self._waiting, self._shared
         try:

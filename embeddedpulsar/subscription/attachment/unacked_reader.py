@@ -43,7 +43,6 @@ class UnackedReader:
         return self._next
 
     def rewind(self, state: SubscriptionState) -> None:
-        """Go back to the first entry that is not acknowledged."""
         start = state.mark_delete.next()
         self._cursor.seek(start)
         self._next: tuple[int, int] = start
@@ -51,7 +50,6 @@ class UnackedReader:
         self._acked_through: Position | None = last if last > state.mark_delete else None
 
     def go_back(self, position: tuple[int, int]) -> None:
-        """Read on at an entry that was read before."""
         self._cursor.seek(Position(*position))
         self._next = position
         self.has_jumped, self.skipped = False, []

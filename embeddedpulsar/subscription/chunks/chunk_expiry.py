@@ -74,7 +74,6 @@ class ChunkExpiry:
             self._timer = self._call_later(self._expire_s, self._on_timer)
 
     def cancel(self) -> None:
-        """Stop: the consumer leaves."""
         timer, self._timer = self._timer, None
         if timer is not None:
             timer.cancel()

@@ -134,10 +134,6 @@ class ChunkKeeper:
     def strange_parts(self, groups: Iterable[AckGroup], entries: Sequence[Entry]) -> list[Entry]:
         """The parts of messages that are to be acknowledged and were not delivered here: the application
         holds a message of another consumer or of a reader, or only its id.
-
-        Args:
-            groups: what is to be acknowledged.
-            entries: the same.
         """
         parts: list[Entry] = []
         for group in groups:
@@ -156,7 +152,6 @@ class ChunkKeeper:
         return [*parts, *entries] if parts else list(entries)
 
     def settled(self, entries: Sequence[Entry]) -> None:
-        """Note that entries are acknowledged."""
         for entry in entries:
             self.delivered.pop(entry, None)
 
@@ -173,7 +168,6 @@ class ChunkKeeper:
         return len(self.delivered) > self._many
 
     def settled_through(self, last: Entry) -> None:
-        """Note that everything up to ``last`` is acknowledged."""
         self.settled([entry for entry in list(self.delivered) if entry <= last])
 
     def unfinished(self, through: Entry) -> list[Entry]:
@@ -224,7 +218,6 @@ class ChunkKeeper:
         return found
 
     def expired(self) -> list[OpenChunks]:
-        """Incomplete messages whose time is over."""
         try:
             self._lock.acquire()
             return self._pending.expired(self._monotonic())
@@ -237,7 +230,6 @@ class ChunkKeeper:
         one.since = self._monotonic()
 
     def forget(self, gone: Sequence[OpenChunks]) -> None:
-        """Forget messages whose parts are acknowledged."""
         try:
             self._lock.acquire()
             for one in gone:
@@ -248,11 +240,6 @@ class ChunkKeeper:
 
 def around_parts(command: AckCumulative, spared: Sequence[Entry], facts: Ledgers) -> list[Command]:
     """The commands that acknowledge what ``command`` does, but for some entries.
-
-    Args:
-        command: a cumulative acknowledgement.
-        spared: entries at or before its position, ascending; one at least.
-        facts: the ledgers there are.
 
     Example:
         >>> plain = AckCumulative(1, 1, 7, 9, -1, 0)

@@ -93,13 +93,7 @@ class PendingChunks:
     def finish(
         self, key: Key, last: Position, earlier: Iterable[tuple[int, int]] | None
     ) -> OpenChunks | None:
-        """Note the last part, and return what was known of the message, which is complete now.
-
-        Args:
-            key: of the message.
-            last: the last part.
-            earlier: the others, if it could be read; else all before it are taken for them.
-        """
+        """Note the last part, and return what was known of the message, which is complete now."""
         found = self._open.get(key)
         if found is None:
             return None
@@ -113,26 +107,22 @@ class PendingChunks:
         return found
 
     def forget(self, one: OpenChunks) -> None:
-        """Forget a message: its parts are acknowledged."""
         if self._open.get(one.key) is one:
             del self._open[one.key]
 
     def expired(self, now: float) -> list[OpenChunks]:
-        """The messages whose time is over."""
         expire_ms = self._options.expire_ms
         if not expire_ms:
             return []
         return [one for one in self._open.values() if now - one.since >= expire_ms / 1000 - 1e-6]
 
     def next_due(self) -> float | None:
-        """When the next one expires, in seconds; None for never."""
         expire_ms = self._options.expire_ms
         if not expire_ms or not self._open:
             return None
         return min(one.since for one in self._open.values()) + expire_ms / 1000
 
     def places(self) -> set[Position]:
-        """The parts of all messages."""
         return {place for one in self._open.values() for place in one.places}
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from embeddedpulsar.format.dispatch_record import STAY, Assign, FreshRun
 from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.subscription.dispatch.slot_words import Facts
+from embeddedpulsar.subscription.control import Facts
 from embeddedpulsar.subscription.state.consumer_registry import Consumer, ConsumerRegistry
 from embeddedpulsar.subscription.state.dispatch_state import DispatchState
 
@@ -150,11 +150,6 @@ def others_are_ready(consumers: ConsumerRegistry, dispatch: DispatchState, claim
 def permits_of(dispatch: DispatchState, granted: Facts, consumer: Consumer) -> int:
     """Messages a consumer could be assigned now, without holding more than it may; 0 if it is full, or
     blocked.
-
-    Args:
-        dispatch: the state.
-        granted: messages each consumer is ready to be assigned, as in `Claim`.
-        consumer: the consumer.
     """
     consumer_id = consumer.consumer_id
     assigned = dispatch.assigned_by_consumer.get(consumer_id)

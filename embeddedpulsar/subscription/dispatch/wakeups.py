@@ -8,10 +8,9 @@ from typing import Final
 
 from embeddedpulsar.format.consumer_record import FLAG_SEVERAL_TOPICS
 from embeddedpulsar.platform.processes.peers import Peers
-from embeddedpulsar.subscription.control import SubscriptionControl
+from embeddedpulsar.subscription.control import Granted, SubscriptionControl
 from embeddedpulsar.subscription.dispatch.assignment import permits_of
 from embeddedpulsar.subscription.dispatch.dispatcher import ACTIVE_DISPATCHERS
-from embeddedpulsar.subscription.dispatch.slot_words import Granted
 from embeddedpulsar.subscription.dispatch.waiting_consumers import STRANGER, WaitingConsumers
 from embeddedpulsar.subscription.state.consumer_registry import Consumer
 from embeddedpulsar.subscription.state.state_machine import (
@@ -79,10 +78,6 @@ class Wakeups:
     def one(self, state: SubscriptionState, but: int = 0) -> bool:
         """Wake one that could claim, of the best priority level, and those that stand apart; False if none of
         those sleeps.
-
-        Args:
-            state: as it is now.
-            but: a consumer that is awake, or cannot.
         """
         if not self.waiting.has_any:
             return False

@@ -42,7 +42,6 @@ class AssignedEntries:
         self.ranges: deque[Range] = deque()
 
     def assign(self, ledger_id: int, first: int, last: int, messages: int) -> None:
-        """Assign entries to the consumer."""
         ranges = self.ranges
         if ranges and ranges[-1][0] == ledger_id and ranges[-1][2] + 1 == first:
             ranges[-1] = (ledger_id, ranges[-1][1], last)
@@ -96,22 +95,15 @@ class AssignedEntries:
         return found
 
     def clear(self) -> None:
-        """Forget all ranges."""
         self.ranges.clear()
         self.start = self.end
 
     def pack(self) -> list[Any]:
-        """For a snapshot."""
         ranges = [list(one) for one in self.ranges]
         return [self.code, self.start, self.end, self.messages, self.is_blocked, ranges]
 
     @classmethod
     def unpack(cls, packed: Sequence[Any]) -> AssignedEntries:
-        """The value that `pack` returned.
-
-        Raises:
-            ValueError: it is malformed.
-        """
         code, start, end, messages, is_blocked, ranges = packed
         assigned = cls(code)
         assigned.start, assigned.end, assigned.messages, assigned.is_blocked = (

@@ -68,7 +68,6 @@ class ConsumerRegistry:
         return self._by_id.values()
 
     def get(self, consumer_id: int) -> Consumer | None:
-        """The consumer, if it is attached."""
         return self._by_id.get(consumer_id)
 
     def is_current(self, consumer_id: int, epoch: int) -> bool:
@@ -89,7 +88,6 @@ class ConsumerRegistry:
         return next((code for code in range(FIRST_OWNER, LAST_OWNER + 1) if code not in used), 0)
 
     def add(self, consumer: Consumer) -> None:
-        """Add a consumer that attached."""
         self._by_id[consumer.consumer_id] = consumer
         if consumer.priority_level not in self.levels:
             insort(self.levels, consumer.priority_level)

@@ -132,7 +132,6 @@ class DelayedDeliveryTracker:
         self.clear()
 
     def clear(self) -> None:
-        """Forget everything."""
         self._take_over([], [])
 
     def __len__(self) -> int:
@@ -253,11 +252,7 @@ class DelayedDeliveryTracker:
 
     @classmethod
     def unpack(cls, data: bytes) -> DelayedDeliveryTracker:
-        """The tracker that packs like this.
-
-        Raises:
-            ValueError: the bytes are malformed.
-        """
+        """The tracker that packs like this."""
         if len(data) % (2 * _WORD):
             raise ValueError(f"delayed entries in {len(data)} bytes, which is no multiple of {2 * _WORD}")
         count = len(data) // (2 * _WORD)

@@ -17,7 +17,7 @@ from embeddedpulsar.subscription.state.ack_bitmaps import AckBitmaps
 from embeddedpulsar.subscription.state.assigned_entries import AssignedEntries
 from embeddedpulsar.subscription.state.consumer_registry import Consumer
 from embeddedpulsar.subscription.state.delayed_delivery_tracker import DelayedDeliveryTracker
-from embeddedpulsar.subscription.state.entry_states import DELAYED, FIRST_OWNER, PART, WAITING
+from embeddedpulsar.subscription.state.entry_states import FIRST_OWNER, PART, WAITING
 from embeddedpulsar.subscription.state.pending_entries import PendingEntries
 from embeddedpulsar.subscription.state.resting_counts import RestingCounts
 from embeddedpulsar.subscription.state.sticky_key_selector import (
@@ -54,21 +54,6 @@ class DispatchState:
         is_blocked: the consumers together hold too many unacknowledged messages.
         has_blocked: `is_blocked` is true, or a consumer is blocked; derived, not stored.
     """
-
-    __slots__ = (
-        "assigned_by_consumer",
-        "counts",
-        "delayed",
-        "has_blocked",
-        "is_blocked",
-        "joined",
-        "membership",
-        "most_unacked",
-        "pending",
-        "read",
-        "selector",
-        "selector_kind",
-    )
 
     def __init__(self) -> None:
         self.pending = PendingEntries()
@@ -221,7 +206,6 @@ class DispatchState:
             entry = end
 
     def redeliver(self, command: Redeliver) -> None:
-        """Take back entries of a consumer."""
         assigned = self.assigned_by_consumer.get(command.consumer_id)
         if assigned is None:
             return
@@ -267,11 +251,7 @@ class DispatchState:
         return self.has_blocked or sum(self.pending.totals[FIRST_OWNER:]) >= least
 
     def check_limits(self, limits: Mapping[int, int]) -> bool:
-        """Block consumers that hold too much, unblock those at half of that. True if one was unblocked.
-
-        Args:
-            limits: most messages for each consumer that has a limit.
-        """
+        """Block consumers that hold too much, unblock those at half of that. True if one was unblocked."""
         totals = self.pending.totals
         is_free, has_blocked, held = False, False, 0
         for consumer_id, assigned in self.assigned_by_consumer.items():
@@ -302,11 +282,6 @@ class DispatchState:
         """Whether delayed entries are due by then."""
         next_due = self.delayed.next_due()
         return next_due is not None and next_due <= cutoff_ms
-
-    @property
-    def delayed_messages(self) -> int:
-        """Messages that are not due."""
-        return self.pending.totals[DELAYED]
 
     def holds(self, consumer_id: int) -> int:
         """Messages a consumer has not acknowledged."""
@@ -346,11 +321,6 @@ class DispatchState:
         ]
 
     def unpack(self, packed: Sequence[Any]) -> None:
-        """Take over a packed state.
-
-        Raises:
-            ValueError, TypeError: it is malformed.
-        """
         read, pending, delayed, assigned_by_consumer, joined, most, kind, selector, self.is_blocked = packed
         self.read = Position(*read)
         self.pending.unpack(pending)

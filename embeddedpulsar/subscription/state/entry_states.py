@@ -228,16 +228,13 @@ class EntryStates:
             self.counts[at] = number
 
     def state(self, entry: int) -> int:
-        """The state of an entry."""
         at = entry - self.base
         return self.states[at] if 0 <= at < len(self.states) else NONE
 
     def redeliveries(self, entry: int) -> int:
-        """How often an entry came back."""
         return 0 if self.counts is None else self.counts[entry - self.base]
 
     def messages_of(self, entry: int) -> int:
-        """Messages of a known entry."""
         return 1 if self.messages is None else self.messages[entry - self.base]
 
     def waiting(self, entry: int) -> tuple[int, int] | None:

@@ -50,7 +50,6 @@ class LedgerAcks:
         return 0 <= self.entries <= self.floor
 
     def add_range(self, first: int, last: int) -> None:
-        """Acknowledge ``first..last``, both included."""
         if 0 <= self.entries <= last:
             last = self.entries - 1
         if last < self.floor or last < first:
@@ -116,7 +115,6 @@ class LedgerAcks:
         self._free()
 
     def is_acked(self, entry: int) -> bool:
-        """Whether the whole entry is acknowledged."""
         if entry < self.floor:
             return True
         return entry < self.top and self.bits[entry >> 3] & _BIT[entry & 7] != 0
@@ -163,10 +161,6 @@ class LedgerAcks:
         while (first := self.next_acked(entry)) >= 0:
             entry = self.next_unacked(first)
             yield first, entry - 1
-
-    def acked_above_floor(self) -> int:
-        """Number of acknowledged entries above `floor`."""
-        return int.from_bytes(self.window(), "little").bit_count()
 
     def window(self) -> bytes:
         """The bits above `floor`, from the byte that holds it to the last that is not zero.

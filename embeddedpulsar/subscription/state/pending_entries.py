@@ -45,7 +45,6 @@ class PendingEntries:
         self._ledgers: dict[int, EntryStates] = {}
 
     def clear(self) -> None:
-        """Forget everything."""
         self.has_parts = False
         self.totals = [0] * 256
         self.keys = KeyHolds()
@@ -198,7 +197,6 @@ class PendingEntries:
                     states.set_count(entry, count)
 
     def counted(self) -> Iterator[tuple[int, int, int]]:
-        """Entries that came back, as (ledger, entry, count)."""
         for ledger_id, states in self._ledgers.items():
             for entry, count in states.counted():
                 yield ledger_id, entry, count
@@ -265,12 +263,10 @@ class PendingEntries:
     # -- looking -----------------------------------------------------------------------------------
 
     def state(self, ledger_id: int, entry_id: int) -> int:
-        """The state of an entry."""
         states = self._ledgers.get(ledger_id)
         return NONE if states is None else states.state(entry_id)
 
     def ledger(self, ledger_id: int) -> EntryStates | None:
-        """The entries of one ledger."""
         return self._ledgers.get(ledger_id)
 
     def waiting_runs(self) -> Iterator[tuple[int, int, int]]:
@@ -305,11 +301,6 @@ class PendingEntries:
     # -- snapshots ---------------------------------------------------------------------------------
 
     def pack(self, floors: dict[int, int]) -> list[list[Any]]:
-        """The whole state as lists and bytes; equal states give equal values.
-
-        Args:
-            floors: the first unacknowledged entry of each ledger that has one.
-        """
         packed = []
         for ledger_id in sorted(self._ledgers):
             states = self._ledgers[ledger_id]
@@ -319,11 +310,6 @@ class PendingEntries:
         return packed
 
     def unpack(self, packed: Sequence[Sequence[Any]]) -> None:
-        """Take over a packed state.
-
-        Raises:
-            ValueError, TypeError: it is malformed.
-        """
         self.clear()
         for ledger_id, base, live, messages, hashes, counts in packed:
             if not (0 <= base <= MAX_ENTRY_ID and ledger_id >= 0):

@@ -48,13 +48,11 @@ class SubscriptionReplica:
         return kind == record.SUMMARY and adopt_summary(self.state, payload)
 
     def apply(self, command: record.Command) -> None:
-        """Apply a command."""
         if isinstance(command, record.Checkpoint) and command != checkpoint_of(self.state):
             self.has_diverged = True
         self.effects |= self.state.apply(command)
 
     def snapshot(self) -> bytes:
-        """The state as a document."""
         return encode_snapshot(self.state)
 
     def take_effects(self) -> int:

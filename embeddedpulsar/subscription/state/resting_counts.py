@@ -31,7 +31,6 @@ class RestingCounts:
         return sum(map(len, self._ledgers.values()))
 
     def keep(self, counted: Iterable[tuple[int, int, int]]) -> None:
-        """Remember (ledger, entry, count)."""
         for ledger_id, entry, count in counted:
             known = self._ledgers.get(ledger_id)
             if known is None:
@@ -65,7 +64,6 @@ class RestingCounts:
             del self._ledgers[position.ledger_id]
 
     def clear(self) -> None:
-        """Forget all."""
         self._ledgers = {}
 
     def pack(self) -> list[Any]:
@@ -74,11 +72,6 @@ class RestingCounts:
 
     @classmethod
     def unpack(cls, packed: Sequence[Any]) -> RestingCounts:
-        """The value that `pack` returned.
-
-        Raises:
-            ValueError, TypeError: it is malformed.
-        """
         counts = cls()
         for ledger_id, *pairs in packed:
             if ledger_id < 0 or any(entry < 0 or count < 1 for entry, count in pairs):

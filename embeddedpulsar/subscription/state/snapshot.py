@@ -109,9 +109,6 @@ def unpack_ledgers(packed: Sequence[Sequence[Any]], before: AckBitmaps | None = 
     Args:
         packed: the result of `pack_ledgers`.
         before: the same subscription at an earlier time, which is used up: bitmaps are long.
-
-    Raises:
-        ValueError, TypeError: it is malformed.
     """
     ledgers = []
     for ledger_id, *fields in packed:

@@ -49,18 +49,6 @@ class SubscriptionState:
     Position(ledger_id=7, entry_id=-1)
     """
 
-    __slots__ = (
-        "acks",
-        "commands",
-        "consumers",
-        "digest",
-        "dispatch",
-        "epoch",
-        "exists",
-        "name",
-        "stale",
-    )
-
     def __init__(self) -> None:
         self.exists = False
         self.name = ""

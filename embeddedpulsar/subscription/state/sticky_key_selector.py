@@ -120,7 +120,6 @@ class StickyRangeSelector:
         return self._owners[at] if at >= 0 and slot <= self._ends[at] else None
 
     def pack(self) -> list[Any]:
-        """The consumers by id with their names and ranges."""
         return [
             [each, name, [list(pair) for pair in ranges]]
             for each, (name, ranges) in sorted(self._by_id.items())
@@ -203,7 +202,6 @@ class ConsistentHashingSelector:
         return sharers[hash31 % len(sharers)]
 
     def pack(self) -> list[Any]:
-        """Number of points, and the consumers by id with their names."""
         return [self._number_of_points, [[each, name] for each, name in sorted(self._names.items())]]
 
     def _points_of(self, name: str) -> set[int]:
@@ -282,7 +280,6 @@ class HashRangeSelector:
         return owners[bisect_left(self._bounds, hash31 % SLOTS)] if owners else None
 
     def pack(self) -> list[Any]:
-        """Bound and consumer of every range, ascending."""
         return [list(pair) for pair in zip(self._bounds, self._owners, strict=True)]
 
 
@@ -302,11 +299,7 @@ def make_selector(kind: int, points: int = DEFAULT_POINTS) -> StickyKeySelector:
 
 
 def selector_of(kind: int, packed: Sequence[Any]) -> StickyKeySelector:
-    """The selector of that kind whose `pack` returned ``packed``.
-
-    Raises:
-        ValueError, TypeError: no such kind, or no selector of it packs like that.
-    """
+    """The selector of that kind whose `pack` returned ``packed``."""
     return _of(kind)(packed)
 
 

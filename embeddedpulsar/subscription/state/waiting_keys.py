@@ -45,7 +45,6 @@ class KeyHolds:
         return self._held.get(key_hash & SLOT, 0) >> 32
 
     def number(self, key_hash: int) -> int:
-        """Entries of this key in flight."""
         return self._held.get(key_hash & SLOT, 0) & _COUNT
 
     def pack(self) -> dict[int, int]:
@@ -129,7 +128,6 @@ class WaitingKeys:
         return slot in self._slots
 
     def add(self, ledger_id: int, states: EntryStates, entries: Sequence[int]) -> None:
-        """Note that these entries wait."""
         hashes, base, by_hash, slots = states.hashes, states.base, self._by_hash, self._slots
         if hashes is None:
             return
@@ -148,7 +146,6 @@ class WaitingKeys:
         self._count += len(entries)
 
     def remove(self, ledger_id: int, states: EntryStates, entries: Sequence[int]) -> None:
-        """Note that these entries do not wait any more."""
         hashes, base, by_hash = states.hashes, states.base, self._by_hash
         if hashes is None:
             return
@@ -174,11 +171,6 @@ class WaitingKeys:
 
         To be closed. Nothing changes by going through them; the first time after consumers came or went
         costs a look at every key.
-
-        Args:
-            consumer_id: of the consumer.
-            select: names the consumer of a hash.
-            generation: differs whenever ``select`` does.
         """
         lane = self._lanes_by(select, generation).get(consumer_id, [])
         taken: list[tuple[Entry, int]] = []

@@ -9,7 +9,7 @@ import pytest
 
 from embeddedpulsar.platform import disk
 from embeddedpulsar.platform.disk import Disk
-from embeddedpulsar.storage.journal.journal_descriptor import JournalDescriptor
+from embeddedpulsar.storage.journal.journal_file import JournalDescriptor
 
 
 @pytest.fixture

@@ -190,7 +190,7 @@ def test_delayed_entries_wait_for_their_time():
     site = StateSite()
     one = site.join()
     site.read(0, 3, delayed=[(700, 1), (600, 2), (500, 9)], messages=[1, 2, 3, 4])
-    assert (site.dispatch.delayed.next_due(), site.dispatch.delayed_messages) == (600, 5)
+    assert (site.dispatch.delayed.next_due(), site.dispatch.pending.totals[DELAYED]) == (600, 5)
     site.assign((one, 0, 3))
     assert site.owners(3) == [one, DELAYED, DELAYED, one]
     site.due(600)
