@@ -1,4 +1,4 @@
-"""What readers of whole columns do about damage: stop, or go on and say so."""
+"""What readers of whole columns do about damage: raise an error, or log it and continue."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def raise_damage(error: CorruptionError, first: int, after: int) -> NoReturn:
 
 
 def warn_of_damage(error: CorruptionError, first: int, after: int) -> None:
-    """Log what is left out and go on."""
+    """Log what is left out."""
     import logging
 
     logging.getLogger("embeddedpulsar.arrow").warning(
@@ -34,7 +34,7 @@ def raise_lost(report: DamageReport) -> NoReturn:
 
 
 def warn_of_lost(report: DamageReport) -> None:
-    """Log which segment is left out and go on."""
+    """Log which segment is left out."""
     import logging
 
     logging.getLogger("embeddedpulsar.arrow").warning("left out a segment: %s", report)

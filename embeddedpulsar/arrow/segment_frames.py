@@ -216,7 +216,7 @@ def _refuse(planned: EntryRange, header: tuple[Any, ...]) -> None:
 def _resume(
     planned: EntryRange, segment: MappedSegment, at: int, expected: int, on_damage: DamageHandler
 ) -> tuple[int, int]:
-    """Report the damage at `at`, where entry `expected` should be; return where reading goes on."""
+    """Report the damage at `at`, where entry `expected` should be; return where reading continues."""
     error, found = _diagnose(segment, at, planned.end_offset, expected)
     if found is not None:
         after = at + found.length, expected + 1

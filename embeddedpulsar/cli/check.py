@@ -27,7 +27,7 @@ NO_STORE: Final = 2
 _LISTED_TOPICS: Final = 20
 _QUIET_S: Final = 1.0
 _MEANINGS: Final = {
-    damage.HOLE: "these messages are lost; readers report them and go on behind them",
+    damage.HOLE: "these messages are lost; readers report them and continue behind them",
     damage.LOST_TAIL: "what stood behind is lost",
     damage.MISSING_SEGMENT: "the messages of this ledger are lost, unless a copy of the file is restored",
     damage.SEGMENT_HEADER: "the header is derived from the entries where they are whole",
@@ -43,7 +43,7 @@ _MEANINGS: Final = {
     store_checks.LEFTOVER: "harmless",
     store_checks.IN_USE: "harmless",
     store_checks.UNKNOWN_SETTING: "it has no effect",
-    check.STRAY: "harmless: it is removed when the topic goes on",
+    check.STRAY: "harmless: a later append to the topic removes it",
 }
 
 

@@ -23,7 +23,7 @@ class EntryCursor:
     Invariants: nothing above the tail is given out. Ledgers are crossed by the next segment's word on where
     this one ends. A frame that does not verify is read again, then once more under the topic lock (a barrier
     for machines that reorder); only then it is damage: reported, skipped, never removed. If a ledger was
-    trimmed, reading goes on at the first that is retained; a position behind the tail is taken for the tail.
+    trimmed, reading continues at the first that is retained; a position behind the tail means the tail.
     Callers: one thread at a time.
     """
 
@@ -116,7 +116,7 @@ class EntryCursor:
         return True
 
     def _attach(self) -> SegmentReader | None:
-        """Stand at the pending position, or where reading goes on from it; None while there is no ledger."""
+        """Stand at the pending position, or where reading continues from it; None without a ledger."""
         while True:
             wanted = self._pending
             chain = self._view.chain()
@@ -138,7 +138,7 @@ class EntryCursor:
                 continue
             except CorruptionError:
                 following = chain.after(ledger_id)
-                if not following:  # the tail's own segment, reported: reading goes on behind it
+                if not following:  # the tail's own segment, reported: reading continues behind it
                     return None
                 self._pending = Position(following, 0)
                 continue
@@ -159,7 +159,7 @@ class EntryCursor:
     # -- damage --------------------------------------------------------------------------------------------
 
     def _step_over(self, reader: SegmentReader, limit: int, error: CorruptionError) -> None:
-        """Read again where no entry could be read, then go on behind the damage."""
+        """Read again where no entry could be read, then continue behind the damage."""
         if self._is_readable_after_all(reader, limit):
             return
         segment, pos, entry_id = reader.segment, reader.pos, reader.entry_id

@@ -44,7 +44,7 @@ class ManagedLedger(LogPositions):
     Role: one per process and topic directory; producers append, cursors read, housekeeping trims.
     Invariants: entries appear in the order of their positions and publish times, all at once and for ever
     (until trimmed). Ids are never given out twice, not even after a recovery.
-    Callers: any thread. After a fork the child may go on appending and reading; it must `rebind` to its
+    Callers: any thread. After a fork the child may continue to append and read; it must `rebind` to its
     own mailbox before it waits.
     Durable: what `append` promises at its level (`LedgerOptions.durability`).
     """

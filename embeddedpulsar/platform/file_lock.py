@@ -317,5 +317,5 @@ class FileLock:
         raise LockTimeout(
             f"the lock {self.path} was not free within {timeout_s:g} s"
             + (f"; it is held by {holder}" if holder else "")
-            + ". A lock is never taken from a living process: let its holder go on, or end it"
+            + ". A lock is never taken from a living process: let its holder continue, or end it"
         )

@@ -69,7 +69,7 @@ def _call(method: str, references: Iterable[weakref.ref[object]]) -> None:
         except Exception as e:  # noqa: BLE001 - any failure of one object must not strand the others
             failures.append(e)
     if failures:
-        raise failures[0]  # os.fork reports it as unraisable and goes on
+        raise failures[0]  # os.fork reports it as unraisable and continues
 
 
 def _before() -> None:
@@ -100,7 +100,7 @@ def late_import(name: str) -> Any:
 
     A process that forks while another thread of it executes a module hands its child a module that is half
     there, under a lock that is never released: an import of it there waits for ever. So a fork waits for
-    the imports that go on here, a few milliseconds at most.
+    the imports in progress here, a few milliseconds at most.
 
     >>> late_import("math").pi > 3
     True

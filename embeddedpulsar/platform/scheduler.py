@@ -170,7 +170,7 @@ class Scheduler:
     Functions run one after the other, holding no lock; they should be short, and wait for no lock: with
     ``patience_s`` 0 they run with a `deadline` that is over, and a lock that is held elsewhere raises
     `LockTimeout` in them (`background.BackgroundWork` tries again). One that raises, whatever it
-    raises, is logged (logger ``embeddedpulsar``), and the thread goes on. After a fork the child has no
+    raises, is logged (logger ``embeddedpulsar``), and the thread continues. After a fork the child has no
     timers and starts its own thread with its first one.
     """
 
@@ -235,7 +235,7 @@ class Scheduler:
         while not self._closed:
             try:
                 self._turn()
-            except BaseException:  # noqa: BLE001 - no memory, say; whatever it is, timers must go on
+            except BaseException:  # noqa: BLE001 - no memory, say; whatever it is, timers must continue
                 time.sleep(_AFTER_FAILURE_S)
 
     def _turn(self) -> None:
@@ -267,7 +267,7 @@ def call_logged(function: Callable[[], object]) -> None:
     except BaseException as error:  # noqa: BLE001 - logged
         try:
             logging = descriptors.opening("cannot import logging", _logging)
-        except DescriptorLimitError:  # likely what failed; the thread must go on all the same
+        except DescriptorLimitError:  # likely what failed; the thread must continue
             if sys.stderr is not None:
                 sys.stderr.write(f"a timer failed: {function!r}: {error!r}\n")
             return

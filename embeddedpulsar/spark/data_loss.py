@@ -21,7 +21,7 @@ class DataLossError(ReadError):
 
 
 class DataLossPolicy:
-    """What to do about lost data: fail, or log it and go on.
+    """What to do about lost data: fail, or log it and continue.
 
     Args:
         fail: whether it is an error (option failOnDataLoss).

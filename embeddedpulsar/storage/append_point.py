@@ -358,7 +358,7 @@ class AppendPoint:
             self.on_rolled()
 
     def let_go(self, segment: Segment) -> bool:
-        """Unmap to make room in the cache, unless an append is going on (then False)."""
+        """Unmap to make room in the cache, unless an append is in progress (then False)."""
         try:
             if not self._lock.enter_alone():
                 return self._segment is not segment

@@ -230,7 +230,7 @@ def check_journal(directory: str, kind: int) -> list[Problem]:
             problems.append(Problem(JOURNAL, path, 8, text))
         found, _ = valid_end(data, FIRST_RECORD_OFFSET, min(end, len(data)), header.chain_seed)
         if found != end:
-            problems.append(Problem(JOURNAL, path, found, f"the chain should go on to {end}"))
+            problems.append(Problem(JOURNAL, path, found, f"the chain should continue to {end}"))
         if header.snapshot_crc:
             path = snapshot_path(directory, generation)
             if document_crc(disk.DISK.read_file(path)) != header.snapshot_crc:

@@ -22,7 +22,7 @@ class DamageReport(NamedTuple):
     """One stretch of a topic that could not be read. The bytes stay where they are.
 
     `first_entry` to `last_entry` are the entries lost with it, both included; -1 where unknown, 0 to -1 where
-    none are. `end_offset` is where reading goes on; 0 when it goes on in another file.
+    none are. `end_offset` is where reading continues; 0 if it continues in another file.
 
     Example:
         >>> print(DamageReport("t/7.log", 7, 3, 3, 4096, 4192, "body checksum mismatch"))

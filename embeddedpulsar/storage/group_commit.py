@@ -94,7 +94,7 @@ class GroupCommit:
             raise PoisonedSegment(
                 path=self._control.path,
                 reason="a flush failed, so the entry may not survive a power loss",
-                remedy="check the disk, then send the message again: writing goes on in a new segment",
+                remedy="check the disk, then send the message again: writing continues in a new segment",
             )
 
     def sync(self) -> None:
@@ -133,7 +133,7 @@ class GroupCommit:
             raise PoisonedSegment(
                 path=self._control.path,
                 reason=f"a flush failed ({e}); what became of the entries since the last is unknown",
-                remedy="check the disk, then send the messages again: writing goes on in a new segment",
+                remedy="check the disk, then send the messages again: writing continues in a new segment",
             ) from e
         # 3. The synced word. A crash before costs the next waiter one more flush.
         words[_SYNCED] = target

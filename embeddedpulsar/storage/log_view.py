@@ -179,7 +179,7 @@ class LogView:
         """Derive the index of a ledger from its frames, put it in place, and return its slots.
 
         If the ledger is the tail's, the next append starts a new one: other processes have the old index
-        mapped and would go on writing there.
+        mapped and would continue to write there.
         """
         try:
             self._lock.acquire(self._timeout_s)
@@ -208,7 +208,7 @@ class LogView:
     def next_readable(self, ledger_id: int, entry_id: int, pos: int) -> tuple[int, int]:
         """The first entry behind `entry_id` whose frame lies behind `pos` and has a good header; its offset.
 
-        (last entry + 1, end of the ledger) if there is none. For going on behind damage.
+        (last entry + 1, end of the ledger) if there is none. For continuing behind damage.
         """
         segment = self.segment(ledger_id)
         last, end = self.extent(ledger_id)

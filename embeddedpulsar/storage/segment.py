@@ -66,7 +66,7 @@ class Segment:
     Invariants: the header never changes; bytes below the ledger's end never change; nothing at or above the
     end may be read (it may be a hole, or what a dead writer left).
     Callers: any thread. Files are closed when the last reference goes, so a reader that holds a segment
-    may go on after it was trimmed or dropped from the cache. By its parts, not by a finalizer of its own:
+    may continue after it was trimmed or dropped from the cache. By its parts, not by a finalizer of its own:
     while that ran, a weak reference would still give out the segment.
     """
 

@@ -38,7 +38,7 @@ class SegmentReader:
     """A place in a segment, and the frames from there on.
 
     Role: decodes what lies below the limit its caller gives (the tail, or the end of a closed ledger) and
-    stops at the first frame that does not verify; the caller decides how to go on.
+    stops at the first frame that does not verify; the caller decides how to continue.
     Invariants: every frame was checked (header and body checksum, entry id, chain) before an entry of it is
     given out. Entries own their bytes. The window is a copy of bytes below a limit, so it never gets stale.
     The segment is referred to weakly: a reader that rests keeps no file open, and maps it again when it goes

@@ -322,7 +322,7 @@ class SegmentWriter(AppendPoint):
         self._owner = os.getpid() << 32
 
     def close(self) -> None:
-        """Refuse further appends and drop the maps. Waits for an append of this process that is going on.
+        """Refuse further appends and drop the maps. Waits for an append of this process that is in progress.
 
         Not for other processes: one that is stopped inside the lock must not keep this one from ending.
         """

@@ -30,7 +30,7 @@ POISON_TO: Final = TopicWord.STATE + 2
 MUST_ROLL: Final = 1 << 0
 """State bit: the next append starts a new ledger (after a recovery, a failed flush, damage at the tail)."""
 TERMINATED: Final = 1 << 1
-"""State bit: nothing can be appended any more; reading goes on."""
+"""State bit: nothing can be appended any more; reading continues."""
 DELETED: Final = 1 << 2
 """State bit: the topic's files are being removed."""
 
@@ -135,7 +135,7 @@ class TopicControl(ControlFile):
             )
 
     def check_in_place(self) -> None:
-        """Refuse to go on with files that the path of the topic does not lead to any more. About 1.5 us.
+        """Refuse to use files that the path of the topic does not lead to any more. About 1.5 us.
 
         Does not notice a topic deleted by `delete_topic`: the state word shows that.
 

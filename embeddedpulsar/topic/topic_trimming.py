@@ -14,7 +14,7 @@ from embeddedpulsar.retention import Retention
 SLICE: Final = 64
 """Segments removed at once. Large ones take some milliseconds each, therefore `SLICE_S`."""
 SLICE_S: Final = 0.01
-"""How long a slice goes on removing."""
+"""How long a slice removes ledgers."""
 PATIENCE_S: Final = 0.2
 """How long housekeeping waits for the topic lock: a process that closes the topic waits for housekeeping."""
 

@@ -84,7 +84,7 @@ class ConsumerClosing:
             line = (
                 f"{core.acks.unwritten} acknowledgements of subscription {core.config.subscription_name!r} "
                 f"on {core.topic_name} could not be written; the consumer {core.consumer_name} is closed, "
-                "and their messages may come again"
+                "and their messages may be delivered again"
             )
             raise AcknowledgementsUnwritten((line,), str(error)) from None
         except StoreGoneError as error:

@@ -396,5 +396,5 @@ class Pipeline:
         return Timeout(
             f"{len(self.queue)} messages of {self.name} were not stored within send_timeout_millis="
             f"{self.config.send_timeout_ms} and will not be: another process stays in the lock of "
-            f"{self._session.topic_name}; let it go on, or end it, and send them again"
+            f"{self._session.topic_name}; let it continue, or end it, and send them again"
         )

@@ -40,7 +40,7 @@ class Journal:
     """The journal of one directory, and where this process stands in it.
 
     Role: one per process and directory. Order of an append: bytes, commit word, replica. A process that dies
-    or is interrupted between any two leaves to others, and to itself, a state to go on from: the word
+    or is interrupted between any two leaves to others, and to itself, a state to continue from: the word
     decides, and a replica that was interrupted half way is thrown away.
     Invariants: bytes below the commit word never change; nothing is appended to a generation made from a
     snapshot before its files and their names are durable; a number is never used for two committed
@@ -228,7 +228,7 @@ class Journal:
     def remove(self, time_ms: int) -> None:
         """End the state. Durable when this returns; the word remembers the generation number."""
         self._check_in_place()
-        # 1. The last record. From here on a process that finds the journal goes on with the removal.
+        # 1. The last record. From here on a process that finds the journal continues the removal.
         self.append([(END, b"")], time_ms, apply=lambda: None)
         self._at.file.flush()
         failpoints.hit("journal:end_stored")
@@ -254,7 +254,7 @@ class Journal:
     # -- compaction and durability -----------------------------------------------------------------
 
     def compact(self, time_ms: int) -> None:
-        """Start a new generation from a snapshot of the caught-up replica; without room the old goes on."""
+        """Start a new generation from a snapshot of the caught-up replica; without room keep the old one."""
         self._start_generation(self._at.generation + 1, time_ms)
 
     def _compact_if_possible(self, time_ms: int) -> None:

@@ -89,7 +89,7 @@ class JournalFile:
                 if strict:
                     return
                 following = self._next_intact(at)
-                self._note(at, f"{e.reason}; reading goes on at offset {following}")
+                self._note(at, f"{e.reason}; reading continues at offset {following}")
                 at, crc = following, None
                 continue
             at += record.length

@@ -56,7 +56,7 @@ class Replica(Protocol):
 
 
 class Choice(NamedTuple):
-    """The journal recovery goes on from, cut where its chain ends; None if there is no state.
+    """The journal recovery continues from, cut where its chain ends; None if there is no state.
 
     `newest` is the highest generation number any file has.
     """

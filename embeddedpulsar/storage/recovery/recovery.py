@@ -6,8 +6,9 @@ has, so it is derived again, from the frames:
 
 1. Walk the segment headers back from the newest ledger. What is not on the way is a stray.
 2. Follow the chain of frame checksums of the last ledger, and of those before it that may not have been on
-   disk yet. Accept every frame that chains. Behind damage go on with the next frame that plausibly follows;
-   the gap is reported, nothing is cut or deleted for it. The end of the last accepted frame is the cut.
+   disk yet. Accept every frame that chains. Behind damage continue with the next frame that plausibly
+   follows; the gap is reported, nothing is cut or deleted for it. The end of the last accepted frame is the
+   cut.
 3. Derive again what is derivable and does not fit: indexes, and the end marks of accepted frames.
 4. Flush what was accepted, logs, indexes and names, before any reader gets it: a message that was
    seen once must survive the next power loss too.
@@ -226,7 +227,7 @@ def _is_unswitched(directory: str, chain: SegmentChain) -> bool:
 
     Its creator died between writing the header and switching the tail, and the next append still found room
     in the old ledger. No writer's unpublished frame can be taken for that: a process that finds the mark of a
-    dead writer clears its frame, durably, before going on.
+    dead writer clears its frame, durably, before it continues.
     """
     if len(chain.links) < 2:
         return False

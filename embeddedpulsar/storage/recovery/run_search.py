@@ -133,7 +133,7 @@ class _Found(NamedTuple):
 class RunSearch:
     """One search behind one place of damage.
 
-    Role: gives the scan of a log the runs to go on with.
+    Role: gives the scan of a log the runs to continue with.
     Invariants: nothing is believed of a run but what its frames and the bytes around it say; the body of a
     frame at a known place whose header is intact is never searched.
     """
@@ -146,7 +146,7 @@ class RunSearch:
         self._slots: Final = _index_slots(log.path)
 
     def behind(self, damage: Edge, publish_ms: int) -> list[Run]:
-        """The runs to go on with, in order, behind the damage that begins at an edge."""
+        """The runs to continue with, in order, behind the damage that begins at an edge."""
         known = self._edges(damage)
         candidates: list[_Found] = []
         pos = known[-1].pos if len(known) > 1 else damage.pos + 8

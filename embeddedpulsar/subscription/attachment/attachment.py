@@ -52,8 +52,8 @@ class Attachment(Acknowledging):
         delivers_singly: whether single entries come back, and deliveries are counted, as Shared has it.
         epoch: rises when what was read before is void (a seek, from whatever process). A caller that collects
             acknowledgements passes the epoch under which it collected them.
-        on_rewound: called when `read` or a redelivery notices, before it goes on, that another consumer moved
-            the subscription: entries fetched before, and acknowledgements collected for them, are void.
+        on_rewound: called when `read` or a redelivery notices, before it continues, that another consumer
+            moved the subscription: entries fetched before, and acknowledgements collected for them, are void.
         on_switched: called by `read` when this Failover consumer has stopped being the active one: what was
             fetched and not given to the application is void. Acknowledgements are not.
         on_left: called once, when the consumer has ended.
@@ -332,7 +332,7 @@ class Attachment(Acknowledging):
         """Leave. What was not acknowledged is delivered to the next consumer. Idempotent.
 
         Raises:
-            LockTimeout: another process stayed in the lock; a timer goes on trying.
+            LockTimeout: another process stayed in the lock; a timer tries again.
         """
         self.forget()
         try:

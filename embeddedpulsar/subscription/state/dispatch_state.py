@@ -227,7 +227,7 @@ class DispatchState:
         return self.admit(mark_delete, acks)
 
     def admit(self, mark_delete: Position, acks: AckBitmaps) -> bool:
-        """Let go on consumers before whose joining position all is acknowledged. True if there were any."""
+        """End the wait of consumers before whose joining position all is acknowledged. True if any waited."""
         if not self.joined:
             return False
         first = self._first_message(mark_delete, acks)

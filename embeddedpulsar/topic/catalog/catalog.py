@@ -217,7 +217,7 @@ class Catalog:
 
 
 def _chain(data: bytes, crc: int) -> Iterator[JournalRecord]:
-    """The records of ``data`` as far as the chain goes on from ``crc``."""
+    """The records of ``data`` as far as the chain continues from ``crc``."""
     position = 0
     while position < len(data):
         try:

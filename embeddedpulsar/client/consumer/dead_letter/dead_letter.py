@@ -183,7 +183,7 @@ class DeadLetters:
                     names = encryption_of(getattr(view, "encryption", None))
                     end_words |= self.producer.publish(self._letters(view), names)
                     moved.append((position, epoch))
-                except Exception as error:  # noqa: BLE001 - whatever it is, the message must come again
+                except Exception as error:  # noqa: BLE001 - whatever it is, the message must be redelivered
                     first_error = first_error or error
                     failed.append(position)
             try:
