@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from embeddedpulsar.exceptions import CorruptionError, CryptoError
@@ -123,6 +123,32 @@ def has_chunks(views: Sequence[EntryView]) -> bool:
     return False
 
 
+def made_whole(
+    views: Sequence[EntryView], max_bytes: int, whole: Callable[[EntryView], EntryView | None]
+) -> tuple[list[EntryView], EntryView | None]:
+    """Of entries that a cursor gave, those with messages, of about ``max_bytes`` of payload.
+
+    Args:
+        whole: makes a message of an entry that belongs to a chunked one; None if there is none to be had.
+
+    Returns:
+        The entries, and the first that was not looked at because they are large enough.
+    """
+    found: list[EntryView] = []
+    size = 0
+    for view in views:
+        if size >= max_bytes and found:
+            return found, view
+        if view.flags & FLAG_CHUNK:
+            message = whole(view)
+            if message is None:
+                continue
+            view = message
+        found.append(view)
+        size += view.offsets[-1]
+    return found, None
+
+
 class ChunkAssembler(ChunkReader):
     """Makes messages of the entries a cursor gives.
 
@@ -142,24 +168,8 @@ class ChunkAssembler(ChunkReader):
     def complete(
         self, views: Sequence[EntryView], max_bytes: int
     ) -> tuple[list[EntryView], EntryView | None]:
-        """Of entries that were read, those with messages, chunked messages whole.
-
-        Returns:
-            The entries, and the first that was not looked at because they are large enough.
-        """
-        found: list[EntryView] = []
-        size = 0
-        for view in views:
-            if size >= max_bytes and found:
-                return found, view
-            if view.flags & FLAG_CHUNK:
-                found_one = self.try_whole(view) if view.count else None
-                if found_one is None:
-                    continue
-                view = found_one
-            found.append(view)
-            size += view.offsets[-1]
-        return found, None
+        """`made_whole`; parts that are not the last are left out."""
+        return made_whole(views, max_bytes, lambda view: self.try_whole(view) if view.count else None)
 
     def are_in(self, ledger_id: int) -> bool:
         """Whether a ledger holds anything of chunked messages, or cannot tell."""

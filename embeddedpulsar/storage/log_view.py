@@ -15,11 +15,10 @@ from embeddedpulsar.storage.chunk_reader import Part, segment_part
 from embeddedpulsar.storage.damage import DamageHook, DamageReport
 from embeddedpulsar.storage.filenames import index_path, log_path
 from embeddedpulsar.storage.recovery.chain_scan import scan_log
-from embeddedpulsar.storage.recovery.index_repair import write_index
 from embeddedpulsar.storage.recovery.salvage import slot_of, visible_slots
 from embeddedpulsar.storage.segment import Segment
 from embeddedpulsar.storage.segment_cache import SEGMENTS
-from embeddedpulsar.storage.segment_index import SegmentIndex
+from embeddedpulsar.storage.segment_index import SegmentIndex, write_index
 from embeddedpulsar.storage.segment_set import LedgerChain, SegmentSet
 from embeddedpulsar.storage.topic_control import MUST_ROLL, TopicControl
 

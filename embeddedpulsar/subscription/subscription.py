@@ -24,16 +24,14 @@ from embeddedpulsar.policies import KeySharedPolicy
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage.journal.journal import COMPACT_BYTES
 from embeddedpulsar.subscription.attachment.active_attachment import ActiveAttachment
-from embeddedpulsar.subscription.attachment.attach_request import AttachRequest, names_of
 from embeddedpulsar.subscription.attachment.attachment import Attachment
-from embeddedpulsar.subscription.attachment.membership import Membership, detach_lost
+from embeddedpulsar.subscription.attachment.membership import AttachRequest, Membership, detach_lost, names_of
 from embeddedpulsar.subscription.attachment.shared_attachment import SharedAttachment
-from embeddedpulsar.subscription.chunks.pending_chunks import DEFAULT_CHUNKS, ChunkOptions
+from embeddedpulsar.subscription.chunks.chunk_keeper import DEFAULT_CHUNKS, ChunkOptions
 from embeddedpulsar.subscription.dispatch.dispatch_rules import Asked
 from embeddedpulsar.subscription.dispatch.dispatcher import CLAIM_DISPATCHERS, dispatcher_for
 from embeddedpulsar.subscription.liveness.detach_commands import detach, detach_at_last
-from embeddedpulsar.subscription.liveness.keep_alives import KeepAlives
-from embeddedpulsar.subscription.liveness.liveness_monitor import LivenessMonitor, WatchRing
+from embeddedpulsar.subscription.liveness.liveness_monitor import KeepAlives, LivenessMonitor, WatchRing
 from embeddedpulsar.subscription.log_queries import ledgers_of, seek_commands
 from embeddedpulsar.subscription.options import StateOptions, log_damage
 from embeddedpulsar.subscription.shared_state import SharedState

@@ -37,8 +37,8 @@ from embeddedpulsar.storage import damage
 from embeddedpulsar.storage.damage import DamageHook, DamageReport
 from embeddedpulsar.storage.filenames import index_path, log_path
 from embeddedpulsar.storage.recovery.chain_scan import ChainScan, scan_log
-from embeddedpulsar.storage.recovery.index_repair import index_fits, write_index
 from embeddedpulsar.storage.segment_chain import Link, SegmentChain, walk_segments
+from embeddedpulsar.storage.segment_index import index_fits, write_index
 from embeddedpulsar.storage.topic_control import (
     ATTENTION,
     DIRTY_SINCE_MS,

@@ -22,8 +22,7 @@ from embeddedpulsar.storage.waiter_slots import EACH
 from embeddedpulsar.subscription.attachment.acknowledging import Acknowledging
 from embeddedpulsar.subscription.attachment.membership import Membership
 from embeddedpulsar.subscription.chunks.chunk_expiry import ChunkExpiry
-from embeddedpulsar.subscription.chunks.chunk_keeper import ChunkKeeper
-from embeddedpulsar.subscription.chunks.pending_chunks import ChunkOptions
+from embeddedpulsar.subscription.chunks.chunk_keeper import ChunkKeeper, ChunkOptions
 from embeddedpulsar.subscription.control import Freshness
 from embeddedpulsar.subscription.liveness.detach_commands import detach
 from embeddedpulsar.subscription.log_queries import seek_commands

@@ -1,34 +1,99 @@
-"""A consumer's place among the consumers of its subscription, and how it gets it."""
+"""A consumer's place among the consumers of its subscription: what it asks for, and how it gets it."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
+from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.exceptions import ConsumerAssignError, ConsumerBusy
 from embeddedpulsar.format import subscription_record as record
+from embeddedpulsar.format.consumer_record import ConsumerRules
 from embeddedpulsar.format.control import ConsumerSlotWord
+from embeddedpulsar.format.subscription_record import Attach
 from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.platform.processes.peers import Peers
 from embeddedpulsar.settings import BrokerSettings
-from embeddedpulsar.subscription.attachment.attach_request import AttachRequest, check_admission
 from embeddedpulsar.subscription.control import slot_of
+from embeddedpulsar.subscription.dispatch.dispatcher import dispatcher_for
 from embeddedpulsar.subscription.liveness.detach_commands import (
     commit_detach_commands,
     detach_commands_for_dead,
     detach_commands_for_silent,
 )
-from embeddedpulsar.subscription.liveness.keep_alives import KeepAlives
-from embeddedpulsar.subscription.liveness.liveness_monitor import processes_of
+from embeddedpulsar.subscription.liveness.liveness_monitor import KeepAlives, processes_of
 from embeddedpulsar.subscription.log_queries import ledgers_of, news_for
 from embeddedpulsar.subscription.options import StateOptions
 from embeddedpulsar.subscription.shared_state import SharedState
-from embeddedpulsar.subscription.state.consumer_registry import Consumer
+from embeddedpulsar.subscription.state.consumer_registry import Consumer, ConsumerRegistry
+from embeddedpulsar.subscription.state.entry_states import OWNERS
 from embeddedpulsar.subscription.state.state_machine import SubscriptionState
 
 _ALIVE: Final = ConsumerSlotWord.ALIVE_MS
 _CONSUMER_ID: Final = ConsumerSlotWord.CONSUMER_ID
 _FEW: Final = 16
 """Up to so many consumers are all looked at, under the lock, when another one joins."""
+
+
+class AttachRequest(NamedTuple):
+    """A consumer that has not attached yet.
+
+    Attributes:
+        name: for statistics, and to order consumers by.
+        consumer_type: must be that of the consumers attached already.
+        client_uuid: the lease of its process.
+        priority: priority level, 0 being the best.
+        receiver_queue_size: messages it is ready to take at once.
+        rules: its requirements for dispatch.
+    """
+
+    name: str
+    consumer_type: int
+    client_uuid: bytes
+    priority: int
+    receiver_queue_size: int
+    rules: ConsumerRules
+
+    def command(self, consumer_id: int, now_ms: int) -> Attach:
+        """The command by which it attaches."""
+        return Attach(
+            consumer_id, self.name, self.consumer_type, self.priority, self.client_uuid, now_ms, self.rules
+        )
+
+
+def check_admission(state: SubscriptionState, new_consumer: Consumer, most: int) -> None:
+    """Refuse a new consumer that the attached consumers do not admit.
+
+    Args:
+        state: after the detachment of dead consumers.
+        new_consumer: the consumer that is to be attached.
+        most: how many consumers may be attached; 0 for any number.
+
+    Raises:
+        ConsumerBusy: the text names the consumer that prevents it.
+        ConsumerAssignError: the keys cannot be divided with this one.
+    """
+    consumers, kind = state.consumers, state.consumers.consumer_type
+    if kind not in (None, new_consumer.consumer_type):
+        name = next((str(one) for one in ConsumerType if one == kind), f"type {kind}")
+        raise ConsumerBusy(f"Subscription is of different type: {names_of(consumers)} attached as {name}")
+    if most and len(consumers) >= most:
+        raise ConsumerBusy(
+            f"the subscription has {most} consumers, as many as maxConsumersPerSubscription allows"
+        )
+    if not consumers.free_code():
+        raise ConsumerBusy(f"the subscription has {OWNERS} consumers, as many as it can have")
+    dispatcher = dispatcher_for(new_consumer.consumer_type)
+    refusal = dispatcher.refusal(consumers, new_consumer, state.dispatch)
+    if refusal:
+        raise ConsumerBusy(refusal)
+    refusal = dispatcher.key_refusal(new_consumer, state.dispatch)
+    if refusal:
+        raise ConsumerAssignError(refusal)
+
+
+def names_of(consumers: ConsumerRegistry, but: int = 0) -> str:
+    """The attached consumers, for messages; without the consumer ``but``."""
+    return ", ".join(repr(one.name) for one in consumers.all() if one.consumer_id != but)
 
 
 class Membership:

@@ -15,9 +15,8 @@ from embeddedpulsar.format.index_header import (
 )
 from embeddedpulsar.format.index_slot import SLOT_SIZE, SLOTS_OFFSET
 from embeddedpulsar.storage.filenames import index_path
-from embeddedpulsar.storage.recovery.index_repair import index_fits, write_index
 from embeddedpulsar.storage.segment_chain import Link
-from embeddedpulsar.storage.segment_index import SegmentIndex
+from embeddedpulsar.storage.segment_index import SegmentIndex, index_fits, write_index
 from tests.log_builder import LogBuilder
 
 
