@@ -22,6 +22,7 @@ class ManualTime:
     def reopen(self) -> None:
         """Close the store and open it again, as another process would later."""
         self.client.shutdown()
+        self._clock_in_use.enter_context(self.clock)  # `close` may have left it
         self.client = Client(self.path)
 
     def close(self) -> None:
