@@ -65,9 +65,8 @@ def has_parts(view: LedgersView, ledger_id: int) -> bool:
 class ChunkLocator:
     """Which entries of a log are last parts of chunked messages, asked again and again.
 
-    Role: remembers of each ledger one stretch of entries without anything of chunked messages, so a reader
-    of a log without any pays for each entry once. Callers: any thread; two that look at once
-    may forget what one of them saw.
+    Role: remembers of each ledger one stretch of entries without anything of chunked messages, as read or
+    found in the index. Callers: any thread; two that look at once may forget what one of them saw.
 
     >>> ChunkLocator.__slots__
     ('_plain', '_view')
@@ -101,6 +100,13 @@ class ChunkLocator:
         if not parts or parts[0] > last:
             self._note(ledger_id, first, parts[0] if parts else stop)
         return [Position(ledger_id, one) for one in parts if one <= last and self._is_last(ledger_id, one)]
+
+    def note_read(self, views: Sequence[EntryView]) -> None:
+        """Note that entries were read none of which belongs to a chunked message. 0.3 us."""
+        first, last = views[0], views[-1]
+        ledger_id, start, end = first.ledger_id, first.entry_id, last.entry_id + 1
+        if last.ledger_id == ledger_id and end - start == len(views):
+            self._note(ledger_id, start, end)
 
     def _is_last(self, ledger_id: int, entry_id: int) -> bool:
         try:

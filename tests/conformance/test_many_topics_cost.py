@@ -11,7 +11,9 @@ from typing import Any
 
 from embeddedpulsar import Client, InitialPosition
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST
+from embeddedpulsar.storage.segment_cache import SegmentCache
 from embeddedpulsar.subscription.liveness.liveness_monitor import LivenessMonitor
+from embeddedpulsar.subscription.shared_state import SharedState
 from tests.conformance.conftest import receive_all
 
 FEW, MANY = 20, 80
@@ -77,6 +79,20 @@ def test_a_topic_without_more_is_not_asked_again(client):
     for _ in range(3):
         topics.send(topics.producers)
     assert topics.receive(3 * FEW)["EntryCursor.read"] == FEW
+
+
+def test_acknowledgements_are_written_without_a_look_at_the_log(client):
+    """The consumer has read the entries itself: no segment or index is looked for, nor mapped."""
+    topics = Topics(client, "topic", FEW)
+    consumer: Any = client.subscribe(
+        topics.names, "slow", initial_position=InitialPosition.Earliest, ack_group_time_ms=600_000
+    )
+    for _ in range(FEW):
+        consumer.acknowledge(consumer.receive(1000))
+    trackers = [child.acks for child in consumer._core.children.values()]
+    cost = counted(lambda: [tracker.flush() for tracker in trackers])
+    assert cost[SharedState.commit.__qualname__] == FEW
+    assert not cost[SegmentCache.get.__qualname__] + cost["pread"] + cost["mmap"]
 
 
 def test_topics_take_turns(client):

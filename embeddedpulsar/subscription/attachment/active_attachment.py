@@ -41,6 +41,7 @@ class ActiveAttachment(Attachment):
         super().__init__(log, shared, membership, consumer, chunks)
         self._active_of: Final = ACTIVE_DISPATCHERS[consumer.consumer_type].active
         self._reader: Final = UnackedReader(log, shared, state)
+        self._note_read: Final = self.chunks.assembler.last_parts.note_read
         self._is_active = self._active_of(state.consumers) == self.consumer_id
         self._was_switched = False
 
@@ -70,6 +71,8 @@ class ActiveAttachment(Attachment):
                     skipped, reader.skipped = reader.skipped, []
                     self._acknowledge_unreadable(skipped)
                 if not has_chunks(views):
+                    if views:
+                        self._note_read(views)
                     return views
                 views, rest = self._complete(views, max_bytes, is_noted=False)
                 if rest is not None:

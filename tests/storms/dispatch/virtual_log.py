@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, cast
 
 from embeddedpulsar.format.control import CONTROL_SIZE, TopicWord
@@ -225,6 +225,9 @@ class VirtualChunks:
     def between(self, ledger_id: int, first: int, last: int) -> list[Position]:
         inside = (one for one in self._log.entries if one.position.ledger_id == ledger_id and one.count)
         return [one.position for one in inside if one.earlier and first <= one.position.entry_id <= last]
+
+    def note_read(self, views: Sequence[VirtualView]) -> None:
+        """Nothing to note: looking at an entry costs nothing here."""
 
     def parts_of(self, place: Position) -> tuple[Position, ...]:
         return self._log.entries[self._log.index_of(place)].earlier
