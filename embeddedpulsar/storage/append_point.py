@@ -239,7 +239,7 @@ class AppendPoint:
         self._log = segment.data
         self._index = index.data
         header = segment.header
-        self._size = segment.size
+        self._size = segment.file.size
         self._base_ms = header.base_publish_ms
         self._entry_limit = self._policy.entry_limit(header.index_capacity)
         self._time_stop = self._policy.time_limit(header.base_publish_ms, header.created_ms)
@@ -318,7 +318,7 @@ class AppendPoint:
             base_ms=header.base_publish_ms,
             created_ms=header.created_ms,
             end=end,
-            log_size=min(header.log_size, segment.size),
+            log_size=min(header.log_size, segment.file.size),
             messages=self._state[4],
         )
 

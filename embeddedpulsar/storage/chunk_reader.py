@@ -147,13 +147,13 @@ def segment_part(segment: Segment, entry_id: int) -> Part:
     offset, header = _frame_of(segment, entry_id)
     end = offset + header.length
     body = segment.view[offset + HEADER_SIZE : end - TRAILER_SIZE]
-    return Part(header, body, partial(segment.not_needed, offset, end))
+    return Part(header, body, partial(segment.file.not_needed, offset, end))
 
 
 def _frame_of(segment: Segment, entry_id: int) -> tuple[int, FrameHeader]:
     """Where an entry is: by the index, or, where that does not fit, by the frames."""
     try:
-        return segment.frame_of(entry_id, segment.size)
+        return segment.frame_of(entry_id, segment.file.size)
     except (StorageError, FileNotFoundError):
         header = segment.header
         scan = scan_log(segment.path, chain_seed=header.chain_seed, base_publish_ms=header.base_publish_ms)
@@ -161,7 +161,7 @@ def _frame_of(segment: Segment, entry_id: int) -> tuple[int, FrameHeader]:
         if entry_id > scan.last_entry_id or not slot_of(slots, entry_id).crc:
             _refuse((segment.ledger_id, entry_id), "it cannot be found")
         offset = slot_of(slots, entry_id).offset
-        return offset, segment.frame_header(offset, segment.size)
+        return offset, segment.frame_header(offset, segment.file.size)
 
 
 def _refuse(place: Entry, reason: str) -> NoReturn:

@@ -155,7 +155,7 @@ class GroupCommit:
         try:
             # A descriptor from before the writes: one opened later may not report a failed write-back.
             segment = self._view.segment(ledger_id)
-            own = segment.fd
+            own = segment.file.fd
         except FileNotFoundError:
             return  # trimmed meanwhile
         except CorruptionError:

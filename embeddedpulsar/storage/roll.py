@@ -139,19 +139,19 @@ def start_ledger(
         failpoints.hit("roll:header_written")
         # 4. Content and names survive a power loss before anything refers to them.
         if new.is_synced:
-            disk.DISK.fsync(index.fd, index.path)
-            disk.DISK.fsync(segment.fd, segment.path)
+            disk.DISK.fsync(index.file.fd, index.path)
+            disk.DISK.fsync(segment.file.fd, segment.path)
             disk.DISK.fsync_dir(directory)
         failpoints.hit("roll:synced")
-        index.rest()
+        index.file.rest()
     except OSError:
         if segment is not None:
             segment.close()
         _discard(directory, new.ledger_id)
         raise
     # 5. What the words say about the tail's files. Too small is harmless for the old ledger.
-    words[TopicWord.ALLOCATED] = segment.allocated
-    words[TopicWord.INDEX_ALLOCATED] = index.allocated
+    words[TopicWord.ALLOCATED] = segment.file.allocated
+    words[TopicWord.INDEX_ALLOCATED] = index.file.allocated
     words[TOUCHED] = touched
     # 6. The switch: one store. The old ledger is closed, its end is in the new header. No interrupt may come
     # between it and the totals: the roll would be repeated, and count the old ledger twice.

@@ -71,7 +71,7 @@ class Segment:
     """
 
     def __init__(self, directory: str, file: MappedFile, header: SegmentHeader) -> None:
-        self._file: Final = file
+        self.file: Final = file
         self._closing: Final = _Closing(file)
         self._index: SegmentIndex | None = None
         self._opened_index: Final[dict[int, SegmentIndex]] = {}  # of threads that open it at once, one wins
@@ -132,22 +132,9 @@ class Segment:
             Bytes whose pages are in memory now.
         """
         page = pack_segment_header(self.header)
-        touched = min(_FIRST_PAGES, self._file.allocated)
-        disk.DISK.pwrite_all(self._file.fd, [page, bytes(touched - len(page))], 0)
+        touched = min(_FIRST_PAGES, self.file.allocated)
+        disk.DISK.pwrite_all(self.file.fd, [page, bytes(touched - len(page))], 0)
         return touched
-
-    @property
-    def fd(self) -> int:
-        return self._file.fd
-
-    @property
-    def size(self) -> int:
-        """Bytes mapped; less than the header promises if the file was cut."""
-        return self._file.size
-
-    @property
-    def allocated(self) -> int:
-        return self._file.allocated
 
     @property
     def index(self) -> SegmentIndex:
@@ -164,17 +151,9 @@ class Segment:
         self._opened_index.clear()
         self._index = index
 
-    def allocate(self, upto: int, already: int) -> None:
-        """Reserve disk blocks below `upto`; blocks below `already` are."""
-        self._file.allocate(upto, start=already)
-
-    def not_needed(self, start: int, end: int) -> None:
-        """Let these bytes leave memory: they were read once and will not be needed again soon."""
-        self._file.not_needed(start, end)
-
     def frame_header(self, offset: int, end: int) -> FrameHeader:
         """The verified frame header at `offset`, of a frame that ends at or before `end`."""
-        return read_header(self.data, offset, min(end, self._file.size))
+        return read_header(self.data, offset, min(end, self.file.size))
 
     def frame_of(self, entry_id: int, end: int) -> tuple[int, FrameHeader]:
         """Offset and header of a visible entry, by its index slot.
@@ -256,7 +235,7 @@ class Segment:
         index, self._index = self._index, None
         if index is not None:
             index.close()
-        self._file.close()
+        self.file.close()
 
     def __repr__(self) -> str:
         return f"<Segment {self.path}>"
@@ -279,12 +258,12 @@ def grown_allocation(segment: Segment, end: int, allocated: int, step: int) -> i
     Raises:
         StorageFullError: not even `end` fits; nothing changed.
     """
-    ahead = min(segment.size, max(_page_up(end), allocated + min(step, max(allocated, _FIRST_STRIDE))))
+    ahead = min(segment.file.size, max(_page_up(end), allocated + min(step, max(allocated, _FIRST_STRIDE))))
     try:
-        segment.allocate(ahead, allocated)
+        segment.file.allocate(ahead, start=allocated)
     except StorageFullError:
-        ahead = min(segment.size, _page_up(end))  # the last space of the disk
-        segment.allocate(ahead, allocated)
+        ahead = min(segment.file.size, _page_up(end))  # the last space of the disk
+        segment.file.allocate(ahead, start=allocated)
     return ahead
 
 
@@ -303,7 +282,7 @@ def touch(segment: Segment, start: int, end: int, touched: int, allocated: int, 
     first = max(start, touched)
     stride = max(_FIRST_STRIDE, min(_LONGEST_STRIDE, first))
     upto = min(allocated, _page_up(max(end, first + stride)))
-    disk.DISK.pwrite_all(segment.fd, [_some_zeros(upto - first)], first)
+    disk.DISK.pwrite_all(segment.file.fd, [_some_zeros(upto - first)], first)
     return upto
 
 

@@ -52,10 +52,10 @@ class SegmentIndex:
     Durable: nothing is flushed. Sealed blocks carry a checksum; the rest is rebuilt after an unclean boot.
     """
 
-    __slots__ = ("_file", "capacity", "data", "header", "path")
+    __slots__ = ("capacity", "data", "file", "header", "path")
 
     def __init__(self, file: MappedFile, header: IndexHeader) -> None:
-        self._file: Final = file
+        self.file: Final = file
         self.path: Final = file.path
         self.header: Final = header
         self.capacity: Final = header.capacity
@@ -103,34 +103,18 @@ class SegmentIndex:
             raise
         return index
 
-    @property
-    def fd(self) -> int:
-        return self._file.fd
-
-    def rest(self) -> None:
-        """Keep no descriptor of its own: `allocate` is all that needs one, and seldom."""
-        self._file.rest()
-
-    @property
-    def allocated(self) -> int:
-        return self._file.allocated
-
-    def is_current(self) -> bool:
-        """Whether the file still has its name (it may have been rebuilt beside)."""
-        return self._file.is_current()
-
     def allocate(self, entries: int, already: int) -> int:
         """Reserve disk for slots `entries` up to the end of their block, or further in large indexes.
 
         Returns:
             Bytes reserved now.
         """
-        size = self._file.size
+        size = self.file.size
         _, needed = block_range(entries // self.header.slots_per_block)
         if already < needed and already < size:
             blocks = min(_STEP_BLOCKS, entries // self.header.slots_per_block)
             upto = min(size, needed + blocks * BLOCK_SIZE)
-            self._file.allocate(upto, start=already)
+            self.file.allocate(upto, start=already)
             return upto
         return already
 
@@ -163,7 +147,7 @@ class SegmentIndex:
         self.data[at : at + BLOCK_CRC.size] = BLOCK_CRC.pack(block_crc(self.data[start:end]))
 
     def close(self) -> None:
-        self._file.close()
+        self.file.close()
 
     def __del__(self) -> None:
         self.close()
@@ -235,7 +219,7 @@ def write_index(directory: str, header: SegmentHeader, slots: bytes) -> None:
         index.data[SLOTS_OFFSET : SLOTS_OFFSET + len(slots)] = slots
         for block in range(count // SLOTS_PER_BLOCK):
             index.seal(block)
-        disk.DISK.fsync(index.fd, building)
+        disk.DISK.fsync(index.file.fd, building)
         disk.DISK.replace(building, path)
     finally:
         index.close()

@@ -282,7 +282,7 @@ class SegmentWriter(AppendPoint):
         segment = self._segment
         if segment is None:
             raise AlreadyClosed("the topic was closed during an append")
-        return segment.fd
+        return segment.file.fd
 
     def roll(self) -> int:
         """Start a new ledger now; return its id. An empty tail ledger is kept."""

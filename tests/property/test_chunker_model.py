@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, cast
 
 from hypothesis import given
@@ -24,15 +25,12 @@ class OneFrame:
 
     def __init__(self, ledger: int, frame: bytes) -> None:
         self.ledger_id = ledger
-        self.size = len(frame)
         self.view = memoryview(frame)
+        self.file = SimpleNamespace(size=len(frame), not_needed=lambda *_: None)
 
     def frame_of(self, entry: int, end: int) -> Any:
         """The entry at the start."""
-        return 0, read_header(self.view, 0, self.size)
-
-    def not_needed(self, start: int, end: int) -> None:
-        """Nothing to give back."""
+        return 0, read_header(self.view, 0, len(self.view))
 
 
 @given(

@@ -37,35 +37,13 @@ _CLOSING_S: Final = 3e-3
 
 
 class Poller(Protocol):
-    """The methods that the doorbell needs of either."""
+    """What the doorbell needs of ``select.epoll``, which reports errors (a dead reader) unasked."""
 
-    def register(self, fd: int, mask: int) -> None: ...
-    def unregister(self, fd: int) -> None: ...
-    def poll(self, timeout_s: float | None) -> list[tuple[int, int]]: ...
+    def register(self, fd: int, mask: int, /) -> None: ...
+    def unregister(self, fd: int, /) -> None: ...
+    def poll(self, timeout_s: float | None, /) -> list[tuple[int, int]]: ...
     def fileno(self) -> int: ...
     def close(self) -> None: ...
-
-
-class EpollPoller:
-    """epoll; errors (a dead reader) are reported without being asked for."""
-
-    def __init__(self) -> None:
-        self._epoll = select.epoll()
-
-    def register(self, fd: int, mask: int) -> None:
-        self._epoll.register(fd, mask)
-
-    def unregister(self, fd: int) -> None:
-        self._epoll.unregister(fd)
-
-    def poll(self, timeout_s: float | None) -> list[tuple[int, int]]:
-        return self._epoll.poll(timeout_s)
-
-    def fileno(self) -> int:
-        return self._epoll.fileno()
-
-    def close(self) -> None:
-        self._epoll.close()
 
 
 class PollPoller:
@@ -97,7 +75,7 @@ class PollPoller:
 
 def make_poller() -> Poller:
     """The best poller of this platform."""
-    return EpollPoller() if hasattr(select, "epoll") else PollPoller()
+    return select.epoll() if hasattr(select, "epoll") else PollPoller()
 
 
 def _open(path: str, flags: int) -> int:

@@ -75,7 +75,7 @@ def visible_slots(index: SegmentIndex, end: int) -> int:
     low, high = 0, index.capacity
     while low < high:
         middle = (low + high) // 2
-        packed = disk.DISK.pread(index.fd, SLOT_SIZE, slot_offset(middle))
+        packed = disk.DISK.pread(index.file.fd, SLOT_SIZE, slot_offset(middle))
         offset = slot_of(packed, 0).offset if len(packed) == SLOT_SIZE else 0
         if FIRST_FRAME_OFFSET <= offset < end:
             low = middle + 1
@@ -105,11 +105,11 @@ def clear_unpublished(segment: Segment, end: int, allocated: int) -> bool:
     Raises:
         OSError: the flush failed; the next append must not go to this ledger.
     """
-    limit = min(allocated, segment.size) & ~7
+    limit = min(allocated, segment.file.size) & ~7
     try:
         read_header(segment.data, end, limit)
     except CorruptionError:
         return False
     segment.data[end : end + HEADER_SIZE] = bytes(HEADER_SIZE)
-    disk.DISK.fdatasync(segment.fd, segment.path)
+    disk.DISK.fdatasync(segment.file.fd, segment.path)
     return True

@@ -101,8 +101,8 @@ def test_an_entry_larger_than_a_segment(site: LedgerSite):
     big = send(ledger, b"b" * 500_000)
     last = send(ledger, b"not so small" * 500)
     assert first.ledger_id < big.ledger_id < last.ledger_id
-    assert Segment.open(site.directory, big.ledger_id).size >= 500_000
-    assert Segment.open(site.directory, last.ledger_id).size == 64 << 10
+    assert Segment.open(site.directory, big.ledger_id).file.size >= 500_000
+    assert Segment.open(site.directory, last.ledger_id).file.size == 64 << 10
     assert values(ledger) == [b"small", b"b" * 500_000, b"not so small" * 500]
 
 
