@@ -155,7 +155,7 @@ def made_whole(
     return found, None
 
 
-class ChunkAssembler(ChunkReader):
+class ChunkAssembler:
     """Makes messages of the entries a cursor gives.
 
     Role: between a cursor and the reader of its messages. A message that cannot be put together is
@@ -163,12 +163,13 @@ class ChunkAssembler(ChunkReader):
     Callers: any thread; takes the topic lock only where a part does not verify.
 
     Attributes:
+        reader: puts messages together. Its ``opened`` makes encrypted parts readable.
         last_parts: tells which entries are last parts.
     """
 
     def __init__(self, view: LedgersView) -> None:
-        super().__init__(view.part)
         self._view: Final = view
+        self.reader: Final = ChunkReader(view.part)
         self.last_parts: Final = ChunkLocator(view)
 
     def complete(
@@ -192,7 +193,7 @@ class ChunkAssembler(ChunkReader):
         known = set(parts)
         for view in last_parts(self._view, max(known)):
             if (view.producer_name, view.first_sequence_id) == key:
-                earlier = self.earlier(view)
+                earlier = self.reader.earlier(view)
                 if earlier is None or known.intersection(earlier):
                     return Position(view.ledger_id, view.entry_id)
         return None
@@ -200,7 +201,7 @@ class ChunkAssembler(ChunkReader):
     def parts_of(self, place: Position) -> tuple[Position, ...]:
         """The parts before a last part; none if that cannot be read."""
         last = read_last_part(self._view, place)
-        earlier = None if last is None else self.earlier(last)
+        earlier = None if last is None else self.reader.earlier(last)
         return tuple(Position(*one) for one in earlier or ())
 
     def try_whole(self, last: EntryView) -> EntryView | None:
@@ -210,10 +211,10 @@ class ChunkAssembler(ChunkReader):
         """
         try:
             try:
-                return self.whole(last)
+                return self.reader.whole(last)
             except CorruptionError:
                 self._view.barrier()  # for machines that reorder; and a last look at the files
-                return self.whole(last)
+                return self.reader.whole(last)
         except CryptoError:
             return last
         except (CorruptionError, FileNotFoundError) as e:

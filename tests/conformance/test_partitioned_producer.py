@@ -280,7 +280,7 @@ def test_asyncio(store_path):
 
     async def main() -> list[int]:
         async with AsyncClient(store_path) as client:
-            client._client._core.store.create_partitioned_topic("topic", 3)
+            client._blocking._core.store.create_partitioned_topic("topic", 3)
             async with await client.create_producer("topic", batching_enabled=False) as producer:
                 sent = await asyncio.gather(*[producer.send(hello(i)) for i in range(6)])
         return [message_id.partition() for message_id in sent]

@@ -175,7 +175,7 @@ def test_coroutines(run: Callable[..., Any], client: pulsar.Client, kind: str):
         stopped = await other.subscribe("topic", "sub", consumer_type=consumer_type, **QUICK)
         send(client, ["topic"], batched=True)
         found = [int((await stopped.receive()).data())]
-        take_for_dead(stopped._consumer)
+        take_for_dead(stopped._blocking)
         successor = client.subscribe("topic", "sub", consumer_type, **QUICK)
         assert drain(successor) == list(range(COUNT))
         successor.close()

@@ -85,7 +85,7 @@ class ConsumerSession:
             f"The consumer {self.consumer_name} of {config.subscription_name}",
             self.attachment.read,
         )
-        self.attachment.chunks.assembler.opened = self.decryption.open
+        self.attachment.chunks.assembler.reader.opened = self.decryption.open
 
     def _attach(self, topic: Topic) -> tuple[Subscription, Attachment]:
         """Attach to the subscription.

@@ -63,7 +63,7 @@ class ReaderCore:
             self._fetch,
         )
         self._chunks = topic.ledger.chunks()
-        self._chunks.opened = decryption.open
+        self._chunks.reader.opened = decryption.open
         self._queue = ReceiverQueue(
             decryption.fetch, config.receiver_queue_size, MessageOrigin(topic.name, config.schema)
         )

@@ -69,7 +69,7 @@ class ActiveAttachment(Attachment):
                 if reader.has_jumped:
                     reader.has_jumped = False
                     skipped, reader.skipped = reader.skipped, []
-                    self._acknowledge_unreadable(skipped)
+                    self._acknowledger.acknowledge_unreadable(skipped)
                 if not has_chunks(views):
                     if views:
                         self._note_read(views)
@@ -116,7 +116,7 @@ class ActiveAttachment(Attachment):
         self._reader.note_ack(state.acks.last_touched())
         return was_moved
 
-    def _before_ack(self, state: SubscriptionState) -> None:
+    def before_ack(self, state: SubscriptionState) -> None:
         """Make an inactive consumer's acknowledgement known: the active one must not deliver its entries."""
         if self._active_of(state.consumers) != self.consumer_id:
             self._shared.control.announce()
@@ -124,10 +124,10 @@ class ActiveAttachment(Attachment):
     def _go_to(self, state: SubscriptionState) -> None:
         self._reader.rewind(state)
 
-    def _read_position(self) -> Entry:
+    def read_position(self) -> Entry:
         return self._reader.position
 
-    def _note_ack(self, last: Position) -> None:
+    def note_ack(self, last: Position) -> None:
         self._reader.note_ack(last)
 
     def redeliver(self) -> None:

@@ -19,7 +19,7 @@ from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform import fork
 from embeddedpulsar.platform.background import FIRST_PAUSE_S, BackgroundWork
 from embeddedpulsar.storage.waiter_slots import EACH
-from embeddedpulsar.subscription.attachment.acknowledging import Acknowledging
+from embeddedpulsar.subscription.attachment.acknowledger import Acknowledger
 from embeddedpulsar.subscription.attachment.membership import Membership
 from embeddedpulsar.subscription.chunks.chunk_expiry import ChunkExpiry
 from embeddedpulsar.subscription.chunks.chunk_keeper import ChunkKeeper, ChunkOptions
@@ -35,7 +35,7 @@ Entry = tuple[int, int]
 _EPOCH: Final = SubscriptionWord.EPOCH
 
 
-class Attachment(Acknowledging):
+class Attachment:
     """One consumer of one subscription, as this process has it.
 
     Role: the broker's side of a consumer. Invariants: nothing is read that was void when the read
@@ -57,6 +57,7 @@ class Attachment(Acknowledging):
             fetched and not given to the application is void. Acknowledgements are not.
         on_left: called once, when the consumer has ended.
         chunks: what this consumer knows of chunked messages.
+        make_ring, is_plain, acknowledge, acknowledge_cumulative: of its `Acknowledger`.
         words: of the subscription.
         fresh: tells whether what was read may be void. A consumer asks it for each message it gives to the
             application, and calls `look` then.
@@ -72,7 +73,16 @@ class Attachment(Acknowledging):
         consumer: Consumer,
         chunks: ChunkOptions,
     ) -> None:
-        super().__init__(log, shared, consumer, ChunkKeeper(log.chunks(), chunks, membership.monotonic))
+        self.consumer_id = consumer.consumer_id
+        self.epoch = consumer.epoch
+        self.chunks: Final = ChunkKeeper(log.chunks(), chunks, membership.monotonic)
+        self._log: Final = log
+        self._shared: Final = shared
+        self._acknowledger: Final = Acknowledger(self, log, shared, self.chunks)
+        self.make_ring: Final = self._acknowledger.make_ring
+        self.is_plain: Final = self._acknowledger.is_plain
+        self.acknowledge: Final = self._acknowledger.acknowledge
+        self.acknowledge_cumulative: Final = self._acknowledger.acknowledge_cumulative
         self.name: Final = consumer.name
         self.code = consumer.code
         self.on_rewound: Callable[[], object] | None = None
@@ -156,6 +166,16 @@ class Attachment(Acknowledging):
         self._go_to(state)
         return True
 
+    def read_position(self) -> Entry:
+        """See `Holder.read_position`."""
+        raise NotImplementedError(f"{type(self).__name__} does not define read_position()")
+
+    def note_ack(self, last: Position) -> None:
+        """See `Holder.note_ack`."""
+
+    def before_ack(self, state: SubscriptionState) -> None:
+        """See `Holder.before_ack`."""
+
     def _go_to(self, state: SubscriptionState) -> None:
         """Void what was read, and begin where the state says."""
         raise NotImplementedError(f"{type(self).__name__} does not define _go_to()")
@@ -197,7 +217,7 @@ class Attachment(Acknowledging):
             self._chunk_expiry.arm()
 
     def _acknowledge_chunks(self, entries: list[Entry]) -> None:
-        self._acknowledge_unreadable(list(group_entries(entries)))
+        self._acknowledger.acknowledge_unreadable(list(group_entries(entries)))
 
     def redeliver(self) -> None:
         raise NotImplementedError(f"{type(self).__name__} does not define redeliver()")

@@ -241,7 +241,7 @@ class SharedAttachment(Attachment):
         views, fetched, has_rest = reader.read(ready, self._fetched, max_bytes)
         if reader.missing:
             missing, reader.missing = reader.missing, []
-            self._acknowledge_unreadable(missing)
+            self._acknowledger.acknowledge_unreadable(missing)
         if has_chunks(views):
             views, rest = self._complete(views, max_bytes, is_noted=True)
             if rest is not None:
@@ -347,7 +347,7 @@ class SharedAttachment(Attachment):
         # Not its end: others may have assigned something since the subscription was moved.
         self._fetched = state.dispatch.assigned_by_consumer[self.consumer_id].start
 
-    def _read_position(self) -> Entry:
+    def read_position(self) -> Entry:
         return self._shared.control.read_position
 
 

@@ -194,7 +194,7 @@ class ChunkKeeper:
                     self.finished += sorted(dropped.places)
                 return
             place = Position(view.ledger_id, view.entry_id)
-            done = self._pending.finish(key_of(view), place, self.assembler.earlier(view))
+            done = self._pending.finish(key_of(view), place, self.assembler.reader.earlier(view))
             if done is not None and done.is_dropped:
                 self._unwanted[place] = done
         finally:
@@ -207,7 +207,7 @@ class ChunkKeeper:
             self._drop(last, dropped)
             return None
         whole = self.assembler.try_whole(last)
-        earlier = self.assembler.earlier(last) or ()
+        earlier = self.assembler.reader.earlier(last) or ()
         if whole is None:
             self.finished += [*earlier, place]
         elif earlier:
@@ -218,7 +218,7 @@ class ChunkKeeper:
     def _drop(self, last: EntryView, dropped: OpenChunks) -> None:
         """Drop the oldest incomplete message: there were too many."""
         place = (last.ledger_id, last.entry_id)
-        earlier = self.assembler.earlier(last) or tuple(sorted(dropped.places))
+        earlier = self.assembler.reader.earlier(last) or tuple(sorted(dropped.places))
         if self._options.is_oldest_acked:
             self.finished += [*earlier, place]
             return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 from embeddedpulsar.exceptions import PulsarException
 from embeddedpulsar.format import subscription_record as record
@@ -21,47 +21,59 @@ from embeddedpulsar.subscription.attachment.ack_ring import AckRing
 from embeddedpulsar.subscription.chunks.chunk_keeper import ChunkKeeper, around_parts
 from embeddedpulsar.subscription.log_queries import existing, ledgers_of, news_for
 from embeddedpulsar.subscription.shared_state import SharedState
-from embeddedpulsar.subscription.state.consumer_registry import Consumer
 from embeddedpulsar.subscription.state.state_machine import STALE, SubscriptionState
 
 Entry = tuple[int, int]
 Partial = Mapping[Entry, tuple[int, int]]
 
 
-class Acknowledging:
-    """The half of an `Attachment` that acknowledges.
+class Holder(Protocol):
+    """The part of an `Attachment` that acknowledging needs."""
+
+    consumer_id: int
+    epoch: int
+
+    def read_position(self) -> Entry:
+        """Entries before this one are known to exist."""
+
+    def note_ack(self, last: Position) -> None:
+        """Called before entries up to ``last``, from the read position on, are acknowledged."""
+
+    def before_ack(self, state: SubscriptionState) -> None:
+        """Called before an acknowledgement is committed, under the subscription's lock."""
+
+    def show_alive(self) -> None:
+        """Let other processes see that this one runs."""
+
+
+class Acknowledger:
+    """Acknowledges for one `Attachment`.
 
     Role: takes ids that may be made up, late or of parts of messages; issues commands for entries that exist.
     Invariants: the entries of a chunked message are acknowledged in one command, so that a crash cannot leave
     half of them acknowledged.
-
-    Attributes:
-        consumer_id: unique for the life of the subscription.
-        epoch: rises when what was read before is void.
-        chunks: what this consumer knows of chunked messages.
     """
 
-    def __init__(self, log: Log, shared: SharedState, consumer: Consumer, chunks: ChunkKeeper) -> None:
-        self.consumer_id = consumer.consumer_id
-        self.epoch = consumer.epoch
-        self.chunks: Final = chunks
+    def __init__(self, holder: Holder, log: Log, shared: SharedState, chunks: ChunkKeeper) -> None:
+        self._holder: Final = holder
         self._log: Final = log
         self._shared: Final = shared
+        self._chunks: Final = chunks
 
     def make_ring(self, epoch: int) -> AckRing | None:
         """Make a file for acknowledgements that are not written yet; None if there is no room for one."""
         shared = self._shared
         try:
-            return AckRing.make(shared.directory, self.consumer_id, epoch, shared.control.boot_id)
+            return AckRing.make(shared.directory, self._holder.consumer_id, epoch, shared.control.boot_id)
         except (PulsarException, OSError):
             return None
 
     def is_plain(self, ledger_id: int, entry_id: int, is_cumulative: bool = False) -> bool:
         """Whether acknowledging this entry alone is complete: it exists, and is no part of a chunked message.
         False if finding that out takes a look at the log."""
-        chunks = self.chunks
+        chunks = self._chunks
         try:
-            if (ledger_id, entry_id) >= self._read_position() or entry_id > MAX_ENTRY_ID:
+            if (ledger_id, entry_id) >= self._holder.read_position() or entry_id > MAX_ENTRY_ID:
                 return False
             if is_cumulative:
                 return chunks.is_idle
@@ -96,7 +108,7 @@ class Acknowledging:
             StorageFullError: no room; nothing was acknowledged.
         """
         partial = partial or {}
-        chunks = self.chunks
+        chunks = self._chunks
         if not chunks.delivered:
             return self._acknowledge(entries, partial, epoch)
         is_valid = self._acknowledge(chunks.with_parts(entries), partial, epoch)
@@ -112,18 +124,19 @@ class Acknowledging:
         except ValueError:  # ids that no ledger can have
             return self._acknowledge(*self._real(entries, partial), epoch)
         highest = max(_end_of(groups), batches[-1][:2] if batches else BEFORE_FIRST)
-        if highest >= self._read_position():
+        if highest >= self._holder.read_position():
             entries, partial = self._real(entries, partial)
             groups, batches = group_entries(entries), group_batches(partial)
             highest = max(_end_of(groups), batches[-1][:2] if batches else BEFORE_FIRST)
-            self._note_ack(Position(*highest))
-        parts = self.chunks.strange_parts(groups, entries)
+            self._holder.note_ack(Position(*highest))
+        parts = self._chunks.strange_parts(groups, entries)
         if parts:
             groups = group_entries([*parts, *entries])
         if not groups and not batches:
             return True
         return self._commit_ack(
-            [Ack(self.consumer_id, self.epoch if epoch is None else epoch, groups, batches)], highest[0]
+            [Ack(self._holder.consumer_id, self._holder.epoch if epoch is None else epoch, groups, batches)],
+            highest[0],
         )
 
     def _real(self, entries: Sequence[Entry], partial: Partial) -> tuple[list[Entry], Partial]:
@@ -156,20 +169,20 @@ class Acknowledging:
             False if nothing was acknowledged because the subscription was moved since.
         """
         position = Position(ledger_id, entry_id)
-        if position >= self._read_position():
+        if position >= self._holder.read_position():
             if position > (self._log.last_position() or BEFORE_FIRST):
                 return True  # a made-up id must not acknowledge the future
-            self._note_ack(position)
+            self._holder.note_ack(position)
         index, size = (batch_index, batch_size) if 0 <= batch_index < batch_size else (-1, 0)
-        current = self.epoch if epoch is None else epoch
-        command = record.AckCumulative(self.consumer_id, current, ledger_id, entry_id, index, size)
-        if self.chunks.is_idle:
+        current = self._holder.epoch if epoch is None else epoch
+        command = record.AckCumulative(self._holder.consumer_id, current, ledger_id, entry_id, index, size)
+        if self._chunks.is_idle:
             return self._commit_ack([command], ledger_id)
-        spared = self.chunks.unfinished(position)
+        spared = self._chunks.unfinished(position)
         commands = around_parts(command, spared, ledgers_of(self._log)) if spared else [command]
         is_valid = self._commit_ack(commands, ledger_id)
         if is_valid:
-            self.chunks.settled_through(position if index < 0 else position.previous())
+            self._chunks.settled_through(position if index < 0 else position.previous())
         return is_valid
 
     def _commit_ack(self, commands: Sequence[record.Command], ledger_id: int) -> bool:
@@ -180,24 +193,14 @@ class Acknowledging:
         def body(state: SubscriptionState) -> bool:
             if not state.exists:
                 return False
-            self.show_alive()
+            self._holder.show_alive()
             news = [] if facts is None else news_for(state, facts)
-            self._before_ack(state)
+            self._holder.before_ack(state)
             return self._shared.commit([*news, *commands]) & STALE == 0
 
         return self._shared.transact(body)
 
-    def _read_position(self) -> Entry:
-        """Entries before this one are known to exist."""
-        raise NotImplementedError(f"{type(self).__name__} does not define _read_position()")
-
-    def _note_ack(self, last: Position) -> None:
-        """Called before entries up to ``last``, from the read position on, are acknowledged."""
-
-    def _before_ack(self, state: SubscriptionState) -> None:
-        """Called before an acknowledgement is committed."""
-
-    def _acknowledge_unreadable(self, skipped: list[AckGroup]) -> None:
+    def acknowledge_unreadable(self, skipped: list[AckGroup]) -> None:
         """Tell the state which ledgers there are now, and acknowledge entries that cannot be read: either
         would hold back the mark-delete position for ever."""
         facts = ledgers_of(self._log)
@@ -209,10 +212,9 @@ class Acknowledging:
 
         self._shared.transact(body)
         if skipped:
-            self._commit_ack([Ack(self.consumer_id, self.epoch, tuple(skipped), ())], skipped[-1].ledger_id)
-
-    def show_alive(self) -> None:
-        """Let others see that this process runs."""
+            self._commit_ack(
+                [Ack(self._holder.consumer_id, self._holder.epoch, tuple(skipped), ())], skipped[-1].ledger_id
+            )
 
 
 def _end_of(groups: Sequence[AckGroup]) -> Entry:
