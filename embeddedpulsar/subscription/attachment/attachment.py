@@ -100,8 +100,7 @@ class Attachment:
             shared,
             self._acknowledge_chunks,
             lambda: self.is_attached,
-            membership.monotonic,
-            membership.call_later,
+            membership,
             chunks.expire_ms,
         )
         self._detaching: Final = BackgroundWork(membership.call_later, self._depart)

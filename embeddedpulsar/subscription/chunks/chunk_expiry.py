@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from embeddedpulsar.exceptions import (
     AlreadyClosed,
@@ -25,6 +25,15 @@ if TYPE_CHECKING:
 _RETRY_S: Final = 1.0
 
 
+class Timing(Protocol):
+    """The part of `Membership` that measures time."""
+
+    @property
+    def monotonic(self) -> Callable[[], float]: ...
+    @property
+    def call_later(self) -> Callable[[float, Callable[[], object]], Timer]: ...
+
+
 class ChunkExpiry:
     """Acknowledges the parts of messages whose last part does not come.
 
@@ -39,7 +48,7 @@ class ChunkExpiry:
         shared: the subscription's state.
         acknowledge: acknowledges entries in the consumer's name.
         is_usable: whether the consumer is still attached.
-        monotonic, call_later: time.
+        time: has the clock and the timers.
         expire_ms: how long a last part may take; 0 for ever.
     """
 
@@ -50,8 +59,7 @@ class ChunkExpiry:
         shared: SharedState,
         acknowledge: Callable[[list[Entry]], object],
         is_usable: Callable[[], bool],
-        monotonic: Callable[[], float],
-        call_later: Callable[[float, Callable[[], object]], Timer],
+        time: Timing,
         expire_ms: int,
     ) -> None:
         self._keeper: Final = keeper
@@ -59,8 +67,8 @@ class ChunkExpiry:
         self._shared: Final = shared
         self._acknowledge: Final = acknowledge
         self._is_usable: Final = is_usable
-        self._monotonic: Final = monotonic
-        self._call_later: Final = call_later
+        self._monotonic: Final = time.monotonic
+        self._call_later: Final = time.call_later
         self._expire_s: Final = expire_ms / 1000
         self._fork_generation: Final = fork.GENERATION
         self._timer: Timer | None = None

@@ -216,11 +216,11 @@ class VirtualLog:
 
 
 class VirtualChunks:
-    """What `ChunkAssembler` and its `ChunkLocator` are: every part can be read."""
+    """What `ChunkAssembler`, its `ChunkReader` and its `ChunkLocator` are: every part can be read."""
 
     def __init__(self, log: VirtualLog) -> None:
         self._log = log
-        self.last_parts = self
+        self.last_parts = self.reader = self
 
     def between(self, ledger_id: int, first: int, last: int) -> list[Position]:
         inside = (one for one in self._log.entries if one.position.ledger_id == ledger_id and one.count)
