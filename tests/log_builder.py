@@ -9,8 +9,7 @@ from pathlib import Path
 from embeddedpulsar.format import frame
 from embeddedpulsar.format.control import TopicWord, tail_word
 from embeddedpulsar.format.entry import ProducerPrefix, encode_single
-from embeddedpulsar.format.index_header import IndexHeader, index_file_size, pack_index_header
-from embeddedpulsar.format.index_slot import pack_slot
+from embeddedpulsar.format.index import IndexHeader, index_file_size, pack_index_header, pack_slot
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET, SegmentHeader, pack_segment_header
 from embeddedpulsar.platform.clock import boot_id
 from embeddedpulsar.storage.filenames import index_path, log_path

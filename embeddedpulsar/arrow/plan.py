@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, TopicNotFound
 from embeddedpulsar.format.frame import FrameHeader
-from embeddedpulsar.format.index_slot import SLOT
+from embeddedpulsar.format.index import SLOT
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.platform import descriptors

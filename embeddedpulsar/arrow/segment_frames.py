@@ -32,7 +32,7 @@ from embeddedpulsar.format.frame import (
     read_header,
     verify_body,
 )
-from embeddedpulsar.format.index_slot import SLOT, SLOTS_OFFSET, slot_offset
+from embeddedpulsar.format.index import SLOT, SLOTS_OFFSET, slot_offset
 from embeddedpulsar.platform.mapped_file import MappedFile
 from embeddedpulsar.storage.recovery.chain_scan import scan_log
 from embeddedpulsar.storage.segment_headers import find_segment_header

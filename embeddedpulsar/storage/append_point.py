@@ -16,7 +16,7 @@ from embeddedpulsar.exceptions import (
     TopicTerminated,
 )
 from embeddedpulsar.format.control import TopicWord, split_tail, tail_word
-from embeddedpulsar.format.index_header import SLOTS_PER_BLOCK
+from embeddedpulsar.format.index import SLOTS_PER_BLOCK
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.storage.damage import DamageHook

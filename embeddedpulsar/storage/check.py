@@ -27,15 +27,16 @@ from embeddedpulsar.format.control import (
     split_tail,
 )
 from embeddedpulsar.format.document import document_crc
-from embeddedpulsar.format.index_header import (
+from embeddedpulsar.format.index import (
     BLOCK_CRC,
     INDEX_HEADER_SIZE,
+    SLOT_SIZE,
+    SLOTS_OFFSET,
     SLOTS_PER_BLOCK,
     block_crc_offset,
     is_block_sealed_and_intact,
     parse_index_header,
 )
-from embeddedpulsar.format.index_slot import SLOT_SIZE, SLOTS_OFFSET
 from embeddedpulsar.format.journal_record import FIRST_RECORD_OFFSET, parse_journal_header, valid_end
 from embeddedpulsar.format.record_types import BASE
 from embeddedpulsar.platform import disk

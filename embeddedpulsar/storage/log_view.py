@@ -7,7 +7,7 @@ from typing import Final
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.control import TopicWord, split_tail
 from embeddedpulsar.format.frame import FrameHeader, last_frame_start, read_header
-from embeddedpulsar.format.index_slot import FLAGS_AT, SLOT_SIZE, SLOTS_OFFSET, IndexSlot, slot_offset
+from embeddedpulsar.format.index import FLAGS_AT, SLOT_SIZE, SLOTS_OFFSET, IndexSlot, slot_offset
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.storage import damage

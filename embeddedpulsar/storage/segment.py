@@ -14,7 +14,7 @@ from embeddedpulsar.format.frame import (
     last_frame_start,
     read_header,
 )
-from embeddedpulsar.format.index_slot import SLOT, SLOT_SIZE, SLOTS_OFFSET
+from embeddedpulsar.format.index import SLOT, SLOT_SIZE, SLOTS_OFFSET
 from embeddedpulsar.format.segment_header import (
     FIRST_FRAME_OFFSET,
     SEGMENT_HEADER_SIZE,

@@ -17,8 +17,7 @@ from embeddedpulsar.exceptions import (
     UnsupportedFormatVersion,
 )
 from embeddedpulsar.format.frame import FrameHeader
-from embeddedpulsar.format.index_header import INDEX_HEADER_SIZE, parse_index_header
-from embeddedpulsar.format.index_slot import SLOT, SLOTS_OFFSET
+from embeddedpulsar.format.index import INDEX_HEADER_SIZE, SLOT, SLOTS_OFFSET, parse_index_header
 from embeddedpulsar.format.segment_header import (
     FIRST_FRAME_OFFSET,
     SEGMENT_HEADER_SIZE,

@@ -11,12 +11,16 @@ from embeddedpulsar.exceptions import (
     StorageError,
     UnsupportedFormatVersion,
 )
-from embeddedpulsar.format.index_header import (
+from embeddedpulsar.format.index import (
     BLOCK_CRC,
     BLOCK_SIZE,
     INDEX_HEADER_SIZE,
+    SLOT,
+    SLOT_SIZE,
+    SLOTS_OFFSET,
     SLOTS_PER_BLOCK,
     IndexHeader,
+    IndexSlot,
     block_crc,
     block_crc_offset,
     block_range,
@@ -24,8 +28,8 @@ from embeddedpulsar.format.index_header import (
     is_block_sealed_and_intact,
     pack_index_header,
     parse_index_header,
+    read_slot,
 )
-from embeddedpulsar.format.index_slot import SLOT, SLOT_SIZE, SLOTS_OFFSET, IndexSlot, read_slot
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET, SegmentHeader
 from embeddedpulsar.platform import disk
 from embeddedpulsar.platform.mapped_file import MappedFile

@@ -8,6 +8,7 @@ from zlib import crc32
 
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.entry import EntryView, decode
+from embeddedpulsar.format.entry_decoder import decode_singles
 from embeddedpulsar.format.frame import (
     HEADER_SIZE,
     KIND_ENTRY,
@@ -17,7 +18,6 @@ from embeddedpulsar.format.frame import (
     read_header,
 )
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
-from embeddedpulsar.format.single_run import decode_singles
 from embeddedpulsar.storage.segment import Segment
 from embeddedpulsar.storage.segment_cache import SEGMENTS
 

@@ -14,7 +14,7 @@ from embeddedpulsar.exceptions import AlreadyClosed, DescriptorLimitError, Stora
 from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.format.entry import EncodedFields
 from embeddedpulsar.format.frame import COVERED, FRONT, HEADER_SIZE, KIND_ENTRY, MAGIC, TRAILER, TRAILER_SIZE
-from embeddedpulsar.format.index_slot import MAX_COUNT, SLOT, SLOT_SIZE, SLOTS_OFFSET
+from embeddedpulsar.format.index import MAX_COUNT, SLOT, SLOT_SIZE, SLOTS_OFFSET
 from embeddedpulsar.platform import deadline, disk, failpoints
 from embeddedpulsar.storage.append_point import BY_MAP, AppendPoint, State
 from embeddedpulsar.storage.waiter_slots import WaiterSlots

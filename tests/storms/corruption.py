@@ -30,7 +30,7 @@ from embeddedpulsar.format.frame import (
     pack_trailer,
     seal,
 )
-from embeddedpulsar.format.index_slot import SLOTS_OFFSET
+from embeddedpulsar.format.index import SLOTS_OFFSET
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.managed_ledger.position import Position

@@ -15,8 +15,13 @@ from embeddedpulsar.format.control import (
 from embeddedpulsar.format.document import KIND_TOPIC_META, encode_document
 from embeddedpulsar.format.entry import EncodedEntry, ProducerPrefix, encode_plain, encode_single
 from embeddedpulsar.format.frame import KIND_ENTRY, pack_trailer, seal
-from embeddedpulsar.format.index_header import IndexHeader, index_file_size, pack_index_header
-from embeddedpulsar.format.index_slot import SLOTS_OFFSET, pack_slot
+from embeddedpulsar.format.index import (
+    SLOTS_OFFSET,
+    IndexHeader,
+    index_file_size,
+    pack_index_header,
+    pack_slot,
+)
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET, SegmentHeader, pack_segment_header
 from embeddedpulsar.platform import clock
 from embeddedpulsar.storage import filenames

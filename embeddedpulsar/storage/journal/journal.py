@@ -20,7 +20,7 @@ from embeddedpulsar.format.journal_record import (
 from embeddedpulsar.format.record_types import END, JournalBase
 from embeddedpulsar.platform import disk, failpoints
 from embeddedpulsar.storage.filenames import journal_path
-from embeddedpulsar.storage.journal.journal_compaction import Record, sweep, write_generation, write_records
+from embeddedpulsar.storage.journal.journal_file import Record, sweep, write_generation, write_records
 from embeddedpulsar.storage.journal.journal_follower import JournalFollower
 from embeddedpulsar.storage.journal.journal_recovery import Replica, choose, note_if_lost, replay
 

@@ -23,7 +23,7 @@ from embeddedpulsar.format.frame import (
     FrameHeader,
     verify_trailer,
 )
-from embeddedpulsar.format.index_slot import MAX_COUNT, SLOT, pack_slot
+from embeddedpulsar.format.index import MAX_COUNT, SLOT, pack_slot
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.storage.recovery import log_window
 from embeddedpulsar.storage.recovery.log_window import LogWindow

@@ -28,7 +28,7 @@ from embeddedpulsar.format.frame import (
     FrameHeader,
     next_frame,
 )
-from embeddedpulsar.format.index_slot import SLOT, SLOT_SIZE, SLOTS_OFFSET
+from embeddedpulsar.format.index import SLOT, SLOT_SIZE, SLOTS_OFFSET
 from embeddedpulsar.platform import disk
 from embeddedpulsar.storage.filenames import index_path, parse_ledger
 from embeddedpulsar.storage.recovery import log_window

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.frame import HEADER_SIZE, read_header
-from embeddedpulsar.format.index_slot import SLOT, SLOT_SIZE, IndexSlot, slot_offset
+from embeddedpulsar.format.index import SLOT, SLOT_SIZE, IndexSlot, slot_offset
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.platform import disk
 from embeddedpulsar.storage.damage import DamageReport

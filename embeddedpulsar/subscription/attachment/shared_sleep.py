@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 from embeddedpulsar.exceptions import PulsarException
 from embeddedpulsar.format.control import ConsumerSlotWord, SubscriptionWord
 from embeddedpulsar.managed_ledger.log import Log
+from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform import deadline
 from embeddedpulsar.subscription.attachment.membership import Membership
-from embeddedpulsar.subscription.control import slot_of
-from embeddedpulsar.subscription.dispatch.waiting_consumers import STRANGER
-from embeddedpulsar.subscription.dispatch.work_hint import WorkHint
+from embeddedpulsar.subscription.control import SubscriptionControl, slot_of
+from embeddedpulsar.subscription.dispatch.wakeups import STRANGER, WaitingConsumers
 from embeddedpulsar.subscription.shared_state import SharedState
 from embeddedpulsar.subscription.state.assigned_entries import AssignedEntries
 from embeddedpulsar.subscription.state.state_machine import SubscriptionState
@@ -23,6 +24,93 @@ _SUSPICION_S: Final = 0.02
 _LONGEST_BACK_STOP_S: Final = 10.0
 _GRACE_MS: Final = 50
 _MOST_GRACE_MS: Final = 2000
+_NEXT_DUE_MS: Final = SubscriptionWord.NEXT_DUE_MS
+_WAITING: Final = SubscriptionWord.WAITING
+_READ_LEDGER: Final = SubscriptionWord.READ_LEDGER
+_READ_ENTRY: Final = SubscriptionWord.READ_ENTRY
+_CLAIMS: Final = SubscriptionWord.CLAIMS
+_JOURNAL_END: Final = 0xFFFFFFFF
+
+
+class WorkHint:
+    """Tells whether there may be something for a consumer, from words that others publish.
+
+    Role: keeps consumers that have nothing to do out of the subscription's lock and of its journal, however
+    many there are. A moment behind the truth, and then on the side of looking. Callers: the consumer's
+    threads.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        control: SubscriptionControl,
+        waiting: WaitingConsumers,
+        cutoff_ms: Callable[[], int],
+    ) -> None:
+        self._log: Final = log
+        self._control: Final = control
+        self._words: Final = control.words
+        self._waiting: Final = waiting
+        self._cutoff_ms: Final = cutoff_ms
+        self._tail: Any = None
+        self._last: Position | None = None
+        self._suspect: tuple[int, int, int] | None = None
+        self._futile: Any = None
+
+    def has_any(self, code: int, consumer_id: int) -> bool:
+        """Whether there may be entries, so that taking the lock to look is worth its cost."""
+        words = self._words
+        return bool(
+            words[_WAITING]
+            or self._waiting.has_assigned(code)
+            or not self._control.is_published
+            or self._is_due()
+            or self._has_unread()
+            or self._is_lost(code, consumer_id)
+        )
+
+    def _is_due(self) -> bool:
+        due_ms = self._words[_NEXT_DUE_MS]
+        return bool(due_ms and due_ms <= self._cutoff_ms())
+
+    def _has_unread(self) -> bool:
+        tail = self._log.tail
+        if tail != self._tail:
+            self._last = self._log.last_position()
+            self._tail = tail
+        return self._last is not None and self._last >= self._control.read_position
+
+    def _is_lost(self, code: int, consumer_id: int) -> bool:
+        """Whether the consumer was detached, or its subscription deleted."""
+        is_deleted = not self._words[SubscriptionWord.JOURNAL] & _JOURNAL_END
+        return is_deleted or self._waiting.code_of(code, consumer_id) == STRANGER
+
+    # -- the back-stop -----------------------------------------------------------------------------
+
+    @property
+    def is_suspicious(self) -> bool:
+        """Whether entries lay there at the last `has_lain`: if they still do soon after, a wake-up
+        was lost."""
+        return self._suspect is not None
+
+    def note_futile(self) -> None:
+        """Note that the consumer looked and could have nothing: it need not look again before a change."""
+        self._futile = self._fact(), self._log.tail
+        self._suspect = None
+
+    def has_lain(self, code: int, consumer_id: int) -> bool:
+        """Whether a wake-up was lost: a consumer was woken for these entries, or should have been, and does
+        not come for them. True only if they lay there at the last call already."""
+        if self._waiting.has_assigned(code) or self._is_due() or self._is_lost(code, consumer_id):
+            return True
+        fact, before = self._fact(), self._suspect
+        is_something = self._words[_WAITING] or not self._control.is_published or self._has_unread()
+        self._suspect = fact if is_something and (fact, self._log.tail) != self._futile else None
+        return self._suspect is not None and self._suspect == before
+
+    def _fact(self) -> tuple[int, int, int]:
+        words = self._words
+        return words[_READ_LEDGER], words[_READ_ENTRY], words[_CLAIMS]
 
 
 class SharedSleep:

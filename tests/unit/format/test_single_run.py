@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format import frame
 from embeddedpulsar.format.entry import EntryContent, EntryView, ProducerPrefix, decode, encode, encode_single
-from embeddedpulsar.format.single_run import decode_singles
+from embeddedpulsar.format.entry_decoder import decode_singles
 from tests.frames import contents, framed
 
 PREFIX = ProducerPrefix("producer", 3)

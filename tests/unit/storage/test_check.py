@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar.format.control import KIND_TOPIC, journal_word, tail_word
-from embeddedpulsar.format.index_slot import SLOT_SIZE, SLOTS_OFFSET
+from embeddedpulsar.format.index import SLOT_SIZE, SLOTS_OFFSET
 from embeddedpulsar.format.journal_record import JournalHeader, pack_journal_header, pack_record
 from embeddedpulsar.storage import check, damage
 from embeddedpulsar.storage.check import check_topic

@@ -12,8 +12,7 @@ from embeddedpulsar.exceptions import ProducerFenced
 from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.format.entry import EncodedEntry, encode_single
 from embeddedpulsar.format.frame import seal
-from embeddedpulsar.format.index_header import is_block_sealed_and_intact
-from embeddedpulsar.format.index_slot import IndexSlot, pack_slot
+from embeddedpulsar.format.index import IndexSlot, is_block_sealed_and_intact, pack_slot
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.storage.append_point import AppendPoint
 from embeddedpulsar.storage.check import check_topic

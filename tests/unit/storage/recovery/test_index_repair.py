@@ -6,14 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from embeddedpulsar.format.index_header import (
+from embeddedpulsar.format.index import (
     BLOCK_CRC,
+    SLOT_SIZE,
+    SLOTS_OFFSET,
     block_crc,
     block_crc_offset,
     block_range,
     is_block_sealed_and_intact,
 )
-from embeddedpulsar.format.index_slot import SLOT_SIZE, SLOTS_OFFSET
 from embeddedpulsar.storage.filenames import index_path
 from embeddedpulsar.storage.segment_chain import Link
 from embeddedpulsar.storage.segment_index import SegmentIndex, index_fits, write_index

@@ -10,7 +10,7 @@ import pytest
 
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.control import TopicWord, split_tail, tail_word
-from embeddedpulsar.format.index_slot import SLOT_SIZE, SLOTS_OFFSET, read_slot
+from embeddedpulsar.format.index import SLOT_SIZE, SLOTS_OFFSET, read_slot
 from embeddedpulsar.platform import disk, failpoints
 from embeddedpulsar.platform.failpoints import InjectedFailure
 from embeddedpulsar.storage import damage

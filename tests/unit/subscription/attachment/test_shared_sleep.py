@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar.enums import ConsumerType
-from embeddedpulsar.subscription.dispatch.waiting_consumers import STRANGER
+from embeddedpulsar.subscription.dispatch.wakeups import STRANGER
 from tests.storms.dispatch.virtual_consumer import VirtualConsumer
 from tests.unit.subscription.virtual_site import EVERYTHING, VirtualSite, read
 
