@@ -60,7 +60,7 @@ class Producer(AsyncFacade, Generic[T]):
         super().__init__(producer)
         self._most_pending = most_pending
         self._sends_block = sends_block
-        self._is_batching = producer._bulk_config().batching
+        self._is_batching = producer._publisher.config.batching
         # The state of the loop that used it last:
         self._sent: SentMessages | None = None
         self._turn_end: TurnEnd
@@ -150,7 +150,7 @@ class Producer(AsyncFacade, Generic[T]):
         sent = self._sent
         if sent is None or sent.loop is not loop:
             sent = self._sent = SentMessages(loop)
-            self._turn_end, self._entering = TurnEnd(loop, self._blocking._store_soon), 0
+            self._turn_end, self._entering = TurnEnd(loop, self._blocking._publisher.store_soon), 0
             self._room, self._turn = asyncio.Semaphore(self._most_pending), asyncio.Lock()
         return sent
 

@@ -76,8 +76,7 @@ class SystemClock:
 
     wall_ns = staticmethod(time.time_ns)
 
-    def monotonic(self) -> float:
-        return time.monotonic()
+    monotonic = staticmethod(time.monotonic)
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)

@@ -157,7 +157,7 @@ def test_the_publisher_counts_them(topic):
     producer.send(payload(3 * LIMIT))
     producer.send(b"small")
     producer.send(payload(3 * LIMIT))
-    assert producer._publisher.chunked_messages == 2
+    assert producer._publisher.meter.chunked == 2
 
 
 def test_backlog_counts_messages(topic):
@@ -198,7 +198,7 @@ def test_across_ledgers(topic):
     producer = topic.producer(chunking_enabled=True)
     log = log_of(topic.client)
     real = log.append_nowait
-    session = producer._publisher._session
+    session = producer._publisher.session
 
     def append_and_roll(*arguments: Any) -> Any:
         found = real(*arguments)
@@ -320,6 +320,6 @@ def test_processes_read_what_others_wrote(topic, store_path):
 def test_letting_go(topic):
     """A producer keeps nothing of a message it has sent."""
     producer = topic.producer(chunking_enabled=True)
-    out = producer._publisher.publish_one(payload(3 * LIMIT), None)
+    out = producer._publisher.singles.publish_one(payload(3 * LIMIT), None)
     assert out.encoded.parts == []
-    assert out._packed is None
+    assert out.chunks._packed is None

@@ -45,7 +45,7 @@ def store_path(tmp_path: Path) -> Path:
 
 def without_flusher(producer: Any) -> None:
     """What waits is stored by those who wait for it, and by nobody else."""
-    producer._publisher.retry = lambda: False
+    producer._publisher.drain.retry = lambda: False
 
 
 def present(consumer: Any) -> list[Any]:
@@ -139,9 +139,10 @@ def test_earlier_parts_hold_their_ledger_until_the_last_is_acknowledged(time, ki
     log = log_of(client)
     topic = client._core.store.topic("topic")
     producer.send(b"before")
-    out = producer._publisher._encoder.encode_one(BIG, None, 100)
+    state = producer._publisher.state
+    out = producer._publisher.drain.encoder.encode_one(BIG, None, 100).chunks
     for part in out.parts():
-        out.earlier.append(log.append_nowait(part, producer._publisher)[:2])
+        out.earlier.append(log.append_nowait(part, state)[:2])
         producer.send(b"between")
         log.roll()
     between = [consumer.receive(1000) for _ in range(1 + len(out.earlier))]
@@ -149,7 +150,7 @@ def test_earlier_parts_hold_their_ledger_until_the_last_is_acknowledged(time, ki
         consumer.acknowledge(message)
     time.pass_ms(1000)
     topic.trim_now()
-    log.append_nowait(out.finish(), producer._publisher)
+    log.append_nowait(out.finish(), state)
     last = consumer.receive(1000)
     assert last.data() == BIG
     topic.trim_now()

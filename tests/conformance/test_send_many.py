@@ -415,7 +415,7 @@ def test_what_is_queued_goes_first(topic):
     """Single messages that wait for the topic, with or without an id yet, stand before the call's entries."""
     consumer = topic.consumer()
     with topic.producer() as producer:
-        ledger = producer._session.ledger
+        ledger = producer._publisher.session.ledger
         held, release = threading.Event(), threading.Event()
 
         def hold():

@@ -166,7 +166,7 @@ def test_no_statistics_in_the_log_if_the_interval_is_0(store_path: Path, lines: 
         producer = client.create_producer("topic")
         producer.send(b"x")
         assert producer.stats().messages_sent == 1
-        assert producer._session.meter._timer is None
+        assert producer._publisher.meter._timer is None
     assert lines("Producer") == []
 
 

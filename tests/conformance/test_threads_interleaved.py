@@ -30,8 +30,8 @@ def stored(topic: Any) -> list[bytes]:
 
 def before_encoding(producer: Any, action: Callable[[], object]) -> None:
     """Run ``action`` on another thread when the producer, having counted what waits, encodes it."""
-    publisher = producer._publisher
-    encode_group = publisher._encode_group
+    drain = producer._publisher.drain
+    encode_group = drain._encode_group
     actions = [action]
 
     def encode(least: int) -> Any:
@@ -39,7 +39,7 @@ def before_encoding(producer: Any, action: Callable[[], object]) -> None:
             in_thread(actions.pop())
         return encode_group(least)
 
-    publisher._encode_group = encode
+    drain._encode_group = encode
 
 
 @pytest.mark.parametrize("others", [1, 3, 200])
@@ -87,10 +87,10 @@ def test_large_messages_that_come_while_a_thread_stores_keep_to_the_limits(topic
                 )
 
         try:
-            producer._publisher.lock.acquire()
+            producer._publisher.drain.lock.acquire()
             in_thread(send)
         finally:
-            producer._publisher.lock.release()
+            producer._publisher.drain.lock.release()
         producer.flush()
         assert results == [Result.Ok] * count
     messages = list(topic.client.create_reader("topic", MessageId.earliest))
@@ -102,7 +102,7 @@ def test_a_large_message_is_counted_before_its_sender_could_say_so(topic):
     """Another thread is between the append and the note that sizes have to be added up."""
     with topic.producer(batching_enabled=True, batching_max_publish_delay_ms=NEVER_MS) as producer:
         producer.send_async(b"small", None)
-        producer._publisher.box.items.extend(b"%06d" % number + bytes(100_000) for number in range(70))
+        producer._publisher.batch.items.extend(b"%06d" % number + bytes(100_000) for number in range(70))
         producer.flush()
         assert [value[:6] for value in stored(topic)] == [b"small", *(b"%06d" % n for n in range(70))]
 
@@ -112,7 +112,8 @@ def test_a_send_does_not_overtake_what_its_thread_sent_before(topic):
     producer = topic.producer()
     producer.send(b"zero")
     publisher = producer._publisher
-    queue, lock = publisher.queue, publisher.lock
+    drain, singles = publisher.drain, publisher.singles
+    queue, lock = drain.queue, drain.lock
     is_open, is_waiting = threading.Event(), threading.Event()
 
     def send() -> None:
@@ -127,7 +128,11 @@ def test_a_send_does_not_overtake_what_its_thread_sent_before(topic):
     class WatchedQueue:
         @property
         def singles(self) -> list[Any]:
-            if publisher.single_max >= 0 and threading.current_thread() is not other and not is_open.is_set():
+            if (
+                publisher.state.alone_max >= 0
+                and threading.current_thread() is not other
+                and not is_open.is_set()
+            ):
                 is_open.set()
                 assert is_waiting.wait(30)
             return queue.singles
@@ -146,18 +151,20 @@ def test_a_send_does_not_overtake_what_its_thread_sent_before(topic):
                 is_waiting.set()
             return lock.acquire(*how)
 
-    publisher._hold_up = lambda: None  # the flusher keeps out
+    drain.hold_up = lambda: None  # the flusher keeps out
     try:
         lock.acquire()
         other.start()
         assert is_queued.wait(30)
-        publisher.queue, publisher.lock = WatchedQueue(), WatchedLock()
-        publisher._open_to_hot_path()
+        drain.queue = singles._queue = WatchedQueue()
+        drain.lock = singles.lock = WatchedLock()
+        drain.reopen()
     finally:
         lock.release()
     other.join()
-    publisher.queue, publisher.lock = queue, lock
-    del publisher._hold_up
+    drain.queue = singles._queue = queue
+    drain.lock = singles.lock = lock
+    del drain.hold_up
     producer.close()
     assert stored(topic) == [b"zero", b"first", b"second"]
 
@@ -181,10 +188,10 @@ def test_what_is_not_stored_was_refused(topic, batching, callbacks):
             producer.send_async(value, answer(value))
 
     try:
-        producer._publisher.lock.acquire()
+        producer._publisher.drain.lock.acquire()
         in_thread(lambda: in_threads(send))
     finally:
-        producer._publisher.lock.release()
+        producer._publisher.drain.lock.release()
     if callbacks:
         producer.flush()
     else:

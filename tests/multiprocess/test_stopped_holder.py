@@ -193,7 +193,7 @@ def test_killed_while_others_write(tmp_path, batching):
 
 
 def append_a_group(path: str) -> None:
-    """Append five entries in one hold of the lock."""
+    """Append five entries: the first alone, as it is encoded at once, the others in one hold of the lock."""
     with Client(path) as client:
         producer = client.create_producer("topic")
         producer.send(b"first")
@@ -204,7 +204,7 @@ def append_a_group(path: str) -> None:
         say("done")
 
 
-@pytest.mark.parametrize("count", [1, 2, 5])
+@pytest.mark.parametrize("count", [1, 2, 4])
 def test_killed_between_two_entries_of_a_group(tmp_path, monkeypatch, count):
     """Each entry of a group is committed by itself: a kill leaves those before, whole."""
     path = tmp_path / "store"
@@ -213,7 +213,7 @@ def test_killed_between_two_entries_of_a_group(tmp_path, monkeypatch, count):
         assert child.join() == -signal.SIGKILL
     monkeypatch.delenv(ENVIRONMENT)
     with Client(path) as client:
-        assert payloads(client) == [b"first", *(b"%d" % number for number in range(count))]
+        assert payloads(client) == [b"first", b"0", *(b"%d" % number for number in range(1, count + 1))]
         client.create_producer("topic").send(b"after")
         ledger = client._core.store.topic("topic").ledger
         assert not check_topic(ledger.directory).problems

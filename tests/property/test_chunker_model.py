@@ -8,7 +8,7 @@ from typing import Any, cast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embeddedpulsar.client.producer.chunker import ChunkedPendingEntry, Chunker
+from embeddedpulsar.client.producer.chunker import Chunker
 from embeddedpulsar.exceptions import CorruptionError, MessageTooBig
 from embeddedpulsar.format.chunk import pack_runs, read_chunk, unpack_runs
 from embeddedpulsar.format.entry import ProducerPrefix
@@ -51,15 +51,16 @@ def test_every_entry_fits_and_the_message_comes_back(size, limit, codec, fill, p
     if out.error is not None:
         assert isinstance(out.error, MessageTooBig)
         return
-    assert isinstance(out, ChunkedPendingEntry)
-    assert all(0 < end - start <= most for start, end in out._plan.cuts())
+    chunks = out.chunks
+    assert chunks is not None
+    assert all(0 < end - start <= most for start, end in chunks._plan.cuts())
     segments = {}
-    for number, part in enumerate(out.parts()):
+    for number, part in enumerate(chunks.parts()):
         assert part.size <= limit and part.count == 0
         place = (7 + number // 4, number * gap)
         segments[place] = OneFrame(place[0], framed(part)[0])
-        out.earlier.append(place)
-    last = out.finish()
+        chunks.earlier.append(place)
+    last = chunks.finish()
     assert last.size <= limit and last.count == 1
     view = unframed(framed(last)[0])
     assert read_chunk(view.chunk(0)).total == len(segments) + 1
@@ -69,7 +70,7 @@ def test_every_entry_fits_and_the_message_comes_back(size, limit, codec, fill, p
     assert whole.payload == value
     assert whole.properties(0) == (properties or {})
     assert (whole.keys() or [None]) == [key or None]
-    assert whole.earlier == tuple(out.earlier)
+    assert whole.earlier == tuple(chunks.earlier)
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 40)), unique=True, max_size=60))

@@ -103,6 +103,15 @@ def check_options(
     )
 
 
+def check_key(null: bool, partition_key: str) -> Options:
+    """`check_options` of a message with a key and no other option."""
+    if partition_key.__class__ is not str:
+        check_type_or_none(str, partition_key, "partition_key")
+    if not partition_key.isascii():
+        check_text(partition_key, "partition_key")
+    return (None, partition_key or None, None, 0, 0, 0, null)
+
+
 def _absolute(deliver_after: timedelta, now_ms: Callable[[], int]) -> int:
     from datetime import timedelta  # takes 2 ms; a caller that passes a timedelta has imported it already
 

@@ -15,7 +15,6 @@ from embeddedpulsar.format.chunk import LARGEST_MESSAGE, MOST_CHUNKS, RUN, Chunk
 from embeddedpulsar.format.compression import compress
 from embeddedpulsar.format.entry import EncodedEntry, EntryContent, ProducerPrefix, encode
 from embeddedpulsar.format.frame import METADATA_SIZE
-from embeddedpulsar.message_id import MessageId, make
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.producer.producer_config import ProducerConfig
@@ -25,11 +24,11 @@ _SLACK: Final = 16  # padding of two columns
 Encode = Callable[[EntryContent], EncodedEntry]
 
 
-class ChunkedPendingEntry(PendingEntry):
-    """A message that is being appended as several entries.
+class Chunks:
+    """The entries of one message that is being appended as several.
 
-    Invariants: `encoded` is the last entry, and None until `finish`. The last entry names the others, and the
-    message exists only once it is stored. The publisher appends `parts` in order and adds each to `earlier`.
+    Invariants: the last entry names the others, and the message exists only once it is stored. The publisher
+    appends `parts` in order, adds each to `earlier`, and appends the result of `finish`.
 
     Args:
         is_pure: whether two threads may call ``encode`` at once.
@@ -41,16 +40,8 @@ class ChunkedPendingEntry(PendingEntry):
     __slots__ = ("_content", "_encode", "_is_pure", "_packed", "_plan", "earlier")
 
     def __init__(
-        self,
-        plan: _Plan,
-        packed: bytes,
-        content: EntryContent,
-        encode: Encode,
-        sequence_id: int,
-        *,
-        is_pure: bool,
+        self, plan: _Plan, packed: bytes, content: EntryContent, encode: Encode, *, is_pure: bool
     ) -> None:
-        super().__init__(None, 1, sequence_id, sequence_id, None, False)
         self.earlier: list[tuple[int, int]] = []
         self._plan = plan
         self._packed: bytes | None = packed
@@ -93,7 +84,7 @@ class ChunkedPendingEntry(PendingEntry):
         content = self._content
         part = EntryContent(
             [payload],  # type: ignore[list-item]  # the encoder accepts a memoryview like bytes
-            self.first,
+            content.first_sequence_id,
             False,
             keys=content.keys,
             ordering_keys=content.ordering_keys,
@@ -108,23 +99,12 @@ class ChunkedPendingEntry(PendingEntry):
         view = memoryview(self._packed or b"")
         content.values = [view[plan.last_start :]]  # type: ignore[list-item]
         content.chunks = [plan.chunk._replace(earlier=tuple(self.earlier)).fields()]
-        self.encoded = encoded = self._encode(content)
-        return encoded
+        return self._encode(content)
 
     def let_go(self) -> None:
         """Release the payload, once the message is stored or has failed."""
         self._packed = None
-        content = self._content
-        content.values = []
-        if self.encoded is not None:
-            self.encoded = self.encoded._replace(parts=[])
-
-    def message_id(self, index: int, partition: int) -> MessageId:
-        """Return the id of the last entry, which includes that of the first."""
-        found = make(self.ledger, self.entry, -1, partition, 0)
-        if self.earlier:
-            found._first_chunk = make(*self.earlier[0], -1, partition, 0)
-        return found
+        self._content.values = []
 
 
 class _Plan:
@@ -184,8 +164,10 @@ class Chunker:
             plan = self._plan(content, len(packed), codec, len(value), sequence_id)
         except PulsarException as error:
             return PendingEntry(None, 1, sequence_id, sequence_id, None, False, error)
+        out = PendingEntry(None, 1, sequence_id, sequence_id, None, False)
         is_pure = self._seal is None  # a cipher counts its messages
-        return ChunkedPendingEntry(plan, packed, content, self._encode, sequence_id, is_pure=is_pure)
+        out.chunks = Chunks(plan, packed, content, self._encode, is_pure=is_pure)
+        return out
 
     def _packed(self, value: bytes) -> tuple[bytes, int]:
         if self._codec and len(value) <= LARGEST_MESSAGE:

@@ -184,6 +184,11 @@ class Completions:
         if self.error is None:
             self.error = error
 
+    def taken_failure(self) -> BaseException | None:
+        """Return a failure that no callback received, once."""
+        error, self.error = self.error, None
+        return error
+
     def note_dropped(self, count: int, name: str) -> None:
         """Log that the producer was closed before ``count`` messages were stored."""
         if count:

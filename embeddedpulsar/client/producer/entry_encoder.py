@@ -2,39 +2,54 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import groupby
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar.client.common.message_options import (
     KEY,
     NO_OPTIONS,
-    PROPERTIES,
     SEQUENCE_ID,
     Options,
     make_content,
     transposed,
 )
 from embeddedpulsar.client.producer.batch_container import CALLBACK, FIRST_OPTION, VALUE, Item
-from embeddedpulsar.client.producer.chunker import Chunker
+from embeddedpulsar.client.producer.chunker import Chunker, part_limit
 from embeddedpulsar.client.producer.pending_entry import PendingEntry, SendCallback
-from embeddedpulsar.exceptions import MessageTooBig
+from embeddedpulsar.exceptions import MessageTooBig, PulsarException
 from embeddedpulsar.format.entry import EncodedEntry, EntryContent, ProducerPrefix, encode, encode_plain
-from embeddedpulsar.format.frame import METADATA_SIZE
+from embeddedpulsar.format.frame import CODEC_ENCRYPTED, METADATA_SIZE
 from embeddedpulsar.format.keyed_entry import encode_keyed
 from embeddedpulsar.format.message_extras import NO_EXTRAS, Extras, fields_with_extras, pack_extras
 
+if TYPE_CHECKING:
+    from embeddedpulsar.client.producer.producer_config import ProducerConfig
+    from embeddedpulsar.client.producer.producer_session import ProducerSession
+    from embeddedpulsar.crypto.entry_cipher import EntryCipher
+
 _KEYS: Final = slice(FIRST_OPTION + KEY, FIRST_OPTION + KEY + 2)
 _BESIDES_KEYS: Final = [FIRST_OPTION + i for i in range(len(NO_OPTIONS)) if i != KEY]
+_entry: Final = partial(tuple.__new__, EncodedEntry)
 
 
 class EntryEncoder:
-    """Encodes messages into entries, assigns automatic sequence ids, and groups by key if required.
+    """Encodes messages into entries, groups them by key if required, and encrypts the entries if required.
 
-    It has no state but its options, and is used under the producer's lock. After the checks of a send, only
-    the size of an entry can fail; that error is stored in the entry.
+    Used under the producer's lock. After the checks of a send, only the size of an entry and its encryption
+    can fail; that error is stored in the entry. An entry that cannot be encrypted is not stored, so plain
+    text is never stored.
+
+    Args:
+        prefix: of the producer.
+        codec: of `format.compression`.
+        key_based: whether an entry of a batch holds one key.
+        max_size: most bytes of an entry's metadata and columns.
+        chunker: splits larger messages; None if they are refused.
+        cipher: encrypts entries; None for plain text.
     """
 
-    __slots__ = ("_chunker", "_codec", "_key_based", "_max_size", "_prefix")
+    __slots__ = ("_chunker", "_cipher", "_codec", "_key_based", "_max_size", "_prefix")
 
     def __init__(
         self,
@@ -43,8 +58,10 @@ class EntryEncoder:
         key_based: bool,
         max_size: int,
         chunker: Chunker | None = None,
+        cipher: EntryCipher | None = None,
     ) -> None:
         self._chunker = chunker
+        self._cipher = cipher
         self._prefix = prefix
         self._codec = codec
         self._key_based = key_based
@@ -73,8 +90,9 @@ class EntryEncoder:
                 for item in whole
             ]
             return self._encode_rich(rows, first)
-        values, callbacks = transposed(whole)
-        return self._encode_plain(values, first, _if_any(callbacks))
+        values, callbacks = map(list, zip(*whole, strict=True))
+        has_any = callbacks.count(None) < len(callbacks)
+        return self._encode_plain(values, first, callbacks if has_any else None)
 
     def _encode_plain(
         self, values: list[bytes], first: int, callbacks: list[SendCallback | None] | None
@@ -85,9 +103,10 @@ class EntryEncoder:
         else:
             encoded = encode_plain(values, first, self._prefix)
         following = first + len(values)
-        return [
-            self._checked(PendingEntry(encoded, len(values), first, following - 1, callbacks, True))
-        ], following
+        out = PendingEntry(encoded, len(values), first, following - 1, callbacks, True)
+        if self._cipher is not None or encoded.size > self._max_size:
+            self.finish(out)
+        return [out], following
 
     def _encode_rich(self, rows: list[Item], first: int) -> tuple[list[PendingEntry], int]:
         columns = transposed(rows)
@@ -120,7 +139,7 @@ class EntryEncoder:
         """Encode messages of one partition key without other options."""
         values, callbacks = ([column[i] for i in members] for column in columns[:FIRST_OPTION])
         encoded = encode_keyed(values, key, ids, self._prefix, True)
-        return self._checked(PendingEntry(encoded, len(ids), ids[0], ids[-1], _if_any(callbacks), True))
+        return self.finish(PendingEntry(encoded, len(ids), ids[0], ids[-1], _if_any(callbacks), True))
 
     def _encode_columns(self, columns: list[list[Any]], ids: list[int]) -> PendingEntry:
         values, callbacks = columns[:FIRST_OPTION]
@@ -128,7 +147,7 @@ class EntryEncoder:
         encoded = encode(content, self._prefix, self._codec)
         out = PendingEntry(encoded, len(values), ids[0], ids[-1], _if_any(callbacks), True)
         out.highest = max(ids)
-        return self._checked(out)
+        return self.finish(out)
 
     def encode_single_item(self, item: Any, first: int) -> tuple[PendingEntry, int]:
         """Encode a queued message as an entry of its own; also return the next automatic id."""
@@ -152,33 +171,70 @@ class EntryEncoder:
             return out
         extras: Extras | None = NO_EXTRAS
         if options is not None:
-            has_more = _has_more_than_extras(options)
-            extras = None if has_more else pack_extras(options[PROPERTIES], options[KEY], self._max_size)
+            properties, key, ordering_key, _, event_time, deliver_at, is_null = options
+            has_more = ordering_key is not None or event_time or deliver_at or is_null
+            extras = None if has_more else pack_extras(properties, key, self._max_size)
         if extras is None or self._codec:
             content = make_content([value], transposed([options or NO_OPTIONS]), [sequence_id], False)
-            out.encoded = encode(content, self._prefix, self._codec)
+            encoded = encode(content, self._prefix, self._codec)
         else:
-            out.encoded = EncodedEntry(*fields_with_extras(value, extras, sequence_id, self._prefix))
-        if chunker is not None and out.encoded.size > self._max_size:
-            return chunker.pending_entry(value, options, sequence_id)  # its key or properties are large
-        return self._checked(out)
+            encoded = _entry(fields_with_extras(value, extras, sequence_id, self._prefix))
+        out.encoded = encoded
+        if self._cipher is None and encoded.size <= self._max_size:
+            return out
+        self.finish(out)
+        if chunker is not None and isinstance(out.error, MessageTooBig):
+            # Its key or properties are large, or the ciphertext alone exceeds the limit.
+            return chunker.pending_entry(value, options, sequence_id)
+        return out
 
-    def seal(self, pending_entry: PendingEntry) -> PendingEntry:
-        """The last step for an entry that was encoded elsewhere; does nothing here."""
-        return pending_entry
+    def finish(self, out: PendingEntry) -> PendingEntry:
+        """Check the size of an entry, and encrypt it, unless it is encrypted or has an error."""
+        encoded = out.encoded
+        if encoded is None or out.error is not None:
+            return out
+        if self._cipher is not None and encoded.codec != CODEC_ENCRYPTED and encoded.size <= self._max_size:
+            out.encoded = None
+            try:
+                out.encoded = encoded = self._cipher.seal(encoded, out.highest)
+            except PulsarException as error:
+                out.error = error
+                return out
+        if encoded.size > self._max_size:
+            out.error = too_big("batch" if out.batched else "message", encoded.size, self._max_size)
+        return out
 
-    def _checked(self, pending_entry: PendingEntry) -> PendingEntry:
-        encoded = pending_entry.encoded
-        if encoded is not None and encoded.size > self._max_size:
-            what = "batch" if pending_entry.batched else "message"
-            pending_entry.error = too_big(what, encoded.size, self._max_size)
-        return pending_entry
 
+def make_encoder(prefix: ProducerPrefix, config: ProducerConfig, session: ProducerSession) -> EntryEncoder:
+    """Return the encoder of a producer.
 
-def _has_more_than_extras(options: Options) -> bool:
-    """Whether a message has options other than a sequence id, a partition key and properties."""
-    _, _, ordering_key, _, event_time, deliver_at, is_null = options
-    return ordering_key is not None or bool(event_time or deliver_at or is_null)
+    Raises:
+        CryptoError: a public key cannot be read.
+    """
+    encryption = config.encryption
+    limit, most = session.max_message_size, part_limit(config)
+    cipher = None
+    if encryption is not None:
+        from embeddedpulsar.crypto.entry_cipher import EntryCipher
+
+        topic = session.topic_name
+
+        def on_stale(error: Exception) -> None:
+            # Called by the thread that holds the producer's lock.
+            session.call_later(
+                0.0,
+                lambda: session.log.warning(
+                    "The data key of %s on %s could not be exchanged, and serves on: %s",
+                    prefix.name,
+                    topic,
+                    error,
+                ),
+            )
+
+        cipher = EntryCipher(topic, encryption.names, encryption.reader, session.monotonic, on_stale)
+    seal = None if cipher is None else cipher.seal
+    chunker = Chunker(prefix, config.compression, limit, seal, most) if config.chunking else None
+    return EntryEncoder(prefix, config.compression, config.key_based, limit, chunker, cipher)
 
 
 def too_big(what: str, size: int, limit: int) -> MessageTooBig:

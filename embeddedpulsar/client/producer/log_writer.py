@@ -5,22 +5,22 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Final
 
-from embeddedpulsar.client.producer.chunker import ChunkedPendingEntry
 from embeddedpulsar.client.producer.sequence_keeper import DeduplicationSwitched, SequenceKeeper
-from embeddedpulsar.exceptions import LockTimeout
+from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout
+from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform import deadline, failpoints
 from embeddedpulsar.platform.access import named
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from embeddedpulsar.client.producer.chunker import Chunks
     from embeddedpulsar.client.producer.pending_entry import PendingEntry
     from embeddedpulsar.client.producer.producer_session import ProducerSession
+    from embeddedpulsar.client.producer.sequence_keeper import Owner
     from embeddedpulsar.format.entry import EncodedEntry
-    from embeddedpulsar.storage.segment_writer import AppendGuard, AppendHold
+    from embeddedpulsar.storage.segment_writer import AppendHold
 
-_FOR_EVER_S: Final = 1e9
+_JOURNAL: Final = TopicWord.JOURNAL
 
 # A process that dies there leaves chunks of a message that does not exist; they expire.
 failpoints.declare("chunk:part_stored")
@@ -29,60 +29,114 @@ failpoints.declare("chunk:part_stored")
 class LogWriter:
     """Appends the entries of one producer, and determines the outcome of an interrupted append.
 
-    Used under the publisher's lock. There is one per attachment to the topic; after a fork the child makes
-    its own.
+    Role: the registration of the producer is checked under the topic's lock before anything is appended, if
+    producers attached or left since the last check. Used under the producer's lock. There is one per
+    attachment to the topic; after a fork the child makes its own.
+
+    Attributes:
+        checked: the journal word of the topic with which the producer was last found connected. With
+            `check_connected` it makes the writer the guard of its own appends.
+        keeper: detects duplicates, if the topic drops them.
     """
 
-    __slots__ = ("_durability", "_last_position", "_name", "_session", "chunked", "keeper")
+    __slots__ = (
+        "_durability",
+        "_last_position",
+        "_ledger",
+        "_name",
+        "_owner",
+        "_session",
+        "checked",
+        "keeper",
+    )
 
-    def __init__(self, session: ProducerSession, name: str) -> None:
+    def __init__(self, session: ProducerSession, name: str, owner: Owner) -> None:
         self._session = session
+        self._ledger = session.ledger
         self._name = name
+        self._owner = owner
         self._durability = session.durability
+        self._last_position: tuple[int, int] | None = session.ledger.last_position()
+        self.checked = -1
         self.keeper: SequenceKeeper | None = None
-        """Detects duplicates, if the topic drops them."""
-        self._last_position: Position | None = session.ledger.last_position()
-        self.chunked = 0
-        """Messages that were stored as several entries."""
 
-    def append_one(self, out: PendingEntry, guard: AppendGuard, timeout_s: float) -> None:
-        """`append` for one entry, with less overhead.
+    def keep(self, highest: int | None) -> None:
+        """Drop duplicates from now on, given the highest stored id; or, with None, stop dropping them."""
+        self.keeper = (
+            None if highest is None else SequenceKeeper(self._session, self._owner, self._name, highest)
+        )
+
+    def check_connected(self) -> None:
+        """Check that this producer was not fenced out. Called under the topic's lock.
 
         Raises:
-            LockTimeout: the lock was not free within ``timeout_s``, which may be 0; nothing was appended.
+            AlreadyClosed, ProducerFenced: it may not append.
+            DeduplicationSwitched: the topic switched deduplication; the caller checks the entry again.
         """
-        if out.__class__ is ChunkedPendingEntry:
-            self._append_chunked(out, timeout_s, guard.check_connected)
-            return
+        word = self._ledger.words[_JOURNAL]
+        if word != self.checked:
+            if self._owner.state.is_closed:
+                raise AlreadyClosed(f"the producer {self._name} is closed; create a new one")
+            highest = self._session.check_connected()
+            self.checked = word
+            if (highest is None) != (self.keeper is None):
+                self.keep(highest)
+                raise DeduplicationSwitched
+
+    def append(self, entries: list[PendingEntry], timeout_s: float) -> bool:
+        """Append entries in one hold of the log's lock, and store the position or the error in each.
+
+        Does not wait for the disk, even at level "flush".
+
+        Args:
+            entries: those that failed already are skipped.
+            timeout_s: seconds to wait for the lock; 0 to try only.
+
+        Returns:
+            Whether the lock was acquired; always True if ``timeout_s`` is not 0.
+
+        Raises:
+            LockTimeout: the lock was not free within ``timeout_s``; nothing was appended.
+        """
+        if len(entries) == 1 and self.keeper is None and entries[0].chunks is None:
+            return self._append_alone(entries[0], timeout_s)
+        for at, out in enumerate(entries):
+            if out.chunks is not None and not out.is_stored and out.error is None:
+                if at and not self._append_group(entries[:at], timeout_s):
+                    return False
+                return self._append_chunked(out, out.chunks, timeout_s)  # the next call appends the others
+        return self._append_group(entries, timeout_s)
+
+    def _append_alone(self, out: PendingEntry, timeout_s: float) -> bool:
+        """`append` of one entry that needs no check under the lock, with less overhead."""
         if out.error is not None or out.encoded is None:
-            return
-        session = self._session
+            return True
+        out.attempted = True
         try:
-            if self.keeper is not None:
-                # Checked and stored in one hold of the lock, as in `append`.
-                if not self.append([out], timeout_s, guard.check_connected):
-                    raise LockTimeout("the topic is locked")
-                return
-            ledger, entry, _, end_word = session.ledger.append_nowait(out.encoded, guard, timeout_s)
+            ledger, entry, _, out.end_word = self._ledger.append_nowait(out.encoded, self, timeout_s)
         except LockTimeout:
-            raise
+            out.attempted = False
+            if timeout_s:
+                raise
+            return False
         except DeduplicationSwitched:
-            self.append_one(out, guard, timeout_s)  # deduplication was switched on or off
-            return
+            out.attempted = False
+            return self.append([out], timeout_s)
         except Exception as e:  # noqa: BLE001 - passed to the sender of the message
             out.error = named(e)
-            return
-        if self._durability == "flush":
-            out.end_word = end_word
-        elif self._durability == "interval":
-            session.ledger.note_dirty()
+            return True
+        if self._durability != "flush":
+            out.end_word = 0
+            if self._durability == "interval":
+                self._ledger.note_dirty()
         self._note(out, ledger, entry)
+        return True
 
     def let_threads_pass(self, timeout_s: float) -> bool:
         """Wait until no other thread of this process is in the log's lock. Returns False if one stays there.
 
         The interpreter may have suspended that thread, and resumes it only while the caller waits."""
-        lock = self._session.ledger.lock
+        lock = self._ledger.lock
         try:
             lock.keep_threads_out(timeout_s)
         except LockTimeout:
@@ -91,40 +145,15 @@ class LogWriter:
             lock.release()
         return True
 
-    def append(self, entries: list[PendingEntry], timeout_s: float, check: Callable[[], object]) -> bool:
-        """Append entries in one hold of the log's lock, and store the position or the error in each.
-
-        Does not wait for the disk, even at level "flush".
-
-        Args:
-            entries: those that failed already are skipped.
-            timeout_s: seconds to wait for the lock; 0 to try only.
-            check: called with the lock held; an exception becomes the error of all entries.
-
-        Returns:
-            Whether the lock was acquired; always True if ``timeout_s`` is not 0.
-
-        Raises:
-            LockTimeout: the lock was not free within ``timeout_s``; nothing was appended.
-        """
-        for at, out in enumerate(entries):
-            if out.__class__ is ChunkedPendingEntry and not out.is_stored and out.error is None:
-                if at and not self._append_group(entries[:at], timeout_s, check):
-                    return False
-                return self._append_chunked(out, timeout_s, check)  # the next call appends the others
-        return self._append_group(entries, timeout_s, check)
-
-    def _append_group(
-        self, entries: list[PendingEntry], timeout_s: float, check: Callable[[], object]
-    ) -> bool:
-        ledger = self._session.ledger
+    def _append_group(self, entries: list[PendingEntry], timeout_s: float) -> bool:
+        ledger = self._ledger
         lock, hold = ledger.lock, ledger.hold()
         try:
             if timeout_s:
                 lock.acquire(timeout_s)
             elif not lock.try_acquire():
                 return False
-            deadline.within(timeout_s, self._append_all, entries, hold, check)
+            deadline.within(timeout_s, self._append_all, entries, hold)
         except LockTimeout:
             if not timeout_s:
                 return False
@@ -140,29 +169,26 @@ class LogWriter:
             ledger.note_dirty()
         return True
 
-    def _append_chunked(
-        self, out: ChunkedPendingEntry, timeout_s: float, check: Callable[[], object]
-    ) -> bool:
+    def _append_chunked(self, out: PendingEntry, chunks: Chunks, timeout_s: float) -> bool:
         """Append the entries of a chunked message, in one hold of the lock each.
 
         Other producers may append in between. If the lock is not free, the next call continues.
         """
-        if out.error is not None:
-            return True
-        if self.keeper is not None and not out.earlier and self.keeper.is_duplicate(out):
+        if self.keeper is not None and not chunks.earlier and self.keeper.is_duplicate(out):
             out.let_go()
             return True
         try:
-            with contextlib.closing(out.parts()) as parts:
+            with contextlib.closing(chunks.parts()) as parts:
                 for encoded in parts:
-                    place = self._append_part(encoded, timeout_s, check)
+                    place = self._append_part(encoded, timeout_s)
                     if place is None:
                         return False
-                    out.earlier.append(place)
+                    chunks.earlier.append(place)
                     if failpoints.ACTIVE:
                         failpoints.hit("chunk:part_stored")
+            out.encoded = out.encoded or chunks.finish()
             out.attempted = True
-            place = self._append_part(out.encoded or out.finish(), timeout_s, check)
+            place = self._append_part(out.encoded, timeout_s)
             if place is None:
                 out.attempted = False
                 return False
@@ -172,34 +198,31 @@ class LogWriter:
             out.error = named(e)
         else:
             if self._durability == "flush":
-                out.end_word = self._session.ledger.tail
+                out.end_word = self._ledger.tail
             elif self._durability == "interval":
-                self._session.ledger.note_dirty()
+                self._ledger.note_dirty()
             self._note(out, *place)
-            self.chunked += 1
         out.let_go()
         return True
 
-    def _append_part(
-        self, encoded: EncodedEntry, timeout_s: float, check: Callable[[], object]
-    ) -> tuple[int, int] | None:
-        ledger = self._session.ledger
+    def _append_part(self, encoded: EncodedEntry, timeout_s: float) -> tuple[int, int] | None:
+        ledger = self._ledger
         try:
             if timeout_s:
                 ledger.lock.acquire(timeout_s)
             elif not ledger.lock.try_acquire():
                 return None
             with contextlib.suppress(DeduplicationSwitched):  # takes effect with the next message
-                check()
+                self.check_connected()
             return ledger.append_nowait(encoded)[:2]
         finally:
             ledger.lock.release()
 
-    def _append_all(self, entries: list[PendingEntry], hold: AppendHold, check: Callable[[], object]) -> None:
-        append = self._session.ledger.append_nowait
+    def _append_all(self, entries: list[PendingEntry], hold: AppendHold) -> None:
+        append = self._ledger.append_nowait
         error: Exception | None = None
         try:
-            check()
+            self.check_connected()
         except DeduplicationSwitched:
             error = None  # nothing was appended: the entries are checked again in the new mode
         except Exception as e:  # noqa: BLE001 - passed to the senders of the messages
@@ -234,28 +257,21 @@ class LogWriter:
             return True
         if not out.attempted:
             return False
-        found = self._session.find_entry(self._last_position, self._name, out.first)
+        after = self._last_position
+        found = self._session.find_entry(None if after is None else Position(*after), self._name, out.first)
         if found is None:
             return False
         if self._durability == "flush":
-            out.end_word = self._session.ledger.tail
+            out.end_word = self._ledger.tail
         self._note(out, found.ledger_id, found.entry_id)
         return True
 
     def _note(self, out: PendingEntry, ledger: int, entry: int) -> None:
         if out.entry < 0:
             self._session.meter.stored(out)
-        out.ledger = ledger
-        out.entry = entry
-        self._last_position = Position(ledger, entry)
         if self.keeper is not None:
             self.keeper.note_stored(out)
-
-
-def patience(send_timeout_ms: int) -> float:
-    """Return how many seconds a send waits for the log.
-
-    >>> patience(250), patience(0) > 10**6
-    (0.25, True)
-    """
-    return send_timeout_ms / 1000 if send_timeout_ms else _FOR_EVER_S
+        # The entry counts as stored from here on; before, an interrupt leaves its outcome to `was_stored`.
+        out.ledger = ledger
+        out.entry = entry
+        self._last_position = (ledger, entry)

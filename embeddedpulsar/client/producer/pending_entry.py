@@ -12,6 +12,7 @@ from embeddedpulsar.platform.access import named
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.common.client_log import ClientLog
+    from embeddedpulsar.client.producer.chunker import Chunks
     from embeddedpulsar.format.entry import EncodedEntry
 
 SendCallback = Callable[[Result, MessageId], object]
@@ -57,6 +58,8 @@ class PendingEntry:
     Attributes:
         first: sequence id of the first message; together with the producer's name it identifies the entry.
         last: sequence id of the last message.
+        chunks: the entries of a message that is stored as several; `encoded` is the last of them, and None
+            until the others are appended. None for other messages.
         began: when it was encoded, in seconds, until it is stored; 0.0 if that is not measured.
         highest: largest sequence id of all messages.
         is_duplicate: whether it was stored before, in another entry.
@@ -70,6 +73,7 @@ class PendingEntry:
         "batched",
         "began",
         "callbacks",
+        "chunks",
         "count",
         "encoded",
         "end_word",
@@ -102,6 +106,7 @@ class PendingEntry:
         self.batched = batched
         self.error = error
         self.attempted = False
+        self.chunks: Chunks | None = None
         self.began = 0.0
         self.ledger = self.entry = -1
         self.end_word = 0
@@ -119,11 +124,21 @@ class PendingEntry:
     def message_id(self, index: int, partition: int) -> MessageId:
         """Return the id of message ``index``; -1 for the only one of an entry that is not a batch.
 
-        The id of a duplicate has no position.
+        The id of a duplicate has no position. That of a chunked message includes that of its first entry.
         """
         if self.is_duplicate:
             return make(-1, -1, -1, partition, 0)
-        return make(self.ledger, self.entry, index, partition, self.count if index >= 0 else 0)
+        found = make(self.ledger, self.entry, index, partition, self.count if index >= 0 else 0)
+        if self.chunks is not None and self.chunks.earlier:
+            found._first_chunk = make(*self.chunks.earlier[0], -1, partition, 0)
+        return found
+
+    def let_go(self) -> None:
+        """Release the payload of a chunked message that is stored or has failed."""
+        if self.chunks is not None:
+            self.chunks.let_go()
+        if self.encoded is not None:
+            self.encoded = self.encoded._replace(parts=[])
 
     def call_back(self, partition: int, log: ClientLog) -> None:
         """Call the callbacks, in the order of the messages. An exception of a callback is logged."""

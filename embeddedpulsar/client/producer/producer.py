@@ -2,34 +2,50 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
-from embeddedpulsar.client.common.arguments import check_type
-from embeddedpulsar.client.common.message_options import DELIVER_AT, NULL_VALUE, Options, check_options
+from embeddedpulsar.client.common.arguments import INT32_MAX, check_range, check_type, check_type_or_none
+from embeddedpulsar.client.common.message_options import NULL_VALUE, check_key, check_options
 from embeddedpulsar.client.common.value_type import T
-from embeddedpulsar.client.producer.bulk.bulk_producer import BulkProducer
-from embeddedpulsar.client.producer.pending_entry import tell_sender, unanswered
-from embeddedpulsar.client.producer.producer_facts import ProducerFacts
-from embeddedpulsar.client.producer.producer_meter import ONE
-from embeddedpulsar.client.producer.sequence_keeper import DeduplicationSwitched
-from embeddedpulsar.exceptions import AlreadyClosed, PulsarException
-from embeddedpulsar.format.entry import single_fields
-from embeddedpulsar.format.message_extras import NO_EXTRAS, fields_with_extras, pack_extras
-from embeddedpulsar.message_id import MessageId, make
+from embeddedpulsar.client.producer.bulk.bulk_publisher import BulkPublisher
+from embeddedpulsar.client.producer.bulk.bulk_rows import (
+    BULK_BYTES,
+    BULK_MESSAGES,
+    BulkLimits,
+    OptionColumns,
+    entries_of,
+)
+from embeddedpulsar.client.producer.publisher import Publisher
+from embeddedpulsar.exceptions import InvalidConfiguration, OperationNotSupported
 from embeddedpulsar.platform import interrupts
+from embeddedpulsar.schema import BytesSchema, StringSchema
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from datetime import timedelta
     from types import TracebackType
 
+    from embeddedpulsar.client.common.client_context import ClientContext
+    from embeddedpulsar.client.common.message_options import Options
+    from embeddedpulsar.client.common.statistics import ProducerStats
+    from embeddedpulsar.client.producer.bulk.sent_messages import SentMessages
+    from embeddedpulsar.client.producer.interception import Interception
+    from embeddedpulsar.client.producer.partitioned.message_router import Router
+    from embeddedpulsar.client.producer.partitioned.partitioned_publisher import (
+        AlonePath,
+        PartitionedPublisher,
+    )
     from embeddedpulsar.client.producer.pending_entry import SendCallback
+    from embeddedpulsar.client.producer.producer_config import ProducerConfig
     from embeddedpulsar.client.producer.producer_session import ProducerSession
-    from embeddedpulsar.client.producer.publisher import Publisher
-    from embeddedpulsar.format.message_extras import Extras
+    from embeddedpulsar.client.producer.send_state import SendState
+    from embeddedpulsar.client.producer.single_sender import SingleSender
+    from embeddedpulsar.message_id import MessageId
+
+_MOST_MESSAGES = 1 << 20  # the limit of a batch acknowledgement
 
 
-class Producer(ProducerFacts[T], BulkProducer[T]):
+class Producer(Generic[T]):
     """Publishes messages to one topic. Made by `Client.create_producer`.
 
     Thread-safe: any number of threads may send. Messages of one producer are stored in the order of their
@@ -40,17 +56,28 @@ class Producer(ProducerFacts[T], BulkProducer[T]):
     or whose callback got `Result.Ok`, survives the death of every process; at level ``flush`` also a power
     failure.
 
+    On a partitioned topic it publishes to each partition like a producer of that partition: order, sequence
+    ids and durability are those of the partitions. Messages of one key stay in order as long as the number of
+    partitions is unchanged.
+
     At the end of a ``with`` block the producer is flushed and closed; after an exception it is only closed.
     """
 
-    def __init__(self, session: ProducerSession, publisher: Publisher) -> None:
+    def __init__(self, publisher: Publisher | PartitionedPublisher) -> None:
+        schema = publisher.config.schema
         self._publisher = publisher
-        self._box = publisher.box
-        self._session = session
-        self._partition = session.partition
+        self._state: SendState | AlonePath = publisher.state
+        self._singles: SingleSender | PartitionedPublisher = publisher.singles
+        self._lane: Publisher | Router = publisher.lane
+        self._wall_ms = publisher.wall_ms
+        self._interception: Interception | None = None
         # The class of values that need no encoding; with a schema, a class without instances.
-        self._encode: Callable[[T], bytes] = session.schema.encode
-        self._raw: type[Any] = bytes if session.takes_bytes else Producer
+        self._encode: Callable[[T], bytes] = schema.encode
+        self._raw: type[Any] = bytes if type(schema) is BytesSchema else Producer
+
+    def _intercept(self, interception: Interception) -> None:
+        """Pass all messages to interceptors from now on. Before the first message."""
+        self._raw, self._interception = Producer, interception
 
     def send(
         self,
@@ -103,10 +130,8 @@ class Producer(ProducerFacts[T], BulkProducer[T]):
             ...     producer.send(b"one", partition_key="customer-7", properties={"kind": "new"}).entry_id()
             0
         """
-        publisher = self._publisher
         if (
-            content.__class__ is bytes
-            and len(content) <= publisher.single_max
+            content.__class__ is self._raw
             and ordering_key is None
             and sequence_id is None
             and replication_clusters is None
@@ -114,36 +139,11 @@ class Producer(ProducerFacts[T], BulkProducer[T]):
             and deliver_at is None
             and deliver_after is None
             and disable_replication is False
+            and len(content) <= self._state.alone_max  # type: ignore[arg-type]
         ):
-            extras: Extras | None = NO_EXTRAS
-            if properties is not None or partition_key is not None:
-                extras = pack_extras(properties, partition_key, publisher.single_max - len(content))
-            if extras is not None and not publisher.queue.singles:  # `single_max` may not be updated yet
-                lock, enter = publisher.lock, publisher.lock.acquire
-                try:
-                    enter()
-                    append, leave = publisher.append_nowait, publisher.unlock
-                    # The id is taken first: after an interrupt, no second message may get the same id.
-                    following = publisher.next_sequence_id
-                    publisher.next_sequence_id = following + 1
-                    if extras is NO_EXTRAS:
-                        encoded = single_fields(content, following, publisher.prefix)
-                    else:
-                        encoded = fields_with_extras(content, extras, following, publisher.prefix)
-                    ledger, entry, _, _ = append(encoded, publisher)
-                    publisher.last_sequence_id = following
-                    publisher.tally += ONE + len(content)
-                    leave()
-                except DeduplicationSwitched:
-                    publisher.next_sequence_id = following
-                    lock.release()
-                except BaseException as error:  # noqa: BLE001 - raised again
-                    lock.release()
-                    publisher.meter.failed(1)
-                    tell_sender(error)
-                else:
-                    return make(ledger, entry, -1, self._partition, 0)
-        value: Any = content if content.__class__ is self._raw else self._encoded(content)
+            found = self._singles.send_alone(content, properties, partition_key)  # type: ignore[arg-type]
+            if found is not None:
+                return found
         options = check_options(
             content is None,
             properties,
@@ -155,10 +155,12 @@ class Producer(ProducerFacts[T], BulkProducer[T]):
             event_timestamp,
             deliver_at,
             deliver_after,
-            self._session.wall_ms,
+            self._wall_ms,
         )
-        with interrupts.translated:
-            return self._send_slowly(value, options)
+        if self._interception is not None:
+            return self._interception.send(content, options)
+        value: Any = content if content.__class__ is self._raw else self._encoded(content)
+        return self._publisher.send(value, options)
 
     def send_async(
         self,
@@ -204,10 +206,11 @@ class Producer(ProducerFacts[T], BulkProducer[T]):
         """
         # Hot: 0.2 us, besides encoding. No lock: appending to the list is one step, and a flush takes from
         # its front. This thread checks the timer after the append, and the timer clears `armed` before it
-        # looks at the list, so one of the two sees the other.
+        # looks at the list, so one of the two sees the other. The batch is read once: with partitions,
+        # another thread may open the batch of the next one at any moment.
+        options: Options | None = None
         if (
             properties is None
-            and partition_key is None
             and ordering_key is None
             and sequence_id is None
             and replication_clusters is None
@@ -216,41 +219,223 @@ class Producer(ProducerFacts[T], BulkProducer[T]):
             and deliver_after is None
             and disable_replication is False
         ):
-            if content.__class__ is self._raw:
-                box = self._box
-                if len(content) <= box.share:  # type: ignore[arg-type]
-                    items = box.items
+            if partition_key is not None:
+                options = check_key(content is None, partition_key)
+            elif content.__class__ is self._raw:
+                batch = self._lane.batch
+                if len(content) <= batch.share:  # type: ignore[arg-type]
+                    items = batch.items
                     if callback is None:
                         items.append(content)
                     else:
-                        box.mixed = True
+                        batch.mixed = True
                         items.append((content, callback))
-                    if len(items) < box.trigger:
-                        if not box.armed:
-                            self._publisher.arm()
+                    if len(items) < batch.trigger:
+                        if not batch.armed:
+                            batch.arm()
                     else:
-                        self._flush_full()
+                        batch.on_full()
                     return
-                if len(content) <= self._publisher.single_max:  # type: ignore[arg-type]
-                    self._publish_plain(content, callback)  # type: ignore[arg-type]
-                    return
-            self._enqueue(self._encoded(content), callback, NULL_VALUE if content is None else None)
+            elif content is None:
+                options = NULL_VALUE
+        else:
+            options = check_options(
+                content is None,
+                properties,
+                partition_key,
+                ordering_key,
+                sequence_id,
+                replication_clusters,
+                disable_replication,
+                event_timestamp,
+                deliver_at,
+                deliver_after,
+                self._wall_ms,
+            )
+        if content.__class__ is self._raw:
+            self._publisher.enqueue(content, callback, options)  # type: ignore[arg-type]
+        else:
+            self._enqueue(content, callback, options)
+
+    def _enqueue(self, content: T | None, callback: SendCallback | None, options: Options | None) -> None:
+        """`send_async` with checked options."""
+        if self._interception is not None:
+            self._interception.enqueue(content, callback, options)
             return
         value: Any = content if content.__class__ is self._raw else self._encoded(content)
-        options = check_options(
-            content is None,
-            properties,
-            partition_key,
-            ordering_key,
-            sequence_id,
-            replication_clusters,
-            disable_replication,
-            event_timestamp,
-            deliver_at,
-            deliver_after,
-            self._session.wall_ms,
+        self._publisher.enqueue(value, callback, options)
+
+    def _encoded(self, content: T | None) -> bytes:
+        if content is None:
+            return b""
+        data = self._encode(content)
+        if data.__class__ is not bytes:
+            check_type(bytes, data, "data")
+        return data
+
+    def send_many(
+        self,
+        contents: Iterable[T | None],
+        *,
+        partition_keys: Iterable[str | None] | None = None,
+        ordering_keys: Iterable[str | None] | None = None,
+        properties: Iterable[dict[str, str] | None] | None = None,
+        event_timestamps: Iterable[int | None] | None = None,
+        sequence_ids: Iterable[int] | None = None,
+        batching_max_messages: int = BULK_MESSAGES,
+        batching_max_allowed_size_in_bytes: int = BULK_BYTES,
+    ) -> SentMessages:
+        """Publish many messages and wait until they are stored: like `send` for each, up to 50 times as fast.
+
+        Messages are stored in the order of ``contents``, in entries of their own, independent of
+        ``batching_enabled``. With ``BatchingType.KeyBased`` an entry holds one key: messages are grouped by
+        key within portions of 65,536, so only the order within each key is that of ``contents``, and sequence
+        ids increase in the order of storing. Otherwise Key_Shared subscriptions deliver an entry of several
+        keys to the consumer of its first key, as Pulsar does.
+
+        On a partitioned topic, messages of one key keep their order. Messages without a key keep their order
+        on each partition.
+
+        An entry is stored completely or not at all. An error or Ctrl-C may end the call between two entries:
+        the attribute ``stored`` of the exception, a `SentMessages`, has the ids of the stored messages, and
+        ``stored.numbers()`` the indexes of their values. Calls with the same arguments make the same entries.
+
+        Thread-safe. On return the messages are as durable as after `send`; at level ``flush`` there is one
+        flush.
+
+        Args:
+            contents: the values; None for a null value. An iterator is consumed 65,536 values at a time.
+            partition_keys: a key for each message; None or ``""`` for none. This and the following have the
+                length of ``contents``.
+            ordering_keys, properties, event_timestamps: likewise, see `Producer.send`.
+            sequence_ids: ids to use instead of the automatic ones, which do not advance then; 0 is an id. Not
+                with ``KeyBased``.
+            batching_max_messages: number of messages at which an entry is full; at most 1,048,576.
+            batching_max_allowed_size_in_bytes: payload bytes at which an entry is full, up to
+                ``maxMessageSize``.
+
+        Returns:
+            The ids, in the order of ``contents``; each id is created on access.
+
+        Raises:
+            TypeError: a value that the schema rejects.
+            ValueError: columns of different lengths, or an option of a wrong type or value.
+            MessageTooBig: a value larger than ``maxMessageSize`` with its metadata.
+            Exception: any exception that `send` raises.
+
+        Example:
+            >>> from embeddedpulsar import Client
+            >>> with Client("memory://") as client:
+            ...     producer = client.create_producer("orders")
+            ...     sent = producer.send_many([b"tea", b"cake"], partition_keys=["table-7", "table-9"])
+            ...     len(sent), sent[1].batch_index(), producer.last_sequence_id()
+            (2, 1, 1)
+        """
+        limits = self._bulk_limits(
+            batching_max_messages, batching_max_allowed_size_in_bytes, sequence_ids is not None
         )
-        self._enqueue(value, callback, options)
+        for name, column in (("contents", contents), ("partition_keys", partition_keys)):
+            if isinstance(column, str | bytes):
+                raise ValueError(
+                    f"{name} must be a list or another iterable, with an element for each message"
+                )
+        if isinstance(properties, dict):
+            raise ValueError("properties must be an iterable of dicts, one for each message")
+        columns = OptionColumns(partition_keys, ordering_keys, properties, event_timestamps, sequence_ids)
+        schema = self._publisher.config.schema
+        encode_value = None if type(schema) is BytesSchema else schema.encode
+        return self._publish_all(entries_of(contents, columns, encode_value, limits, self._publisher.routing))
+
+    def send_arrow(
+        self,
+        data: Any,
+        *,
+        value: str = "value",
+        key: str | None = None,
+        ordering_key: str | None = None,
+        properties: str | None = None,
+        event_time: str | None = None,
+        sequence_id: str | None = None,
+        batching_max_messages: int = BULK_MESSAGES,
+        batching_max_allowed_size_in_bytes: int = BULK_BYTES,
+    ) -> SentMessages:
+        """Publish Arrow columns, one message per row, and wait until they are stored.
+
+        The bytes of a column are written to the log with one copy and one checksum, independent of the number
+        of messages. `embeddedpulsar.arrow.read_topic` returns the same columns. Order, keys, errors, threads
+        and durability are as for `send_many`.
+
+        Args:
+            data: a ``pyarrow`` Table, RecordBatch, RecordBatchReader, Array, a dict of columns, or anything
+                with ``__arrow_c_stream__`` (Polars, pandas, DuckDB). A stream is read batch by batch.
+            value: name of the column of payloads: binary or string, also large, fixed-size, view or
+                dictionary; nulls are null values. With a schema other than bytes or string, each value is
+                encoded separately.
+            key: name of the column of partition keys: string or binary in UTF-8; null or empty for none.
+            ordering_key: name of the column of ordering keys, likewise.
+            properties: name of the column of properties, ``map<string, string>``, the only column that costs
+                a step per message.
+            event_time: name of the column of event times: timestamp or date, truncated to ms, or int64 in ms.
+            sequence_id: name of the column of ids to use instead of the automatic ones.
+            batching_max_messages: as for `send_many`.
+            batching_max_allowed_size_in_bytes: as for `send_many`.
+
+        Returns:
+            The ids, in the order of the rows; each id is created on access.
+
+        Raises:
+            ImportError: pyarrow is not installed.
+            TypeError: ``data`` is not tabular, or a column is of a type that cannot be written.
+            ValueError: a missing column, or one with values that a message cannot hold.
+            MessageTooBig: a row larger than ``maxMessageSize`` with its metadata.
+            Exception: any exception that `send` raises.
+
+        Example:
+            >>> import pyarrow as pa
+            >>> from embeddedpulsar import Client
+            >>> table = pa.table({"text": ["tea", "cake"], "table": ["7", "9"]})
+            >>> with Client("memory://") as client:
+            ...     sent = client.create_producer("orders").send_arrow(table, value="text", key="table")
+            >>> len(sent)
+            2
+        """
+        limits = self._bulk_limits(
+            batching_max_messages, batching_max_allowed_size_in_bytes, sequence_id is not None
+        )
+        check_type(str, value, "value")
+        for name in ("key", "ordering_key", "properties", "event_time", "sequence_id"):
+            check_type_or_none(str, locals()[name], name)
+        from embeddedpulsar.arrow.schema import require_pyarrow
+
+        require_pyarrow()
+        from embeddedpulsar.arrow.column_writer import ColumnNames, portions_of
+
+        names = ColumnNames(value, key, ordering_key, properties, event_time, sequence_id)
+        schema = self._publisher.config.schema
+        encode_value = None if type(schema) in (BytesSchema, StringSchema) else schema.encode
+        return self._publish_all(portions_of(data, names, encode_value, *limits, self._publisher.routing))
+
+    def _bulk_limits(self, messages: int, payload: int, has_ids: bool) -> BulkLimits:
+        check_type(int, messages, "batching_max_messages")
+        check_type(int, payload, "batching_max_allowed_size_in_bytes")
+        check_range(messages, "batching_max_messages", 1, _MOST_MESSAGES)
+        check_range(payload, "batching_max_allowed_size_in_bytes", 1, INT32_MAX)
+        key_based = self._publisher.config.key_based
+        if key_based and has_ids:
+            raise InvalidConfiguration(
+                "sequence ids would not rise in the order in which key-based batching stores the messages; "
+                "leave them out, or use a producer without it"
+            )
+        return BulkLimits(messages, payload, key_based)
+
+    def _publish_all(self, portions: Any) -> SentMessages:
+        if self._interception is not None:
+            raise OperationNotSupported(
+                "interceptors see single messages, and send_many and send_arrow publish columns; use "
+                "send_async, or a producer without interceptors"
+            )
+        publisher = self._publisher
+        return BulkPublisher(publisher.target, publisher.config.compression).publish(portions)
 
     def flush(self) -> None:
         """Store everything sent so far and wait for the callbacks.
@@ -260,13 +445,10 @@ class Producer(ProducerFacts[T], BulkProducer[T]):
             PulsarException: a message without a callback failed since the last flush; this is its error.
             Interrupted: Ctrl-C; the messages are still being stored.
         """
-        completions = self._publisher.completions
         with interrupts.translated:
-            self._publisher.flush_all()
-            completions.wait()
-        error, completions.error = completions.error, None
-        if error is not None:
-            raise error
+            self._publisher.flush()
+        if self._interception is not None:
+            self._interception.raise_failure()
 
     def close(self) -> None:
         """Detach from the topic. Does **not** flush: unsent batches fail with `Result.AlreadyClosed`.
@@ -276,8 +458,43 @@ class Producer(ProducerFacts[T], BulkProducer[T]):
             LockTimeout: another process held a lock; the text names the messages that may not be stored.
         """
         with interrupts.translated:
-            self._session.close(self._publisher)
-        self._session.forget(self._publisher)
+            self._publisher.end()
+        if self._interception is not None:
+            self._interception.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._publisher.is_closed else "open"
+        return f"<Producer {self.producer_name()} on {self.topic()} {state}>"
+
+    def topic(self) -> str:
+        """Return the full name of the topic."""
+        return self._publisher.topic_name
+
+    def producer_name(self) -> str:
+        """Return the name: the one requested, or ``standalone-<client>-<n>``."""
+        return self._publisher.name
+
+    def last_sequence_id(self) -> int:
+        """Return the sequence id of the last message stored; the largest one of all partitions.
+
+        Before the first message it is ``initial_sequence_id``, or the id stored under the producer's name if
+        the topic drops duplicates, or -1. As in ``pulsar-client`` it is the last id stored, not the largest:
+        it decreases after a lower explicit id.
+        """
+        return self._publisher.last_sequence_id
+
+    def is_connected(self) -> bool:
+        """Return whether the producer may send.
+
+        True until it is closed, except while another producer has fenced it out."""
+        return self._publisher.is_connected()
+
+    def stats(self) -> ProducerStats:
+        """Return the statistics of the producer. Not in ``pulsar-client``.
+
+        The first call also starts measuring the time of the next 32 messages that are sent one by one.
+        """
+        return self._publisher.stats()
 
     def __enter__(self) -> Producer[T]:
         return self
@@ -288,7 +505,7 @@ class Producer(ProducerFacts[T], BulkProducer[T]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._is_closed:
+        if self._publisher.is_closed:
             return
         try:
             if kind is None:
@@ -297,100 +514,32 @@ class Producer(ProducerFacts[T], BulkProducer[T]):
             self.close()
 
     def __del__(self) -> None:
-        session = getattr(self, "_session", None)
-        if session is not None:
-            session.abandon(self._publisher)
+        publisher = getattr(self, "_publisher", None)
+        if publisher is not None:
+            publisher.abandon()
 
-    # -- slow paths --------------------------------------------------------------------------------------
 
-    def _route(self, value: bytes, options: Options | None) -> int:
-        """Return the partition of a message, which selects its `_target`; 0 without partitions."""
-        return 0
+def attach_producer(
+    core: ClientContext,
+    session: ProducerSession,
+    config: ProducerConfig,
+) -> Producer[Any]:
+    """Attach a producer to one topic. After a Ctrl-C, nothing stays attached.
 
-    def _encoded(self, content: T | None) -> bytes:
-        if content is None:
-            return b""
-        data = self._encode(content)
-        if data.__class__ is not bytes:
-            check_type(bytes, data, "data")
-        return data
-
-    def _send_slowly(self, value: bytes, options: Options | None) -> MessageId:
-        publisher = self._publisher
-        index = -1
-        if publisher.config.batching and not (options is not None and options[DELIVER_AT]):
-            waiter = publisher.publish_now(value, options)
-            out, index = waiter.pending_entry, waiter.index
-            if out is None:
-                raise unanswered(publisher.is_closed)
-        else:
-            out = publisher.publish_one(value, options)
-            publisher.meter.failed(out.error is not None)
-        if out.error is not None:
-            raise out.error
-        if out.end_word:
-            self._session.ledger.wait_durable(out.end_word)
-            publisher.meter.durable(out)
-        return out.message_id(index, self._partition)
-
-    def _publish_plain(self, content: bytes, callback: SendCallback | None) -> None:
-        publisher = self._publisher
-        try:
-            publisher.publish_plain(content, callback)
-        except Exception as error:  # noqa: BLE001 - passed to the callback or to the next flush
-            self._tell_later(callback, error)
-        publisher.completions.catch_up()
-
-    def _tell_later(self, callback: SendCallback | None, error: Exception) -> None:
-        """Pass an error to the callback, in its turn, or to the next flush; raise an interrupt."""
-        completions = self._publisher.completions
-        if isinstance(error, KeyboardInterrupt) or not completions.can_tell:
-            raise error
-        if callback is not None:
-            completions.fail_now(callback, error)
-        elif isinstance(error, AlreadyClosed):
-            raise error
-        else:
-            completions.note_failure(error)
-
-    def _enqueue(self, value: bytes, callback: SendCallback | None, options: Options | None) -> None:
-        """The path of `send_async` for messages that the fast path does not accept."""
-        box = self._box
-        if len(value) > box.share or (options is not None and options[DELIVER_AT]):
-            with interrupts.translated:
-                self._send_async_slowly(value, callback, options)
-            return
-        items = box.items
-        if callback is None and options is None:
-            items.append(value)
-        else:
-            box.mixed = True
-            items.append((value, callback) if options is None else (value, callback, *options))
-        if len(items) >= box.trigger:
-            self._flush_full()
-        elif not box.armed:
-            self._publisher.arm()
-
-    def _store_soon(self) -> None:
-        """Store the batch, or have the flusher store it once the topic is free."""
-        publisher = self._publisher
-        if not publisher.queue.is_empty:
-            with interrupts.translated:
-                publisher.flush_full(1)
-
-    def _flush_full(self) -> None:
-        with interrupts.translated:
-            self._publisher.flush_full()
-
-    def _send_async_slowly(
-        self, value: bytes, callback: SendCallback | None, options: Options | None
-    ) -> None:
-        publisher = self._publisher
-        try:
-            if publisher.config.batching and not (options is not None and options[DELIVER_AT]):
-                plain = callback is None and options is None
-                publisher.add(value if plain else (value, callback, *(options or ())), len(value))
-            else:
-                publisher.submit(value, callback, options)
-        except PulsarException as error:
-            self._tell_later(callback, error)
+    Raises:
+        ProducerBusy, ProducerFenced, TopicTerminated: see `Topic.attach_producer`.
+        AlreadyClosed: the client was closed meanwhile.
+    """
+    publisher = None
+    try:
+        publisher = Publisher(session, config)
+        core.add_publisher(publisher)
+        core.check_open()  # a `close` of the client meanwhile may have missed this producer
+        producer: Producer[Any] = Producer(publisher)
+    except BaseException:
+        if publisher is not None:
+            core.forget_publisher(publisher)
+        session.detach()
+        raise
+    core.log.info("Created producer %s on %s", publisher.name, session.topic_name)
+    return producer

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from embeddedpulsar.client.common.message_options import check_options
+from embeddedpulsar.client.common.message_options import Options, check_options
 from embeddedpulsar.client.common.value_type import T
 from embeddedpulsar.client.producer.partitioned.routed_message import RoutedEntry
 from embeddedpulsar.message import Message
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-_FIELDS = frozenset(
-    (
-        *("content", "properties", "partition_key", "ordering_key", "sequence_id", "replication_clusters"),
-        *("disable_replication", "event_timestamp", "deliver_at", "deliver_after"),
-    )
-)
 
 
 class Sender:
@@ -48,32 +41,19 @@ class ProducerMessage(Message[T]):
     Immutable: `replace` makes a changed copy.
     """
 
-    __slots__ = ("arguments",)
+    __slots__ = ("_content", "options", "payload")
 
     _origin: Sender
 
-    def __init__(self, sender: Sender, arguments: dict[str, Any]) -> None:
-        content = arguments["content"]
-        options = check_options(
-            content is None,
-            arguments["properties"],
-            arguments["partition_key"],
-            arguments["ordering_key"],
-            arguments["sequence_id"],
-            arguments["replication_clusters"],
-            arguments["disable_replication"],
-            arguments["event_timestamp"],
-            arguments["deliver_at"],
-            arguments["deliver_after"],
-            sender.wall_ms,
-        )
-        super().__init__(RoutedEntry(sender.encode(content), options), 0, sender)
-        self.arguments = arguments
+    def __init__(self, sender: Sender, content: T | None, options: Options) -> None:
+        self._content = content
+        self.options = options
+        self.payload = sender.encode(content)
+        super().__init__(RoutedEntry(self.payload, options), 0, sender)
 
     def value(self) -> T:
         """Return the content as it was given to ``send``."""
-        content: T = self.arguments["content"]
-        return content
+        return self._content  # type: ignore[return-value]
 
     def replace(self, **fields: Any) -> ProducerMessage[T]:
         """Return a copy with other arguments of `Producer.send`: ``content``, ``properties`` and so on.
@@ -83,14 +63,29 @@ class ProducerMessage(Message[T]):
             ValueError: an argument has a wrong type or value.
 
         Example:
+            >>> from embeddedpulsar.client.common.message_options import NO_OPTIONS
             >>> from embeddedpulsar.schema import BytesSchema
-            >>> nothing = dict.fromkeys(_FIELDS) | {"disable_replication": False}
             >>> sender = Sender("persistent://public/default/t", bytes, BytesSchema(), lambda: 0)
-            >>> message = ProducerMessage(sender, nothing | {"content": b"one tea"})
-            >>> message.replace(partition_key="table-7")
+            >>> ProducerMessage(sender, b"one tea", NO_OPTIONS).replace(partition_key="table-7")
             <Message (-1,-1,-1,-1) of persistent://public/default/t key='table-7' 7 bytes>
         """
-        unknown = sorted(fields.keys() - _FIELDS)
+        properties, key, ordering_key, sequence_id, event_time, deliver_at, _ = self.options
+        given: dict[str, Any] = {
+            "content": self._content,
+            "properties": properties,
+            "partition_key": key,
+            "ordering_key": ordering_key,
+            "sequence_id": sequence_id,
+            "replication_clusters": None,
+            "disable_replication": False,
+            "event_timestamp": event_time,
+            "deliver_at": deliver_at,
+            "deliver_after": None,
+        }
+        unknown = sorted(fields.keys() - given.keys())
         if unknown:
-            raise TypeError(f"send() has no argument {unknown[0]!r}; it has {', '.join(sorted(_FIELDS))}")
-        return ProducerMessage(self._origin, {**self.arguments, **fields})
+            raise TypeError(f"send() has no argument {unknown[0]!r}; it has {', '.join(sorted(given))}")
+        given |= fields
+        content = given.pop("content")
+        options = check_options(content is None, **given, now_ms=self._origin.wall_ms)
+        return ProducerMessage(self._origin, content, options)

@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from embeddedpulsar.client.common.statistics import ProducerStats, percentiles
-from embeddedpulsar.client.producer.chunker import ChunkedPendingEntry
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.producer.pending_entry import PendingEntry
@@ -39,8 +38,8 @@ class CountingPublisher(Protocol):
         tally: messages and bytes of the hot path.
     """
 
-    tally: int
-
+    @property
+    def tally(self) -> int: ...
     @property
     def name(self) -> str: ...
     @property
@@ -92,15 +91,16 @@ class ProducerMeter:
         encoded = out.encoded
         self._entries += 1
         self._messages += out.count
-        if isinstance(out, ChunkedPendingEntry):
-            self._entries += len(out.earlier)
-            self._size += out.length
+        if out.chunks is not None:
+            self._entries += len(out.chunks.earlier)
+            self._size += out.chunks.length
             self.chunked += 1
         elif encoded is not None:
             (columns,) = _COLUMNS_SIZE.unpack_from(encoded.parts[0], _COLUMNS_SIZE_AT)
             self._size += columns - 4 * out.count - 4
         if out.began and not out.end_word:
-            self.durable(out)
+            self._latencies.append(self._monotonic() - out.began)
+            out.began = 0.0
 
     def durable(self, out: PendingEntry) -> None:
         """An entry has the required durability."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from embeddedpulsar.client.common.deletion_retry import despite_deletion
-from embeddedpulsar.client.producer.plain_producer import attach_producer
-from embeddedpulsar.client.producer.producer import Producer
+from embeddedpulsar.client.producer.producer import Producer, attach_producer
 from embeddedpulsar.client.producer.producer_session import ProducerSession
 from embeddedpulsar.enums import ProducerAccessMode
 
@@ -28,17 +27,19 @@ def open_producer(core: ClientContext, config: ProducerConfig) -> Producer[Any]:
 
 
 def _open(core: ClientContext, config: ProducerConfig) -> Producer[Any]:
+    chain = config.chain
+    if chain is not None:
+        chain.bind(core, chain)  # until there is a producer
     partitions = core.store.resolve_partitions(config.topic)
-    # Imported on first use: most topics are plain, and most producers have no interceptors.
     if partitions:
-        if config.chain is not None:
-            from embeddedpulsar.client.producer.intercepting_producer import InterceptingPartitionedProducer
+        # Imported on first use: most topics are plain, and most producers have no interceptors.
+        from embeddedpulsar.client.producer.partitioned.partitioned_publisher import PartitionedPublisher
 
-            return InterceptingPartitionedProducer(core, config, partitions)
-        from embeddedpulsar.client.producer.partitioned.partitioned_producer import PartitionedProducer
+        producer: Producer[Any] = Producer(PartitionedPublisher(core, config, partitions))
+    else:
+        producer = attach_producer(core, ProducerSession(core, config), config)
+    if chain is not None:
+        from embeddedpulsar.client.producer.interception import Interception
 
-        return PartitionedProducer(core, config, partitions)
-    kind: type[Producer[Any]] = Producer
-    if config.chain is not None:
-        from embeddedpulsar.client.producer.intercepting_producer import InterceptingProducer as kind
-    return attach_producer(core, ProducerSession(core, config), config, kind)
+        producer._intercept(Interception(core, producer, chain))
+    return producer

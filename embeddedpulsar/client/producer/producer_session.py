@@ -11,7 +11,6 @@ from embeddedpulsar.enums import ProducerAccessMode
 from embeddedpulsar.exceptions import StorageError
 from embeddedpulsar.format.frame import METADATA_SIZE
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
-from embeddedpulsar.schema import BytesSchema
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
 
     from embeddedpulsar.client.common.client_context import ClientContext
     from embeddedpulsar.client.producer.completions import Completions
+    from embeddedpulsar.client.producer.partitioned.partition_membership import PartitionMembership
     from embeddedpulsar.client.producer.producer_config import ProducerConfig
     from embeddedpulsar.managed_ledger.log import Log
     from embeddedpulsar.topic.open_topics import TopicUse
@@ -43,20 +43,25 @@ class ProducerSession:
 
     Role: the only module of the producer that uses `Topic`. After a fork `revive` opens the topic again; the
     registration belongs to the parent.
+
+    Args:
+        core: of the client.
+        config: of the producer.
+        membership: common to all partitions, if the topic is one of them; then it is never created here.
     """
 
-    _creates = True  # whether to create the topic if there is none
-
-    def __init__(self, core: ClientContext, config: ProducerConfig) -> None:
+    def __init__(
+        self, core: ClientContext, config: ProducerConfig, membership: PartitionMembership | None = None
+    ) -> None:
         self.client = core
-        self._use: TopicUse = core.use_topic(config.topic, self._creates)
+        self._membership = membership
+        self._is_member = False
+        self._use: TopicUse = core.use_topic(config.topic, membership is None)
         self._topic: Topic = self._use.topic
         self._registration: ProducerRegistration | None = None
         self.config = config
         self.topic_name = self._topic.name
         self.partition = TopicName.parse(self.topic_name).partition
-        self.schema = config.schema
-        self.takes_bytes = type(config.schema) is BytesSchema
         self.durability: str = config.durability or core.config.durability
         # Fixed metadata do not count: as in Pulsar, a payload of 32 bytes less than the limit fits.
         self.max_message_size: int = core.store.settings.maxMessageSize + METADATA_SIZE
@@ -77,10 +82,21 @@ class ProducerSession:
     def attach(self, name: str | None) -> ProducerRegistration:
         """Register with the topic under ``name``, or under a name that the topic makes.
 
+        A partition is registered under the name of its producer; ``name`` is ignored.
+
         Raises:
             ProducerBusy, ProducerFenced, TopicTerminated: see `Topic.attach_producer`.
             AlreadyClosed: the client was closed while the producer waited for the topic.
         """
+        if self._membership is None:
+            return self.attach_as(name)
+        self._is_member = False
+        registration = self._membership.attach(self)
+        self._is_member = True
+        return registration
+
+    def attach_as(self, name: str | None) -> ProducerRegistration:
+        """Register under a name; None for one that the topic makes."""
         try:
             if self.config.access_mode == ProducerAccessMode.WaitForExclusive:
                 self.client.waiting.run(lambda: self._register(name))
@@ -130,6 +146,9 @@ class ProducerSession:
         finally:
             if self._registration is None:  # otherwise the detach was interrupted, and must be repeated
                 self.run_after_all(self._use.release)
+        if self._is_member and self._membership is not None:
+            self._is_member = False
+            self._membership.left()
 
     @property
     def is_attached(self) -> bool:
@@ -160,7 +179,7 @@ class ProducerSession:
         """Open the topic again in a forked child."""
         self._registration = None
         self.meter.reset()
-        self._use = self.client.use_topic(self.topic_name, self._creates)
+        self._use = self.client.use_topic(self.topic_name, self._membership is None)
         self._topic = self._use.topic
 
     def find_entry(

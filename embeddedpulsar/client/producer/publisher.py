@@ -1,394 +1,369 @@
-"""The state of a producer behind its interface, from `send` to the callback."""
+"""The producer of one topic behind its interface. Hot: benchmarks measure `Publisher.send_alone`."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
-from embeddedpulsar.client.common.message_options import SEQUENCE_ID, Options
-from embeddedpulsar.client.producer.batch_container import Item
+from embeddedpulsar.client.common.message_options import (
+    DELIVER_AT,
+    KEY,
+    NO_OPTIONS,
+    PROPERTIES,
+    Options,
+)
+from embeddedpulsar.client.producer.admission import Admission
+from embeddedpulsar.client.producer.batch_container import BatchContainer
+from embeddedpulsar.client.producer.batch_sender import BatchSender
+from embeddedpulsar.client.producer.bulk.bulk_publisher import Target
 from embeddedpulsar.client.producer.chunker import part_limit
+from embeddedpulsar.client.producer.completions import Completions
+from embeddedpulsar.client.producer.entry_encoder import make_encoder
 from embeddedpulsar.client.producer.log_writer import LogWriter
-from embeddedpulsar.client.producer.pending_entry import PendingEntry, PlainWaiter, SendCallback, tell_sender
-from embeddedpulsar.client.producer.pipeline import TURN_S, Pipeline
+from embeddedpulsar.client.producer.pending_entry import (
+    SendCallback,
+    unanswered,
+)
 from embeddedpulsar.client.producer.producer_config import DEFAULT_SEND_TIMEOUT_MS
-from embeddedpulsar.client.producer.producer_meter import ONE
-from embeddedpulsar.client.producer.sealing_encoder import make_encoder
-from embeddedpulsar.client.producer.send_queue import NO_BATCHES
-from embeddedpulsar.client.producer.sequence_keeper import DeduplicationSwitched
-from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, ProducerQueueIsFull
-from embeddedpulsar.format.entry import ProducerPrefix, single_fields
-from embeddedpulsar.platform import deadline, fork, threads
+from embeddedpulsar.client.producer.producer_meter import BURST
+from embeddedpulsar.client.producer.queue_drain import QueueDrain
+from embeddedpulsar.client.producer.send_queue import SendQueue
+from embeddedpulsar.client.producer.send_state import Event, SendState
+from embeddedpulsar.client.producer.sequence_keeper import SequenceIds
+from embeddedpulsar.client.producer.single_sender import SingleSender
+from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, ProducerFenced
+from embeddedpulsar.format.entry import ProducerPrefix
+from embeddedpulsar.format.message_extras import NO_EXTRAS, Extras, pack_extras
+from embeddedpulsar.message_id import MessageId
+from embeddedpulsar.platform import deadline, fork, interrupts
+from embeddedpulsar.platform.access import named
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from embeddedpulsar.client.common.statistics import ProducerStats
     from embeddedpulsar.client.producer.producer_config import ProducerConfig
     from embeddedpulsar.client.producer.producer_session import ProducerSession
 
+_BESIDES_EXTRAS: Final = NO_OPTIONS[KEY + 1 :]
+"""The options that a message with at most a key and properties has unset."""
 
-_LAST_TURN_S = 0.02
-"""The same if the queue is full: enough time for a thread that the interpreter has suspended."""
 
+class Publisher:
+    """The operations of one attached producer.
 
-class Publisher(Pipeline):
-    """The operations of one producer under its lock.
+    Role: each part does one job: `Admission` enforces the limits, `BatchContainer` holds the open batch and
+    its triggers, `SendQueue` the order of all waiting messages, `EntryEncoder` makes entries of them,
+    `LogWriter` appends these, `QueueDrain` takes messages through the three last ones while the topic is
+    free, and `Completions` performs the steps after an append. `SendState` opens the hot paths, which lead
+    past all of them, while nothing must be stored first.
 
-    Role: accepting messages, the limits, attach and close; `Pipeline` stores the messages in the log. Entries
-    reach the managed ledger in the order of their sequence ids, because `lock` is held while publishing.
-    Callbacks are passed to the callback thread under `lock` too, so they run in that order.
-
-    After a fork the child's copy is empty and stale; its first use attaches a producer under a new name.
+    Invariants: entries reach the managed ledger in the order of their sequence ids, because the lock of the
+    drain is held while publishing. Callbacks are passed to the callback thread under this lock, too, so they
+    run in that order. Thread-safe. After a fork the child's copy is empty and stale; its first use attaches a
+    producer under a new name.
 
     Attributes:
-        words: of the topic; one of them changes when producers attach or leave.
+        routing: of whole columns; None, because there is one partition.
     """
 
+    routing = None
+
     def __init__(self, session: ProducerSession, config: ProducerConfig) -> None:
-        super().__init__(session, config)
-        self._stale = False
+        self.config = config
+        self.session = session
+        self.partition = session.partition
+        self.wall_ms: Callable[[], int] = session.wall_ms
+        self.meter = session.meter
+        limit, most = config.max_pending_messages, config.batching_max_messages
+        self.batch = BatchContainer(max(1, min(most, limit)) if limit else most, config.batching_max_bytes)
+        self.batch.on_full = self.flush_full
+        self.state: SendState = SendState(self.batch)
+        self.ids = SequenceIds()
+        self.queue = SendQueue(self.batch, self.state, self.ids, session.memory is not None)
+        self.completions = Completions(session)
+        self.drain = QueueDrain(session, config, self.state, self.queue, self.ids, self.completions)
+        self.admission = Admission(session, config, self.drain, self.completions, self.check_open)
+        self.singles: SingleSender = SingleSender(session, self.drain, self.admission, self.completions)
+        self.batches = BatchSender(config, self.drain, self.admission)
         self.meter.publisher = self
         self._attach(config.name, config.initial_sequence_id)
         fork.register(self)
 
     def _attach(self, name: str | None, initial_sequence_id: int | None) -> None:
-        session = self._session
+        session, drain = self.session, self.drain
         registration = session.attach(name)
-        self.name: str = registration.name
         try:
-            self.prefix = ProducerPrefix(registration.name, registration.epoch)
-            self._encoder = make_encoder(self.prefix, self.config, session)
+            self.prefix = prefix = ProducerPrefix(registration.name, registration.epoch)
+            drain.encoder = make_encoder(prefix, self.config, session)
         except BaseException:
             session.detach()  # after an error: a name that is too long, or a key that cannot be read
             raise
-        self.append_nowait = session.ledger.append_nowait
-        self.words = session.ledger.words
-        self.checked = self._verified = -1
-        self.last_sequence_id = self.found_sequence_id = registration.last_sequence_id
-        first = initial_sequence_id if initial_sequence_id is not None else self.last_sequence_id
-        self.initial_sequence_id, self.next_sequence_id = first, first + 1
+        drain.name = registration.name
+        self.singles.prefix = prefix
+        self.ids.begin(registration.last_sequence_id, initial_sequence_id)
+        drain.log = LogWriter(session, registration.name, drain)
         self.max_size = session.max_message_size
-        self._log = LogWriter(session, registration.name)
-        config = self.config
-        most = max(self.max_size - self.prefix.metadata_length, 1)
-        self._chunk_from = min(most, part_limit(config)) if config.chunking else 1 << 62
-        is_counted = session.memory is not None
-        plain = session.takes_bytes and not config.batching and not config.compression and not is_counted
-        plain = plain and config.encryption is None and config.send_timeout_ms == DEFAULT_SEND_TIMEOUT_MS
-        if plain and session.durability == "process":
-            self.single_max = self._single_most = min(most - 16, part_limit(config))
+        self._choose_paths(max(self.max_size - self.prefix.metadata_length, 1))
+        drain.log.keep(registration.last_sequence_id if registration.deduplicates else None)
+
+    def _choose_paths(self, most: int) -> None:
+        """Open the hot paths that the options allow, for entries with room for ``most`` bytes of payload."""
+        config, ledger = self.config, self.session.ledger
+        self.admission.measure(most)
+        is_counted = self.session.memory is not None
+        is_plain = not config.batching and not config.compression and config.encryption is None
         waits = self.completions.waits_for_disk
+        if is_plain and not waits and not is_counted and config.send_timeout_ms == DEFAULT_SEND_TIMEOUT_MS:
+            self.state.alone_most = min(most - 16, part_limit(config))
+        self.singles.append_nowait = append = ledger.append_nowait
+        if self.session.durability == "interval":
+
+            def append_and_note(*arguments: Any) -> tuple[int, int, int, int]:
+                found = append(*arguments)
+                ledger.note_dirty()
+                return found
+
+            self.singles.append_nowait = append_and_note
         if waits or is_counted or not config.batching or not config.batching_max_delay_ms:
-            self.box.slow_only()
-        self._keep(registration.last_sequence_id if registration.deduplicates else None)
+            self.state.narrow(alone=False)
+        self.state.to(Event.SETTLE)
 
-    # -- one message at a time ---------------------------------------------------------------------------
+    # -- the paths of all messages -----------------------------------------------------------------------
 
-    def publish_plain(self, value: bytes, callback: SendCallback | None) -> None:
-        """Publish one unbatched message with nothing but a payload of at most `single_max` bytes.
-
-        Stores it if that needs no waiting. Errors are raised.
-        """
-        lock = self.lock
+    def send(self, value: bytes, options: Options | None) -> MessageId:
+        """Publish a message and wait until it is stored. Raises the errors of `Producer.send`."""
+        if options == NO_OPTIONS:
+            options = None
         try:
-            if lock.acquire(False) or lock.acquire(True, TURN_S):
-                if not self.queue.singles:
-                    # The id is taken first: after an interrupt, no second message may get the same id.
-                    following = self.next_sequence_id
-                    self.next_sequence_id = following + 1
-                    encoded = single_fields(value, following, self.prefix)
-                    try:
-                        ledger, entry, _, _ = self.append_nowait(encoded, self, 0.0)
-                    except (LockTimeout, DeduplicationSwitched):
-                        self.next_sequence_id = following  # nothing was appended
-                    else:
-                        self.last_sequence_id = following
-                        self.tally += ONE + len(value)
-                        if callback is not None:
-                            self.completions.hand_over_one(callback, ledger, entry)
-                        self.unlock()
-                        return
-                self.unlock()
-        except BaseException as error:  # noqa: BLE001 - raised again
-            lock.release()
-            tell_sender(error)
-        self.submit(value, callback, None)
+            if len(value) <= self.state.alone_max and (
+                options is None or options[KEY + 1 :] == _BESIDES_EXTRAS
+            ):
+                properties, key = (None, None) if options is None else (options[PROPERTIES], options[KEY])
+                found = self.singles.send_alone(value, properties, key)
+                if found is not None:
+                    return found
+            index = -1
+            if self.config.batching and not (options is not None and options[DELIVER_AT]):
+                waiter = self.batches.publish_now(value, options)
+                out, index = waiter.pending_entry, waiter.index
+                if out is None:
+                    raise unanswered(self.is_closed)
+            else:
+                out = self.singles.publish_one(value, options)
+                if out.error is not None:
+                    self.meter.failed(1)
+            if out.error is not None:
+                raise out.error
+            if out.end_word:
+                self.session.ledger.wait_durable(out.end_word)
+                self.meter.durable(out)
+            return out.message_id(index, self.partition)
+        except BaseException as error:
+            interrupts.translate(error)
+            raise
 
-    def publish_one(self, value: bytes, options: Options | None) -> PendingEntry:
-        """Encode and append one unbatched message, waiting for the topic.
-
-        A failure is in ``error`` of the result. The caller performs the steps after the append.
-        """
-        self.admit(self._permits(len(value)), len(value))
-        try:
-            self.lock.acquire()
-            self.check_open()
-            # Batched messages are stored later, unless the application set the sequence id of this one.
-            is_given = options is not None and options[SEQUENCE_ID]
-            error = self._store_waiting(1 if is_given else NO_BATCHES)
-            out = self._encode_one(value, options)
-            out.error = out.error or error
-            self._append_one(out, self._patience_s)
-        finally:
-            self.lock.release()
-            self._give_back(len(value))
-        return out
-
-    @property
-    def chunked_messages(self) -> int:
-        """Messages that were stored as several entries."""
-        return self._log.chunked
-
-    def _permits(self, size: int) -> int:
-        """Return how many messages one of ``size`` bytes counts for: as many as it has chunks."""
-        return 1 if size <= self._chunk_from else -(-size // self._chunk_from)
-
-    def _encode_one(self, value: bytes, options: Options | None) -> PendingEntry:
-        if self.keeper is not None:
-            self.keeper.settle()
-        sequence_id = options[SEQUENCE_ID] if options is not None else 0
-        if not sequence_id:
-            sequence_id = self.next_sequence_id
-            self.next_sequence_id = sequence_id + 1
-        meter = self.meter
-        if meter.burst:
-            meter.burst -= 1
-            self._open_to_hot_path()
-        out = self._encoder.encode_one(value, options, sequence_id)
-        meter.begin(out)
-        return out
-
-    def _append_one(self, out: PendingEntry, timeout_s: float) -> None:
-        """Append an entry after all queued messages that must precede it; a failure is in its ``error``."""
-        try:
-            self._log.append_one(out, self, timeout_s)
-        except Exception as error:  # noqa: BLE001 - passed to the sender of the message
-            out.error = error
-        if out.is_stored:
-            self.last_sequence_id = out.last
-        self._open_to_hot_path()
-
-    def submit(self, value: bytes, callback: SendCallback | None, options: Options | None) -> None:
-        """Publish a message as an entry of its own, ahead of the batches. Does not wait for the topic.
-
-        Raises:
-            AlreadyClosed, ProducerQueueIsFull, MemoryBufferIsFull: it was not accepted.
-        """
-        self.admit(self._permits(len(value)), len(value))
-        if options is not None and options[SEQUENCE_ID] and self.box.items:
-            self.box.add_unbatchable((value, callback, *options))
-            self._advance_soon(1)
-            self.completions.catch_up()
+    def enqueue(self, value: bytes, callback: SendCallback | None, options: Options | None) -> None:
+        """Publish a message without waiting. The callback, or the next flush, gets the errors."""
+        batch = self.batch
+        is_delayed = options is not None and options[DELIVER_AT]
+        if len(value) <= batch.share and not is_delayed:
+            items = batch.items
+            if callback is None and options is None:
+                items.append(value)
+            else:
+                batch.mixed = True
+                items.append((value, callback) if options is None else (value, callback, *options))
+            if len(items) >= batch.trigger:
+                self.flush_full()
+            elif not batch.armed:
+                batch.arm()
             return
-        is_large = len(value) > self._chunk_from  # a large message interrupted between chunks stays queued
-        if self._is_held_up or is_large or not self._submit_at_once(value, callback, options):
-            plain = callback is None and options is None
-            self.queue.singles.append(value if plain else (value, callback, *(options or ())))
-            self.single_max = -1
-            self._advance_soon(NO_BATCHES)
-        self.completions.catch_up()
-
-    def _submit_at_once(self, value: bytes, callback: SendCallback | None, options: Options | None) -> bool:
-        """Store one message if no queued message must precede it, and the necessary locks are free."""
         try:
-            if not self.lock.acquire(False) or self._is_publishing or self._session.memory is not None:
-                return False
-            if self.queue.singles or self.queue.group() is not None:
-                return False
-            following = self.next_sequence_id
-            out = self._encode_one(value, options)
-            try:
-                self._log.append_one(out, self, 0.0)
-            except LockTimeout:
-                self.next_sequence_id = following  # nothing was appended
-                return False
-            if out.is_stored:
-                self.last_sequence_id = out.last
-            if callback is not None:
-                out.callbacks = [callback]
-            self.completions.hand_over(out)
-            return True
-        finally:
-            self.lock.release()
+            extras: Extras | None = None
+            alone_max = self.state.alone_max
+            if len(value) <= alone_max:
+                if options is None:
+                    extras = NO_EXTRAS
+                elif options[KEY + 1 :] == _BESIDES_EXTRAS:
+                    extras = pack_extras(options[PROPERTIES], options[KEY], alone_max - len(value))
+            if extras is None or not self.singles.store_alone(value, extras, callback):
+                item = value if callback is None and options is None else (value, callback, *(options or ()))
+                if self.config.batching and not is_delayed:
+                    self.batches.add(item, len(value))
+                else:
+                    self.singles.submit(item, value, callback, options)
+            self.completions.catch_up()
+        except Exception as error:  # noqa: BLE001 - passed to the callback or to the next flush
+            self.tell_later(callback, named(error))
+        except BaseException as error:
+            interrupts.translate(error)
+            raise
+
+    def tell_later(self, callback: SendCallback | None, error: BaseException) -> None:
+        """Pass an error to the callback, in its turn, or to the next flush; raise an interrupt."""
+        completions = self.completions
+        if isinstance(error, KeyboardInterrupt) or not completions.can_tell:
+            raise error
+        if callback is not None:
+            completions.fail_now(callback, error)
+        elif isinstance(error, AlreadyClosed):
+            raise error
+        else:
+            completions.note_failure(error)
 
     # -- batches -----------------------------------------------------------------------------------------
 
-    def add(self, item: bytes | Item, size: int) -> None:
-        """Add a message to the batch, after flushing one that it does not fit into. Raises as `submit`."""
-        self.admit(1, size)
-        box, is_full, is_in = self.box, False, False
-        try:
-            if self.lock.acquire(False):
-                if not box.has_room(size) and not self._is_held_up and not self._publish(0.0, 1):
-                    self._hold_up()
-                is_in, is_full = True, box.add(item, size)
-                if is_full and self._is_held_up:
-                    box.left()  # with several partitions, the next message goes to another one
-            else:
-                is_in = True
-                box.add_unlocked(item, size)
-        finally:
-            self.lock.release()
-            if not is_in:
-                self._give_back(size)
-        if is_full or self._is_held_up or not self.config.batching_max_delay_ms:
-            self._advance_soon(1)
-        elif not box.armed:
-            self.arm()
-        self.completions.catch_up()
-
-    def finish_batch(self, size: int) -> bool:
-        """End the current batch if a message of ``size`` bytes does not fit. Does not wait for the topic.
-
-        Returns:
-            Whether a batch was ended.
-        """
-        if self._is_held_up:
-            self.box.left()  # one message per turn: another process may hold the lock of this topic only
-            return False
-        try:
-            if self.is_closed or not self.lock.acquire(True, TURN_S):
-                return False
-            if self.box.has_room(size):
-                return False
-            if not self._publish(0.0, 1):
-                self._hold_up()
-            return True
-        finally:
-            self.lock.release()
-
-    def publish_now(self, value: bytes, options: Options | None) -> PlainWaiter:
-        """Store a message with its batch at once, and return its position. Waits for the topic."""
-        waiter = PlainWaiter()
-        self.admit(1, len(value))
-        box, is_in = self.box, False
-        try:
-            self.lock.acquire()
-            self.check_open()
-            if not box.has_room(len(value)):
-                self._store_waiting(1)
-            is_in = True
-            box.add((value, waiter, *(options or ())), len(value))
-            self._store_waiting(1)
-        finally:
-            self.lock.release()
-            if not is_in:
-                self._give_back(len(value))
-        return waiter
-
     def flush_full(self, least: int = 0) -> None:
         """Flush batches of ``least`` messages, by default full ones. Does not wait for the topic."""
-        self._advance_soon(least or self.box.trigger)
-        self.completions.catch_up()
+        try:
+            self.drain.advance_soon(least or self.batch.trigger)
+            self.completions.catch_up()
+        except BaseException as error:
+            interrupts.translate(error)
+            raise
+
+    def store_soon(self) -> None:
+        """Store all queued messages, or have the flusher store them once the topic is free."""
+        if not self.queue.is_empty:
+            self.flush_full(1)
 
     def flush_all(self) -> None:
         """Flush all queued messages, waiting for the topic."""
         try:
-            self.lock.acquire()
+            self.drain.lock.acquire()
             self.check_open()
-            self._store_waiting(1)
+            self.drain.store_waiting(1)
         finally:
-            self.lock.release()
+            self.drain.lock.release()
 
-    # -- limits ------------------------------------------------------------------------------------------
+    def flush(self) -> None:
+        """Flush all queued messages, wait for their callbacks, and raise what no callback got."""
+        self.flush_all()
+        self.completions.wait()
+        error = self.completions.taken_failure()
+        if error is not None:
+            raise error
 
-    def admit(self, count: int, size: int) -> None:
-        """Accept ``count`` messages (or chunks) of ``size`` bytes, or wait, or refuse. Not under the lock.
+    def save(self) -> None:
+        """Store everything at the end of the program, and raise failures that `flush` would have raised."""
+        if self.queue.is_empty or self.is_closed:
+            return
+        try:
+            deadline.enter(self.drain.lock, f"the producer {self.name}")
+            error = self.drain.store_waiting(1)
+        finally:
+            self.drain.lock.release()
+        if error is not None:
+            raise error
 
-        Raises:
-            AlreadyClosed, ProducerQueueIsFull, MemoryBufferIsFull: they are not accepted.
-        """
-        if self.is_closed or self._stale:
-            try:
-                self.lock.acquire()
-                self.check_open()
-            finally:
-                self.lock.release()
-        if (
-            (self._is_held_up or self.completions.waits_for_disk)
-            and self.config.max_pending_messages
-            and not self._has_room(count)
-        ):
-            self._wait_for_room(count)
-        memory = self._session.memory
-        if memory is not None:
-            memory.take(size, self.config.block_if_queue_full and self.completions.can_wait)
+    # -- queries -----------------------------------------------------------------------------------------
 
-    def _give_back(self, size: int) -> None:
-        """Subtract accepted bytes of a message that is not published after all."""
-        if self._session.memory is not None:
-            self._session.memory.give_back(size)
+    @property
+    def lane(self) -> Publisher:
+        """What has the open batch: this object."""
+        return self
 
-    def _wait_for_room(self, count: int) -> None:
-        self.advance(1, _LAST_TURN_S)  # messages of the batch first
-        if not self.queue.is_empty and self._log.let_threads_pass(_LAST_TURN_S):
-            self.advance(1, _LAST_TURN_S)
-        while not self._has_room(count):
-            self._refuse_if_full(count)
-            if not self.completions.can_wait:
-                return  # a callback must not wait for itself
-            if self.queue.is_empty:
-                self.completions.wait()  # for the disk
-            else:
-                self._hold_up()
-                self.completions.waiters.wait(lambda: self.is_closed or self._has_room(count))
-            self.check_open()
+    @property
+    def tally(self) -> int:
+        """Messages stored by the hot paths; see `producer_meter.ONE`."""
+        return self.singles.tally
 
-    def sample(self, messages: int) -> None:
-        """Send the next messages sent one by one to the slow path, which measures their time."""
-        if self._single_most >= 0:
-            self.meter.burst = messages
-            self.single_max = -1
+    @property
+    def name(self) -> str:
+        """The name of the producer."""
+        return self.drain.name
+
+    @property
+    def topic_name(self) -> str:
+        """The full name of the topic."""
+        return self.session.topic_name
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the producer is closed."""
+        return self.state.is_closed
 
     @property
     def pending(self) -> int:
         """Messages that are not stored yet, or not yet on disk if the level requires it."""
-        return len(self.queue) + self.completions.pending
+        return self.admission.pending
 
-    def _has_room(self, count: int) -> bool:
-        limit = self.config.max_pending_messages
-        return self.pending + min(count, limit) <= limit
+    @property
+    def last_sequence_id(self) -> int:
+        """The last id, as the application sees it."""
+        return self.ids.shown
 
-    def _refuse_if_full(self, count: int) -> None:
-        if not self.config.block_if_queue_full and not self._has_room(count):
-            raise ProducerQueueIsFull(
-                f"{self.pending} messages of {self.name} are not stored yet and max_pending_messages is "
-                f"{self.config.max_pending_messages}; wait for callbacks, or set block_if_queue_full"
-            )
+    def is_connected(self) -> bool:
+        """Return whether the producer may send."""
+        if self.is_closed:
+            return False
+        try:
+            self.session.check_connected()
+        except (ProducerFenced, AlreadyClosed):
+            return False
+        except LockTimeout:
+            return True  # the topic cannot be checked now
+        return True
+
+    def stats(self) -> ProducerStats:
+        """Return the statistics, and measure the next messages that are sent one by one."""
+        found = self.meter.snapshot()
+        self.sample(BURST)
+        return found
+
+    def sample(self, messages: int) -> None:
+        """Send the next messages sent one by one to the slow path, which measures their time."""
+        if self.state.alone_most >= 0:
+            self.meter.burst = messages
+            self.state.to(Event.SAMPLE)
+
+    def target(self, partition: int) -> Target:
+        """Return the target of columns; there is one partition."""
+        return Target(self, self.session.ledger, self.partition)
+
+    def target_of(self, value: bytes, options: Options) -> Target:
+        """Return the target of one message."""
+        return self.target(0)
 
     # -- life --------------------------------------------------------------------------------------------
 
     def check_open(self) -> None:
-        """Refuse a closed producer; attach again in a forked child."""
+        """Refuse a closed producer; attach again in a forked child. Called under the lock."""
         if self.is_closed:
             raise AlreadyClosed(f"the producer {self.name} is closed; create a new one")
-        if self._stale:
-            self._session.revive()
+        if self.drain.is_stale:
+            self.session.revive()
             self._attach(None, None)
-            self._stale = False
+            self.drain.is_stale = False
+
+    def end(self) -> None:
+        """Close within the operation timeout, wait for the callbacks, and unregister."""
+        self.session.close(self)
+        self.session.forget(self)
 
     def close(self) -> None:
         """Fail queued messages with AlreadyClosed and detach. Stored messages stay."""
+        drain, session = self.drain, self.session
         try:
-            deadline.enter(self.lock, f"the producer {self.name}")
-            if self.is_closed and (self._stale or not self._session.is_attached):  # else it was interrupted
+            deadline.enter(self.drain.lock, f"the producer {self.name}")
+            if self.is_closed and (drain.is_stale or not session.is_attached):  # else it was interrupted
                 raise AlreadyClosed(f"the producer {self.name} was closed before")
-            self.is_closed = True
-            self.single_max = self._single_most = self.checked = self._verified = -1
-            self.box.slow_only()
-            dropped = self._fail_unsent()
-            if not self._stale:  # under the lock: the last stored id must not change any more
-                self._session.detach(None if self.keeper is None else self.keeper.final())
+            self.state.close()
+            dropped = drain.fail_unsent()
+            if not drain.is_stale:  # under the lock: the last stored id must not change any more
+                session.detach(None if drain.keeper is None else drain.keeper.final())
         finally:
-            self.lock.release()
+            self.drain.lock.release()
         self.completions.note_dropped(dropped, self.name)
-        self._fail_late()  # messages that other threads sent during the close
+        drain.fail_late()  # messages that other threads sent during the close
+
+    def abandon(self) -> None:
+        """Close a producer that is garbage, later."""
+        self.session.abandon(self)
 
     def after_fork_in_child(self) -> None:
         """Become stale and empty: the producer and its queue belong to the parent."""
-        self._use_lock(threads.renewed(self.lock))
-        self.queue.take_all()
-        self._deadline.clear()
-        self._is_publishing = self._is_held_up = self._is_timed = self.box.armed = False
-        self.box.hold_up()
-        self.single_max = self.checked = -1
+        self.drain.after_fork_in_child()
+        self.singles.begin()
         self.completions.reset()
-        self.tally = 0
-        self._stale = not self.is_closed
+        self.drain.is_stale = not self.is_closed

@@ -26,17 +26,17 @@ class SendDeadline:
     True
     """
 
-    __slots__ = ("_grain", "_marks", "_out", "_timeout_s")
+    __slots__ = ("_grain", "_out", "_timeout_s", "marks")
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
         self._grain = timeout_s / _MARKS
-        self._marks: deque[tuple[int, float]] = deque()
+        self.marks: deque[tuple[int, float]] = deque()
         self._out = 0
 
     def note(self, waiting: int, now: float) -> None:
         """Record that ``waiting`` messages are queued, the last of them since ``now``."""
-        marks = self._marks
+        marks = self.marks
         if not self._timeout_s:
             return
         if not marks:
@@ -47,18 +47,18 @@ class SendDeadline:
     def passed(self, count: int) -> None:
         """Record that the oldest ``count`` messages have left the queue."""
         self._out += count
-        marks = self._marks
+        marks = self.marks
         while len(marks) > 1 and marks[1][0] <= self._out:
             marks.popleft()
 
     def clear(self) -> None:
         """Record that the queue is empty."""
-        self._marks.clear()
+        self.marks.clear()
 
     @property
     def at(self) -> float | None:
         """The time at which the oldest message fails; None for never."""
-        marks = self._marks
+        marks = self.marks
         if not marks:
             return None
         exact = marks[0][0] >= self._out

@@ -11,9 +11,11 @@ from embeddedpulsar.client.producer.batch_container import (
     payload_of,
 )
 from embeddedpulsar.client.producer.pending_entry import PendingEntry
+from embeddedpulsar.client.producer.send_state import SHUT, Event, SendState
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.producer.entry_encoder import EntryEncoder
+    from embeddedpulsar.client.producer.sequence_keeper import SequenceIds
 
 NO_BATCHES: Final = 1 << 62
 """A number of messages that no batch reaches."""
@@ -33,13 +35,21 @@ class SendQueue:
     Senders append to singles and box without a lock. All other operations need the producer's lock. The group
     is a list that replaces its messages at the front of their list. One slice assignment replaces them, so an
     interrupt leaves either the messages or their entries, never both.
+
+    Args:
+        box: of the producer.
+        state: of the producer; an encoded group closes the hot path of single messages.
+        ids: of the producer.
+        counts_bytes: whether the client has a memory limit.
     """
 
-    __slots__ = ("_counts_bytes", "box", "singles")
+    __slots__ = ("_counts_bytes", "_ids", "_state", "box", "singles")
 
-    def __init__(self, box: BatchContainer, counts_bytes: bool) -> None:
+    def __init__(self, box: BatchContainer, state: SendState, ids: SequenceIds, counts_bytes: bool) -> None:
         self.box = box
         self.singles: list[Any] = []
+        self._state = state
+        self._ids = ids
         self._counts_bytes = counts_bytes
 
     def __repr__(self) -> str:
@@ -48,9 +58,16 @@ class SendQueue:
     def __len__(self) -> int:
         return sum(self.sizes())
 
-    def sizes(self) -> tuple[int, int]:
+    def sizes(self) -> list[int]:
         """Return how many messages wait to become entries of their own, and how many are in the box."""
-        return _messages(self.singles), _messages(self.box.items)
+        sizes = []
+        for part in (self.singles, self.box.items):
+            count = len(part)
+            for first in part[:1]:  # one step, because other threads may be taking from the list
+                if first.__class__ is list:
+                    count += sum([out.count for out in tuple(first)]) - 1
+            sizes.append(count)
+        return sizes
 
     @property
     def is_empty(self) -> bool:
@@ -73,23 +90,30 @@ class SendQueue:
                 return part
         return None
 
-    def encode(
-        self, encoder: EntryEncoder, first: int, least: int
-    ) -> tuple[list[Any], int, list[PendingEntry], int]:
-        """Encode the next group; the caller then replaces its messages by the group.
+    def encode(self, encoder: EntryEncoder, least: int) -> list[PendingEntry] | None:
+        """Encode the next messages, and replace them by their entries, the next group.
 
         Args:
             encoder: of the producer.
-            first: the next automatic sequence id.
             least: batches are encoded while at least this many of their messages are queued.
 
         Returns:
-            The list with the messages at its front, their number, their entries, and the next automatic id.
-            No entries if there is nothing to encode.
+            The group; None if there is nothing to encode.
         """
         if self.singles:
-            return self.singles, *self._encode_singles(encoder, first)
-        return self.box.items, *self._encode_batches(encoder, first, least)
+            part = self.singles
+            count, entries, following = self._encode_singles(encoder, self._ids.following)
+        else:
+            part = self.box.items
+            count, entries, following = self._encode_batches(encoder, self._ids.following, least)
+        if not count:
+            return None
+        if part is self.box.items and self.box.on_left is not None:
+            self.box.on_left()
+        self._state.to(Event.QUEUE)
+        self._ids.following = following
+        part[:count] = [entries]  # one step: the messages now have ids, and are not encoded again
+        return entries
 
     def _encode_singles(self, encoder: EntryEncoder, first: int) -> tuple[int, list[PendingEntry], int]:
         entries: list[PendingEntry] = []
@@ -122,13 +146,18 @@ class SendQueue:
                 encoded = [out]
             else:
                 encoded, following = encoder.encode(batch, mixed, first)
-                if any(out.error is not None for out in encoded) and box.count_bytes():
-                    continue  # a large message was added without the lock: measure again, by size
+            added, has_failed = 0, False
+            for out in encoded:
+                has_failed = has_failed or out.error is not None
+                added += 0 if out.encoded is None else out.encoded.size
+            if has_failed and box.share != SHUT:
+                box.on_large()  # a large message was added without the lock: measure again, by size
+                continue
             first = following
             if self._counts_bytes:
                 encoded[-1].reserved = sum(len(payload_of(item)) for item in batch)
             entries += encoded
-            size += sum(out.encoded.size for out in encoded if out.encoded is not None)
+            size += added
             taken += count
         return taken, entries, first
 
@@ -139,14 +168,6 @@ class SendQueue:
         del singles[: len(taken[0])], items[: len(taken[1])]
         group_first = taken[1] and taken[1][0].__class__ is list
         return [taken[1][0], *taken[0], *taken[1][1:]] if group_first else taken[0] + taken[1]
-
-
-def _messages(part: list[Any]) -> int:
-    count = len(part)
-    for first in part[:1]:  # one step, because other threads may be taking from the list
-        if first.__class__ is list:
-            count += sum(out.count for out in tuple(first)) - 1
-    return count
 
 
 def fate_of(item: Any, error: BaseException) -> PendingEntry:

@@ -92,8 +92,11 @@ class FakeLedger:
     def append_nowait(
         self, e: EncodedEntry, guard: Any = None, timeout_s: float | None = None, hold: Any = None
     ) -> tuple[int, int, int, int]:
-        if not self.lock.is_free:
-            raise LockTimeout("held by another")
+        if hold is None:
+            if timeout_s:
+                self.lock.acquire(timeout_s)
+            elif not self.lock.try_acquire():
+                raise LockTimeout("held by another")
         return *self.append(e, "process", guard), self.tail
 
     def hold(self) -> AppendHold:
@@ -225,7 +228,7 @@ def make_producer(
     session = session or FakeSession()
     config = ProducerConfig("t", session.schema, **options)
     session.config = config
-    producer: Producer[Any] = Producer(session, Publisher(session, config))  # type: ignore[arg-type]
+    producer: Producer[Any] = Producer(Publisher(session, config))  # type: ignore[arg-type]
     return producer, session, session.ledger
 
 

@@ -150,7 +150,7 @@ class DeadLetterProducer:
             self._lock.acquire()
             for value, options in letters:
                 publisher, ledger, _ = self._target(names, value, options)
-                out = publisher.publish_one(value, options)
+                out = publisher.singles.publish_one(value, options)
                 if out.error is not None:
                     raise out.error
                 if out.end_word:
@@ -180,7 +180,7 @@ class DeadLetterProducer:
     def _target(self, names: KeyNames, value: bytes, options: Options) -> Target:
         try:
             producer = self._opened.get(names) or self._open(names, self._name)
-            return producer._target(producer._route(value, options))
+            return producer._publisher.target_of(value, options)
         except ProducerBusy:
             if self._name is None:
                 raise
@@ -188,7 +188,7 @@ class DeadLetterProducer:
         # attached with its first letter.
         self._let_go(names)
         producer = self._open(names, f"{self._name}-{os.urandom(5).hex()}")
-        return producer._target(producer._route(value, options))
+        return producer._publisher.target_of(value, options)
 
     def _open(self, names: KeyNames, name: str | None) -> Producer[Any]:
         if self._is_closed:

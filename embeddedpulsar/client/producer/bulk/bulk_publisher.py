@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
 from embeddedpulsar.client.common import awaited_call
-from embeddedpulsar.client.producer.bulk.bulk_portion import Encoded, encode
 from embeddedpulsar.client.producer.bulk.sent_messages import SentMessages
 from embeddedpulsar.client.producer.encode_ahead import AHEAD, WORTH_A_THREAD, EncodeAhead
 from embeddedpulsar.client.producer.entry_encoder import too_big
@@ -16,11 +15,48 @@ from embeddedpulsar.client.producer.send_queue import NO_BATCHES
 from embeddedpulsar.exceptions import Interrupted, MessageTooBig
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from embeddedpulsar.client.producer.bulk.bulk_portion import Portion
     from embeddedpulsar.client.producer.publisher import Publisher
+    from embeddedpulsar.format.entry import EncodedEntry, ProducerPrefix
     from embeddedpulsar.managed_ledger.log import Log
+
+
+class Portion(Protocol):
+    """The messages of one entry, before it is encoded.
+
+    Attributes:
+        explicit_ids: the first, last and highest explicit sequence id, or None for automatic ids.
+        numbers: the indexes of the values in the column.
+        partition: their partition; 0 without partitions.
+        is_copied: whether encoding copies the values, before any compression.
+    """
+
+    partition: int
+    is_copied: ClassVar[bool]
+
+    @property
+    def count(self) -> int: ...
+    @property
+    def explicit_ids(self) -> tuple[int, int, int] | None: ...
+    @property
+    def numbers(self) -> Sequence[int]: ...
+    def encode(self, first: int, prefix: ProducerPrefix, codec: int) -> EncodedEntry: ...
+    def part(self, start: int, stop: int) -> Portion: ...
+
+
+class Encoded(NamedTuple):
+    """A portion, encoded for one producer with its first automatic sequence id."""
+
+    portion: Portion
+    prefix: ProducerPrefix
+    first: int
+    entry: EncodedEntry
+
+
+def encode(portion: Portion, prefix: ProducerPrefix, first: int, codec: int) -> Encoded:
+    """Encode messages with the sequence ids from ``first`` on, unless they have explicit ids."""
+    return Encoded(portion, prefix, first, portion.encode(first, prefix, codec))
 
 
 class Target(NamedTuple):
@@ -92,7 +128,7 @@ class BulkPublisher:
 
     def _encode(self, portion: Portion) -> Encoded:
         publisher = self._target(portion.partition).publisher
-        return encode(portion, publisher.prefix, publisher.next_sequence_id, self._codec)
+        return encode(portion, publisher.prefix, publisher.ids.following, self._codec)
 
     def _store_all(self, portions: Iterator[Portion]) -> None:
         self._fetch(portions, 1)
@@ -123,7 +159,7 @@ class BulkPublisher:
         before = [one for one in self._waiting if one.partition == portion.partition]
         # The ids continue after the last stored message, not after the previous portion: if another thread
         # has sent a message, the waiting portions are encoded again, and these ids are right from the start.
-        first = publisher.next_sequence_id + sum(one.count for one in before if one.explicit_ids is None)
+        first = publisher.ids.following + sum(one.count for one in before if one.explicit_ids is None)
         work = partial(encode, portion, publisher.prefix, first, self._codec)
         # One thread makes the copies, one portion ahead, so that it reuses memory just freed. New pages for
         # every entry would cost as much as the checksum.
@@ -138,34 +174,36 @@ class BulkPublisher:
             self._store_parts(portion, entry.size, publisher.max_size)
             return
         ids, count = portion.explicit_ids, portion.count
+        drain = publisher.drain
         try:
-            publisher.lock.acquire()
+            drain.lock.acquire()
             awaited_call.checks(publisher.check_open)()
-            late = publisher._store_waiting(NO_BATCHES)  # messages of other threads, with lower ids
+            late = drain.store_waiting(NO_BATCHES)  # messages of other threads, with lower ids
             if late is not None:
                 raise late
-            if publisher.keeper is not None:
-                publisher.keeper.settle()
-            if publisher.prefix is not prefix or (ids is None and publisher.next_sequence_id != first):
+            if drain.keeper is not None:
+                drain.keeper.settle()
+            if publisher.prefix is not prefix or (ids is None and publisher.ids.following != first):
                 _, prefix, first, entry = self._encode(portion)
             low, high, highest = ids or (first, first + count - 1, first + count - 1)
-            out = publisher._encoder.seal(PendingEntry(entry, count, low, high, None, True))
+            out = PendingEntry(entry, count, low, high, None, True)
             out.highest = highest
+            drain.encoder.finish(out)
             fits = count == 1 or not isinstance(out.error, MessageTooBig)
             if fits:
                 if ids is None:
-                    publisher.next_sequence_id = first + count
+                    publisher.ids.following = first + count
                 out.attempted = True
-                publisher.meter.begin(out)
+                out.began = publisher.session.monotonic()
                 self._current = out, portion
-                publisher._append_one(out, publisher._patience_s)
+                publisher.singles.append_one(out)
                 if out.error is not None:
                     self._current = None
                     publisher.meter.failed(count)
                     raise out.error
                 self._note(out, portion)
         finally:
-            publisher.lock.release()
+            drain.lock.release()
         if not fits:  # because encryption made it larger
             self._store_parts(portion, entry.size, publisher.max_size)
 
@@ -190,13 +228,14 @@ class BulkPublisher:
             return
         out, portion = self._current
         publisher = self._targets[portion.partition].publisher
+        drain = publisher.drain
         try:
-            publisher.lock.acquire()
-            if publisher._log.was_stored(out) and not self.sent.ends_with(out.ledger, out.entry):
-                publisher.last_sequence_id = out.last
+            drain.lock.acquire()
+            if drain.log.was_stored(out) and not self.sent.ends_with(out.ledger, out.entry):
+                publisher.ids.last = out.last
                 self._note(out, portion)
         finally:
-            publisher.lock.release()
+            drain.lock.release()
 
     def _noted(self, error: BaseException) -> BaseException:
         error.stored = self.sent  # type: ignore[attr-defined]

@@ -10,13 +10,15 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from embeddedpulsar.client.common.arguments import INT64_MAX
-from embeddedpulsar.client.producer.bulk.bulk_routing import TURN, BulkRouting
+from embeddedpulsar.client.producer.partitioned.message_router import TURN, BulkRouting
 from embeddedpulsar.format.entry import EncodedEntry, EntryContent, ProducerPrefix, encode, encode_plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 V = TypeVar("V")
+BULK_MESSAGES: Final = 10_000
+BULK_BYTES: Final = 1 << 20
 WINDOW: Final = 1 << 16
 """Messages processed together: an iterable is read in such portions, and keys are grouped within them."""
 _NONE: Final = type(None)

@@ -8,13 +8,14 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar.client.common.message_options import PARTITION_KEY
+from embeddedpulsar.client.producer.batch_container import BatchContainer, shut_batch
 from embeddedpulsar.client.producer.partitioned.routed_message import routed_message
 from embeddedpulsar.enums import PartitionsRoutingMode
 from embeddedpulsar.exceptions import UnknownError
 from embeddedpulsar.format.key_hash import partition_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from embeddedpulsar.client.common.message_options import Options
     from embeddedpulsar.client.producer.producer_config import ProducerConfig
@@ -31,10 +32,10 @@ def random_below(limit: int) -> int:
 class Router:
     """Routes by key, and messages without a key to one partition: this is ``UseSinglePartition``.
 
-    Role: `PartitionedProducer` calls `route` for every message that does not go to `current` at once. The
+    Role: `PartitionedPublisher` calls `route` for every message that does not join `batch` at once. The
     ordering key is not used. The partitions of the last few thousand keys are cached.
-    Any thread may call the methods. They need no lock, because each result is one step. `grow` is called by
-    one thread at a time.
+    Any thread may call the methods. They need no lock, because each result is one step. `grow` and
+    `attached` are called by one thread at a time.
 
     Args:
         partitions: their number.
@@ -42,7 +43,8 @@ class Router:
         first: the first partition for messages without a key.
 
     Attributes:
-        current: the partition of a batched message without a key.
+        batch: the open batch that a message without a key may join; one that accepts none if its partition is
+            not attached, or if `route` must be called.
 
     Example:
         >>> from embeddedpulsar.enums import HashingScheme
@@ -52,12 +54,26 @@ class Router:
     """
 
     def __init__(self, partitions: int, scheme: HashingScheme, first: int) -> None:
-        self.current = first
         self._hash = partition_hash(scheme)
+        self._batches: list[BatchContainer] = []
         self.grow(partitions)
+        self.batch = self._batches[first]
+
+    @property
+    def current(self) -> int:
+        """The partition of a batched message without a key."""
+        return self.batch.partition
+
+    def attached(self, partition: int, batch: BatchContainer) -> None:
+        """Use the open batch of a partition from now on."""
+        batch.partition = partition
+        self._batches[partition] = batch
+        if self.batch.partition == partition:
+            self.batch = batch
 
     def grow(self, partitions: int) -> None:
         """Divide keys among a larger number of partitions from now on."""
+        self._batches += map(shut_batch, range(len(self._batches), partitions))
         self.partitions = partitions
         self.of_key: Callable[[str], int] = lru_cache(_KEYS_REMEMBERED)(
             partial(_of_key, self._hash, partitions)
@@ -120,8 +136,8 @@ class RoundRobinByBatch(Router):
 
     def batch_left(self, partition: int) -> None:
         # Called under the lock of the partition's producer: of two threads at one partition, one moves on.
-        if partition == self.current:
-            self.current = (partition + 1) % self.partitions
+        if partition == self.batch.partition:
+            self.batch = self._batches[(partition + 1) % self.partitions]
 
 
 class CustomRouter(Router):
@@ -134,6 +150,9 @@ class CustomRouter(Router):
     def __init__(self, partitions: int, scheme: HashingScheme, choose: Callable[[Any, int], int]) -> None:
         super().__init__(partitions, scheme, 0)
         self._choose = choose
+
+    def attached(self, partition: int, batch: BatchContainer) -> None:
+        """No message may join a batch before the function was called."""
 
     def route(self, value: bytes, options: Options | None) -> int:
         """Return the partition that the function chooses.
@@ -168,3 +187,56 @@ def make_router(
     if config.routing_mode == PartitionsRoutingMode.RoundRobinDistribution:
         kind = RoundRobinByBatch if config.batching else RoundRobinByMessage
     return kind(partitions, config.hashing_scheme, random(partitions))
+
+
+TURN: Final = -1
+"""In place of a partition: the next partition in turn, chosen when the entry is made."""
+
+
+class BulkRouting:
+    """The router of a partitioned producer, for whole columns.
+
+    Role: a key goes to the partition that `Router` returns. Messages without a key go to the partitions in
+    turn, entry by entry, or to the one partition of ``UseSinglePartition``. A ``message_router`` is called
+    for each message.
+
+    Attributes:
+        is_custom: whether `choose` must be called for each message, instead of `of_key`.
+    """
+
+    def __init__(self, router: Router) -> None:
+        self._router = router
+        self.is_custom = isinstance(router, CustomRouter)
+
+    def of_keys(self, keys: Iterable[str | None]) -> list[int]:
+        """Return the partitions of keys; `TURN` for None."""
+        of_key = self._router.of_key
+        return [TURN if key is None else of_key(key) for key in keys]
+
+    def turn(self) -> int:
+        """Return the partition of the next entry without keys."""
+        index = self._router.route(b"", None)
+        self._router.batch_left(index)
+        return index
+
+    def choose(
+        self,
+        value: bytes,
+        is_null: bool | None = None,
+        key: str | None = None,
+        ordering_key: str | None = None,
+        properties: dict[str, str] | None = None,
+        event_time: int | None = None,
+        sequence_id: int | None = None,
+    ) -> int:
+        """Return the partition that the application's router chooses; None for unset options."""
+        options = (
+            properties or None,
+            key,
+            ordering_key,
+            sequence_id or 0,
+            event_time or 0,
+            0,
+            bool(is_null),
+        )
+        return self._router.route(value, options)

@@ -1,14 +1,14 @@
-"""The plain producers of the partitions to which a producer is attached."""
+"""The producers of the partitions to which a producer is attached."""
 
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from embeddedpulsar.client.producer.batch_container import BatchContainer
-from embeddedpulsar.client.producer.partitioned.partition_session import Membership, PartitionSession
-from embeddedpulsar.client.producer.plain_producer import attach_producer
-from embeddedpulsar.client.producer.producer import Producer
+from embeddedpulsar.client.producer.partitioned.partition_membership import PartitionMembership
+from embeddedpulsar.client.producer.producer import attach_producer
+from embeddedpulsar.client.producer.producer_session import ProducerSession
+from embeddedpulsar.client.producer.publisher import Publisher
 from embeddedpulsar.enums import ProducerAccessMode
 from embeddedpulsar.exceptions import AlreadyClosed, TopicNotFound
 from embeddedpulsar.platform import deadline, fork, threads
@@ -19,26 +19,16 @@ if TYPE_CHECKING:
 
     from embeddedpulsar.client.common.client_context import ClientContext
     from embeddedpulsar.client.producer.partitioned.message_router import Router
+    from embeddedpulsar.client.producer.producer import Producer
     from embeddedpulsar.client.producer.producer_config import ProducerConfig
-
-
-class NotAttached(Producer[Any]):
-    """Stands for a partition that is not attached yet; sends every message to the slow path."""
-
-    def __init__(self) -> None:
-        self._box = BatchContainer(1, 0)
-        self._box.slow_only()
-
-
-NOT_ATTACHED: Final = NotAttached()
 
 
 class Partitions:
     """The plain producers of one partitioned producer.
 
     Role: attaches partitions, all at once or each with its first message, under one name.
-    Invariants: `producers` has an item for each partition that the router knows. An item changes once, from
-    `NOT_ATTACHED` to a producer; the list only grows. Once `is_closed` is set, no partition is attached. Any
+    Invariants: `publishers` has an item for each partition that the router knows. An item changes once, from
+    None to a publisher; the list only grows. Once `is_closed` is set, no partition is attached. Any
     thread may call the methods.
 
     Args:
@@ -50,7 +40,7 @@ class Partitions:
         InvalidTopicName: the text is not a topic name.
 
     Attributes:
-        producers: one per partition.
+        publishers: one per partition.
         is_closed: whether no more partitions may be attached.
         is_deleted: likewise, because the topic was deleted. A new topic of the same name is another one.
         chain: interceptors to notify of more partitions; or None.
@@ -58,27 +48,28 @@ class Partitions:
 
     def __init__(self, core: ClientContext, config: ProducerConfig, router: Router) -> None:
         self.topic = TopicName.parse(config.topic)
-        self.producers: list[Producer[Any]] = [NOT_ATTACHED] * router.partitions
+        self.publishers: list[Publisher | None] = [None] * router.partitions
+        self._producers: list[Producer[Any]] = []  # each closes its publisher when it is dropped
         self.is_closed = self.is_deleted = False
         self.chain = config.chain
         self._core = core
         self._config = config
         self._router = router
         mine = weakref.ref(self)
-        self._membership = Membership(
+        self._membership = PartitionMembership(
             core, self.topic.full, config.name, router.partitions, lambda partitions: _grow(mine, partitions)
         )
         self._lock = threads.RLock()
         fork.register(self)
 
-    def __iter__(self) -> Iterator[Producer[Any]]:
-        """Iterate over the attached producers."""
-        return iter([one for one in self.producers if one is not NOT_ATTACHED])
+    def __iter__(self) -> Iterator[Publisher]:
+        """Iterate over the publishers of the attached producers."""
+        return iter([one for one in self.publishers if one is not None])
 
     @property
     def name(self) -> str:
         """The name of the producer on every partition."""
-        return self._membership.name or next(iter(self)).producer_name()
+        return self._membership.name or next(iter(self)).name
 
     def begin(self) -> None:
         """Attach all partitions, or, if they are attached lazily, the first one for messages.
@@ -98,16 +89,16 @@ class Partitions:
             # access to them, and a send must not wait for that.
             self._config = self._config._replace(access_mode=ProducerAccessMode.Exclusive)
 
-    def attached(self, index: int) -> Producer[Any]:
-        """Return the producer of a partition, which is attached first if necessary.
+    def attached(self, index: int) -> Publisher:
+        """Return the publisher of a partition, which is attached first if necessary.
 
         Raises:
             ProducerBusy, ProducerFenced, TopicTerminated: see `Topic.attach_producer`.
             AlreadyClosed: the producer is closed.
             TopicNotFound: the topic was deleted.
         """
-        found = self.producers[index]
-        if found is not NOT_ATTACHED:
+        found = self.publishers[index]
+        if found is not None:
             return found
         try:
             self._lock.acquire()
@@ -115,31 +106,37 @@ class Partitions:
                 raise AlreadyClosed(f"the producer {self._membership.name} is closed; create a new one")
             if self.is_deleted:
                 raise TopicNotFound(f"{self.topic.full}: the topic was deleted; create a new producer")
-            if self.producers[index] is NOT_ATTACHED:
-                self.producers[index] = self._attach(index)
+            found = self.publishers[index]
+            if found is None:
+                found = self._attach(index)
         finally:
             self._lock.release()
-        return self.producers[index]
+        return found
 
-    def _attach(self, index: int) -> Producer[Any]:
+    def _attach(self, index: int) -> Publisher:
         config = self._config._replace(
             topic=self.topic.of_partition(index).full,
             max_pending_messages=pending_limit(self._config, self._router.partitions),
         )
-        session = PartitionSession(self._core, config, self._membership)
+        session = ProducerSession(self._core, config, self._membership)
         made = attach_producer(self._core, session, config)
-        router = self._router  # the client refers to the batch container, which must not refer to `self`
-        made._box.on_left = lambda: router.batch_left(index)
-        return made
+        publisher, router = made._publisher, self._router
+        assert isinstance(publisher, Publisher)
+        # The client refers to the batch container, which must not refer to `self`.
+        publisher.batch.on_left = lambda: router.batch_left(index)
+        router.attached(index, publisher.batch)
+        self._producers.append(made)
+        self.publishers[index] = publisher
+        return publisher
 
     def grow(self, partitions: int) -> None:
         """Add partitions, each attached with its first message. A smaller number changes nothing."""
         try:
             self._lock.acquire()
-            more = partitions - len(self.producers)
+            more = partitions - len(self.publishers)
             if more > 0 and not self.is_closed:
-                # First the items of `producers`, then the router that uses them.
-                self.producers.extend([NOT_ATTACHED] * more)
+                # First the items of `publishers`, then the router that uses them.
+                self.publishers.extend([None] * more)
                 self._router.grow(partitions)
         finally:
             self._lock.release()
@@ -162,7 +159,7 @@ class Partitions:
         if was_closed and not still_open:
             raise AlreadyClosed(f"the producer {self._membership.name} was closed before")
         for one in still_open:
-            deadline.within_half(one.close)
+            deadline.within_half(one.end)
 
     def after_fork_in_child(self) -> None:
         """In the parent, another thread may have been attaching."""

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from embeddedpulsar.client.common.message_options import DELIVER_AT, NO_OPTIONS
 from embeddedpulsar.client.producer.batch_container import BatchContainer
+from embeddedpulsar.client.producer.send_state import Event, SendState
+
+
+def made(max_messages: int, max_bytes: int) -> tuple[BatchContainer, SendState]:
+    """A container, and the state that opens and closes it."""
+    box = BatchContainer(max_messages, max_bytes)
+    return box, SendState(box)
 
 
 def test_small_messages_need_no_accounting():
     """Up to the fair share of the byte limit, the number of messages alone decides."""
-    box = BatchContainer(10, 1000)
+    box, _ = made(10, 1000)
     assert box.share == 100
     assert not any(box.add(b"x" * 100, 100) for _ in range(9))
     assert box.share == 100
@@ -17,7 +24,7 @@ def test_small_messages_need_no_accounting():
 
 def test_a_large_message_switches_the_accounting_on():
     """From the first message above the share, bytes are counted, those before it included."""
-    box = BatchContainer(10, 1000)
+    box, _ = made(10, 1000)
     box.items.extend([b"x" * 100] * 3)  # appended without the lock, as a producer does
     assert box.has_room(600)
     assert not box.add(b"x" * 600, 600)
@@ -29,9 +36,10 @@ def test_a_large_message_switches_the_accounting_on():
 
 def test_flushing_switches_the_accounting_off():
     """After a flush small messages are free again."""
-    box = BatchContainer(10, 1000)
+    box, state = made(10, 1000)
     box.add(b"x" * 600, 600)
     del box.items[:]
+    state.to(Event.SETTLE)
     box.settle()
     assert box.share == 100
     assert box.has_room(1000)
@@ -39,31 +47,31 @@ def test_flushing_switches_the_accounting_off():
 
 def test_one_oversized_message_is_its_own_batch():
     """A message larger than a batch may be goes alone."""
-    box = BatchContainer(10, 1000)
+    box, _ = made(10, 1000)
     assert box.has_room(5000)
     assert box.add(b"x" * 5000, 5000)
 
 
-def test_slow_only():
+def test_a_narrowed_path_stays_closed():
     """Later messages find no fast path, also not after a flush."""
-    box = BatchContainer(10, 1000)
-    box.slow_only()
-    box.settle()
+    box, state = made(10, 1000)
+    state.narrow()
+    state.to(Event.SETTLE)
     assert box.share == -1
 
 
 def test_hold_up_ends_with_a_flush():
     """While messages cannot be stored there is no fast path."""
-    box = BatchContainer(10, 1000)
-    box.hold_up()
+    box, state = made(10, 1000)
+    state.to(Event.HOLD_UP)
     assert box.share == -1
-    box.settle()
+    state.to(Event.SETTLE)
     assert box.share == 100
 
 
 def test_a_batch_is_cut_where_the_next_message_would_not_fit():
     """Count and bytes both end a batch, wherever it begins; a message larger than a batch is one."""
-    box = BatchContainer(3, 100)
+    box, _ = made(3, 100)
     for size in (40, 60, 1, 200, 10, 10, 10, 10):
         box.add(b"x" * size, size)
     cuts, start = [], 0
@@ -75,7 +83,7 @@ def test_a_batch_is_cut_where_the_next_message_would_not_fit():
 
 def test_a_loner_is_noticed_whatever_another_thread_does_before_its_append():
     """A sender sets the flag and appends, without the lock; a batch may leave between the two."""
-    box = BatchContainer(10, 1000)
+    box, _ = made(10, 1000)
     unbatchable = (b"x", None, *(NO_OPTIONS[:DELIVER_AT]), 1, *NO_OPTIONS[DELIVER_AT + 1 :])
 
     class Items(list):

@@ -9,7 +9,7 @@ from itertools import islice
 
 import pytest
 
-from embeddedpulsar.client.producer.chunker import ChunkedPendingEntry, Chunker
+from embeddedpulsar.client.producer.chunker import Chunker, Chunks
 from embeddedpulsar.client.producer.encode_ahead import WORTH_A_THREAD
 from embeddedpulsar.format.entry import EncodedEntry, ProducerPrefix
 from embeddedpulsar.platform import threads
@@ -19,11 +19,11 @@ LIMIT = WORTH_A_THREAD + 4096
 PAYLOAD = os.urandom(12 * WORTH_A_THREAD)
 
 
-def cut(chunker: Chunker) -> ChunkedPendingEntry:
+def cut(chunker: Chunker) -> Chunks:
     """A message of a dozen large parts."""
     out = chunker.pending_entry(PAYLOAD, None, 9)
-    assert isinstance(out, ChunkedPendingEntry)
-    return out
+    assert out.chunks is not None
+    return out.chunks
 
 
 def payloads(parts: list[EncodedEntry]) -> list[bytes]:

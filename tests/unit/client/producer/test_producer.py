@@ -638,12 +638,13 @@ def test_a_hot_send_stores_what_is_settled_first():
     producer, _, ledger = make_producer()
     producer.send(b"first")
     publisher = producer._publisher
-    most = publisher.single_max
+    state = publisher.state
+    most = state.alone_max
     ledger.lock.is_free = False
     producer.send_async(b"a", None)
-    assert publisher.single_max == -1
+    assert state.alone_max == -1
     ledger.lock.is_free = True
-    publisher.single_max = most  # as the sender saw it
+    state.alone_max = most  # as the sender saw it
     producer.send(b"b")
     assert ledger.values() == [[b"first"], [b"a"], [b"b"]]
     assert [view.first_sequence_id for view in ledger.views] == [0, 1, 2]

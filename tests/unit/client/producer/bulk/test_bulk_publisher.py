@@ -39,7 +39,7 @@ class Portion(Rows):
 
 def publisher_of(producer: Any) -> BulkPublisher:
     """One call's."""
-    return BulkPublisher(producer._target, 0)
+    return BulkPublisher(producer._publisher.target, 0)
 
 
 def stored(client: Client) -> list[tuple[int, bytes]]:

@@ -1,10 +1,9 @@
-"""The attachments of a producer to its partitions, and their common state."""
+"""The attachment of a producer to a partitioned topic: what its partitions have in common."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from embeddedpulsar.client.producer.producer_session import ProducerSession
 from embeddedpulsar.platform import fork, threads
 
 if TYPE_CHECKING:
@@ -12,11 +11,11 @@ if TYPE_CHECKING:
 
     from embeddedpulsar.client.common.client_context import ClientContext
     from embeddedpulsar.client.common.partition_watch import WatchedTopic
-    from embeddedpulsar.client.producer.producer_config import ProducerConfig
+    from embeddedpulsar.client.producer.producer_session import ProducerSession
     from embeddedpulsar.topic.producers.producers import ProducerRegistration
 
 
-class Membership:
+class PartitionMembership:
     """One producer's attachment to a partitioned topic: its name, and the watch for more partitions.
 
     Role: the name may be made with the first partition that is attached; the others use the same name. The
@@ -57,7 +56,7 @@ class Membership:
         self._attached = 0
         self._watched: WatchedTopic | None = None
 
-    def attach(self, session: PartitionSession) -> ProducerRegistration:
+    def attach(self, session: ProducerSession) -> ProducerRegistration:
         """Attach one partition, under the name if there is one; otherwise the topic makes the name."""
         registration = self._first(session) if self.name is None else session.attach_as(self.name)
         try:
@@ -70,7 +69,7 @@ class Membership:
             self._lock.release()
         return registration
 
-    def _first(self, session: PartitionSession) -> ProducerRegistration:
+    def _first(self, session: ProducerSession) -> ProducerRegistration:
         """Attach under the lock, so that two threads do not have two names made.
 
         Later attachments, which may wait for exclusive access, do not hold it, so that others can be closed.
@@ -100,36 +99,3 @@ class Membership:
         """Start empty: name, attachments and watch belong to the parent."""
         self.name = None
         self._begin()
-
-
-class PartitionSession(ProducerSession):
-    """One attachment of a producer to one of its partitions. It never creates the topic."""
-
-    _creates = False
-
-    def __init__(self, core: ClientContext, config: ProducerConfig, membership: Membership) -> None:
-        super().__init__(core, config)
-        self._membership = membership
-        self._is_member = False
-
-    def attach(self, name: str | None) -> ProducerRegistration:
-        """Register with the partition under the name of the producer; ``name`` is ignored.
-
-        Raises:
-            ProducerBusy, ProducerFenced, TopicTerminated: see `Topic.attach_producer`.
-        """
-        self._is_member = False
-        registration = self._membership.attach(self)
-        self._is_member = True
-        return registration
-
-    def attach_as(self, name: str | None) -> ProducerRegistration:
-        """Register with the partition under a name; None for one that the topic makes."""
-        return super().attach(name)
-
-    def detach(self, highest: int | None = None) -> None:
-        """Detach from the partition."""
-        super().detach(highest)
-        if self._is_member:
-            self._is_member = False
-            self._membership.left()

@@ -1,0 +1,117 @@
+"""The interceptors of one producer, between its interface and its publisher."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from embeddedpulsar.client.common.message_options import NO_OPTIONS
+from embeddedpulsar.client.producer.pending_entry import ErrorTaker, tell_failure
+from embeddedpulsar.client.producer.producer_message import ProducerMessage, Sender
+from embeddedpulsar.exceptions import PulsarException, UnknownError
+
+if TYPE_CHECKING:
+    from embeddedpulsar.client.common.client_context import ClientContext
+    from embeddedpulsar.client.common.interceptor_chain import InterceptorChain
+    from embeddedpulsar.client.common.message_options import Options
+    from embeddedpulsar.client.producer.pending_entry import SendCallback
+    from embeddedpulsar.client.producer.producer import Producer
+    from embeddedpulsar.enums import Result
+    from embeddedpulsar.message_id import MessageId
+
+
+class Interception:
+    """Passes the messages of one producer to its interceptors.
+
+    Role: producers without interceptors have none, and no checks for it in their hot paths.
+
+    Args:
+        core: of the client.
+        producer: whose messages are intercepted.
+        chain: the interceptors.
+    """
+
+    def __init__(self, core: ClientContext, producer: Producer[Any], chain: InterceptorChain) -> None:
+        publisher = producer._publisher
+        self._publisher = publisher
+        self._chain = chain
+        self._failure: BaseException | None = None
+        schema = publisher.config.schema
+        self._sender = Sender(publisher.topic_name, producer._encoded, schema, publisher.wall_ms)
+        chain.bind(core, producer)
+        chain.begin()
+
+    def send(self, content: Any, options: Options) -> MessageId:
+        """See `Publisher.send`."""
+        message = self._chain.before_send(ProducerMessage(self._sender, content, options))
+        try:
+            sent = self._publisher.send(message.payload, message.options)
+        except PulsarException as error:
+            self._chain.on_send_acknowledgement(message, None, error)
+            raise
+        self._chain.on_send_acknowledgement(message, sent, None)
+        return sent
+
+    def enqueue(self, content: Any, callback: SendCallback | None, options: Options | None) -> None:
+        """See `Publisher.enqueue`."""
+        message = self._chain.before_send(ProducerMessage(self._sender, content, options or NO_OPTIONS))
+        told = None  # raises, because no interceptor can be called any more
+        if callback is not None or not self._publisher.is_closed:
+            told = _Told(self, message, callback)
+        given = None if message.options == NO_OPTIONS else message.options
+        self._publisher.enqueue(message.payload, told, given)
+
+    def tell(self, message: ProducerMessage[Any], message_id: MessageId | None, error: Any) -> None:
+        """Call the interceptors after a message was stored, or could not be stored."""
+        self._chain.on_send_acknowledgement(message, message_id, error)
+
+    def note_failure(self, error: BaseException) -> None:
+        """Keep a failure that no callback received, for the next flush."""
+        self._failure = self._failure or error
+
+    def raise_failure(self) -> None:
+        """Raise a failure that no callback received, once."""
+        error, self._failure = self._failure, None
+        if error is not None:
+            raise error
+
+    def close(self) -> None:
+        """Close the interceptors."""
+        self._chain.close()
+
+
+class _Told(ErrorTaker):
+    """The callback of one `send_async`, which calls the interceptors before the application."""
+
+    __slots__ = ("_callback", "_interception", "_message")
+
+    def __init__(
+        self, interception: Interception, message: ProducerMessage[Any], callback: SendCallback | None
+    ) -> None:
+        self._interception = interception
+        self._message = message
+        self._callback = callback
+
+    def __call__(self, result: Result, message_id: MessageId) -> None:
+        self._interception.tell(self._message, message_id, None)
+        if self._callback is not None:
+            self._callback(result, message_id)
+
+    def failed(self, error: BaseException, message_id: MessageId) -> None:
+        """See `ErrorTaker.failed`."""
+        self._interception.tell(self._message, None, _named(error))
+        if self._callback is not None:
+            tell_failure(self._callback, error, message_id)
+        else:
+            self._interception.note_failure(error)
+
+    def __repr__(self) -> str:
+        return repr(self._callback)
+
+
+def _named(error: BaseException) -> PulsarException:
+    """Return the error for interceptors: one that is not Pulsar's becomes the error of its result."""
+    if isinstance(error, PulsarException):
+        return error
+    named = UnknownError(f"{type(error).__name__}: {error}")
+    named.__cause__ = error
+    return named

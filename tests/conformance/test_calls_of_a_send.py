@@ -1,0 +1,81 @@
+"""How many Python functions, in how many files, a message passes on its way into the log."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from embeddedpulsar import StringSchema
+from tests.conformance.conftest import Topic
+
+NEVER_MS = 3_600_000
+
+
+def calls_of(function: Callable[[], object]) -> list[tuple[str, str]]:
+    """File and name of every Python function that ``function`` calls in this thread."""
+    calls: list[tuple[str, str]] = []
+
+    def note(frame: Any, event: str, argument: object) -> None:
+        if event == "call":
+            calls.append((frame.f_code.co_filename, frame.f_code.co_qualname))
+
+    previous = sys.getprofile()
+    try:
+        sys.setprofile(note)
+        function()
+    finally:
+        sys.setprofile(previous)
+    return calls
+
+
+def files_of(calls: list[tuple[str, str]]) -> set[str]:
+    """The files of the calls."""
+    return {file for file, _ in calls}
+
+
+@pytest.mark.parametrize(
+    ("options", "more"),
+    [({}, 0), ({"durability": "interval"}, 1), ({"schema": StringSchema()}, 1)],
+    ids=["plain", "interval", "schema"],
+)
+@pytest.mark.parametrize("way", ["send", "send_async"])
+def test_a_keyed_message_passes_few_functions(topic: Topic, options: dict[str, Any], more: int, way: str):
+    """At most 30 calls in at most 12 files, besides that of a codec or of the flush timer."""
+    value: Any = "x" if "schema" in options else b"x"
+    with topic.producer(**options) as producer:
+
+        def send() -> None:
+            if way == "send":
+                producer.send(value, {"kind": "new"}, "key")
+            else:
+                producer.send_async(value, None, {"kind": "new"}, "key")
+
+        send()
+        calls = calls_of(send)[1:]
+        assert len(calls) <= 30, calls
+        assert len(files_of(calls)) <= 12 + more, files_of(calls)
+
+
+@pytest.mark.parametrize("callback", [None, lambda result, sent: None], ids=["without", "with callback"])
+@pytest.mark.parametrize("count", [2, 500])
+def test_a_batch_passes_few_functions(topic: Topic, callback: Any, count: int):
+    """The message that fills it: at most 40 calls, whatever the number of messages."""
+    options = {"batching_enabled": True, "batching_max_publish_delay_ms": NEVER_MS}
+    with topic.producer(**options, batching_max_messages=count) as producer:
+        calls = []
+        for _ in range(2):
+            for _ in range(count - 1):
+                producer.send_async(b"x", callback)
+            calls = calls_of(lambda: producer.send_async(b"x", callback))[1:]
+            producer.flush()
+        assert len(calls) <= 40, calls
+
+
+def test_a_message_of_a_batch_passes_one_function(topic: Topic):
+    """It joins the batch in the call itself."""
+    with topic.producer(batching_enabled=True, batching_max_publish_delay_ms=NEVER_MS) as producer:
+        producer.send_async(b"x", None)
+        assert len(calls_of(lambda: producer.send_async(b"x", None))[1:]) == 1
