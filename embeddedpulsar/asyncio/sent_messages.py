@@ -68,7 +68,6 @@ class SendCallback(ErrorTaker):
         self._sent.put(self._future, message_id, False)
 
     def failed(self, error: BaseException, message_id: MessageId) -> None:
-        """See `ErrorTaker.failed`."""
         self._sent.put(self._future, error, True)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from embeddedpulsar.client.common.callbacks import CallbackThread
 from embeddedpulsar.client.common.partition_watch import PartitionWatch
 from embeddedpulsar.client.common.waiter_set import WaitingThreads
-from embeddedpulsar.client.consumer.consumer_closing import AcknowledgementsUnwritten, together
+from embeddedpulsar.client.consumer.closing import AcknowledgementsUnwritten, together
 from embeddedpulsar.client.consumer.listener import ListenerThreads
 from embeddedpulsar.client.flusher import Flusher
 from embeddedpulsar.client.memory_limit import MemoryLimit
@@ -102,7 +102,6 @@ class ClientCore:
                 raise
 
     def check_open(self) -> None:
-        """Refuse a closed client."""
         if self.is_closed:
             raise AlreadyClosed("the client is closed; make a new one")
 
@@ -126,11 +125,9 @@ class ClientCore:
         self.store.mailbox.ring_self()
 
     def add_publisher(self, publisher: PublisherLike) -> None:
-        """Register a new producer."""
         self._publishers[id(publisher)] = publisher
 
     def forget_publisher(self, publisher: PublisherLike) -> None:
-        """Remove a closed producer."""
         self._publishers.pop(id(publisher), None)
 
     def add_consumer(self, consumer: Receiver) -> None:
@@ -145,14 +142,12 @@ class ClientCore:
         self.log.info(what, _label(consumer))
 
     def know(self, consumer: Receiver) -> None:
-        """Close a consumer or reader with the client."""
         self._consumers[id(consumer)] = weakref.ref(consumer)
 
     def _known(self) -> list[Receiver]:
         return [one for reference in list(self._consumers.values()) if (one := reference()) is not None]
 
     def forget_consumer(self, consumer: Receiver) -> None:
-        """Remove a closed consumer or reader."""
         if consumer._client is not None:
             consumer._client._made.pop(id(consumer), None)
         if self._consumers.pop(id(consumer), None) is not None:
@@ -172,7 +167,6 @@ class ClientCore:
             self.log.exception("Closing %r failed", consumer)
 
     def flush(self) -> None:
-        """Store the batches of all producers."""
         for publisher in list(self._publishers.values()):
             if not publisher.is_closed:
                 publisher.flush_all()

@@ -64,13 +64,11 @@ class Flusher:
             self._begin()
 
     def close(self) -> None:
-        """End the thread. The publishers handle the messages that are still pending."""
         self._closed = True
         self._ring()
         self._thread.wait_over(max(_SHORTEST_GOODBYE_S, deadline.left(_LONGEST_GOODBYE_S)))
 
     def after_fork_in_child(self) -> None:
-        """Drop the publishers, whose pending messages belong to the parent."""
         self._reset()
 
     def _begin(self) -> None:

@@ -59,7 +59,6 @@ class MemoryLimit:
             self._lock.release()
 
     def give_back(self, size: int) -> None:
-        """Subtract bytes of messages that were stored or have failed."""
         try:
             self._lock.acquire()
             self.used -= size
@@ -68,5 +67,4 @@ class MemoryLimit:
         self._waiters.wake()
 
     def after_fork_in_child(self) -> None:
-        """Forget the pending messages, which belong to the parent."""
         self._reset()

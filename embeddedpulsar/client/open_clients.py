@@ -41,7 +41,6 @@ class OpenClients:
         fork.register(self)
 
     def add(self, client: ClientCore) -> None:
-        """Register an open client."""
         if not self._is_registered:
             self._is_registered = True
             fork.at_exit(self.save_all)  # after the registry of stores, so it runs before it
@@ -81,7 +80,6 @@ class OpenClients:
                 client.save(max(0.0, end - SYSTEM_CLOCK.monotonic()))
 
     def after_fork_in_child(self) -> None:
-        """Drop the threads, which belong to the parent."""
         self._running, self._left = {}, []
 
 

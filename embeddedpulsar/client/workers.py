@@ -57,5 +57,4 @@ class Workers:
                 thread.join(deadline.left(deadline.LONGEST_S))
 
     def after_fork_in_child(self) -> None:
-        """Drop the threads, which belong to the parent."""
         self._running = {}

@@ -26,7 +26,6 @@ class AwaitedCall:
         self.is_given_up = False
 
     def give_up(self) -> None:
-        """Ask the call to end."""
         self.is_given_up = True
 
 

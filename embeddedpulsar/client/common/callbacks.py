@@ -81,12 +81,10 @@ class CallbackThread:
 
     @property
     def is_open(self) -> bool:
-        """Whether the thread accepts jobs."""
         return not self._closed
 
     @property
     def is_current(self) -> bool:
-        """Whether the caller is the callback thread."""
         return self._thread.is_current
 
     def close(self) -> None:
@@ -97,7 +95,6 @@ class CallbackThread:
             self._thread.wait_over(max(_SHORTEST_GOODBYE_S, deadline.left(_LONGEST_GOODBYE_S)))
 
     def after_fork_in_child(self) -> None:
-        """Drop the jobs, which belong to the parent."""
         self._reset()
 
     def _begin(self) -> None:

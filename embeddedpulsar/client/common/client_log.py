@@ -35,7 +35,6 @@ class ClientLog:
             self._logger = logger
 
     def exception(self, text: str, *values: object) -> None:
-        """Log the exception being handled."""
         self._get().error(text, *values, exc_info=True)
 
     def warning(self, text: str, *values: object) -> None:

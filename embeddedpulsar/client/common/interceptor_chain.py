@@ -57,7 +57,6 @@ class InterceptorChain:
         return self._core.log
 
     def before_send(self, message: ProducerMessage[Any]) -> ProducerMessage[Any]:
-        """Return the message to send."""
         for one in self._interceptors:
             try:
                 if one.eligible(message):
@@ -76,7 +75,6 @@ class InterceptorChain:
                 self._log.exception("on_send_acknowledgement of %r failed on %r", one, message)
 
     def before_delivery(self, message: Message[Any], hook: str = "before_consume") -> Message[Any]:
-        """Return the message that the application gets."""
         for one in self._interceptors:
             try:
                 message = _checked(getattr(one, hook)(self.owner, message), Message)
@@ -85,7 +83,6 @@ class InterceptorChain:
         return message
 
     def tell(self, hook: str, *arguments: Any) -> None:
-        """Call a method of all interceptors."""
         for one in self._interceptors:
             try:
                 deadline.unbounded(getattr(one, hook), *arguments)
@@ -110,7 +107,6 @@ class InterceptorChain:
         return told
 
     def reporting(self, hook: str, acknowledge: Callable[[Any], object]) -> Callable[[Any], None]:
-        """Return ``acknowledge`` with a call of ``hook`` after it."""
 
         def acknowledge_and_tell(message: Message[Any] | MessageId) -> None:
             message_id = message.message_id() if isinstance(message, Message) else message
@@ -124,11 +120,9 @@ class InterceptorChain:
         return acknowledge_and_tell
 
     def listening(self, listener: Callable[[Any, Any], object], hook: str) -> Callable[[Any, Any], object]:
-        """Return ``listener`` with a call of the interceptors before it."""
         return lambda owner, message: listener(owner, self.before_delivery(message, hook))
 
     def close(self) -> None:
-        """The owner is closed. Idempotent."""
         core = self._core
         if core is not None and core.at_close.pop(id(self), None) is not None:
             self.tell("close")

@@ -100,7 +100,6 @@ class PartitionWatch:
             self._lock.release()
 
     def close(self) -> None:
-        """Stop watching all topics."""
         try:
             self._lock.acquire()
             self._watched.clear()
@@ -191,5 +190,4 @@ class PartitionWatch:
             self._core.log.exception("Following the partitions of %s failed", watched.topic)
 
     def after_fork_in_child(self) -> None:
-        """Drop the timers and users, which belong to the parent."""
         self._reset()

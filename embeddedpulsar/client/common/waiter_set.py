@@ -70,7 +70,6 @@ class WaitingThreads:
         self._waiters = WaiterSet()
 
     def run(self, call: Callable[[], R]) -> R:
-        """Run a call that may wait."""
         thread = threads.current_id()
         try:
             self._inside[thread] = True
@@ -80,7 +79,6 @@ class WaitingThreads:
             self._waiters.wake()
 
     def others(self) -> bool:
-        """Whether any other thread is in such a call."""
         own = threads.current_id()  # a signal handler may close the client during the wait of its own thread
         return any(thread != own for thread in list(self._inside))
 

@@ -294,7 +294,6 @@ class AckGroupingTracker:
         return len(self.done) + len(self._partial) + (self._cumulative is not None)
 
     def arm(self, delay_s: float = 0.0) -> None:
-        """Start the flush timer."""
         try:
             self.armed = True
             self._arm(delay_s or self._group_time_s, self._on_timer)
@@ -363,7 +362,6 @@ class AckGroupingTracker:
         self.open.pop(position, None)
 
     def reset(self) -> None:
-        """Drop all delivered batches, which will be fetched again."""
         self.open.clear()
         self._partial.clear()
 

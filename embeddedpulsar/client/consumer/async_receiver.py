@@ -135,7 +135,6 @@ class _Line:
         self._timer: Any = None
 
     def wake(self) -> None:
-        """Let the head of the queue look again."""
         self.has_news = True
         self._go_on()
 
@@ -145,7 +144,6 @@ class _Line:
             future.set_result(None)
 
     def wake_within(self, seconds: float | None) -> None:
-        """Let the head of the queue look again after a time; None for never."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None if seconds is None else self.loop.call_later(seconds, self._go_on)

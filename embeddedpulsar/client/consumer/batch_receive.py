@@ -52,7 +52,6 @@ class BatchReceiver:
         self._voided = voided
 
     def receive(self) -> list[Message[Any]]:
-        """Return the next batch; ``[]`` if no message came in time."""
         deadline = REAL_TIME() + self._timeout_ms / 1000 if self._timeout_ms > 0 else None
         while True:
             batch: list[Message[Any]] = []

@@ -118,7 +118,6 @@ class ConsumerConfig(NamedTuple):
 
     @property
     def words(self) -> Words:
-        """The words for texts and hooks."""
         return Words("consumer", "receive()", "before_consume", "subscribe again")
 
 
@@ -139,7 +138,6 @@ class ReaderConfig(NamedTuple):
 
     @property
     def words(self) -> Words:
-        """The words for texts and hooks."""
         return Words("reader", "read_next()", "before_read", "make a new one")
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from embeddedpulsar.client.common.arguments import id_parts, redelivery_count
 from embeddedpulsar.client.consumer.ack_grouping_tracker import AckGroupingTracker
 from embeddedpulsar.client.consumer.batch_receive import BatchReceiver
-from embeddedpulsar.client.consumer.consumer_closing import ConsumerClosing
+from embeddedpulsar.client.consumer.closing import ConsumerClosing
 from embeddedpulsar.client.consumer.consumer_meter import ConsumerMeter
 from embeddedpulsar.client.consumer.consumer_session import LARGEST_ID, last_message_id, resolve
 from embeddedpulsar.client.consumer.delivery import Delivery
@@ -190,19 +190,16 @@ class ConsumerCore:
     # -- acknowledging -----------------------------------------------------------------------------------
 
     def acknowledge(self, message: Message[Any] | MessageId) -> None:
-        """See `Consumer.acknowledge`."""
         self.delivery.check_open()
         with interrupts.translated:
             self.in_time(self.acks.acknowledge, *id_parts(message))
 
     def acknowledge_cumulative(self, message: Message[Any] | MessageId) -> None:
-        """See `Consumer.acknowledge_cumulative`."""
         self.delivery.check_open()
         with interrupts.translated:
             self.in_time(self.acks.acknowledge_cumulative, *id_parts(message))
 
     def save(self) -> None:
-        """Write the acknowledgements."""
         if not self.delivery.closed_text:
             self.acks.flush()
 
@@ -219,11 +216,9 @@ class ConsumerCore:
     # -- redelivery --------------------------------------------------------------------------------------
 
     def redeliver(self) -> None:
-        """Have all unacknowledged messages delivered again, including those fetched ahead."""
         self.in_time(self.redelivery.everything)
 
     def negative_acknowledge(self, message: Message[Any] | MessageId) -> None:
-        """See `Consumer.negative_acknowledge`."""
         ledger, entry, _, _ = id_parts(message)
         if not self.delivery.closed_text:
             self.redelivery.later(ledger, entry, redelivery_count(message))
@@ -250,7 +245,6 @@ class ConsumerCore:
     # -- moving ------------------------------------------------------------------------------------------
 
     def seek(self, target: MessageId | int) -> None:
-        """Move the subscription."""
         self.in_time(self._seek, target)
 
     def _seek(self, target: MessageId | int) -> None:
@@ -301,11 +295,9 @@ class ConsumerCore:
     # -- leaving -----------------------------------------------------------------------------------------
 
     def last_message_id(self) -> MessageId:
-        """Return the id of the last message of the topic."""
         return last_message_id(self.session.ledger, self.session.origin.partition)
 
     def unsubscribe(self) -> None:
-        """Delete the subscription, and close the consumer."""
         self.in_time(self._closing.unsubscribe)
 
     def close(self) -> None:
@@ -317,7 +309,6 @@ class ConsumerCore:
         self.in_time(self._closing.close)
 
     def after_fork_in_child(self) -> None:
-        """Close the child's copy: the attachment and the fetched messages belong to the parent."""
         self.acks.close()
         self._closing.after_fork_in_child()
         self.queue.after_fork_in_child()

@@ -46,7 +46,6 @@ class ConsumerMeter:
             queue.lock.release()
 
     def snapshot(self) -> ConsumerStats:
-        """The statistics."""
         totals = self.totals()
         passed = max(self._session.monotonic() - self._begun, 1e-9)
         return ConsumerStats(
@@ -57,7 +56,6 @@ class ConsumerMeter:
         )
 
     def close(self) -> None:
-        """Stop logging."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

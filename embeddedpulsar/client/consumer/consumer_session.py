@@ -135,7 +135,6 @@ class ConsumerSession:
             self.client.abandon(self.abandoned)
 
     def abandoned(self) -> None:
-        """Detach a consumer that was dropped, or whose close was interrupted."""
         try:
             with contextlib.suppress(LockTimeout):  # then a timer of the attachment retries
                 self.attachment.detach()
@@ -144,7 +143,6 @@ class ConsumerSession:
 
     @property
     def is_released(self) -> bool:
-        """Whether `release` was called."""
         return not self._uses
 
     def leave(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
@@ -40,11 +41,6 @@ def back_stop(idle_s: float) -> float:
     return _BACK_STOP_S if idle_s < _IDLE_AFTER_S else _IDLE_BACK_STOP_S
 
 
-def text_in_child(owner: str, remedy: str) -> str:
-    """Return the error text for the child of a fork that uses a consumer or reader of its parent."""
-    return f"{owner} belongs to the parent of this forked process; in the child, {remedy}"
-
-
 class Hold(Protocol):
     """The part of a consumer's attachment that waiting needs."""
 
@@ -65,118 +61,151 @@ class Hold(Protocol):
     def due_ms(self) -> int: ...
 
 
-class Source(Protocol):
-    """A source of messages: one topic (`Delivery`), or several."""
+class Source(ABC):
+    """A source of messages, and how to wait for one: one topic (`Delivery`), or several (`GroupDelivery`).
 
-    closed_text: str
+    Role: the slow path of every receive. `wait` reads the doorbell's generation first and `tail` second. Then
+    it polls, requests a wake-up by `arm`, and sleeps. So no change between any two steps is missed. Any
+    number of threads may wait.
+    """
+
+    __slots__ = ("_mailbox", "_monotonic", "closed_text")
+
+    def __init__(self, mailbox: Mailbox, monotonic: Callable[[], float] = REAL_TIME) -> None:
+        self._mailbox = mailbox
+        self._monotonic = monotonic
+        self.closed_text = ""
 
     @property
-    def tail(self) -> Any: ...
-    def arm(self, seen: Any, waiter: object, /) -> bool: ...
-    def leave(self, seen: Any, waiter: object, is_served: bool, /) -> None: ...
-    def has_news(self, seen: Any, /) -> bool: ...
-    def back_stop(self, idle_s: float, /) -> float: ...
-    def due_in_s(self) -> float: ...
-    def poll(self, take: Callable[[], Message[Any]]) -> Message[Any] | None: ...
-    def poll_once(self, take: Callable[[], Message[Any]]) -> Message[Any] | None: ...
-    def wait(self, take: Callable[[], Message[Any]], timeout_ms: int | None) -> Message[Any]: ...
+    @abstractmethod
+    def is_dry(self) -> bool:
+        """Whether there is no fetched message."""
+
+    @property
+    @abstractmethod
+    def tail(self) -> Any:
+        """A value that changes when anything is stored or moved: see `arm`."""
+
+    @abstractmethod
+    def arm(self, seen: Any, waiter: object = None) -> bool:
+        """Request a wake-up for the next change. Returns False if `tail` has changed since ``seen``.
+
+        Args:
+            seen: an earlier `tail`.
+            waiter: identifies the caller until it calls `leave`.
+        """
+
+    @abstractmethod
+    def leave(self, seen: Any, waiter: object, is_served: bool) -> None:
+        """End the wait of the caller: other waiters get the wake-ups.
+
+        Args:
+            seen: `tail` before the caller last looked.
+            waiter: as for `arm`.
+            is_served: whether it got a message.
+        """
+
+    @abstractmethod
+    def has_news(self, seen: Any) -> bool:
+        """Whether `tail` has changed since ``seen`` without a wake-up of this process."""
+
+    @abstractmethod
+    def back_stop(self, idle_s: float) -> float:
+        """Return the longest time to sleep, given the time since the last message."""
+
+    @abstractmethod
+    def due_in_s(self) -> float:
+        """Seconds until the next delayed entry is due; `NEVER_S` without any."""
+
+    @abstractmethod
+    def poll(self, take: Callable[[], Message[Any]]) -> Message[Any] | None:
+        """Take a message if there is one, fetching as needed; None if there is none."""
+
+    def check_open(self) -> None:
+        if self.closed_text:
+            raise AlreadyClosed(self.closed_text)
+
+    def close_in_child(self, owner: str, remedy: str) -> None:
+        """After a fork: make every later call fail, because ``owner`` belongs to the parent."""
+        if not self.closed_text:
+            self.closed_text = f"{owner} belongs to the parent of this forked process; in the child, {remedy}"
+
+    def wait(self, take: Callable[[], Message[Any]], timeout_ms: int | None) -> Message[Any]:
+        """Take a message, waiting for it. Waits for locks count.
+
+        Raises:
+            Timeout: there was none within ``timeout_ms``. A `LockTimeout` if another process stayed in a
+                lock.
+            AlreadyClosed: the consumer or reader is closed, or was closed meanwhile.
+        """
+        self._listen()
+        if timeout_ms is None:
+            return self._wait(take, None)
+        return deadline.within(max(timeout_ms / 1000, deadline.TURN_S), self._wait, take, timeout_ms)
+
+    def poll_once(self, take: Callable[[], Message[Any]]) -> Message[Any] | None:
+        """`poll` for a caller that does not wait, for locks only as long as a section takes."""
+        self._listen()
+        try:
+            return deadline.within(deadline.TURN_S, self.poll, take)
+        except LockTimeout:
+            return None
+
+    def _listen(self) -> None:
+        """Detect the death of other processes, for a caller that always finds messages or never waits."""
+        if self.is_dry:
+            self._mailbox.glance()
+
+    def _wait(self, take: Callable[[], Message[Any]], timeout_ms: int | None) -> Message[Any]:
+        mailbox = self._mailbox
+        begun = -1.0
+        seen = waiter = message = None
+        try:
+            while True:
+                generation = mailbox.generation
+                seen = self.tail
+                message = self.poll(take)
+                if message is not None:
+                    return message
+                now = self._monotonic()
+                if begun < 0:
+                    begun, waiter = now, object()
+                look_at = now + max(_LOOK_AGAIN_S, _LOOKS * self.back_stop(now - begun))
+                if timeout_ms is not None:
+                    end = begun + timeout_ms / 1000
+                    if end <= now:
+                        raise Timeout(f"no message within {timeout_ms} ms") from None
+                    look_at = min(look_at, end)
+                if self.arm(seen, waiter):
+                    self._sleep(seen, generation, begun, look_at)
+        finally:
+            if begun >= 0:
+                self.leave(seen, waiter, message is not None)
+
+    def _sleep(self, seen: Any, generation: int, idle_since: float, until: float) -> None:
+        """Sleep until a wake-up, until a message is due, until a change is seen, or until the next check."""
+        mailbox = self._mailbox
+        while (now := self._monotonic()) < until:
+            due_in_s = self.due_in_s()
+            nap = min(self.back_stop(now - idle_since), due_in_s, until - now)
+            if mailbox.wait(generation, nap) != generation or nap == due_in_s or self.has_news(seen):
+                return
 
 
-def wait_for(
-    source: Source,
-    mailbox: Mailbox,
-    monotonic: Callable[[], float],
-    take: Callable[[], Message[Any]],
-    timeout_ms: int | None,
-) -> Message[Any]:
-    """Take a message of ``source``, waiting for it; see `Delivery`. Waits for locks count.
+class Delivery(Source):
+    """The messages of one topic, by way of a queue.
 
-    Raises:
-        Timeout: there was none within ``timeout_ms``. A `LockTimeout` if another process stayed in a lock.
-        AlreadyClosed: the source is closed, or was closed meanwhile.
-    """
-    if timeout_ms is None:
-        return _wait(source, mailbox, monotonic, take, None)
-    seconds = max(timeout_ms / 1000, deadline.TURN_S)
-    return deadline.within(seconds, _wait, source, mailbox, monotonic, take, timeout_ms)
-
-
-def poll_in_passing(source: Source, take: Callable[[], Message[Any]]) -> Message[Any] | None:
-    """Take a message of ``source`` if there is one, waiting for locks only as long as a section takes."""
-    try:
-        return deadline.within(deadline.TURN_S, source.poll, take)
-    except LockTimeout:
-        return None
-
-
-def _wait(
-    source: Source,
-    mailbox: Mailbox,
-    monotonic: Callable[[], float],
-    take: Callable[[], Message[Any]],
-    timeout_ms: int | None,
-) -> Message[Any]:
-    begun = -1.0
-    seen = waiter = message = None
-    try:
-        while True:
-            generation = mailbox.generation
-            seen = source.tail
-            message = source.poll(take)
-            if message is not None:
-                return message
-            now = monotonic()
-            if begun < 0:
-                begun, waiter = now, object()
-            look_at = now + max(_LOOK_AGAIN_S, _LOOKS * source.back_stop(now - begun))
-            if timeout_ms is not None:
-                end = begun + timeout_ms / 1000
-                if end <= now:
-                    raise Timeout(f"no message within {timeout_ms} ms") from None
-                look_at = min(look_at, end)
-            if source.arm(seen, waiter):
-                _sleep(source, seen, mailbox, generation, monotonic, begun, look_at)
-    finally:
-        if begun >= 0:
-            source.leave(seen, waiter, message is not None)
-
-
-def _sleep(
-    source: Source,
-    seen: Any,
-    mailbox: Mailbox,
-    generation: int,
-    monotonic: Callable[[], float],
-    idle_since: float,
-    until: float,
-) -> None:
-    """Sleep until a wake-up, until a message is due, until a change is seen, or until the next check."""
-    while (now := monotonic()) < until:
-        due_in_s = source.due_in_s()
-        nap = min(source.back_stop(now - idle_since), due_in_s, until - now)
-        if mailbox.wait(generation, nap) != generation or nap == due_in_s or source.has_news(seen):
-            return
-
-
-class Delivery:
-    """Blocks until the queue has a message.
-
-    Role: the slow path of every receive. It reads the doorbell's generation first, the tail of the topic and
-    the version of the subscription second. Then it fills the queue, requests a wake-up for a change of
-    either, and sleeps. So no change between any two steps is missed.
-
-    Any number of threads may wait. `close` wakes them at once if its caller rings, and so does Ctrl-C. Signal
-    handlers run when their signal arrives.
+    Role: `tail` is the tail of the topic and the version of the subscription; a wake-up is requested for a
+    change of either. `close` wakes the waiting threads at once if its caller rings, and so does Ctrl-C.
+    Signal handlers run when their signal arrives.
     """
 
     __slots__ = (
         "_hold",
         "_ledger",
-        "_mailbox",
         "_queue",
         "_waiters",
         "_wall_ms",
-        "closed_text",
         "on_change",
     )
 
@@ -188,33 +217,24 @@ class Delivery:
         clock: Clock,
         hold: Hold | None = None,
     ) -> None:
+        super().__init__(mailbox)
         self._queue = queue
         self._ledger = ledger
-        self._mailbox = mailbox
         self._wall_ms = clock.wall_ms
         self._hold = hold
         self._waiters: set[object] = set()
-        self.closed_text = ""
         self.on_change: Callable[[], object] = int  # for a topic of several: see `ReadyTopics`
 
-    def check_open(self) -> None:
-        """Refuse a closed consumer or reader."""
-        if self.closed_text:
-            raise AlreadyClosed(self.closed_text)
+    @property
+    def is_dry(self) -> bool:
+        return not self._queue.messages
 
     @property
     def tail(self) -> Any:
-        """Return a value that changes when anything is stored or moved: see `arm`."""
         hold = self._hold
         return self._ledger.tail, 0 if hold is None else hold.version
 
     def arm(self, seen: Any, waiter: object = None) -> bool:
-        """Request a wake-up for the next change. Returns False if `tail` has changed since ``seen``.
-
-        Args:
-            seen: an earlier `tail`.
-            waiter: identifies the caller until it calls `leave`.
-        """
         tail, version = seen
         hold, waits = self._hold, self._ledger.waits
         # When appends are frequent, this spins briefly before the request.
@@ -226,13 +246,6 @@ class Delivery:
         return hold.arm(version)
 
     def leave(self, seen: Any, waiter: object, is_served: bool) -> None:
-        """End the wait of the caller: other waiters get the wake-ups.
-
-        Args:
-            seen: `tail` before the caller last looked.
-            waiter: as for `arm`.
-            is_served: whether it got a message.
-        """
         hold = self._hold
         if hold is None or waiter not in self._waiters:
             return
@@ -242,13 +255,11 @@ class Delivery:
             hold.leave(is_served)
 
     def has_news(self, seen: Any) -> bool:
-        """Whether `tail` has changed since ``seen`` without a wake-up of this process."""
         tail, version = seen
         has_moved = self._ledger.tail != tail
         return has_moved if self._hold is None else self._hold.has_news(has_moved, version)
 
     def back_stop(self, idle_s: float) -> float:
-        """Return the longest time to sleep, given the time since the last message."""
         if self._ledger.waits.must_poll:
             return OTHERS_POLL_S
         seconds = back_stop(idle_s)
@@ -270,33 +281,11 @@ class Delivery:
         return 0 if self._hold is None else self._hold.due_ms()
 
     def due_in_s(self) -> float:
-        """Seconds until the next delayed entry is due; `NEVER_S` without any."""
         due_ms = self.due_ms()
         return max(0.0, (due_ms - self._wall_ms()) / 1000) if due_ms else NEVER_S
 
-    def wait(self, take: Callable[[], Message[Any]], timeout_ms: int | None) -> Message[Any]:
-        """Take a message, waiting for it.
-
-        Raises:
-            Timeout: there was none within ``timeout_ms``.
-            AlreadyClosed: the consumer or reader is closed, or was closed meanwhile.
-        """
-        self._listen()
-        return wait_for(self, self._mailbox, REAL_TIME, take, timeout_ms)
-
-    def poll_once(self, take: Callable[[], Message[Any]]) -> Message[Any] | None:
-        """`poll` for a caller that does not wait."""
-        self._listen()
-        return poll_in_passing(self, take)
-
-    def _listen(self) -> None:
-        """Detect the death of other processes, for a caller that always finds messages or never waits."""
-        if not self._queue.messages:
-            self._mailbox.glance()
-
     @property
     def fetched(self) -> int:
-        """Number of messages fetched and not taken."""
         return len(self._queue.messages)
 
     def is_exhausted(self, tail: int, most: int) -> bool:
@@ -307,7 +296,6 @@ class Delivery:
         return hold is not None and len(self._queue.messages) <= most and hold.has_read_all(tail)
 
     def poll(self, take: Callable[[], Taken]) -> Taken | None:
-        """Take a message if there is one, fetching as needed; None if there is none."""
         queue = self._queue
         try:
             deadline.enter(queue.lock, "the queue of this consumer")
@@ -334,12 +322,7 @@ class Delivery:
         finally:
             queue.lock.release()
 
-    def close_in_child(self, owner: str, remedy: str) -> None:
-        """After a fork: make every later call in the child fail, because ``owner`` belongs to the parent."""
-        self.closed_text = self.closed_text or text_in_child(owner, remedy)
-
     def close(self, text: str) -> None:
-        """Make every later call fail with ``text``."""
         queue = self._queue
         self.closed_text = text
         try:

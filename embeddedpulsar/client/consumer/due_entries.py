@@ -133,7 +133,6 @@ class DueEntries:
             self._lock.release()
 
     def discard(self, position: Position) -> None:
-        """Remove an entry."""
         ledger, entry = position
         if ledger not in self._where:
             return
@@ -151,7 +150,6 @@ class DueEntries:
             self._lock.release()
 
     def clear(self) -> None:
-        """Remove all entries, because everything is fetched again, or the consumer closes."""
         if not self._ticks:
             return
         try:

@@ -61,7 +61,6 @@ class ListenerTarget:
 
     @property
     def is_closed(self) -> bool:
-        """Whether its consumer or reader is closed."""
         return bool(self._delivery.closed_text)
 
     def due_in_s(self) -> float:
@@ -86,7 +85,6 @@ class ListenerTarget:
             return True
 
     def leave(self, is_served: bool) -> None:
-        """End the wait; see `Delivery.leave`."""
         if self._has_armed:
             self._has_armed = False
             self._delivery.leave(self._seen, self, is_served)
@@ -96,7 +94,6 @@ class ListenerTarget:
         return self._has_armed and (bool(self._backoff.pause_s) or self._delivery.has_news(self._seen))
 
     def back_stop(self, idle_s: float) -> float:
-        """Return the longest time to sleep, given the time since the last message."""
         return self._delivery.back_stop(idle_s) if self._has_armed else NEVER_S
 
     def _next(self) -> Message[Any] | None:
@@ -169,7 +166,6 @@ class ListenerThreads:
         self._closed = False
 
     def add(self, target: ListenerTarget) -> None:
-        """Start delivering to a target."""
         try:
             self._lock.acquire()
             if len(self._groups) < self._count:
@@ -205,7 +201,6 @@ class ListenerThreads:
             self.wake()
 
     def after_fork_in_child(self) -> None:
-        """Drop the targets, which belong to the parent."""
         self._reset()
 
     def _run(self, group: list[ListenerTarget]) -> None:

@@ -61,14 +61,12 @@ class MessageReceiver:
             )
 
     def wait(self, timeout_ms: int | None) -> Message[Any]:
-        """Return the next message, waiting for it."""
         with interrupts.translated:
             self.check(timeout_ms)
             message = self._source.wait(self._take, timeout_ms)
         return self.passed(message)
 
     def poll(self) -> Message[Any] | None:
-        """Return the next message if there is one, else None."""
         self.check()
         message = self._source.poll_once(self._take)
         return None if message is None else self.passed(message)
@@ -98,7 +96,6 @@ class MessageReceiver:
             self._client.listeners.add(target)
 
     def stop(self) -> None:
-        """Stop calling the listener."""
         if self._listener is not None:
             self._client.listeners.remove(self._listener)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from embeddedpulsar.client.common.close_guard import CloseGuard
+from embeddedpulsar.client.consumer.closing import CloseGuard
 from embeddedpulsar.client.consumer.consumer_session import MessageOrigin, last_or_start, resolve
 from embeddedpulsar.client.consumer.decryption import Decryption
 from embeddedpulsar.client.consumer.delivery import Delivery
@@ -109,7 +109,6 @@ class ReaderCore:
         return views
 
     def has_message_available(self) -> bool:
-        """See `Reader.has_message_available`."""
         queue = self._queue
         self.delivery.check_open()
         if queue.messages:
@@ -121,7 +120,6 @@ class ReaderCore:
             queue.lock.release()
 
     def seek(self, target: MessageId | int) -> None:
-        """Continue reading at another position."""
         queue = self._queue
         try:
             queue.lock.acquire()
@@ -134,7 +132,6 @@ class ReaderCore:
         self.delivery.renew()
 
     def to_arrow(self, columns: Sequence[str] | None) -> pa.Table:
-        """Return all messages from here to the end of the topic, and move to the end."""
         from embeddedpulsar import arrow  # pyarrow is large, and rarely needed
 
         queue = self._queue
@@ -176,7 +173,6 @@ class ReaderCore:
         self._use.release()
 
     def after_fork_in_child(self) -> None:
-        """Close the child's copy: the fetched messages and the position belong to the parent."""
         self._queue.after_fork_in_child()
         self._close_guard.after_fork_in_child()
         self.delivery.close_in_child(f"the reader {self.config.name}", self.config.words.again)

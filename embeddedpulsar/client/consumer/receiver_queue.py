@@ -160,11 +160,9 @@ class ReceiverQueue:
         self.fetched_bytes -= size_of(dropped)
 
     def valid(self) -> list[Message[Any]]:
-        """The messages that are not void."""
         return [message for message in list(self.messages) if not _is_void(message)]
 
     def after_fork_in_child(self) -> None:
-        """Drop the fetched messages, which belong to the parent."""
         self.lock = threads.RLock()
         self._is_filling = False
         self.messages.clear()

@@ -66,7 +66,6 @@ class Redelivery:
             self.dead_letters.discard(position)
 
     def clear(self) -> None:
-        """Stop all timeouts, because everything is fetched again, or the consumer closes."""
         self.nacks.clear()
         if self.dead_letters is not None:
             self.dead_letters.clear()
@@ -74,7 +73,6 @@ class Redelivery:
             self.unacked.clear()
 
     def close(self) -> None:
-        """Detach from the topics of the letters."""
         for letters in (self.retries, self.dead_letters):
             if letters is not None:
                 letters.close()
@@ -91,7 +89,6 @@ class Redelivery:
         self.nacks.schedule((ledger, entry), redelivery_count)
 
     def due(self, positions: list[Position]) -> None:
-        """Redeliver entries whose delay is over."""
         core = self._core
         if core.delivery.closed_text:
             return
@@ -146,7 +143,6 @@ class Redelivery:
                 self.unacked.discard(position)
 
     def _forget_moving(self, positions: list[Position]) -> None:
-        """Drop entries that move to the dead letter topic."""
         queue = self._core.queue
         try:
             deadline.enter(queue.lock, "the queue of this consumer")

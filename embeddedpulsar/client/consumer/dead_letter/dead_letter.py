@@ -142,25 +142,21 @@ class DeadLetters:
         return sorted(others + self._move(views))
 
     def discard(self, position: _Place) -> None:
-        """Remove an acknowledged entry."""
         self._candidates.pop(position, None)
         self._handed.discard(position)
 
     def clear(self) -> None:
-        """Remove all entries, because everything is fetched again, or the consumer closes."""
         self._candidates.clear()
         self._handed.clear()
         self._dead = []
 
     def close(self) -> None:
-        """Detach from the dead letter topic."""
         self.clear()
         self.producer.close()
 
     # -- moving ------------------------------------------------------------------------------------------
 
     def _begin_to_move(self) -> None:
-        """Start the move, in the timer thread."""
         self._session.client.workers.start(self._move_dead)
 
     def _move_dead(self) -> None:

@@ -221,7 +221,6 @@ class DeadLetterProducer:
                     opened.close()
 
     def close(self) -> None:
-        """Detach from the topic. Idempotent."""
         try:
             self._lock.acquire()
             self._is_closed = True
@@ -230,7 +229,6 @@ class DeadLetterProducer:
             self._lock.release()
 
     def after_fork_in_child(self) -> None:
-        """Drop the producers, which belong to the parent."""
         self._lock = threads.RLock()
         self._is_closed = True
         self._opened = {}

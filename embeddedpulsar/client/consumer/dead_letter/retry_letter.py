@@ -88,7 +88,6 @@ class RetryLetters:
         producer.sync(producer.publish([letter], encryption_of(message.encryption_context())))
 
     def close(self) -> None:
-        """Detach from the topics."""
         self._retry.close()
         self._dead.close()
 

@@ -7,14 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from embeddedpulsar.client.consumer.delivery import (
-    NEVER_S,
-    REAL_TIME,
-    back_stop,
-    poll_in_passing,
-    text_in_child,
-    wait_for,
-)
+from embeddedpulsar.client.consumer.delivery import NEVER_S, REAL_TIME, Source, back_stop
 from embeddedpulsar.client.consumer.topic_group.ready_topics import ReadyTopics, Seen
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout
 from embeddedpulsar.platform import deadline
@@ -57,7 +50,7 @@ def _yes() -> bool:
     return True
 
 
-class GroupDelivery:
+class GroupDelivery(Source):
     """`Delivery` over the consumers or readers of several topics.
 
     Role: topics take turns. `poll` asks the topics that may have messages (`ReadyTopics`) one after the
@@ -86,9 +79,8 @@ class GroupDelivery:
         clock: Clock,
         on_lost: Callable[[AlreadyClosed], object],
     ) -> None:
-        self.closed_text = ""
+        super().__init__(mailbox)
         self._children: Sequence[Part] = ()
-        self._mailbox = mailbox
         self._wall_ms = clock.wall_ms
         self._on_lost = on_lost
         self._topics = ReadyTopics(REAL_TIME, clock.wall_ms)
@@ -102,10 +94,9 @@ class GroupDelivery:
         self._children = children
         self._topics.extend([child.delivery for child in children[known:]])
 
-    def check_open(self) -> None:
-        """Refuse a closed consumer."""
-        if self.closed_text:
-            raise AlreadyClosed(self.closed_text)
+    @property
+    def is_dry(self) -> bool:
+        return not self._line
 
     def take(self) -> Message[Any]:
         """Return a message that was fetched with the last one; raises IndexError if there is none."""
@@ -135,32 +126,8 @@ class GroupDelivery:
             delivery.on_change()
         self._left = _IN_A_ROW
 
-    def wait(self, take: Callable[[], Message[Any]], timeout_ms: int | None) -> Message[Any]:
-        """Take a message of any topic, waiting for it.
-
-        Raises:
-            Timeout: there was none within ``timeout_ms``.
-            AlreadyClosed: the consumer is closed, or was closed meanwhile.
-        """
-        self._listen()
-        return wait_for(self, self._mailbox, REAL_TIME, take, timeout_ms)
-
-    def poll_once(self, take: Callable[[], Message[Any]]) -> Message[Any] | None:
-        """`poll` for a caller that does not wait."""
-        self._listen()
-        return poll_in_passing(self, take)
-
-    def _listen(self) -> None:
-        """Detect the death of other processes, for a caller that always finds messages or never waits."""
-        if not self._line:
-            self._mailbox.glance()
-
     def poll(self, take: Callable[[], Message[Any]]) -> Message[Any] | None:
-        """Take a message if any topic has one; None if there is none.
-
-        Args:
-            take: ignored: each topic's consumer has its own.
-        """
+        """Take a message if any topic has one. ``take`` is ignored: each topic's consumer has its own."""
         self.check_open()
         with contextlib.suppress(IndexError):
             return self.take()
@@ -219,37 +186,32 @@ class GroupDelivery:
 
     @property
     def tail(self) -> Any:
-        """Return a value that changes when anything happens: see `arm`."""
         return self._topics.check()
 
     def arm(self, seen: Any, waiter: object = None) -> bool:
-        """Request wake-ups from every topic. Returns False if `tail` has changed since ``seen``."""
         return deadline.try_now(self._topics.arm) and not self._line
 
     def leave(self, seen: Any, waiter: object, is_served: bool) -> None:
         """Do nothing: wake-ups of several topics do not replace those of other waiters."""
 
     def has_news(self, seen: Any) -> bool:
-        """Whether `tail` has changed since ``seen``."""
         return bool(self._line) or bool(self.tail != seen)
 
     def back_stop(self, idle_s: float) -> float:
-        """Return the longest time to sleep, given the time since the last message."""
         return back_stop(idle_s)
 
     def due_in_s(self) -> float:
-        """Seconds until a delayed entry of any topic is due, or until a locked topic is tried again."""
+        """See `Source.due_in_s`; also until a locked topic is tried again."""
         due_ms = self._topics.next_due_ms()
         due_s = max(0.0, (due_ms - self._wall_ms()) / 1000) if due_ms else NEVER_S
         return min(due_s, self._topics.pause_s())
 
     def close(self, text: str) -> None:
-        """Make every later call fail with ``text``."""
         self.closed_text = text
         self._line.clear()
 
     def close_in_child(self, owner: str, remedy: str) -> None:
-        """After a fork: drop the topics, and make every later call fail, as ``owner`` is the parent's."""
+        """See `Source.close_in_child`; drops the topics, too."""
         self._line.clear()
         self._topics.after_fork_in_child()
-        self.closed_text = self.closed_text or text_in_child(owner, remedy)
+        super().close_in_child(owner, remedy)

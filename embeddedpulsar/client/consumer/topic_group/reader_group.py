@@ -53,16 +53,13 @@ class ReaderGroup:
         return None
 
     def start(self) -> None:
-        """Watch the number of partitions."""
         self._group.watch()
 
     def has_message_available(self) -> bool:
-        """Return whether any partition has a message; see `Reader.has_message_available`."""
         self.delivery.check_open()
         return bool(self.delivery.find(lambda reader: reader.has_message_available() or None))
 
     def seek(self, target: MessageId | int) -> None:
-        """Continue at another position: all partitions at a time or an end, one partition at an id."""
         self.delivery.check_open()
         readers = self._readers
         if isinstance(target, MessageId) and not is_end(target):
@@ -74,7 +71,6 @@ class ReaderGroup:
             reader.seek(target)
 
     def to_arrow(self, columns: Sequence[str] | None) -> pa.Table:
-        """Return the remaining messages of every partition in sequence; see `Reader.to_arrow`."""
         from embeddedpulsar.arrow.schema import require_pyarrow  # it is large, and rarely needed
 
         tables = [reader.to_arrow(columns) for reader in self._readers]
@@ -82,5 +78,4 @@ class ReaderGroup:
         return joined
 
     def close(self) -> None:
-        """Close the reader of every partition."""
         self._group.close()

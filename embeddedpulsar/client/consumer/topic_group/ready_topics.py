@@ -84,7 +84,6 @@ class ReadyTopics:
 
     @property
     def has_ready(self) -> bool:
-        """Whether a topic may have messages."""
         return bool(self._ready)
 
     def extend(self, deliveries: Sequence[Delivery]) -> None:
@@ -340,5 +339,4 @@ class ReadyTopics:
             return 0
 
     def after_fork_in_child(self) -> None:
-        """Drop the topics, which belong to the parent."""
         self._lock = threads.RLock()

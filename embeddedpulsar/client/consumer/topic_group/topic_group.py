@@ -5,8 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
-from embeddedpulsar.client.common.close_guard import CloseGuard
-from embeddedpulsar.client.consumer.consumer_closing import AcknowledgementsUnwritten, together
+from embeddedpulsar.client.consumer.closing import AcknowledgementsUnwritten, CloseGuard, together
 from embeddedpulsar.client.consumer.consumer_session import LARGEST_ID
 from embeddedpulsar.client.consumer.message_receiver import MessageReceiver
 from embeddedpulsar.client.consumer.topic_group.group_delivery import GroupDelivery, Part
@@ -174,7 +173,6 @@ class TopicGroup(Generic[M]):
             self._close_members()
 
     def after_fork_in_child(self) -> None:
-        """Close the child's copy: the members belong to the parent."""
         self._joining = threads.RLock()
         self._close_guard.after_fork_in_child()
         words = self._config.words

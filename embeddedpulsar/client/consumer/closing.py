@@ -1,17 +1,63 @@
-"""Closing of a consumer, and the error for acknowledgements that it could not write."""
+"""Closing of a consumer or reader, and the error for acknowledgements that could not be written."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from embeddedpulsar.client.common.close_guard import CloseGuard
-from embeddedpulsar.exceptions import LockTimeout, StoreGoneError
+from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, StoreGoneError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from embeddedpulsar.client.common.client_context import ClientContext
     from embeddedpulsar.client.consumer.consumer_core import ConsumerCore
     from embeddedpulsar.client.consumer.consumer_meter import ConsumerMeter
+
+
+class CloseGuard:
+    """Distinguishes the second `close` of a consumer or reader, which is an error, from a late first one.
+
+    Role: a consumer may be closed before its owner calls `close`: it has unsubscribed, its client was closed,
+    or its topic was deleted. The first `close` of the owner is then no error, as with ``pulsar-client``.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> close_guard = CloseGuard(SimpleNamespace(is_closed=False))
+        >>> close_guard.begin("the consumer has unsubscribed"), close_guard.begin("")
+        (False, True)
+        >>> close_guard.begin("the consumer is closed")
+        Traceback (most recent call last):
+        embeddedpulsar.exceptions.AlreadyClosed: Pulsar error: AlreadyClosed: the consumer is closed
+    """
+
+    __slots__ = ("_client", "_has_begun")
+
+    def __init__(self, client: ClientContext) -> None:
+        self._client = client
+        self._has_begun = False
+
+    def begin(self, closed_text: str) -> bool:
+        """Begin to close.
+
+        Args:
+            closed_text: why the consumer is already closed; empty if it is open.
+
+        Returns:
+            True if the consumer is open and is to be closed.
+
+        Raises:
+            AlreadyClosed: `close` was called before, or the consumer belongs to the parent of this fork.
+        """
+        if closed_text and self._has_begun:
+            raise AlreadyClosed(closed_text)
+        # A client that closes sets its flag first. Then the client closed the consumer, and the owner may
+        # still call `close` once.
+        self._has_begun = bool(closed_text) or not self._client.is_closed
+        return not closed_text
+
+    def after_fork_in_child(self) -> None:
+        """The consumer belongs to the parent: `close` in the child raises."""
+        self._has_begun = True
 
 
 class AcknowledgementsUnwritten(LockTimeout):
@@ -52,7 +98,6 @@ class ConsumerClosing:
         self._close_guard: Final = CloseGuard(core.session.client)
 
     def unsubscribe(self) -> None:
-        """Delete the subscription, and close the consumer."""
         core = self._core
         core.delivery.check_open()
         core.session.subscription.unsubscribe(core.session.attachment)
@@ -62,7 +107,6 @@ class ConsumerClosing:
             core.session.release()
 
     def close(self) -> None:
-        """Close the consumer; see `ConsumerCore.close`."""
         core = self._core
         if not self._close_guard.begin(core.delivery.closed_text):
             self._let_go()
@@ -119,5 +163,4 @@ class ConsumerClosing:
         core.session.client.wake()
 
     def after_fork_in_child(self) -> None:
-        """The consumer belongs to the parent: `close` in the child raises."""
         self._close_guard.after_fork_in_child()
