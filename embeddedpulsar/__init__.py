@@ -196,7 +196,7 @@ def connect(service_url: Any, **options: Any) -> Any:
     """Open a store in a directory, or connect to a Pulsar cluster, by the form of the URL.
 
     Args:
-        service_url: a path (``./data``), ``file:///path``, ``memory://`` for a private store,
+        service_url: a path (``./data``), ``file:///path``, ``memory://`` for a store in memory,
             or ``pulsar://host:6650`` for a cluster.
         **options: keyword arguments of `Client`, or of ``pulsar.Client`` for a cluster.
 

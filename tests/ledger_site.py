@@ -7,15 +7,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from embeddedpulsar.format.entry import EntryView, ProducerPrefix, encode_plain, encode_single
-from embeddedpulsar.managed_ledger.entry_cursor import EntryCursor
+from embeddedpulsar.format.entry import EncodedEntry, EntryView, ProducerPrefix, encode_plain, encode_single
+from embeddedpulsar.managed_ledger.log import Cursor, Log
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
+from embeddedpulsar.managed_ledger.memory_log import MemoryLog
 from embeddedpulsar.managed_ledger.options import LedgerOptions
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform.clock import Clock, SystemClock
 from embeddedpulsar.platform.processes.mailbox import Mailbox
 from embeddedpulsar.platform.processes.peers import Peers
 from embeddedpulsar.platform.scheduler import SchedulerLike
+from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
 
 PREFIX = ProducerPrefix("site")
 START = Position(0, 0)
@@ -29,7 +31,8 @@ class LedgerSite:
     Ledger ids come from the directory, so that several processes may share it.
     """
 
-    def __init__(self, root: Path | str, *, clock: Clock | None = None) -> None:
+    def __init__(self, root: Path | str, *, clock: Clock | None = None, in_memory: bool = False) -> None:
+        self._in_memory = in_memory
         self.root = Path(root)
         self.clients = self.root / "clients"
         self.directory = str(self.root / "topic")
@@ -38,7 +41,8 @@ class LedgerSite:
         self.clock = clock or SystemClock()
         self.mailbox = Mailbox.create(self.clients)
         self.peers = Peers(self.clients, self.mailbox)
-        self.ledgers: list[ManagedLedger] = []
+        self.ledgers: list[Log] = []
+        self.kept: dict[str, Any] = {}
 
     def allocate(self, above: int) -> int:
         """A ledger id nobody else gets: the creation of a file decides."""
@@ -51,8 +55,27 @@ class LedgerSite:
             else:
                 return ledger_id
 
+    def _open_in_memory(self, options: LedgerOptions) -> Any:
+        log = MemoryLog.open(
+            self.directory,
+            name="topic",
+            incarnation=1,
+            keep=self.kept,
+            allocate_ledger_id=self.allocate,
+            mailbox=self.mailbox,
+            peers=self.peers,
+            options=options,
+            clock=self.clock,
+            scheduler=ManualScheduler(ManualClock()),
+        )
+        self.ledgers.append(log)
+        return log
+
     def open(self, *, scheduler: SchedulerLike | None = None, **options: Any) -> ManagedLedger:
         """Open the topic's ledger; options as in `LedgerOptions`."""
+        if self._in_memory:
+            opened: ManagedLedger = self._open_in_memory(LedgerOptions(**options))
+            return opened
         ledger = ManagedLedger.open(
             self.directory,
             name="topic",
@@ -84,19 +107,25 @@ class LedgerSite:
         self.close()
 
 
-def send(ledger: ManagedLedger, value: bytes, level: str | None = None) -> Position:
+def send(ledger: Log, value: bytes, level: str | None = None) -> Position:
     """Append one message and return where it is."""
-    ledger_id, entry_id, _ = ledger.append(encode_single(value, 0, PREFIX), level)
+    ledger_id, entry_id, *_ = _append(ledger, encode_single(value, 0, PREFIX), level)
     return Position(ledger_id, entry_id)
 
 
-def send_batch(ledger: ManagedLedger, values: list[bytes]) -> Position:
+def send_batch(ledger: Log, values: list[bytes]) -> Position:
     """Append a batch and return where it is."""
-    ledger_id, entry_id, _ = ledger.append(encode_plain(values, 0, PREFIX))
+    ledger_id, entry_id, *_ = _append(ledger, encode_plain(values, 0, PREFIX), None)
     return Position(ledger_id, entry_id)
 
 
-def drain(cursor: EntryCursor, step: int = 1000) -> list[EntryView]:
+def _append(ledger: Log, entry: EncodedEntry, level: str | None) -> tuple[int, ...]:
+    if isinstance(ledger, ManagedLedger):
+        return ledger.append(entry, level)
+    return ledger.append_nowait(entry)
+
+
+def drain(cursor: Cursor, step: int = 1000) -> list[EntryView]:
     """Everything up to the tail."""
     found: list[EntryView] = []
     while entries := cursor.read(step, EVERYTHING, EVERYTHING):
@@ -104,6 +133,6 @@ def drain(cursor: EntryCursor, step: int = 1000) -> list[EntryView]:
     return found
 
 
-def values(ledger: ManagedLedger, start: Position = START) -> list[bytes]:
+def values(ledger: Log, start: Position = START) -> list[bytes]:
     """All payloads from `start` on."""
     return [value for entry in drain(ledger.cursor(start, inclusive=True)) for value in entry.values()]

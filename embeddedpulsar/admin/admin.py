@@ -26,14 +26,14 @@ class Admin(SaysWhatThereIs):
 
     Args:
         service_url: as for `Client`: a path object; a string that begins with ``/``, ``./``, ``../`` or
-            ``~``; or ``file:///path``. The store is created if necessary.
+            ``~``; ``file:///path``; or ``memory://name``. The store is created if necessary.
         durability: what the effect of a finished call survives: ``process``, the death of every process;
             ``interval`` and ``flush``, also a power failure. A deletion always survives that. The first
             client or Admin of the process on the store decides.
         allow_network_fs: see `Client`.
 
     Raises:
-        ValueError: a wrong URL, or ``memory://``, which is the private store of one client.
+        ValueError: a wrong URL, or ``memory://`` without a name, which is the private store of one client.
         StorageError: the directory cannot be used as a store; the subclass says why.
 
     Example:
@@ -51,10 +51,13 @@ class Admin(SaysWhatThereIs):
         allow_network_fs: bool = False,
     ) -> None:
         self._url: Final = ServiceUrl.parse(service_url)
-        if self._url.root is None:
-            raise ValueError("memory:// is the private store of one client; an Admin needs a directory")
+        if self._url.text == "memory://":
+            raise ValueError(
+                "each client of memory:// has a store of its own; for an Admin beside a client, give both "
+                "the same name: memory://name"
+            )
         self._store: Final = Store.open(
-            self._url.root, durability=durability, allow_network_fs=allow_network_fs
+            self._url.store, durability=durability, allow_network_fs=allow_network_fs
         )
         self._is_closed = False
         self._topics: Final = Topics(self._open_store)

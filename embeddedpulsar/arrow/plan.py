@@ -22,6 +22,7 @@ from embeddedpulsar.storage.segment import Segment
 from embeddedpulsar.storage.segment_snapshot import SegmentInfo, committed_segments, is_trimmed
 from embeddedpulsar.topic.catalog.root_layout import TOPICS
 from embeddedpulsar.topic.catalog.topic_directories import read_meta
+from embeddedpulsar.topic.store_root import refuse_directory_of_another
 from embeddedpulsar.topic_name import LIFE_SEPARATOR, TopicName, directory_name
 
 
@@ -87,7 +88,9 @@ def topic_partitions(root: str, topic: str) -> list[TopicName]:
     Raises:
         InvalidTopicName: `topic` is not a topic name.
         TopicNotFound: there is no such topic in the store.
+        ForeignFileError: the store is in memory.
     """
+    refuse_directory_of_another(root)
     name = TopicName.parse(topic)
     is_there = os.path.isdir(topic_directory(root, name))
     partitions = _partitions(root, name)

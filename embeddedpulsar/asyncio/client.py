@@ -40,7 +40,8 @@ class Client(AsyncFacade):
     ``pulsar.asyncio.Client``.
 
     Args:
-        service_url: a path, ``file:///path`` or ``memory://``; see `embeddedpulsar.Client`.
+        service_url: a path, ``file:///path``, ``memory://`` or ``memory://name``; as for
+            `embeddedpulsar.Client`.
         **kwargs: the options of `embeddedpulsar.Client`.
 
     Raises:

@@ -60,11 +60,13 @@ class Client:
     Any number of processes, and any number of clients in each process, may open a directory; they share its
     topics. Thread-safe. After a fork the child may continue to use the client: its producers get new names,
     and the parent's consumers and readers raise `AlreadyClosed`. A client may be pickled, for example for a
-    spawned process: its URL and options are pickled, and the other process opens the store.
+    spawned process: its URL and options are pickled, and the other process opens the store. Neither holds for
+    a store in memory, which belongs to one process.
 
     Args:
         service_url: a path object; a string that begins with ``/``, ``./``, ``../`` or ``~``;
-            ``file:///path``; or ``memory://`` for a private store that is deleted when the client is closed.
+            ``file:///path``; ``memory://`` for a private store in the memory of this process, which ends with
+            the client; or ``memory://name`` for one that the clients of this process share (docs/memory.md).
             For a cluster use `connect`.
         authentication: accepted and ignored. The permissions of the directory (0700) control access.
         operation_timeout_seconds: total time for which one call that opens, moves or closes an object waits
@@ -478,7 +480,10 @@ class Client:
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._core.config.url.root is None:
-            raise TypeError("a memory:// client cannot be pickled: its store is private; use a directory")
+            raise TypeError(
+                f"a client of {self._core.config.url.text} cannot be pickled: its store is in the memory of "
+                "this process; use a directory, which processes share"
+            )
         return _rebuild, (type(self), self._core.config.url.text, self._logger, self._core.config[1:])
 
     def __repr__(self) -> str:

@@ -57,7 +57,7 @@ class ClientCore:
         self.fork_generation = fork.GENERATION
         self.at_close: dict[int, Callable[[], object]] = {}
         self.store = Store.open(
-            config.url.root or "memory://",
+            config.url.store,
             durability=config.durability,
             interval_ms=config.durability_interval_ms,
             allow_network_fs=config.allow_network_fs,

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 _CLUSTER_SCHEMES = ("pulsar", "pulsar+ssl", "http", "https")
 _WINDOWS_PATH = re.compile(r"[A-Za-z]:|.*\\")
+_MEMORY_NAME = re.compile(r"[\w.-]*", re.ASCII)
 _HOST_AND_PORT = re.compile(r"[\w.-]+:\d+$")
 _PATH_STARTS = ("/", "./", "../", "~")
 
@@ -18,7 +19,7 @@ class ServiceUrl(NamedTuple):
     Attributes:
         text: the URL as it was given, for `repr` and pickling; a path is made absolute, so that it means the
             same after a change of directory.
-        root: absolute path of the store; None for ``memory://``.
+        root: absolute path of the store; None for one in memory.
     """
 
     text: str
@@ -26,7 +27,8 @@ class ServiceUrl(NamedTuple):
 
     @classmethod
     def parse(cls, service_url: str | os.PathLike[str]) -> ServiceUrl:
-        """Read a path object, a string that looks like a path, ``file:///path`` or ``memory://``.
+        """Read a path object, a string that looks like a path, ``file:///path``, ``memory://`` or
+        ``memory://name``.
 
         Raises:
             ValueError: anything else, with the texts of ``pulsar-client`` and a hint.
@@ -59,8 +61,10 @@ class ServiceUrl(NamedTuple):
         if scheme == "file":
             return cls(service_url, _file_path(service_url, rest))
         if scheme == "memory":
-            if rest:
-                raise ValueError(f"{service_url}: memory:// is a private store and takes no name")
+            if not _MEMORY_NAME.fullmatch(rest):
+                raise ValueError(
+                    f"{service_url}: the name of a memory:// store has letters, digits, '-', '_' and '.' only"
+                )
             return cls(service_url, None)
         if scheme in _CLUSTER_SCHEMES:
             raise ValueError(
@@ -68,6 +72,11 @@ class ServiceUrl(NamedTuple):
                 "directory; use embeddedpulsar.connect(url), which returns the client of pulsar-client for it"
             )
         raise ValueError(f"Invalid scheme: {scheme}")
+
+    @property
+    def store(self) -> str:
+        """What `Store.open` is given: the path, or the URL of a store in memory."""
+        return self.root or self.text
 
 
 def _windows_hint(path: str) -> str:

@@ -19,6 +19,7 @@ from embeddedpulsar.storage.topic_control import gone
 from embeddedpulsar.topic import store_root
 from embeddedpulsar.topic.catalog.store_topics import StoreTopics
 from embeddedpulsar.topic.catalog.topic_deletion import take_mark_back
+from embeddedpulsar.topic.catalog.topic_directories import remove_tree
 from embeddedpulsar.topic.catalog.topic_list import TopicList
 from embeddedpulsar.topic.open_topics import OpenTopics, TopicOpener, TopicUse
 from embeddedpulsar.topic.policy_changes import change_policy, existing, note_letters
@@ -44,16 +45,16 @@ class Store(StoreTopics):
         root: absolute path of the directory.
         durability: default level of the ledgers: that of the first `open` in this process. Producers with
             another one pass it to each append.
-        is_memory: whether the store is private and goes with its last process.
+        memory_url: the URL of a store in memory, which ends with its last `release`; empty for a directory.
     """
 
     def __init__(
-        self, root: str, durability: str, clock: Clock, options: LedgerOptions | None, *, is_memory: bool
+        self, root: str, durability: str, clock: Clock, options: LedgerOptions | None, memory_url: str
     ) -> None:
         self.root = root
-        self.durability = durability
+        self.durability = PROCESS if memory_url else durability
         self.clock = clock
-        self.is_memory = is_memory
+        self.memory_url = memory_url
         self._requested_options = options
         self._interval_ms = 1000
         self._references = 0
@@ -76,7 +77,8 @@ class Store(StoreTopics):
         """Open the store in ``root``, creating directory (mode 0700) and store as needed.
 
         Args:
-            root: a directory, or ``memory://`` for a private store that is removed when it is closed.
+            root: a directory; or ``memory://`` for a store of its own in the memory of this process, or
+                ``memory://name`` for the one of that name.
             durability: "process", "interval" or "flush" (see `LedgerOptions`).
             interval_ms: time between syncs at level "interval"; that of the first `open` in this process.
             allow_network_fs: accept a network file system. Only one machine may ever open such a store.
@@ -100,26 +102,25 @@ class Store(StoreTopics):
         if durability not in DURABILITIES:
             raise ValueError(f"durability is one of {', '.join(DURABILITIES)}, not {durability!r}")
         path = os.fspath(root)
-        is_memory = store_root.is_memory(path)
+        memory_url = path if store_root.is_memory(path) else ""
         clock = clock or clocks.CLOCK
         with interrupts.translated:  # it may be removed while it is opened
             try:
                 REGISTRY.lock.acquire()
-                what = f"cannot open the store {path}"
-                path, lease = descriptors.named(
-                    what, store_root.lease_root, path, is_memory, allow_network_fs
-                )
-                store = REGISTRY.stores.get(lease.key)
-                if store is not None and store._is_in_place():
-                    lease.close()
-                    if store.clock is not clock:
-                        raise ValueError(f"{path} is open with another clock: close its clients first")
-                    store._references += 1
-                    return store
-                store = cls(path, durability, clock, options, is_memory=is_memory)
-                store._interval_ms = interval_ms
-                store._begin(lease)
-                store._references = 1
+                store = REGISTRY.in_memory.get(memory_url)
+                if store is None:
+                    what = f"cannot open the store {path}"
+                    path, lease = descriptors.named(what, store_root.lease_root, path, allow_network_fs)
+                    store = REGISTRY.stores.get(lease.key)
+                    if store is not None and store._is_in_place():
+                        lease.close()
+                    else:
+                        store = cls(path, durability, clock, options, memory_url)
+                        store._interval_ms = interval_ms
+                        store._begin(lease)
+                if store.clock is not clock:
+                    raise ValueError(f"{path} is open with another clock: close its clients first")
+                store._references += 1
                 return store
             finally:
                 REGISTRY.lock.release()
@@ -131,8 +132,9 @@ class Store(StoreTopics):
         what = f"cannot open the store {self.root}"
         session = descriptors.named(what, StoreSession.open, self.root, lease, self.clock)
         session.topics = TopicList(session, self.clock, durable=self.durability != PROCESS)
+        session.memory_url = self.memory_url
         self._session = session
-        REGISTRY.stores[lease.key] = self
+        REGISTRY.add(lease.key, self)
 
     def release(self, reference: list[Store] | None = None) -> None:
         """Undo one `open`; the last one closes topics, catalog, locks and doorbell, in this order of need.
@@ -172,10 +174,9 @@ class Store(StoreTopics):
             REGISTRY.lock.release()
 
     def _give_up(self, lease: DirectoryLease) -> None:
-        if self.is_memory:
-            store_root.remove_if_last(self.root, lease)
-        else:
-            lease.close()
+        if self.memory_url:
+            remove_tree(self.root)
+        lease.close()
 
     # -- topics ------------------------------------------------------------------------------------
 
@@ -324,10 +325,11 @@ class Store(StoreTopics):
         Topics are opened anew as well; what was made from the old ones belongs to the parent.
 
         Raises:
-            AlreadyClosed: the store is closed.
+            AlreadyClosed: the store is closed, or in the memory of the parent.
         """
         if self._session is not None:
             return self
+        store_root.refuse_child(self.memory_url)
         try:
             REGISTRY.lock.acquire()
             if self._session is None:

@@ -6,6 +6,7 @@ import atexit
 from typing import TYPE_CHECKING
 
 from embeddedpulsar.platform import fork, threads
+from embeddedpulsar.topic import store_root
 
 if TYPE_CHECKING:
     from embeddedpulsar.topic.store import Store
@@ -23,13 +24,23 @@ class StoreRegistry:
     def __init__(self) -> None:
         self.lock = threads.RLock()
         self.stores: dict[tuple[int, int], Store] = {}
+        self.in_memory: dict[str, Store] = {}
+        """Those in memory that have a name, by URL."""
         fork.register(self)
         atexit.register(self.close_all)
+
+    def add(self, key: tuple[int, int], store: Store) -> None:
+        """Note a store that was opened. Under the lock."""
+        self.stores[key] = store
+        if store_root.is_named(store.memory_url):
+            self.in_memory[store.memory_url] = store
 
     def forget(self, key: tuple[int, int], store: Store) -> None:
         """Forget a store that is closed. Under the lock, or in a forked child."""
         if self.stores.get(key) is store:  # not one that came into its place
             del self.stores[key]
+        if self.in_memory.get(store.memory_url) is store:
+            del self.in_memory[store.memory_url]
 
     def close_all(self) -> None:
         """Close what was forgotten, at the end of the process: no doorbell and no memory must stay behind."""

@@ -1,8 +1,10 @@
-"""The directory of a store, and of ``memory://``, a private store that goes with its last process.
+"""The directory of a store; that of a store in memory is a temporary one.
 
-The latter lies on ``/dev/shm`` where there is one, else among the temporary files. Every process that
-uses it holds a shared ``flock`` on the directory itself, so the kernel knows whether it is in use: the last
-process that closes it removes it, and the next store that is made removes what killed processes left behind.
+The entries of a ``memory://`` store are in the memory of one process (`managed_ledger.memory_log`). Its other
+files, which are small, need names: the control words and journals of topics and subscriptions, and locks. The
+directory lies on ``/dev/shm`` where there is one, else among the temporary files. Every process that has a
+store open holds a shared ``flock`` on its directory. That of a store in memory is removed when the store is
+closed; and the next store in memory that any process opens removes what killed processes left.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import contextlib
 import os
 from typing import Final
 
-from embeddedpulsar.exceptions import AlreadyClosed
+from embeddedpulsar.exceptions import AlreadyClosed, ForeignFileError
 from embeddedpulsar.platform import filesystem
 from embeddedpulsar.platform.filesystem import DirectoryLease
 from embeddedpulsar.topic.catalog.topic_directories import remove_tree
@@ -22,13 +24,51 @@ _PREFIX: Final = "embeddedpulsar-memory-"
 
 
 def is_memory(root: str) -> bool:
-    """Whether a root asks for a private store in memory.
+    """Whether a root is the URL of a store in memory.
 
     Example:
         >>> is_memory("memory://"), is_memory("./memory")
         (True, False)
     """
     return root.startswith(SCHEME)
+
+
+def is_named(root: str) -> bool:
+    """Whether a root is the URL of a store in memory that the clients of a process share.
+
+    Example:
+        >>> is_named("memory://orders"), is_named("memory://")
+        (True, False)
+    """
+    return is_memory(root) and root != SCHEME
+
+
+def refuse_child(url: str) -> None:
+    """Refuse to use a store in memory in a forked child; does nothing for other stores (``url`` is empty).
+
+    Raises:
+        AlreadyClosed: the store is in the memory of the parent.
+    """
+    if url:
+        raise AlreadyClosed(
+            f"{url} is in the memory of the process that opened it, and this process was forked from that; "
+            "open a client here for a store of its own, or use a directory, which processes share"
+        )
+
+
+def refuse_directory_of_another(root: str) -> None:
+    """Refuse to open or read as a directory what is a store in memory.
+
+    Raises:
+        ForeignFileError: the URL of one, or the temporary directory of one.
+    """
+    if is_memory(root) or os.path.basename(os.path.normpath(root)).startswith(_PREFIX):
+        raise ForeignFileError(
+            path=root,
+            reason="the messages of a memory:// store are in the memory of one process, not in files",
+            remedy="open the store in a directory, for example on /dev/shm; processes share it, Arrow and "
+            "Spark read it",
+        )
 
 
 def create() -> str:
@@ -38,17 +78,6 @@ def create() -> str:
     path = os.path.join(parent, _PREFIX + os.urandom(12).hex())
     os.mkdir(path, 0o700)
     return path
-
-
-def remove_if_last(path: str, lease: DirectoryLease) -> bool:
-    """Remove the store unless another process (a forked child) still uses it; ``lease`` is given up either
-    way."""
-    if not lease.try_exclusive():
-        lease.close()
-        return False
-    remove_tree(path)
-    lease.close()
-    return True
 
 
 def _parent() -> str:
@@ -80,11 +109,12 @@ def _is_finished(path: str) -> bool:
     return os.path.exists(os.path.join(path, "store.meta"))
 
 
-def lease_root(path: str, is_memory: bool, allow_network_fs: bool) -> tuple[str, DirectoryLease]:
+def lease_root(path: str, allow_network_fs: bool) -> tuple[str, DirectoryLease]:
     """The directory, made if need be, and the shared hold on it."""
-    if is_memory:
+    if is_memory(path):
         path = create()
     else:
+        refuse_directory_of_another(path)
         path = filesystem.prepare_root(path, allow_network=allow_network_fs)
     return path, shared_lease(path)
 

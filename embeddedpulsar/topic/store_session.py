@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError
 from embeddedpulsar.format.headers import require_little_endian
@@ -29,6 +29,9 @@ from embeddedpulsar.topic.ledger_ids import LedgerIds
 from embeddedpulsar.topic.policy_documents import PolicyDocuments
 from embeddedpulsar.topic.store_control import StoreControl
 
+if TYPE_CHECKING:
+    from embeddedpulsar.managed_ledger.memory_ledgers import Contents
+
 _ROOM_FOR_UNSEEN_IDS: Final = 1 << 16
 _MAILBOX_ATTEMPTS: Final = 100
 
@@ -47,6 +50,8 @@ class StoreSession:
         boot: in which boot the control words of the store are true; that of the process that opened it first,
             not always the boot id this process would read.
         client_number: unique among the sessions of the store; part of the producers' automatic names.
+        memory_url: the URL of a store in memory; empty for one in a directory.
+        memory_logs: the entries of a store in memory, by the directory of their topic.
     """
 
     def __init__(self, root: str, lease: DirectoryLease, lock: FileLock, control: StoreControl) -> None:
@@ -69,6 +74,8 @@ class StoreSession:
         """Timers of housekeeping alone: it waits a little for locks, and the others must not wait with it."""
         self.housekeeping: Housekeeping
         self.client_number = -1
+        self.memory_url = ""
+        self.memory_logs: dict[str, Contents] = {}
         self._producer_numbers = itertools.count()
 
     @classmethod

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Final
 from embeddedpulsar.enums import ProducerAccessMode
 from embeddedpulsar.exceptions import AlreadyClosed, StorageError
 from embeddedpulsar.format.catalog_record import TopicEntry
-from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
+from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.managed_ledger.options import PROCESS, LedgerOptions
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform import package_log, threads
 from embeddedpulsar.platform.clock import Clock
 from embeddedpulsar.platform.fork import late_import
 from embeddedpulsar.storage.topic_control import is_deleted
+from embeddedpulsar.topic.logs import open_log
 from embeddedpulsar.topic.open_topics import within_limit
 from embeddedpulsar.topic.producers.producers import ProducerRegistration, Producers
 from embeddedpulsar.topic.producers.sequence_memory import SequenceMemory
@@ -34,7 +35,7 @@ class Topic:
 
     Role: where the log, the producers and the subscriptions of a topic are found. It decides nothing about
     messages.
-    Invariants: one instance per process and topic, so one `ManagedLedger` and one `Subscription` per name.
+    Invariants: one instance per process and topic, so one `Log` and one `Subscription` per name.
     Callers: any thread. The instance of a forked child's parent is closed in the child; ask the store
     again.
 
@@ -49,7 +50,7 @@ class Topic:
         directory: str,
         entry: TopicEntry,
         session: StoreSession,
-        ledger: ManagedLedger,
+        ledger: Log,
         options: LedgerOptions,
         clock: Clock,
         make_room: Callable[[], object] = int,
@@ -109,18 +110,7 @@ class Topic:
         Raises:
             StorageError: its files cannot be used.
         """
-        ledger = ManagedLedger.open(
-            directory,
-            name=entry.name,
-            incarnation=entry.incarnation,
-            store_id=session.meta.store_id,
-            allocate_ledger_id=session.ledger_ids.allocate,
-            mailbox=session.mailbox,
-            peers=session.peers,
-            options=options,
-            clock=clock,
-            scheduler=session.scheduler,
-        )
+        ledger = open_log(session, directory, entry, options, clock)
         with contextlib.ExitStack() as undo:
             undo.callback(ledger.close)
             topic = cls(directory, entry, session, ledger, options, clock, make_room)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import re
+import shutil
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +14,8 @@ import pytest
 
 import embeddedpulsar.asyncio as asyncio_client
 from embeddedpulsar import Client, Consumer, InitialPosition, Producer, Timeout
+from embeddedpulsar.topic import store_root
+from embeddedpulsar.topic.store_registry import REGISTRY
 from tests.conformance.manual_time import ManualTime
 
 
@@ -20,21 +25,54 @@ def store_path(tmp_path: Path) -> Path:
     return tmp_path / "store"
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test in a directory and in memory, unless it needs files: their path, or the mark `files`."""
+    if "store_url" in metafunc.fixturenames:
+        needs_files = not {"store_path", "tmp_path"}.isdisjoint(metafunc.fixturenames)
+        if metafunc.definition.get_closest_marker("files") is not None:
+            needs_files = True
+        metafunc.parametrize(
+            "store_url", ["directory"] if needs_files else ["directory", "memory"], indirect=True
+        )
+
+
 @pytest.fixture
-def client(store_path: Path) -> Iterator[Client]:
+def store_url(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path | str]:
+    """What a client of the store is given: the path of a directory, or the URL of a store in memory."""
+    if request.param == "directory":
+        yield request.getfixturevalue("store_path")
+        return
+    create, store_path = store_root.create, request.getfixturevalue("store_path")
+    monkeypatch.setattr(store_root, "create", lambda: _with_settings(create(), store_path))
+    url = "memory://" + re.sub(r"[^\w.-]", "-", request.node.name)
+    yield url
+    assert url not in REGISTRY.in_memory, "a client of the store was not closed"
+
+
+def _with_settings(made: str, store_path: Path) -> str:
+    """The temporary directory of a store in memory, with the settings that a test has for its store."""
+    with contextlib.suppress(FileNotFoundError):
+        shutil.copy(store_path / "broker.conf", made)
+    return made
+
+
+@pytest.fixture
+def client(store_url: Path | str) -> Iterator[Client]:
     """A client that is closed at the end, unless the test did so."""
-    made = Client(store_path)
+    made = Client(store_url)
     yield made
     made.shutdown()
 
 
 @pytest.fixture
-def run(store_path: Path) -> Callable[[Callable[[asyncio_client.Client], Coroutine[Any, Any, Any]]], Any]:
+def run(
+    store_url: Path | str,
+) -> Callable[[Callable[[asyncio_client.Client], Coroutine[Any, Any, Any]]], Any]:
     """Run ``main(client)`` in a loop, with a client that is closed afterwards."""
 
     def runner(main: Callable[[asyncio_client.Client], Coroutine[Any, Any, Any]]) -> Any:
         async def whole() -> Any:
-            client = asyncio_client.Client(store_path, operation_timeout_seconds=5)
+            client = asyncio_client.Client(store_url, operation_timeout_seconds=5)
             try:
                 return await main(client)
             finally:
@@ -81,9 +119,9 @@ def topic(client: Client) -> Topic:
 
 
 @pytest.fixture
-def time(store_path: Path) -> Iterator[ManualTime]:
+def time(store_url: Path | str) -> Iterator[ManualTime]:
     """A store, and a client of it, whose time passes when the test says so."""
-    made = ManualTime(store_path)
+    made = ManualTime(store_url)
     yield made
     made.close()
 

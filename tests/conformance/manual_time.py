@@ -12,18 +12,18 @@ from embeddedpulsar.testing import ManualClock
 class ManualTime:
     """A client, its store and its timers, all on one clock that stands still."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, url: Path | str) -> None:
+        self.url = url
         self.clock = ManualClock(wall_ms=1_700_000_000_000)
         self._clock_in_use = contextlib.ExitStack()
         self._clock_in_use.enter_context(self.clock)
-        self.client = Client(path)
+        self.client = Client(url)
 
     def reopen(self) -> None:
         """Close the store and open it again, as another process would later."""
         self.client.shutdown()
         self._clock_in_use.enter_context(self.clock)  # `close` may have left it
-        self.client = Client(self.path)
+        self.client = Client(self.url)
 
     def close(self) -> None:
         """Close the client, unless the test did so, and go back to the clock of the machine."""

@@ -246,5 +246,5 @@ def test_a_closed_admin_is_closed(store_path):
     assert "closed" in repr(admin)
     with pytest.raises(AlreadyClosed, match="Admin is closed"):
         admin.topics().get_list()
-    with pytest.raises(ValueError, match="private store"):
+    with pytest.raises(ValueError, match="memory://name"):
         Admin("memory://")

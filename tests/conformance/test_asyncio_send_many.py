@@ -91,6 +91,7 @@ def test_the_loop_goes_on_while_the_topic_is_locked(run):
     run(main)
 
 
+@pytest.mark.files("interrupts the writer of segments")
 def test_who_is_cancelled_knows_what_was_stored(run):
     """The entry under way is the last; the rest can be sent then, without a loss or a double."""
 
@@ -112,6 +113,7 @@ def test_who_is_cancelled_knows_what_was_stored(run):
     run(main)
 
 
+@pytest.mark.files("interrupts the writer of segments")
 def test_who_is_cancelled_behind_the_last_entry(run):
     """Everything was stored, and the cancellation stands."""
 
@@ -155,6 +157,7 @@ def test_who_is_cancelled_before_the_first_entry(run):
     run(main)
 
 
+@pytest.mark.files("interrupts the writer of segments")
 def test_a_second_cancellation_waits_for_nothing(run):
     """The thread may hang for ever, in the application's iterator say: whoever insists gets away."""
 

@@ -149,6 +149,7 @@ def test_at_every_level(topic, durability):
     assert stored(topic) == [b"1", b"2", b"3"]
 
 
+@pytest.mark.files("interrupts the writer of segments")
 @pytest.mark.parametrize("point", ["append:tail_stored", "append:unlocked", "append:body_done"])
 @pytest.mark.parametrize("is_plain", [True, False])
 def test_an_interrupted_send_is_repeated(topic, point, is_plain):
@@ -168,6 +169,7 @@ def test_an_interrupted_send_is_repeated(topic, point, is_plain):
     assert producer.last_sequence_id() == 2
 
 
+@pytest.mark.files("interrupts the writer of segments")
 def test_an_interrupted_send_and_a_new_producer(topic):
     """What was stored without an answer is remembered for the next producer of the name."""
     producer = topic.producer(producer_name="p")

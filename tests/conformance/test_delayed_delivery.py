@@ -114,6 +114,7 @@ def test_what_is_due_together_comes_in_order_of_position(time):
     assert numbers(take(consumer)) == [0, 1, 2]
 
 
+@pytest.mark.files("closes the store and opens it again")
 @pytest.mark.parametrize("kind", SINGLY)
 def test_it_survives_the_store(time, kind):
     """A delay goes on when all processes have closed the store; its time is a time of day."""

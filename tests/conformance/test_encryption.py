@@ -200,7 +200,7 @@ def test_dead_letters_stay_encrypted(time: ManualTime, tmp_path: Path):
     letter = dead.receive(1000)
     assert letter.data() == SECRET
     assert [key.key for key in letter.encryption_context().keys()] == ["app"]
-    assert SECRET not in stored_bytes(time.path)
+    assert SECRET not in stored_bytes(time.url)
 
 
 def test_retries_stay_encrypted(client: Client, topic: Topic, keys: CryptoKeyReader, store_path: Path):

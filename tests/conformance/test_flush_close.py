@@ -108,6 +108,7 @@ def test_a_full_disk_fails_what_waited(topic, monkeypatch):
     assert entries(topic.client) == [[b"first"], [b"3"], [b"4"]]
 
 
+@pytest.mark.files("forks")
 @pytest.mark.parametrize("batching", [False, True])
 def test_a_fork_while_messages_wait(topic, batching):
     """What waits is the parent's: it is stored once, and the child sends under a fresh name."""

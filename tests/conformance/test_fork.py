@@ -12,6 +12,7 @@ from tests.children import in_child
 from tests.conformance.conftest import numbers, receive_all
 
 
+@pytest.mark.files("forks")
 def test_both_send_and_both_are_stored(topic):
     """Parent and child send through the same producer object; the child's has a fresh name."""
     producer = topic.producer()
@@ -34,6 +35,7 @@ def test_both_send_and_both_are_stored(topic):
     assert name != producer.producer_name()
 
 
+@pytest.mark.files("forks")
 def test_what_waits_in_a_batch_stays_with_the_parent(topic):
     """A message in the batch of the parent is stored once, by the parent."""
     producer = topic.producer(batching_enabled=True, batching_max_publish_delay_ms=60_000)
@@ -78,6 +80,7 @@ def test_consumers_and_readers_stay_with_the_parent(topic):
     assert numbers(list(reader)) == [0, 1]
 
 
+@pytest.mark.files("forks")
 def test_the_child_may_subscribe(topic):
     """A new consumer in the child works, with the client of the parent."""
     topic.publish(3)
@@ -90,6 +93,7 @@ def test_the_child_may_subscribe(topic):
     assert numbers(receive_all(topic.consumer())) == [0, 1, 2]
 
 
+@pytest.mark.files("forks")
 def test_the_parents_subscription_stays_taken(topic):
     """The child's exit does not free the parent's consumer; the child cannot take its subscription."""
     consumer = topic.consumer()
@@ -129,5 +133,5 @@ def test_a_pickled_client_opens_the_same_store(topic, store_path):
             assert copy is not client
             assert copy._core.config == client._core.config
             assert numbers(list(copy.create_reader("topic", MessageId.earliest))) == [0]
-    with Client("memory://") as private, pytest.raises(TypeError, match="private"):
+    with Client("memory://") as private, pytest.raises(TypeError, match="memory of this process"):
         pickle.dumps(private)

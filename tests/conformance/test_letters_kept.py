@@ -62,6 +62,7 @@ def letters(time: ManualTime, topic: str = DLQ, name: str = "undertaker") -> lis
         return sorted(int(message.data()) for message in found)
 
 
+@pytest.mark.files("closes the store and opens it again")
 def test_a_later_subscription_gets_all_letters(time: ManualTime):
     """Over many ledgers, checks of housekeeping and restarts; from then on retention is the usual."""
     bury(time)
@@ -73,6 +74,7 @@ def test_a_later_subscription_gets_all_letters(time: ManualTime):
         assert len(list(reader)) <= PER_LEDGER
 
 
+@pytest.mark.files("closes the store and opens it again")
 @pytest.mark.parametrize("topic", ["", "graveyard", "yards", "yards-partition-1"])
 def test_whatever_the_topic_is(time: ManualTime, topic: str):
     """The default name, one that was chosen, all partitions of one, or a partition."""

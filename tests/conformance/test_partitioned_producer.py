@@ -255,6 +255,7 @@ def test_dropped_without_being_closed(topic):
     assert not core.partition_watch._watched
 
 
+@pytest.mark.files("forks")
 def test_in_a_forked_child(topic):
     """The child's copy has a name of its own, one for all partitions; a batch stays with the parent."""
     producer = topic.batching()

@@ -127,9 +127,10 @@ def test_letters_of_chunked_encrypted_compressed_messages(time: ManualTime, tmp_
     assert letter.data() == text + BIG
     assert (letter.partition_key(), letter.event_timestamp(), letter.properties()["a"]) == ("ключ", 7, "b")
     assert [key.key for key in letter.encryption_context().keys()] == ["app"]
-    assert not any(b"secret secret" in file.read_bytes() for file in time.path.rglob("*.log"))
+    assert not any(b"secret secret" in file.read_bytes() for file in time.url.rglob("*.log"))
 
 
+@pytest.mark.files("begins a ledger whenever it wants")
 @pytest.mark.parametrize("kind", [ConsumerType.Exclusive, ConsumerType.Shared])
 def test_earlier_parts_hold_their_ledger_until_the_last_is_acknowledged(time, kind):
     """Everything around it is acknowledged, ledgers are trimmed, and the message still comes whole."""
@@ -241,6 +242,7 @@ def test_close_fails_a_chunked_message_that_waits(client: Client):
     assert payloads(client) == []
 
 
+@pytest.mark.files("forks")
 def test_what_waits_is_not_sent_by_a_forked_child(topic: Topic):
     """Neither a batch nor a large message; the child's own go under a name of its own."""
     producer = topic.producer(**CHUNKED, producer_name="p")

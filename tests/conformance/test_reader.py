@@ -132,6 +132,7 @@ def test_close(topic):
             use()
 
 
+@pytest.mark.files("Arrow reads files")
 def test_to_arrow(topic):
     """The rest of the topic as columns; the reader then stands at the end."""
     pytest.importorskip("pyarrow")
@@ -148,6 +149,7 @@ def test_to_arrow(topic):
     assert numbers([reader.read_next(1000)]) == [0]
 
 
+@pytest.mark.files("Arrow reads files")
 def test_to_arrow_from_within_a_batch(topic):
     """A reader that starts, or was moved, within a batch gives the rest of that batch as columns."""
     pytest.importorskip("pyarrow")

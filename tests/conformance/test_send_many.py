@@ -203,6 +203,7 @@ def test_a_closed_producer(topic, client):
         producer.send_many(hellos(0, 2))
 
 
+@pytest.mark.files("counts flushes of files")
 @pytest.mark.parametrize("level", ["process", "interval", "flush"])
 def test_levels_of_durability(client, level):
     """At level "flush" one flush covers the whole call."""
@@ -236,6 +237,7 @@ def test_a_mixed_entry_goes_where_its_first_key_goes(topic):
     assert sorted(len(receive_all(consumer)) for consumer in consumers) == [0, 50]
 
 
+@pytest.mark.files("the disk is full")
 def test_a_full_disk_leaves_whole_entries(topic, monkeypatch):
     """What was stored before is stored, in order and told; with room again the rest follows."""
     values = [b"hello-%06d" % i + bytes(1000) for i in range(1000)]
@@ -252,6 +254,7 @@ def test_a_full_disk_leaves_whole_entries(topic, monkeypatch):
         assert [message.data() for message in reader] == values
 
 
+@pytest.mark.files("interrupts the writer of segments")
 @pytest.mark.parametrize(
     ("point", "is_stored"),
     [("append:body_done", False), ("append:index_done", False), ("append:tail_stored", True)],

@@ -44,8 +44,8 @@ def test_the_delay_grows_with_the_count(topic, subscribe):
     consumer = subscribe(negative_ack_redelivery_backoff=MultiplierRedeliveryBackoff(100, 60_000, 2))
     message = consumer.receive(10_000)
     for delay_s in (0.1, 0.2, 0.4):
-        consumer.negative_acknowledge(message)
         begun = time.monotonic()
+        consumer.negative_acknowledge(message)
         message = consumer.receive(10_000)
         assert time.monotonic() - begun >= delay_s - 0.001
 

@@ -163,6 +163,7 @@ class Reader(Generic[T]):
             ImportError: pyarrow is missing; the text says how to install it.
             CryptoError: messages are encrypted and the reader has no key for them. With the failure action
                 DISCARD they are skipped.
+            ForeignFileError: the store is in memory, so there are no segments to read.
             AlreadyClosed: the reader is closed.
         """
         self._receiver.check()

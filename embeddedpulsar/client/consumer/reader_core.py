@@ -134,7 +134,7 @@ class ReaderCore:
     def to_arrow(self, columns: Sequence[str] | None) -> pa.Table:
         from embeddedpulsar import arrow  # pyarrow is large, and rarely needed
 
-        queue = self._queue
+        queue, store = self._queue, self.client.store
         try:
             queue.lock.acquire()
             if queue.messages:
@@ -145,7 +145,7 @@ class ReaderCore:
             last = last_or_start(self.ledger)
             end = make(last.ledger_id, last.entry_id + 1, -1, -1, 0)
             table = arrow.read_topic(
-                self.client.store.root,
+                store.memory_url or store.root,
                 self.topic_name,
                 columns,
                 start=min(start, end),

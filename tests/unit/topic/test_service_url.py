@@ -37,10 +37,11 @@ def test_relative_paths_are_made_absolute(url, monkeypatch, tmp_path):
 
 
 def test_memory_has_no_directory():
-    """``memory://`` is a private store; it takes no name."""
+    """``memory://`` is a private store, and one with a name is shared by the clients of the process."""
     assert ServiceUrl.parse("memory://") == ("memory://", None)
-    with pytest.raises(ValueError, match="takes no name"):
-        ServiceUrl.parse("memory://shared")
+    assert ServiceUrl.parse("memory://shared").store == "memory://shared"
+    with pytest.raises(ValueError, match="letters, digits"):
+        ServiceUrl.parse("memory://shared/orders")
 
 
 @pytest.mark.parametrize("url", ["data", "", "C:/data", "pulsar:/x", "foo://", "foo://x"])

@@ -1,4 +1,4 @@
-"""Private stores in memory: made, shared with children, removed, swept."""
+"""The temporary directories of stores in memory: made, removed, swept."""
 
 from __future__ import annotations
 
@@ -47,14 +47,3 @@ def test_whoever_comes_next_removes_what_killed_processes_left(parent: Path):
     lease.close()
     store_root.create()
     assert not in_use.exists()
-
-
-def test_the_last_one_removes_it(parent: Path):
-    """A shared hold of another process keeps the directory."""
-    path = store_root.create()
-    one, other = DirectoryLease.open(path), DirectoryLease.open(path)
-    assert one.key == other.key and one.try_shared() and other.try_shared()
-    assert not store_root.remove_if_last(path, one)
-    assert os.path.exists(path)
-    assert store_root.remove_if_last(path, other)
-    assert not os.path.exists(path)

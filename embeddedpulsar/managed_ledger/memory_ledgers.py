@@ -1,0 +1,189 @@
+"""The ledgers of a log that is kept in the memory of this process."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from embeddedpulsar.format.control import TopicWord, split_tail
+from embeddedpulsar.format.frame import FrameHeader
+from embeddedpulsar.format.index import IndexSlot
+from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
+from embeddedpulsar.platform.file_lock import FileLock
+from embeddedpulsar.storage.chunk_reader import Part
+from embeddedpulsar.storage.damage import DamageHook
+from embeddedpulsar.storage.segment_set import ClosedLedger, LedgerChain
+
+_TAIL: Final = TopicWord.TAIL
+Record = tuple[int, int, FrameHeader, bytes]
+"""An entry: where it ends, the messages of its ledger up to and including it, its frame header without
+checksums of its own, and its body."""
+
+
+class MemoryLedger:
+    """The entries of one ledger, by entry id. The last may lie above the tail word, and is not there then.
+
+    Offsets are those that the same entries would have in a segment, so that sizes and tail words mean the
+    same in every kind of log.
+
+    Attributes:
+        before: the last entry before this ledger, if there was any.
+    """
+
+    __slots__ = ("base_ms", "before", "ledger_id", "records")
+
+    def __init__(self, ledger_id: int, base_ms: int, before: tuple[int, int] | None) -> None:
+        self.ledger_id: Final = ledger_id
+        self.base_ms: Final = base_ms
+        self.before: Final = before
+        self.records: Final[dict[int, Record]] = {}
+
+
+Contents = dict[int, MemoryLedger]
+
+
+class MemoryLedgers:
+    """A `LedgersView` of ledgers in memory, which are kept beyond this object.
+
+    Args:
+        keep: the ledgers of each topic of the store, by directory.
+
+    Invariants: what lies above the tail word is not looked at. A ledger without entries is the tail's.
+    Callers: any thread; takes no lock but in `barrier`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        keep: dict[str, Contents],
+        directory: str,
+        words: memoryview,
+        lock: FileLock,
+        lock_timeout_s: float,
+        report: DamageHook,
+    ) -> None:
+        self.words: Final = words
+        self.report: Final = report
+        self.name: Final = name
+        self.lock: Final = lock
+        self._keep: Final = keep
+        self._directory: Final = directory
+        self._contents: Final = keep.setdefault(directory, {})
+        self._timeout_s: Final = lock_timeout_s
+        self._chain = LedgerChain((), (), 0, 0, 0, 0)
+
+    def add(self, ledger: MemoryLedger) -> None:
+        """Keep a new ledger. Under the topic lock, before it becomes the tail's."""
+        self._contents[ledger.ledger_id] = ledger
+
+    def remove_trimmed(self, most: int) -> int:
+        """Remove ledgers that were given up, at most so many; return how many went."""
+        point = self.words[TopicWord.TRIM]
+        expired = [ledger_id for ledger_id in list(self._contents) if ledger_id < point][:most]
+        return sum(self._contents.pop(ledger_id, None) is not None for ledger_id in expired)
+
+    def forget(self) -> None:
+        """Remove all of them: the topic is deleted."""
+        self._keep.pop(self._directory, None)
+
+    def records(self, ledger_id: int) -> list[Record]:
+        """The entries of a ledger, perhaps one above the tail word; none if it is trimmed."""
+        ledger = self._contents.get(ledger_id)
+        return [] if ledger is None else list(ledger.records.values())
+
+    def ledger(self, ledger_id: int) -> MemoryLedger:
+        """A ledger.
+
+        Raises:
+            FileNotFoundError: trimmed.
+        """
+        try:
+            return self._contents[ledger_id]
+        except KeyError:
+            raise FileNotFoundError(f"{self.name}: ledger {ledger_id} was trimmed") from None
+
+    def chain(self) -> LedgerChain:
+        """See `LedgersView`."""
+        words, chain = self.words, self._chain
+        tail, trim = words[_TAIL] >> 32, words[TopicWord.TRIM]
+        if tail == chain.tail_ledger and trim == chain.first_retained:
+            return chain
+        closed: list[ClosedLedger] = []
+        before = base = 0
+        for ledger in list(self._contents.values()):
+            if ledger.ledger_id == tail:
+                base = ledger.base_ms
+            elif trim <= ledger.ledger_id < tail:
+                count = len(ledger.records)
+                end, messages, *_ = ledger.records[count - 1]
+                closed.append(
+                    ClosedLedger(ledger.ledger_id, end, count - 1, 0, messages, before, ledger.base_ms)
+                )
+                before += messages
+        ids = tuple([one.ledger_id for one in closed])
+        self._chain = chain = LedgerChain(tuple(closed), ids, tail, base, before, trim)
+        return chain
+
+    def end_of(self, ledger_id: int) -> int:
+        """See `LedgersView`."""
+        tail_ledger, end = split_tail(self.words[_TAIL])
+        if ledger_id == tail_ledger:
+            return end
+        closed = self.chain().find(ledger_id)
+        return closed.end_offset if closed is not None else 0
+
+    def extent(self, ledger_id: int) -> tuple[int, int]:
+        """See `LedgersView`."""
+        tail_ledger, end = split_tail(self.words[_TAIL])
+        records = self.ledger(ledger_id).records
+        last = len(records) - 1
+        if ledger_id == tail_ledger:
+            while last >= 0 and records[last][0] > end:
+                last -= 1
+        elif last >= 0:
+            end = records[last][0]
+        return last, end
+
+    def trimmed_before(self, ledger_id: int) -> tuple[int, int] | None:
+        """See `LedgersView`."""
+        return self.ledger(ledger_id).before
+
+    def messages_through(self, ledger_id: int, entry_id: int) -> int:
+        """See `LedgersView`."""
+        return self.ledger(ledger_id).records[entry_id][1] if entry_id >= 0 else 0
+
+    def slot(self, ledger_id: int, entry_id: int) -> IndexSlot:
+        """See `LedgersView`. Without the hash of the key, which is in the entry."""
+        ledger = self.ledger(ledger_id)
+        end, messages, header, _ = ledger.records[entry_id]
+        since = header.publish_time - ledger.base_ms
+        return IndexSlot(
+            end - header.length, since, messages, 0, header.flags >> 16, header.message_count, header.crc
+        )
+
+    def flags(self, ledger_id: int, first: int, stop: int) -> bytes:
+        """See `LedgersView`."""
+        records = self.ledger(ledger_id).records
+        return bytes([records[entry_id][2].flags >> 16 & 0xFF for entry_id in range(first, stop)])
+
+    def part(self, place: tuple[int, int]) -> Part:
+        """See `LedgersView`."""
+        ledger_id, entry_id = place
+        record = self.ledger(ledger_id).records.get(entry_id)
+        if record is None or record[0] > (self.end_of(ledger_id) or record[0]):
+            raise FileNotFoundError(f"{self.name}: there is no entry {ledger_id}:{entry_id}")
+        return Part(record[2], record[3], int)
+
+    def offset_of(self, ledger_id: int, entry_id: int) -> int:
+        """See `LedgersView`."""
+        return self.slot(ledger_id, entry_id).offset if entry_id > 0 else FIRST_FRAME_OFFSET
+
+    def path_of(self, ledger_id: int) -> str:
+        """See `LedgersView`."""
+        return f"{self.name} (ledger {ledger_id}, in memory)"
+
+    def barrier(self) -> None:
+        """See `LedgersView`."""
+        try:
+            self.lock.acquire(self._timeout_s)
+        finally:
+            self.lock.release()
