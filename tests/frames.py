@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import strategies as st
 
 from embeddedpulsar.format import frame
+from embeddedpulsar.format.columns import Slice, read_offsets
 from embeddedpulsar.format.entry import EncodedEntry, EntryContent, EntryView, decode
 
 i64 = st.integers(-(2**63), 2**63 - 1)
@@ -66,3 +69,10 @@ def contents(draw: st.DrawFn, max_messages: int = 12) -> EntryContent:
         chunks=column(fields),  # type: ignore[arg-type]
         transaction=draw(st.none() | st.tuples(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1))),
     )
+
+
+def read_var(data: bytes, offsets: Slice, part: Slice) -> list[bytes]:
+    """A variable column as a list of bytes."""
+    ends = read_offsets(data, offsets)
+    content = bytes(data[part[0] : part[0] + part[1]])
+    return [content[a:b] for a, b in pairwise(ends)]

@@ -178,13 +178,6 @@ def read_fixed(buf: Buffer, part: Slice) -> list[int]:
     return memoryview(buf)[part[0] : part[0] + part[1]].cast("q").tolist()
 
 
-def read_var(buf: Buffer, offsets: Slice, data: Slice) -> list[bytes]:
-    """A variable column as a list of bytes."""
-    ends = read_offsets(buf, offsets)
-    content = bytes(buf[data[0] : data[0] + data[1]])
-    return [content[a:b] for a, b in pairwise(ends)]
-
-
 def read_texts(buf: Buffer, offsets: Slice, data: Slice) -> list[str]:
     """A variable column of UTF-8 as a list of str.
 

@@ -44,20 +44,6 @@ def register(obj: object) -> None:
     _registered[number] = weakref.ref(obj, forget)
 
 
-class InChild:
-    """Calls a function in every forked child, for as long as this is held: for classes of the public API,
-    which have no public method for it.
-
-    >>> noted = InChild(list)
-    """
-
-    __slots__ = ("__weakref__", "after_fork_in_child")
-
-    def __init__(self, function: Callable[[], object]) -> None:
-        self.after_fork_in_child = function
-        register(self)
-
-
 def _call(method: str, references: Iterable[weakref.ref[object]]) -> None:
     failures: list[Exception] = []
     for reference in references:

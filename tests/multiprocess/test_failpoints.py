@@ -7,8 +7,9 @@ import signal
 import pytest
 
 from embeddedpulsar.platform import failpoints
-from embeddedpulsar.platform.failpoints import ENVIRONMENT, EXIT_STATUS, Schedule
+from embeddedpulsar.platform.failpoints import ENVIRONMENT, EXIT_STATUS
 from tests.children import run_python, start_python
+from tests.support.failpoint_schedule import Schedule
 
 HIT = """
 from embeddedpulsar.platform import failpoints

@@ -9,10 +9,10 @@ import pytest
 
 from embeddedpulsar.exceptions import LockTimeout
 from embeddedpulsar.platform import failpoints
-from embeddedpulsar.platform.failpoints import Schedule
 from embeddedpulsar.storage.check import check_topic
 from tests.ledger_site import START, LedgerSite, drain, send, values
 from tests.multiprocess.children import Child, say
+from tests.support.failpoint_schedule import Schedule
 
 INSIDE = [
     "append:owner_set",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import compress, pairwise
 from operator import eq, le
 from typing import Final
@@ -116,7 +116,8 @@ class DelayedDeliveryTracker:
     not above the `lowest` of any bucket.
 
     >>> tracker = DelayedDeliveryTracker()
-    >>> tracker.add_many([(1700, 4, 0), (1500, 4, 2), (1500, 4, 1)])
+    >>> for time, entry_id in (1700, 0), (1500, 2), (1500, 1):
+    ...     tracker.add(time, 4, entry_id)
     >>> tracker.next_due(), tracker.pop_due(1499), tracker.pop_due(1600), len(tracker)
     (1500, [], [(4, 1), (4, 2)], 1)
     """
@@ -164,12 +165,6 @@ class DelayedDeliveryTracker:
                 self._lowest = position
         if len(bucket.times) >= _FULL:
             self._cut(at)
-
-    def add_many(self, entries: Iterable[tuple[int, int, int]]) -> None:
-        """Add entries given as (time, ledger, entry); see `add`."""
-        add = self.add
-        for deliver_at_ms, ledger_id, entry_id in entries:
-            add(deliver_at_ms, ledger_id, entry_id)
 
     def _cut(self, at: int) -> None:
         keys = sorted(self._buckets[at].keys())

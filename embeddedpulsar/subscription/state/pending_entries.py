@@ -280,11 +280,6 @@ class PendingEntries:
                 yield ledger_id, *run
                 entry = run[1] + 1
 
-    def owned_runs(self, code: int, ledger_id: int, first: int, last: int) -> list[tuple[int, int]]:
-        """Entries of ``first..last`` the consumer ``code`` has, as (first, last)."""
-        states = self._ledgers.get(ledger_id)
-        return [] if states is None else list(states.runs(code, first, last))
-
     def parts(self) -> list[tuple[int, int]]:
         """Parts of chunked messages that are not the last, as (ledger, entry), ascending."""
         if not self.has_parts:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format import columns
-from tests.frames import i64, texts
+from tests.frames import i64, read_var, texts
 
 
 @given(st.lists(st.binary(max_size=20), min_size=1))
@@ -17,7 +17,7 @@ def test_variable_columns_round_trip(values: list[bytes]):
     data = columns.encode_var(values)
     assert not len(data) & 7
     at = columns.locate(0, len(values), data, 0, len(data))
-    assert columns.read_var(data, at.value_offsets, at.value_data) == values
+    assert read_var(data, at.value_offsets, at.value_data) == values
 
 
 @given(st.lists(texts, min_size=1))

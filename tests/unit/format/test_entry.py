@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format import frame
-from embeddedpulsar.format.columns import column_slices, read_var
+from embeddedpulsar.format.columns import column_slices
 from embeddedpulsar.format.entry import (
     EntryContent,
     EntryView,
@@ -19,7 +19,7 @@ from embeddedpulsar.format.entry import (
     encode_single,
 )
 from embeddedpulsar.format.key_hash import sticky_key_hash
-from tests.frames import contents, framed, i64, texts, unframed
+from tests.frames import contents, framed, i64, read_var, texts, unframed
 
 PREFIX = ProducerPrefix("producer-1", 7, 3)
 

@@ -7,7 +7,8 @@ import threading
 import pytest
 
 from embeddedpulsar.platform import failpoints
-from embeddedpulsar.platform.failpoints import InjectedFailure, Schedule
+from embeddedpulsar.platform.failpoints import InjectedFailure
+from tests.support.failpoint_schedule import Schedule
 
 
 @pytest.fixture(autouse=True)

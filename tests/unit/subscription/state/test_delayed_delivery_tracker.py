@@ -7,6 +7,7 @@ import struct
 import tracemalloc
 from array import array
 from bisect import bisect_right, insort
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import given
@@ -20,10 +21,16 @@ LAST = 2**32 - 1
 ENTRIES = st.tuples(st.integers(-3, 40), st.integers(0, 4), st.integers(0, 12))
 
 
+def add_all(tracker: DelayedDeliveryTracker, entries: Iterable[tuple[int, int, int]]) -> None:
+    """Add entries given as (time, ledger, entry)."""
+    for entry in entries:
+        tracker.add(*entry)
+
+
 def tracker_of(entries: list[tuple[int, int, int]]) -> DelayedDeliveryTracker:
     """A tracker with these entries, added in this order."""
     tracker = DelayedDeliveryTracker()
-    tracker.add_many(entries)
+    add_all(tracker, entries)
     return tracker
 
 
@@ -65,7 +72,7 @@ class TrackerAgainstList(RuleBasedStateMachine):
 
     @rule(entries=st.lists(ENTRIES, max_size=40))
     def add_many(self, entries: list[tuple[int, int, int]]) -> None:
-        self.tracker.add_many(iter(entries))
+        add_all(self.tracker, entries)
         self.model = sorted(self.model + entries)
 
     @rule(cutoff=st.integers(-4, 41), limit=st.none() | st.integers(0, 12))
@@ -125,7 +132,7 @@ def test_an_earlier_entry_overtakes():
     """Also one that is added when the first bucket is in order already, and one that is overdue."""
     tracker = tracker_of([(10, 1, 1), (30, 1, 3)])
     assert tracker.pop_due(10) == [(1, 1)]
-    tracker.add_many([(20, 1, 2), (30, 1, 2), (5, 1, 9)])
+    add_all(tracker, [(20, 1, 2), (30, 1, 2), (5, 1, 9)])
     assert tracker.next_due() == 5
     assert tracker.pop_due(30) == [(1, 9), (1, 2), (1, 2), (1, 3)]
 
@@ -219,7 +226,7 @@ def test_what_is_left_of_buckets_is_put_together():
     """Dropping most entries again and again leaves no trail of tiny buckets."""
     tracker = DelayedDeliveryTracker()
     for ledger_id in range(50):
-        tracker.add_many([(at, ledger_id, at) for at in range(100)])
+        add_all(tracker, [(at, ledger_id, at) for at in range(100)])
         tracker.drop_before(ledger_id, 99)
     assert len(tracker) == 1
     assert len(tracker._buckets) == 1
@@ -235,8 +242,8 @@ def test_equal_contents_pack_alike(
     shuffled = entries[:]
     draw.shuffle(shuffled)
     detour = DelayedDeliveryTracker()
-    detour.add_many((time - 100, ledger_id, entry_id) for time, ledger_id, entry_id in others)
-    detour.add_many(shuffled)
+    add_all(detour, [(time - 100, ledger_id, entry_id) for time, ledger_id, entry_id in others])
+    add_all(detour, shuffled)
     detour.pop_due(-50)
     for tracker in (tracker_of(entries), tracker_of(shuffled), detour):
         assert tracker.pack() == expected
@@ -251,7 +258,7 @@ def test_an_unpacked_tracker_goes_on(size: int):
     tracker = DelayedDeliveryTracker.unpack(packed(entries))
     assert len(tracker) == size
     more = [(at, 2, at) for at in range(0, 2000, 7)]
-    tracker.add_many(more)
+    add_all(tracker, more)
     assert tracker.pop_due(2**60) == positions(sorted(entries + more))
 
 

@@ -36,7 +36,7 @@ def test_unknown_entries_are_left_alone():
     assert pending.give_back(A, group) == []
     pending.delay(3, 0), pending.come_due(3, 0), pending.trim(3, 5)
     pending.give_back_all(A, [(3, 0, 1)], counted=True)
-    assert (pending.state(3, 0), pending.ledger(3), pending.owned_runs(A, 3, 0, 9)) == (NONE, None, [])
+    assert (pending.state(3, 0), pending.ledger(3)) == (NONE, None)
     assert list(pending.waiting_runs()) == []
     assert pending.pack({}) == []
 
@@ -58,7 +58,7 @@ def test_runs_come_in_order_of_ledgers():
     pending.add(fresh(5, 0, 3))
     pending.assign(5, 1, 1, A)
     assert list(pending.waiting_runs()) == [(3, 0, 1), (5, 0, 0), (5, 2, 3)]
-    assert pending.owned_runs(A, 5, 0, 9) == [(1, 1)]
+    assert list(pending.ledger(5).runs(A, 0, 9)) == [(1, 1)]
 
 
 def test_what_a_dead_consumer_had_counts_but_for_what_it_did_not_see():
@@ -218,7 +218,8 @@ def check(pending: PendingEntries, simple: Simple, sizes: list[int], hashes: lis
     for code in (WAITING, DELAYED, A, B):
         mine = [e for e, state in simple.states.items() if state == code]
         assert pending.totals[code] == sum(sizes[e] for e in mine)
-        runs = pending.owned_runs(code, 3, 0, 399)
+        states = pending.ledger(3)
+        runs = [] if states is None else states.runs(code, 0, 399)
         assert [e for first, last in runs for e in range(first, last + 1)] == sorted(mine)
     states = pending.ledger(3)
     for entry in simple.states:
