@@ -15,6 +15,7 @@ from embeddedpulsar.arrow.schema import check_columns
 from embeddedpulsar.crypto.key_reader import CryptoKeyReader, EncryptionKeyInfo
 from embeddedpulsar.exceptions import CryptoError, InvalidConfiguration
 from embeddedpulsar.message_id import MessageId
+from embeddedpulsar.topic.store_root import refuse_directory_of_another
 from embeddedpulsar.topic_name import TopicName
 
 DEFAULT_PARTITION_BYTES: Final = 64 << 20
@@ -104,6 +105,7 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
 
     Raises:
         InvalidConfiguration: an unknown option, a value that does not parse, or two that exclude each other.
+        ForeignFileError: the store is in memory.
 
     Example:
         >>> parse_options({"path": "/data", "topic": "orders", "maxPartitionBytes": "8m"}).max_partition_bytes
@@ -112,6 +114,7 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
     options = _known(given)
     if not options.get("path"):
         raise InvalidConfiguration("option path is missing: the directory of the store")
+    refuse_directory_of_another(options["path"])
     named = [name for name in ("topic", "topics", "topicspattern") if name in options]
     if len(named) != 1:
         raise InvalidConfiguration("give exactly one of the options topic, topics and topicsPattern")

@@ -11,7 +11,7 @@ pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
 
 from embeddedpulsar import InvalidTopicName, MessageId
-from embeddedpulsar.exceptions import InvalidConfiguration
+from embeddedpulsar.exceptions import ForeignFileError, InvalidConfiguration
 from embeddedpulsar.spark.options import Limits, ReadOptions, parse_options
 
 FULL = "persistent://public/default/"
@@ -204,3 +204,9 @@ def test_values_that_cannot_be_meant(options, text):
     given = {"path": "/data", "topic": "t"} | options
     with pytest.raises(InvalidConfiguration, match=re.escape(text)):
         parse_options({name: value for name, value in given.items() if value is not None})
+
+
+def test_a_store_in_memory_has_nothing_to_read():
+    """Its messages are in no file."""
+    with pytest.raises(ForeignFileError, match="in the memory of one process"):
+        parse_options({"path": "memory://orders", "topicsPattern": ".*"})
