@@ -87,7 +87,7 @@ class SendBatched(Contestant):
             send(document, None)
         producer.flush()
         seconds = time.perf_counter() - begun
-        stored = self._client._core.store.topic(producer.topic()).ledger.statistics()
+        stored = self._client._core.store.use_topic(producer.topic()).topic.ledger.statistics()
         producer.close()
         self.notes["ratio"] = self._size / stored.retained_bytes
         return seconds

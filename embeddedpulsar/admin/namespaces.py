@@ -34,13 +34,13 @@ class Namespaces(PolicyCalls):
         """
         with interrupts.translated:
             store = self._store()
-            if namespace in store.namespaces():
+            if namespace in store.topics.namespaces():
                 raise NotAllowedError(f"there is a namespace {namespace} in {store.root} already")
-            store.create_namespace(namespace)
+            store.topics.create_namespace(namespace)
 
     def get_namespaces(self, tenant: str) -> list[str]:
         """Return the namespaces of a tenant, the built-in ones first; empty if there is no such tenant."""
-        return [name for name in self._store().namespaces() if name.partition("/")[0] == tenant]
+        return [name for name in self._store().topics.namespaces() if name.partition("/")[0] == tenant]
 
     def _owner(self, name: str) -> str:
         if not is_namespace(name):

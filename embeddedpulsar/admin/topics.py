@@ -53,7 +53,7 @@ class Topics(PolicyCalls):
             True
         """
         with interrupts.translated:
-            self._store().create_new_topic(topic)
+            self._store().topics.create_topic(topic)
 
     def create_partitioned_topic(self, topic: str, partitions: int) -> None:
         """Create a topic with partitions: topics named ``<topic>-partition-<i>``, which exist at once.
@@ -68,7 +68,7 @@ class Topics(PolicyCalls):
             ValueError: the number is out of range.
         """
         with interrupts.translated:
-            self._store().create_partitioned_topic(topic, partitions)
+            self._store().topics.create_partitioned(topic, partitions)
 
     def update_partitioned_topic(self, topic: str, partitions: int) -> None:
         """Add partitions to a partitioned topic.
@@ -147,7 +147,7 @@ class Topics(PolicyCalls):
         """
         with interrupts.translated:
             store, name = self._store(), TopicName.parse(topic)
-            partitions = store.partitions(topic)
+            partitions = store.topics.partitions(topic)
             if not partitions:
                 return store.trim_topic(topic)
             return sum(store.trim_topic(name.of_partition(index).full) for index in range(partitions))
@@ -168,7 +168,7 @@ class Topics(PolicyCalls):
         Raises:
             TopicNotFound: there is no such namespace.
         """
-        return self._of(namespace).topic_names(namespace)
+        return self._of(namespace).topics.names(namespace)
 
     def get_partitioned_topic_list(self, namespace: str = _DEFAULT_NAMESPACE) -> list[str]:
         """Return the full names of the partitioned topics of a namespace, in order of creation.
@@ -176,7 +176,7 @@ class Topics(PolicyCalls):
         Raises:
             TopicNotFound: there is no such namespace.
         """
-        return self._of(namespace).partitioned_topic_names(namespace)
+        return self._of(namespace).topics.partitioned_names(namespace)
 
     def get_partitioned_topic_metadata(self, topic: str) -> PartitionedTopicMetadata:
         """Return the metadata of a topic: its number of partitions.
@@ -185,16 +185,16 @@ class Topics(PolicyCalls):
             TopicNotFound: no such topic.
         """
         store = self._store()
-        partitions = store.partitions(topic)
-        if not partitions and not store.has_topic(topic):
+        partitions = store.topics.partitions(topic)
+        if not partitions and not store.topics.has(topic):
             raise TopicNotFound(f"{TopicName.parse(topic).full}: no such topic in {store.root}")
         return PartitionedTopicMetadata(partitions)
 
     def _of(self, namespace: str) -> Store:
         store = self._store()
-        if namespace not in store.namespaces():
+        if namespace not in store.topics.namespaces():
             raise TopicNotFound(
                 f"there is no namespace {namespace} in {store.root}, which has "
-                f"{', '.join(store.namespaces())}; use one of those"
+                f"{', '.join(store.topics.namespaces())}; use one of those"
             )
         return store

@@ -414,7 +414,7 @@ class Client:
         check_type(str, topic, "topic")
         self._core.begin_operation()
         full = TopicName.parse(topic).full
-        return partition_names(full, self._core.store.partitions_of_possible(full)) or [full]
+        return partition_names(full, self._core.store.topics.partitions_of_possible(full)) or [full]
 
     def get_service_info(self) -> ServiceInfo:
         """Return the URL of the store."""

@@ -61,29 +61,22 @@ class OpenTopics:
     def __len__(self) -> int:
         return len(self._topics)
 
-    def keep(self, name: str, open_topic: TopicOpener) -> Topic:
-        """The topic, which stays open from now on until all are closed."""
-        return self._use(name, open_topic, is_kept=True).topic
-
-    def begin(self, name: str, open_topic: TopicOpener) -> TopicUse:
+    def use(self, name: str, open_topic: TopicOpener) -> TopicUse:
         """A hold on the topic."""
-        return self._use(name, open_topic, is_kept=False)
-
-    def _use(self, name: str, open_topic: TopicOpener, is_kept: bool) -> TopicUse:
-        use = self._use_open(name, is_kept)
+        use = self._use_open(name)
         if use is not None:
             return use
         opening = self._opening(name)
         try:
             deadline.enter(opening, f"the opening of {name}")
-            use = self._use_open(name, is_kept)
+            use = self._use_open(name)
             if use is None:
                 notes: list[str] = []
                 try:
                     topic = within_limit(lambda: open_topic(notes), self.close_idle, f"cannot open {name}")
                 finally:
                     _log(notes)
-                use = self._use_open(name, is_kept, topic)
+                use = self._use_open(name, topic)
                 assert use is not None
                 if use.topic is not topic:  # a signal handler opened it, in the middle of this
                     topic.close()
@@ -102,7 +95,7 @@ class OpenTopics:
         finally:
             self._lock.release()
 
-    def _use_open(self, name: str, is_kept: bool, opened: Topic | None = None) -> TopicUse | None:
+    def _use_open(self, name: str, opened: Topic | None = None) -> TopicUse | None:
         """A hold on the topic that is open; else on ``opened``, if that is given."""
         notes: list[str] = []
         try:
@@ -116,10 +109,7 @@ class OpenTopics:
                     return None
                 topic = self._topics[name] = opened
             use = TopicUse(topic, self)
-            if is_kept:
-                self._usage.keep(name)
-            else:
-                self._usage.begin(name)
+            self._usage.begin(name)
         finally:
             self._lock.release()
             _log(notes)

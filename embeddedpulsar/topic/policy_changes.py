@@ -76,7 +76,7 @@ def existing(session: StoreSession, name: str) -> str:
             raise TopicNotFound(f"there is no namespace {name} in {session.root}")
         return name
     parsed = TopicName.parse(name)
-    if not session.topics.has(parsed):
+    if not session.topics.has(name):
         raise TopicNotFound(f"{parsed.full}: no such topic in {session.root}")
     return parsed.full
 

@@ -17,11 +17,10 @@ from embeddedpulsar.platform.processes.peers import Peers
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage.topic_control import gone
 from embeddedpulsar.topic import store_root
-from embeddedpulsar.topic.catalog.store_topics import StoreTopics
-from embeddedpulsar.topic.catalog.topic_deletion import take_mark_back
+from embeddedpulsar.topic.catalog.topic_deletion import delete, take_mark_back
 from embeddedpulsar.topic.catalog.topic_directories import remove_tree
-from embeddedpulsar.topic.catalog.topic_list import TopicList
-from embeddedpulsar.topic.open_topics import OpenTopics, TopicOpener, TopicUse
+from embeddedpulsar.topic.catalog.topic_list import TopicList, persistent_name
+from embeddedpulsar.topic.open_topics import OpenTopics, TopicUse
 from embeddedpulsar.topic.policy_changes import change_policy, existing, note_letters
 from embeddedpulsar.topic.store_registry import REGISTRY
 from embeddedpulsar.topic.store_session import StoreSession
@@ -29,7 +28,7 @@ from embeddedpulsar.topic.topic import Topic
 from embeddedpulsar.topic.topic_policy import TopicPolicy, Value
 
 
-class Store(StoreTopics):
+class Store:
     """The topics of one directory, as this process uses them.
 
     Role: the entry point for clients. `open` returns one instance for a directory, however it is spelled, and
@@ -95,7 +94,7 @@ class Store(StoreTopics):
 
         Example:
             >>> store = Store.open("memory://")
-            >>> store.topic_names()
+            >>> store.topics.names()
             []
             >>> store.release()
         """
@@ -180,8 +179,14 @@ class Store(StoreTopics):
 
     # -- topics ------------------------------------------------------------------------------------
 
-    def topic(self, name: str, create: bool = True) -> Topic:
-        """The topic of that name, opened once per process; made if need be and allowed. It stays open.
+    @property
+    def topics(self) -> TopicList:
+        """Which topics there are; makes topics without opening them."""
+        return self._present().topics
+
+    def use_topic(self, name: str, create: bool = True) -> TopicUse:
+        """A hold on the topic of that name, opened once per process; made if need be and allowed. It stays
+        open until the hold is released; later it may be closed, and opened again.
 
         Args:
             name: short or full; see `TopicName.parse`.
@@ -194,34 +199,15 @@ class Store(StoreTopics):
             NotImplementedError: a non-persistent topic.
             StorageError: its files cannot be used, or the process may not open as many.
         """
-        full, open_topic = self._opener(name, create)
-        return self._topics.keep(full, open_topic)
-
-    def use_topic(self, name: str, create: bool = True) -> TopicUse:
-        """As `topic`, for as long as the caller says: later the topic may be closed, and opened again."""
-        full, open_topic = self._opener(name, create)
-        return self._topics.begin(full, open_topic)
-
-    def _opener(self, name: str, create: bool, *, is_told: bool = False) -> tuple[str, TopicOpener]:
-        """The full name, and what finds or makes the topic and opens it."""
-        parsed = self._parse(name)
+        parsed = persistent_name(name)
         session = self._present()
 
         def open_topic(notes: list[str]) -> Topic:
-            entry = session.topics.entry_to_open(parsed, notes, create=create, is_told=is_told)
-            return self._open_topic(session, entry, notes)
+            return self._open_topic(
+                session, session.topics.entry_to_open(parsed, notes, create=create), notes
+            )
 
-        return parsed.full, open_topic
-
-    def create_topic(self, name: str) -> Topic:
-        """Make a topic whatever ``allowAutoTopicCreation`` says, and open it; opens the one that is there.
-
-        Raises:
-            InvalidTopicName, NotImplementedError, NotAllowedError: see `topic`.
-            TopicNotFound: the namespace does not exist.
-        """
-        full, open_topic = self._opener(name, True, is_told=True)
-        return self._topics.keep(full, open_topic)
+        return self._topics.use(parsed.full, open_topic)
 
     def _open_topic(self, session: StoreSession, entry: TopicEntry, notes: list[str]) -> Topic:
         topic = Topic.open(
@@ -239,6 +225,43 @@ class Store(StoreTopics):
                 topic.close()
                 raise
         return topic
+
+    def grow_partitions(self, name: str, partitions: int) -> None:
+        """Give a partitioned topic more partitions; all processes are notified. See `TopicList.grow` for the
+        errors."""
+        session, parsed = self._present(), persistent_name(name)
+        first = parsed.of_partition(0).full
+        subscriptions: list[str] = []
+        if session.catalog.find(first) is not None:  # it was opened before
+            use = self.use_topic(first, create=False)
+            try:
+                subscriptions = use.topic.subscriptions()
+            finally:
+                use.release()
+        session.topics.grow(
+            parsed, partitions, subscriptions, lambda entry: self._open_topic(session, entry, [])
+        )
+        session.peers.ring_all()
+
+    def delete_topic(self, name: str, *, force: bool = False) -> None:
+        """Delete a topic that is not partitioned, with its subscriptions and messages.
+
+        Args:
+            name: short or full.
+            force: although producers or consumers are attached. Their next call says that the topic was
+                deleted, as do those of readers, which are never in the way.
+
+        Raises:
+            TopicNotFound: no such topic.
+            NotAllowedError: it is partitioned, or a partition.
+            BrokerMetadataError: producers or consumers are attached, and not ``force``.
+        """
+        delete(self, self._present(), self.topics.plain_entry(persistent_name(name)), force)
+
+    def delete_partitioned_topic(self, name: str, *, force: bool = False) -> None:
+        """Delete a partitioned topic with all its partitions: all of them or, with an error, none. See
+        `delete_topic`."""
+        delete(self, self._present(), self.topics.partitioned_entry(persistent_name(name)), force)
 
     def trim_topic(self, name: str) -> int:
         """See `Topic.trim_now`; raises TopicNotFound if there is no such topic."""

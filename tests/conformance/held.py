@@ -14,7 +14,7 @@ from embeddedpulsar import Client, MessageId, Result
 @contextmanager
 def held(client: Client, topic: str = "topic", leave: threading.Event | None = None) -> Iterator[None]:
     """Stay in the lock of a topic, as another process would, until the end of the block, or ``leave``."""
-    lock = client._core.store.topic(topic).ledger.lock
+    lock = client._core.store.use_topic(topic).topic.ledger.lock
     inside, leave = threading.Event(), leave or threading.Event()
 
     def hold() -> None:

@@ -16,7 +16,7 @@ class PartitionedTopic:
     def __init__(self, client: Client, partitions: int, name: str = "topic") -> None:
         self.client = client
         self.name = name
-        self.store.create_partitioned_topic(self.name, partitions)
+        self.store.topics.create_partitioned(self.name, partitions)
 
     @property
     def store(self) -> Any:
@@ -39,8 +39,10 @@ class PartitionedTopic:
 
     def names(self) -> list[list[str]]:
         """The producers that are attached to each partition."""
-        partitions = range(self.store.partitions(self.name))
-        return [self.store.topic(f"{self.name}-partition-{index}").producers() for index in partitions]
+        partitions = range(self.store.topics.partitions(self.name))
+        return [
+            self.store.use_topic(f"{self.name}-partition-{index}").topic.producers() for index in partitions
+        ]
 
     def messages(self, partition: int) -> list[Message[Any]]:
         """What is in one partition."""
@@ -53,7 +55,7 @@ class PartitionedTopic:
 
     def all_numbers(self) -> list[list[int]]:
         """Of every partition."""
-        return [self.numbers(index) for index in range(self.store.partitions(self.name))]
+        return [self.numbers(index) for index in range(self.store.topics.partitions(self.name))]
 
     def batches(self, partition: int) -> list[list[int]]:
         """The numbers in one partition, entry by entry."""

@@ -50,7 +50,7 @@ def in_background(create):
 
 def waiting_producers(client: Client) -> list[str]:
     """Names of those who stand in the queue of the topic."""
-    producers = client._core.store.topic("topic")._producers
+    producers = client._core.store.use_topic("topic").topic._producers
     producers.names()
     return [one.name for one in producers._table.waiting.values()]
 
@@ -169,7 +169,7 @@ def test_every_grant_raises_the_epoch(topic):
             producer.send(b"")
     with topic.producer() as producer:
         producer.send(b"")
-    ledger = topic.client._core.store.topic("topic").ledger
+    ledger = topic.client._core.store.use_topic("topic").topic.ledger
     views = ledger.cursor(ledger.first_position(), inclusive=True).read(10, 10, 1 << 20)
     assert [view.producer_epoch for view in views] == [1, 2, 3, 0]
 

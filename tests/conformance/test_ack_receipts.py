@@ -63,7 +63,7 @@ def test_groups_are_written_in_time(time, kind):
     topic.publish(3)
     for message in take(consumer)[:2]:
         consumer.acknowledge(message)
-    subscription = time.client._core.store.topic("topic").subscription("sub")
+    subscription = time.client._core.store.use_topic("topic").topic.subscription("sub")
     time.pass_ms(99)
     assert subscription.statistics().backlog == 3
     time.pass_ms(1)
@@ -79,7 +79,7 @@ def test_a_thousand_are_written_at_once(time, kind):
         for number in range(1001):
             producer.send(b"hello-%d" % number)
     messages = take(consumer)
-    subscription = time.client._core.store.topic("topic").subscription("sub")
+    subscription = time.client._core.store.use_topic("topic").topic.subscription("sub")
     before = subscription.statistics().backlog
     for message in messages:
         consumer.acknowledge(message)

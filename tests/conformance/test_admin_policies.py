@@ -117,13 +117,15 @@ def test_trimming(admin, client):
         name = f"orders-partition-{index}"
         with client.create_producer(name) as producer:
             producer.send(b"old")
-            store.topic(name).ledger.roll()
+            store.use_topic(name).topic.ledger.roll()
             producer.send(b"new")
     assert topics.trim_topic("orders") == 0
     topics.set_retention("orders-partition-1", 0, 0)
     assert topics.trim_topic("orders-partition-0") == 0
     assert topics.trim_topic("orders") <= 1, "or housekeeping was faster"
-    assert [len(store.topic(f"orders-partition-{index}").ledger.segments()) for index in (0, 1)] == [2, 1]
+    assert [
+        len(store.use_topic(f"orders-partition-{index}").topic.ledger.segments()) for index in (0, 1)
+    ] == [2, 1]
     with pytest.raises(TopicNotFound):
         topics.trim_topic("other")
 

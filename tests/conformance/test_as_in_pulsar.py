@@ -51,7 +51,7 @@ def test_a_shared_producer_comes_back(topic: Topic, batching: bool):
 
 def test_a_shared_producer_of_partitions_comes_back(client: Client):
     """All its partitions do."""
-    client._core.store.create_partitioned_topic("parts", 2)
+    client._core.store.topics.create_partitioned("parts", 2)
     producer = client.create_producer("parts")
     thief = client.create_producer("parts", access_mode=FENCING)
     assert not producer.is_connected()

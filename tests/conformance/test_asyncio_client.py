@@ -137,7 +137,7 @@ def test_close_fails_the_sends_that_wait(run):
 
     async def main(client: Client) -> None:
         producer = await client.create_producer("topic", batching_max_publish_delay_ms=600_000)
-        other = FileLock(client._blocking._core.store.topic("topic").ledger.lock.path)
+        other = FileLock(client._blocking._core.store.use_topic("topic").topic.ledger.lock.path)
         try:
             other.acquire()
             waiting = asyncio.create_task(producer.send(b"never"))

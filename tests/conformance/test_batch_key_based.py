@@ -85,6 +85,6 @@ def test_the_key_of_an_entry_is_that_of_its_first_message(topic):
         send(producer, "b1 a2")
     with topic.producer() as producer:
         producer.send(b"alone", partition_key="b")
-    ledger = topic.client._core.store.topic("topic").ledger
+    ledger = topic.client._core.store.use_topic("topic").topic.ledger
     views = ledger.cursor(ledger.first_position(), inclusive=True).read(10, 1 << 20, 1 << 20)
     assert views[0].key_hash == views[1].key_hash

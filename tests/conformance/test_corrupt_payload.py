@@ -39,7 +39,7 @@ def test_it_is_skipped_and_acknowledged(topic, monkeypatch, caplog, codec, batch
     assert caplog.text.count("entries 1 to 1") == 1
     assert codec.name.upper() in caplog.text
     consumer.close()
-    assert topic.client._core.store.topic("topic").subscription("sub").backlog() == 0
+    assert topic.client._core.store.use_topic("topic").topic.subscription("sub").backlog() == 0
     assert receive_all(topic.consumer(consumer_type=kind)) == []
 
 

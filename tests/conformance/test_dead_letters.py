@@ -141,9 +141,9 @@ def test_the_producer_has_the_name_of_the_consumer(client):
     send(client, 1)
     consumer = subscribe(client, consumer_name="till-1")
     store = client._core.store
-    assert not store.has_topic("orders-sub-DLQ")
+    assert not store.topics.has("orders-sub-DLQ")
     refuse_all(consumer, 400)
-    topic = store.topic("orders-sub-DLQ")
+    topic = store.use_topic("orders-sub-DLQ").topic
     assert topic.producers() == [BASE + "orders-sub-till-1-DLQ"]
     consumer.close()
     assert topic.producers() == []
@@ -163,7 +163,7 @@ def test_an_initial_subscription_that_is_not_allowed(tmp_path: Path, caplog):
     (tmp_path / "broker.conf").write_text("allowAutoSubscriptionCreation=false\n")
     with Client(tmp_path) as client:
         store = client._core.store
-        store.topic("orders").create_subscription("sub")
+        store.use_topic("orders").topic.create_subscription("sub")
         send(client, 1)
         policy = ConsumerDeadLetterPolicy(1, initial_subscription_name="keep")
         consumer = subscribe(client, dead_letter_policy=policy)
@@ -173,7 +173,7 @@ def test_an_initial_subscription_that_is_not_allowed(tmp_path: Path, caplog):
             assert refuse_all(consumer, 700) == []
         assert "allowAutoSubscriptionCreation=false" in caplog.text
         assert letters(client) == []
-        store.topic("orders-sub-DLQ").create_subscription("keep")
+        store.use_topic("orders-sub-DLQ").topic.create_subscription("keep")
         keep = client.subscribe("orders-sub-DLQ", "keep")
         assert refuse_all(consumer, 700) == []
         assert keep.receive(5000).data() == b"hello-0"
@@ -261,7 +261,7 @@ def test_what_cannot_be_moved_keeps_coming(client, monkeypatch, caplog):
     """While the dead letter topic takes nothing, messages are neither lost nor shown; then they move."""
     send(client, 2)
     consumer = subscribe(client)
-    ledger = client._core.store.topic("orders-sub-DLQ").ledger
+    ledger = client._core.store.use_topic("orders-sub-DLQ").topic.ledger
     append = ledger.append_nowait
     refused = []
 
@@ -288,7 +288,7 @@ def test_exclusive_subscriptions_count_nothing(client):
         assert message.redelivery_count() == 0
         consumer.negative_acknowledge(message)
     consumer.close()
-    assert not client._core.store.has_topic("orders-sub-DLQ")
+    assert not client._core.store.topics.has("orders-sub-DLQ")
 
 
 def test_a_retried_message_may_die_too(client):

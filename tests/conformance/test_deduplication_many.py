@@ -44,11 +44,11 @@ def test_the_same_call_again(topic):
     producer = topic.producer(producer_name="p")
     first = send(producer)
     assert len(places(first)) == 3 and min(entry for _, entry in places(first)) == 0
-    tail = topic.client._core.store.topic("topic").ledger.tail
+    tail = topic.client._core.store.use_topic("topic").topic.ledger.tail
     again = send(producer)
     assert len(again) == ROWS
     assert places(again) == {(-1, -1)}
-    assert topic.client._core.store.topic("topic").ledger.tail == tail
+    assert topic.client._core.store.use_topic("topic").topic.ledger.tail == tail
     assert stored(topic.client) == list(range(ROWS))
     assert producer.last_sequence_id() == ROWS - 1
 

@@ -40,12 +40,12 @@ def remembered(client: Client, name: str) -> int:
 
 def log_of(client: Client):
     """The log of the topic."""
-    return client._core.store.topic("topic").ledger
+    return client._core.store.use_topic("topic").topic.ledger
 
 
 def table_of(client: Client):
     """What the journal of the topic knows, now."""
-    topic = client._core.store.topic("topic")
+    topic = client._core.store.use_topic("topic").topic
     topic.producers()
     return topic._journal.table.sequences
 

@@ -57,7 +57,7 @@ def leave_behind(client: Client, *ids: int):
 
 def trim(client: Client) -> int:
     """Remove all closed ledgers."""
-    log = client._core.store.topic("topic").ledger
+    log = client._core.store.use_topic("topic").topic.ledger
     return log.trim_before(log.tail >> 32)
 
 
@@ -72,7 +72,7 @@ def test_a_trim_between_looking_and_reading(processes, monkeypatch, opens_before
         def run(self, end_word: int, floor_word: int) -> dict[str, int]:
             monkeypatch.undo()
             if opens_before:  # the files are mapped before they are removed
-                ledger = asking._core.store.topic("topic").ledger
+                ledger = asking._core.store.use_topic("topic").topic.ledger
                 ledger.view.segment(ledger.first_position().ledger_id)
             trimmed.append(trim(trimming))
             return super().run(end_word, floor_word)

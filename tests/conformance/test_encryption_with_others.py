@@ -89,7 +89,7 @@ def test_whole_columns(topic: Topic, keys: CryptoKeyReader, store_path: Path):
 def test_partitions(client: Client, keys: CryptoKeyReader):
     """Each partition has a data key; one consumer reads them all."""
     core: Any = client._core
-    core.store.create_partitioned_topic("parts", 3)
+    core.store.topics.create_partitioned("parts", 3)
     consumer = client.subscribe("parts", "s", crypto_key_reader=keys)
     producer = client.create_producer("parts", **sealing(keys))
     for i in range(9):

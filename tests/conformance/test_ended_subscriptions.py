@@ -24,7 +24,7 @@ def left(path: Path) -> list[str]:
 
 def topic_of(client: Client) -> Any:
     """The topic as the store has it."""
-    return client._core.store.topic("persistent://public/default/topic")
+    return client._core.store.use_topic("persistent://public/default/topic").topic
 
 
 def test_who_unsubscribes_takes_the_files_along(client, store_path):

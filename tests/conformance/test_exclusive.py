@@ -146,7 +146,7 @@ def test_names(topic):
 def test_a_consumer_whose_subscription_is_deleted_is_closed(topic):
     """When somebody else deletes the subscription, the consumer is closed and says so."""
     consumer = topic.consumer()
-    topic.client._core.store.topic("topic").subscription("sub").delete(force=True)
+    topic.client._core.store.use_topic("topic").topic.subscription("sub").delete(force=True)
     with pytest.raises(AlreadyClosed):
         consumer.receive(1000)
     assert not consumer.is_connected()
@@ -158,7 +158,7 @@ def test_another_process_moves_the_subscription(topic):
     consumer = topic.consumer()
     messages = receive_all(consumer)
     consumer.acknowledge(messages[4])
-    subscription = topic.client._core.store.topic("topic").subscription("sub")
+    subscription = topic.client._core.store.use_topic("topic").topic.subscription("sub")
     second = messages[1].message_id()
     subscription.seek(Position(second.ledger_id(), second.entry_id()), inclusive=False)
     assert numbers(receive_all(consumer)) == [2, 3, 4]

@@ -16,7 +16,7 @@ PARTITIONS = 5
 def partitioned(client: Client) -> None:
     """The topic has five partitions, with one message each."""
     core: Any = client._core
-    core.store.create_partitioned_topic("orders", PARTITIONS)
+    core.store.topics.create_partitioned("orders", PARTITIONS)
     for index in range(PARTITIONS):
         with client.create_producer(f"orders-partition-{index}") as producer:
             producer.send(b"%d" % index)

@@ -89,7 +89,7 @@ def test_a_full_disk_fails_what_waited(topic, monkeypatch):
     answers = Answers()
     producer = topic.producer()
     producer.send(b"first")
-    ledger = topic.client._core.store.topic("topic").ledger
+    ledger = topic.client._core.store.use_topic("topic").topic.ledger
     append, left = ledger.append_nowait, [3]
 
     def full(*arguments):

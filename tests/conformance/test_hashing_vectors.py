@@ -51,7 +51,7 @@ def test_vectors_of_the_cpp_client(scheme, key, expected):
 @pytest.mark.parametrize("partitions", [3, 5, 10])
 def test_messages_arrive_where_the_vectors_say(client, partitions):
     """``hashing_scheme`` decides; the default is JavaStringHash, as in Pulsar's Java client."""
-    client._core.store.create_partitioned_topic("topic", partitions)
+    client._core.store.topics.create_partitioned("topic", partitions)
     column = {3: 1, 5: 2, 10: 3}[partitions]
     for number, scheme in enumerate((BOOST, JAVA, MURMUR)):
         with client.create_producer("topic", hashing_scheme=scheme) as producer:

@@ -73,7 +73,7 @@ KINDS = ("consumer", "of partitions", "of several", "reader", "reader of partiti
 def filled(client: Client) -> Client:
     """A client on a store with three messages in a plain topic, and in one of two partitions."""
     store: Any = client._core.store
-    store.create_partitioned_topic("parts", 2)
+    store.topics.create_partitioned("parts", 2)
     for name in ("plain", "parts"):
         with client.create_producer(name) as producer:
             for i in range(3):

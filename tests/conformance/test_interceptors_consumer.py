@@ -173,7 +173,7 @@ def test_retries_are_acknowledged_through_interceptors(topic: Topic, calls: list
 def test_partitioned_topics(client: Client, calls: list[Any]):
     """All partitions are one consumer, which hears of more of them."""
     core: Any = client._core
-    core.store.create_partitioned_topic("parts", 2)
+    core.store.topics.create_partitioned("parts", 2)
     consumer = client.subscribe("parts", "s", interceptors=[Recorder("a", calls)])
     producer = client.create_producer("parts")
     for i in range(4):

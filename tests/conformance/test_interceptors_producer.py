@@ -184,7 +184,7 @@ def test_failures_come_with_their_circumstances(client: Client, topic: Topic, pa
 
     if partitions:
         core: Any = client._core
-        core.store.create_partitioned_topic(topic.name, partitions)
+        core.store.topics.create_partitioned(topic.name, partitions)
     producer = topic.producer(interceptors=[Listener()])
     huge = b"x" * (6 << 20)
     answers: list[Any] = []
@@ -251,7 +251,7 @@ def test_partitioned_topics(client: Client, calls: list[Any]):
     """An interceptor works before the message is routed, and hears of more partitions."""
     core: Any = client._core
     store = core.store
-    store.create_partitioned_topic("parts", 3)
+    store.topics.create_partitioned("parts", 3)
 
     class Route(Recorder):
         def before_send(self, producer: Any, message: Any) -> Any:

@@ -85,7 +85,7 @@ def test_waiting_for_the_lock_of_a_topic(topic):
     """A send that waits for another thread or process inside the topic's lock is interrupted."""
     producer = topic.producer()
     producer.send(b"x")
-    lock = topic.client._core.store.topic("topic").ledger.lock
+    lock = topic.client._core.store.use_topic("topic").topic.ledger.lock
     held, release = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -153,7 +153,7 @@ def test_an_interrupted_close_ends_the_consumer(topic):
     """Ctrl-C while close() detaches the consumer: it is detached all the same, and what it held comes to the
     next."""
     topic.publish(2)
-    consumer, shared = topic.consumer(), topic.client._core.store.topic("topic").subscription("sub")
+    consumer, shared = topic.consumer(), topic.client._core.store.use_topic("topic").topic.subscription("sub")
     assert numbers([consumer.receive(1000)]) == [0]
     failpoints.set("journal:body_done", "raise:KeyboardInterrupt")
     try:

@@ -78,7 +78,7 @@ def test_a_later_subscription_gets_all_letters(time: ManualTime):
 @pytest.mark.parametrize("topic", ["", "graveyard", "yards", "yards-partition-1"])
 def test_whatever_the_topic_is(time: ManualTime, topic: str):
     """The default name, one that was chosen, all partitions of one, or a partition."""
-    time.client._core.store.create_partitioned_topic("yards", 2)
+    time.client._core.store.topics.create_partitioned("yards", 2)
     bury(time, topic=topic)
     time.reopen()
     time.pass_ms(CHECK_MS)
@@ -87,7 +87,7 @@ def test_whatever_the_topic_is(time: ManualTime, topic: str):
 
 def test_a_partitioned_default_topic(time: ManualTime):
     """It was made with partitions before the first letter came."""
-    time.client._core.store.create_partitioned_topic(DLQ, 3)
+    time.client._core.store.topics.create_partitioned(DLQ, 3)
     bury(time)
     assert letters(time) == list(range(COUNT))
 

@@ -59,7 +59,7 @@ def test_a_message_costs_no_look_at_all_topics(client: Client, polls: list[Any],
 
 def test_a_reader_of_many_partitions(client: Client, polls: list[Any]):
     """`has_message_available` and `read_next` look at those that have messages."""
-    client._core.store.create_partitioned_topic("parts", TOPICS)
+    client._core.store.topics.create_partitioned("parts", TOPICS)
     reader = client.create_reader("parts", MessageId.earliest)
     assert not reader.has_message_available()
     producer = client.create_producer("parts-partition-77")

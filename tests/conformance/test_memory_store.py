@@ -47,7 +47,7 @@ def publish(client: Client, count: int, topic: str = "topic") -> list[Any]:
 
 def log_of(client: Client, topic: str = "topic") -> MemoryLog:
     """The log of a topic."""
-    log = client._core.store.topic(topic).ledger
+    log = client._core.store.use_topic(topic).topic.ledger
     assert isinstance(log, MemoryLog)
     return log
 

@@ -48,7 +48,7 @@ def texts(messages: list[Any]) -> list[str]:
 def test_a_consumer_finds_new_partitions_within_a_second(time: ManualTime):
     """And gets them from their first message on, whatever its initial position was."""
     store = store_of(time.client)
-    store.create_partitioned_topic("orders", 2)
+    store.topics.create_partitioned("orders", 2)
     consumer = time.client.subscribe("orders", "sub", initial_position=InitialPosition.Latest)
     store.grow_partitions("orders", 4)
     publish(time.client, 2, range(4))
@@ -64,7 +64,7 @@ def test_a_consumer_finds_new_partitions_within_a_second(time: ManualTime):
 
 def test_a_reader_finds_them_too(time: ManualTime):
     """Even one that wanted only what is new, because it is."""
-    store_of(time.client).create_partitioned_topic("orders", 3)
+    store_of(time.client).topics.create_partitioned("orders", 3)
     reader = time.client.create_reader("orders", MessageId.latest)
     store_of(time.client).grow_partitions("orders", 5)
     publish(time.client, 2, range(3, 5))
@@ -74,7 +74,7 @@ def test_a_reader_finds_them_too(time: ManualTime):
 
 def test_a_waiting_consumer_is_rung(client):
     """It need not wait for the second to pass."""
-    store_of(client).create_partitioned_topic("orders", 1)
+    store_of(client).topics.create_partitioned("orders", 1)
     consumer = client.subscribe("orders", "sub")
     received: list[bytes] = []
     waiting = threading.Thread(target=lambda: received.append(consumer.receive(10_000).data()))
@@ -87,20 +87,20 @@ def test_a_waiting_consumer_is_rung(client):
 
 def test_subscriptions_without_consumers_grow_too(client):
     """What is published to a new partition is not lost to a subscription nobody is attached to."""
-    store_of(client).create_partitioned_topic("orders", 2)
+    store_of(client).topics.create_partitioned("orders", 2)
     client.subscribe("orders", "sub").close()
     client.subscribe("orders", "passing", ConsumerType.Shared).unsubscribe()
     store_of(client).grow_partitions("orders", 4)
     publish(client, 1, range(4))
     consumer = client.subscribe("orders", "sub", initial_position=InitialPosition.Latest)
     assert texts(receive_all(consumer)) == ["0-0", "1-0", "2-0", "3-0"]
-    assert store_of(client).topic("orders-partition-3").subscriptions() == ["sub"]
+    assert store_of(client).use_topic("orders-partition-3").topic.subscriptions() == ["sub"]
 
 
 def test_a_closed_consumer_does_not_grow(time: ManualTime):
     """Nothing is attached behind its back."""
     store = store_of(time.client)
-    store.create_partitioned_topic("orders", 1)
+    store.topics.create_partitioned("orders", 1)
     consumer = time.client.subscribe("orders", "sub", ConsumerType.Shared)
     consumer.close()
     store.grow_partitions("orders", 2)
@@ -113,7 +113,7 @@ def test_a_closed_consumer_does_not_grow(time: ManualTime):
 def test_who_cannot_join_a_new_partition_tries_again(time: ManualTime, caplog: pytest.LogCaptureFixture):
     """Once a second, and says so."""
     store = store_of(time.client)
-    store.create_partitioned_topic("orders", 1)
+    store.topics.create_partitioned("orders", 1)
     consumer = time.client.subscribe("orders", "sub")
     store.grow_partitions("orders", 2)
     held = time.client.subscribe("orders-partition-1", "sub")
@@ -127,7 +127,7 @@ def test_who_cannot_join_a_new_partition_tries_again(time: ManualTime, caplog: p
 def test_all_that_is_done_to_a_consumer_reaches_new_partitions(time: ManualTime):
     """Seek, redelivery, unsubscribe."""
     store = store_of(time.client)
-    store.create_partitioned_topic("orders", 1)
+    store.topics.create_partitioned("orders", 1)
     consumer = time.client.subscribe("orders", "sub", initial_position=InitialPosition.Earliest)
     store.grow_partitions("orders", 2)
     time.pass_ms(1000)
@@ -138,12 +138,12 @@ def test_all_that_is_done_to_a_consumer_reaches_new_partitions(time: ManualTime)
     consumer.seek(MessageId.earliest)
     assert texts(receive_all(consumer)) == ["0-0", "1-0"]
     consumer.unsubscribe()
-    assert [store.topic(name).subscriptions() for name in store.topic_names()] == [[], []]
+    assert [store.use_topic(name).topic.subscriptions() for name in store.topics.names()] == [[], []]
 
 
 def test_a_topic_shrinks_never(client):
     """Messages would be lost."""
-    store_of(client).create_partitioned_topic("orders", 3)
+    store_of(client).topics.create_partitioned("orders", 3)
     with pytest.raises(NotAllowedError, match="only grows"):
         store_of(client).grow_partitions("orders", 2)
 
@@ -151,14 +151,15 @@ def test_a_topic_shrinks_never(client):
 def test_an_idle_consumer_sleeps(time: ManualTime):
     """A look is one question of the catalog's size; nobody is opened, nothing is read."""
     store = store_of(time.client)
-    store.create_partitioned_topic("orders", 2)
+    store.topics.create_partitioned("orders", 2)
     consumer = time.client.subscribe("orders", "sub")
     time.pass_ms(1000)
     asked: list[str] = []
-    store.partitions, original = lambda name: asked.append(name), store.partitions
+    topics = store.topics
+    topics.partitions = asked.append
     try:
         time.pass_ms(60_000)
     finally:
-        store.partitions = original
+        del topics.partitions
     assert asked == []
     assert receive_all(consumer) == []

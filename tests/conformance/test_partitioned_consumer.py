@@ -34,7 +34,7 @@ PARTITIONS = 3
 @pytest.fixture(autouse=True)
 def partitioned(client: Client) -> None:
     """The topic has three partitions."""
-    store_of(client).create_partitioned_topic("orders", PARTITIONS)
+    store_of(client).topics.create_partitioned("orders", PARTITIONS)
 
 
 def store_of(client: Client) -> Any:
@@ -212,7 +212,7 @@ def test_unsubscribe_concerns_every_partition(client):
 def subscriptions(client: Client) -> list[list[str]]:
     """The subscriptions of every partition."""
     store = store_of(client)
-    return [store.topic(name).subscriptions() for name in store.topic_names()]
+    return [store.use_topic(name).topic.subscriptions() for name in store.topics.names()]
 
 
 def test_all_partitions_or_none(client):
@@ -237,7 +237,7 @@ def test_one_partition_alone(client):
     with pytest.raises(TopicNotFound, match="has 3 partitions"):
         client.subscribe("orders-partition-3", "alone")
     with pytest.raises(NotAllowedError, match="partitioned topic"):
-        store_of(client).topic("orders")
+        store_of(client).use_topic("orders")
 
 
 def test_partitioned_and_plain_topics_together(client):
@@ -332,7 +332,7 @@ def test_letters_are_named_after_the_topic(client):
 
 def test_letters_go_to_a_partitioned_topic_too(client):
     """To one of its partitions, where the subscription of the policy waits for them."""
-    store_of(client).create_partitioned_topic("dead", 2)
+    store_of(client).topics.create_partitioned("dead", 2)
     publish(client, 1, range(1))
     consumer = subscribe(
         client,

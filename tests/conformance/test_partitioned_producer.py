@@ -281,7 +281,7 @@ def test_asyncio(store_path):
 
     async def main() -> list[int]:
         async with AsyncClient(store_path) as client:
-            client._blocking._core.store.create_partitioned_topic("topic", 3)
+            client._blocking._core.store.topics.create_partitioned("topic", 3)
             async with await client.create_producer("topic", batching_enabled=False) as producer:
                 sent = await asyncio.gather(*[producer.send(hello(i)) for i in range(6)])
         return [message_id.partition() for message_id in sent]
@@ -326,7 +326,7 @@ def test_a_topic_is_made_partitioned_where_broker_conf_says_so(store_path):
 def test_a_partition_whose_lock_is_held_does_not_hold_up_the_others(topic):
     """Its own messages wait, and fail when too many do; of the others a batch goes to each free partition."""
     producer = topic.batching(batching_max_messages=10, max_pending_messages=10)
-    log = topic.store.topic("topic-partition-1").ledger
+    log = topic.store.use_topic("topic-partition-1").topic.ledger
     held, let_go = threading.Event(), threading.Event()
 
     def hold() -> None:

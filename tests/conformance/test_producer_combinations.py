@@ -119,7 +119,7 @@ class Site:
         name = f"topic-{next(self._numbers)}"
         store = self.client._core.store
         if case.topic == "partitioned":
-            store.create_partitioned_topic(name, PARTITIONS)
+            store.topics.create_partitioned(name, PARTITIONS)
         else:
             self.client.create_producer(name).close()
         if case.drops_duplicates:

@@ -77,7 +77,7 @@ class Noting(ProducerInterceptor):
 def test_interceptors_see_chunked_messages_once(client: Client, tmp_path: Path, is_partitioned: bool):
     """However many entries they become, encrypted and on partitions, and from coroutines."""
     if is_partitioned:
-        client._core.store.create_partitioned_topic("topic", 2)
+        client._core.store.topics.create_partitioned("topic", 2)
     noting = Noting()
     options = {**CHUNKED, **sealing(tmp_path), "interceptors": [noting]}
     consumer = client.subscribe("topic", "sub", crypto_key_reader=key_files(tmp_path, "ec"))
@@ -138,7 +138,7 @@ def test_earlier_parts_hold_their_ledger_until_the_last_is_acknowledged(time, ki
     consumer = client.subscribe("topic", "sub", kind, initial_position=InitialPosition.Earliest)
     producer = client.create_producer("topic", **CHUNKED)
     log = log_of(client)
-    topic = client._core.store.topic("topic")
+    topic = client._core.store.use_topic("topic").topic
     producer.send(b"before")
     state = producer._publisher.state
     out = producer._publisher.drain.encoder.encode_one(BIG, None, 100).chunks
@@ -261,7 +261,7 @@ def test_what_waits_is_not_sent_by_a_forked_child(topic: Topic):
 @pytest.mark.parametrize("is_encrypted", [False, True], ids=["plain", "encrypted"])
 def test_delayed_chunked_messages_on_partitions(time: ManualTime, tmp_path: Path, is_encrypted: bool):
     """Not before their time, and then whole."""
-    time.client._core.store.create_partitioned_topic("topic", 2)
+    time.client._core.store.topics.create_partitioned("topic", 2)
     keys = key_files(tmp_path, "ec")
     options = {**CHUNKED, **(sealing(tmp_path) if is_encrypted else {})}
     consumer = time.client.subscribe("topic", "sub", ConsumerType.Shared, crypto_key_reader=keys)
@@ -290,7 +290,7 @@ def test_partitions_remember_sequence_ids_each(tmp_path: Path, client: Client):
     """Keyed messages sent again by the next producer of the name are dropped, on every partition; whole
     columns and chunks, too."""
     store = client._core.store
-    store.create_partitioned_topic("topic", 3)
+    store.topics.create_partitioned("topic", 3)
     store.set_policy("topic", DEDUPLICATION, True)
     keys = [f"ключ-{number}" for number in range(12)]
     for _ in range(2):

@@ -140,7 +140,7 @@ def test_levels_of_durability(topic, durability):
 def test_the_interval_reaches_the_log(store_path):
     """durability_interval_ms is the time between flushes of every topic of the store."""
     with Client(store_path, durability="interval", durability_interval_ms=25) as client:
-        assert client._core.store.topic("topic").ledger.options.interval_ms == 25
+        assert client._core.store.use_topic("topic").topic.ledger.options.interval_ms == 25
 
 
 def test_a_name_that_is_too_long_takes_no_place(topic):
@@ -154,7 +154,7 @@ def test_send_timeout(topic):
     """A send that waits longer than send_timeout_millis for a locked topic fails with Timeout."""
     producer = topic.producer(send_timeout_millis=100)
     producer.send(b"before")
-    lock = topic.client._core.store.topic("topic").ledger.lock
+    lock = topic.client._core.store.use_topic("topic").topic.ledger.lock
     held, release = threading.Event(), threading.Event()
 
     def hold() -> None:

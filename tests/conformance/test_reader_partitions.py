@@ -23,7 +23,7 @@ BASE = "persistent://public/default/orders"
 @pytest.fixture(autouse=True)
 def partitioned(client: Client) -> None:
     """The topic has three partitions."""
-    store_of(client).create_partitioned_topic("orders", 3)
+    store_of(client).topics.create_partitioned("orders", 3)
 
 
 def store_of(client: Client) -> Any:

@@ -93,18 +93,18 @@ def test_the_nearest_decides(time: ManualTime, path: Path) -> None:
     with Admin(path) as admin:
         admin.topics().create_partitioned_topic("parts", 2)
     publish(time, 1)
-    partition = store.topic("parts-partition-0")
+    partition = store.use_topic("parts-partition-0").topic
 
     def kept(topic) -> Retention:
         return store._session.policies.value(RETENTION, topic.name, topic.directory)
 
     assert kept(partition) == NOTHING
     store.set_policy("public/default", RETENTION, Retention(5, 6))
-    assert kept(partition) == kept(store.topic(TOPIC)) == Retention(5, 6)
+    assert kept(partition) == kept(store.use_topic(TOPIC).topic) == Retention(5, 6)
     store.set_policy("parts", RETENTION, Retention(7, -1))
-    assert kept(partition) == kept(store.topic("parts-partition-1")) == Retention(7, -1)
+    assert kept(partition) == kept(store.use_topic("parts-partition-1").topic) == Retention(7, -1)
     store.set_policy("parts-partition-0", RETENTION, KEEP)
-    assert kept(partition) == KEEP and kept(store.topic("parts-partition-1")) == Retention(7, -1)
+    assert kept(partition) == KEEP and kept(store.use_topic("parts-partition-1").topic) == Retention(7, -1)
     for name in ("parts-partition-0", "parts", "public/default"):
         store.set_policy(name, RETENTION, None)
         assert store.own_policy(name, RETENTION) is None

@@ -224,7 +224,7 @@ def test_a_message_whose_copy_cannot_be_stored_comes_again(client, monkeypatch):
     send(client, b"soup")
     consumer = subscribe(client)
     message = consumer.receive(1000)
-    retry = client._core.store.topic("orders-sub-RETRY").ledger
+    retry = client._core.store.use_topic("orders-sub-RETRY").topic.ledger
 
     def full(*_: object) -> None:
         raise StorageFullError("no room")
@@ -287,7 +287,7 @@ def test_letters_are_as_durable_as_the_client_says(store_path):
         send(client, b"soup")
         consumer = subscribe(client)
         consumer.reconsume_later(consumer.receive(1000), 0)
-        ledger = client._core.store.topic("orders-sub-RETRY").ledger
+        ledger = client._core.store.use_topic("orders-sub-RETRY").topic.ledger
         assert ledger.statistics().syncs_here >= 1
         assert consumer.receive(1000).data() == b"soup"
 
@@ -299,7 +299,7 @@ def test_closing_lets_the_topics_go(client):
     for _ in range(2):
         consumer.reconsume_later(consumer.receive(1000), 0)
     store = client._core.store
-    topics = [store.topic(name) for name in ("orders-sub-RETRY", "orders-sub-DLQ")]
+    topics = [store.use_topic(name).topic for name in ("orders-sub-RETRY", "orders-sub-DLQ")]
     names = [topic.producers() for topic in topics]
     assert [len(one) for one in names] == [1, 1]
     assert names[1] == [f"{BASE}orders-sub-RETRY-sub-{consumer.consumer_name()}-DLQ"]

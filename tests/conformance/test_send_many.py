@@ -208,9 +208,9 @@ def test_a_closed_producer(topic, client):
 def test_levels_of_durability(client, level):
     """At level "flush" one flush covers the whole call."""
     with client.create_producer("durable", durability=level) as producer:
-        syncs = client._core.store.topic("durable").ledger.statistics().syncs_here
+        syncs = client._core.store.use_topic("durable").topic.ledger.statistics().syncs_here
         assert len(producer.send_many(hellos(0, 50), batching_max_messages=5)) == 50
-        done = client._core.store.topic("durable").ledger.statistics().syncs_here - syncs
+        done = client._core.store.use_topic("durable").topic.ledger.statistics().syncs_here - syncs
     assert done == (1 if level == "flush" else 0)
 
 

@@ -155,13 +155,13 @@ def test_names_are_checked_before_anything_is_made(client):
         subscribe(client, ["red", "a/b"])
     with pytest.raises(TypeError, match="a topic is a str"):
         subscribe(client, ["red", 5])
-    assert client._core.store.topic_names() == []
+    assert client._core.store.topics.names() == []
 
 
 def test_missing_topics_are_made(client):
     """Subscribing makes the topics, and messages sent later arrive."""
     consumer = subscribe(client)
-    assert len(client._core.store.topic_names()) == 3
+    assert len(client._core.store.topics.names()) == 3
     publish(client)
     assert texts(receive_all(consumer)) == expected()
 
@@ -329,7 +329,7 @@ def test_unsubscribe_deletes_all(client):
     consumer.unsubscribe()
     assert not consumer.is_connected()
     store = client._core.store
-    assert [store.topic(name).subscriptions() for name in store.topic_names()] == [[], [], []]
+    assert [store.use_topic(name).topic.subscriptions() for name in store.topics.names()] == [[], [], []]
 
 
 def test_unsubscribe_needs_to_be_alone_everywhere(client):
@@ -342,13 +342,13 @@ def test_unsubscribe_needs_to_be_alone_everywhere(client):
     assert texts(receive_all(consumer)) == expected()
     other.close()
     consumer.unsubscribe()
-    assert client._core.store.topic("red").subscriptions() == []
+    assert client._core.store.use_topic("red").topic.subscriptions() == []
 
 
 def test_a_lost_subscription_ends_it_all(client):
     """When one topic's subscription is deleted, the consumer is closed, and the other topics are free."""
     consumer = subscribe(client)
-    client._core.store.topic("green").subscription("sub").delete(force=True)
+    client._core.store.use_topic("green").topic.subscription("sub").delete(force=True)
     with pytest.raises(AlreadyClosed):
         consumer.receive(5000)
     assert not consumer.is_connected()

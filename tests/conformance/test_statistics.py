@@ -185,7 +185,7 @@ def test_consumers(topic: Topic):
 def test_several_topics_and_partitions_are_summed(client: Client):
     """One producer over all partitions, one consumer over all topics."""
     core: Any = client._core
-    core.store.create_partitioned_topic("parts", 3)
+    core.store.topics.create_partitioned("parts", 3)
     consumer = client.subscribe(["parts", "plain"], "s")
     producer = client.create_producer("parts")
     for _ in range(9):

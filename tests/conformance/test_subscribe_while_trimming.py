@@ -32,7 +32,7 @@ def time(path: Path) -> Iterator[ManualTime]:
 
 def between(time: ManualTime, monkeypatch: pytest.MonkeyPatch, action: Callable[[], object]) -> None:
     """Do something once, after whoever trims has looked at the subscriptions and before he decides."""
-    trimming: Any = time.client._core.store.topic(TOPIC)._trimming  # type: ignore[union-attr]
+    trimming: Any = time.client._core.store.use_topic(TOPIC).topic._trimming  # type: ignore[union-attr]
     look, actions = trimming._marks, [action]
 
     def look_and_act() -> Any:
@@ -146,7 +146,7 @@ def test_a_subscription_nobody_can_read_holds_everything_back(
             file.unlink()
         elif file.name.startswith("journal."):
             file.write_bytes(b"\xff" * file.stat().st_size)
-    time._open()
+    time.reopen()
     time.client.create_producer(TOPIC)
     time.pass_ms(1_000_000)
     assert read_all(time) == ids

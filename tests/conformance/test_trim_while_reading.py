@@ -59,7 +59,7 @@ def test_a_topic_whose_messages_are_all_gone(tmp_path: Path) -> None:
     path = store_with(tmp_path / "s")
     time = ManualTime(path)
     ids = publish(time, 30)
-    time.client._core.store.topic(TOPIC).ledger.roll()  # type: ignore[union-attr]
+    time.client._core.store.use_topic(TOPIC).topic.ledger.roll()  # type: ignore[union-attr]
     time.pass_ms(200)
     assert len(ledgers(path)) == 1
     assert read_all(time) == []

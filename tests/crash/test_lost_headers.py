@@ -79,7 +79,7 @@ def use(root: Path, expected: list[bytes]) -> None:
     last = consumer.get_last_message_id()
     client.close()
     store = Store.open(root)
-    topic = store.topic("t")
+    topic = store.use_topic("t").topic
     assert topic.subscription("sub").mark_delete == Position(last.ledger_id(), last.entry_id())
     assert topic.ledger.segments() and topic.ledger.statistics().ledgers >= 4
     store.release()

@@ -20,7 +20,7 @@ def test_topics_get_the_log_that_is_registered_for_their_kind(
     with Client(tmp_path / "store") as client:
         with client.create_producer("orders") as producer:
             producer.send(b"two coffees")
-        assert isinstance(client._core.store.topic("orders").ledger, MemoryLog)
+        assert isinstance(client._core.store.use_topic("orders").topic.ledger, MemoryLog)
         with client.create_reader("orders", MessageId.earliest) as reader:
             assert [message.data() for message in reader] == [b"two coffees"]
         assert not list(tmp_path.rglob("*.log"))

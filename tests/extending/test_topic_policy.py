@@ -43,7 +43,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
     told.clear()
     with Client(tmp_path) as client:
         store = client._core.store
-        store.create_partitioned_topic("parts", 2)
+        store.topics.create_partitioned("parts", 2)
         for name in ("orders", "parts-partition-0"):
             client.create_producer(name).close()
         yield store

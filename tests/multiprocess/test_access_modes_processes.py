@@ -44,7 +44,7 @@ def hold(root: str, mode: str) -> None:
 
 def waiting_count(client: Client) -> int:
     """How many stand in the queue."""
-    topic = client._core.store.topic("topic")
+    topic = client._core.store.use_topic("topic").topic
     topic.producers()
     return len(topic._journal.table.waiting)
 
@@ -119,7 +119,7 @@ def test_a_stopped_holder_that_was_fenced_writes_nothing(client, tmp_path):
             usurper.send(b"mine")
             os.kill(pid, signal.SIGCONT)
             assert child.read() == "ProducerFenced"
-        log = client._core.store.topic("topic").ledger
+        log = client._core.store.use_topic("topic").topic.ledger
         views = log.cursor(log.first_position(), inclusive=True).read(10, 10, 1 << 20)
         assert [view.value(0) for view in views] == [b"before", b"mine"]
         child.tell("end")
@@ -142,7 +142,7 @@ def test_ctrl_c_leaves_the_queue(client, tmp_path):
 def stay_in_the_lock(root: str) -> None:
     """Child: take the lock of the topic and keep it."""
     with Client(root) as client:
-        lock = client._core.store.topic("topic").ledger.lock
+        lock = client._core.store.use_topic("topic").topic.ledger.lock
         try:
             lock.acquire()
             say("inside")

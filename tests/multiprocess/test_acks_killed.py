@@ -213,7 +213,7 @@ def test_a_seek_voids_what_was_not_written(tmp_path: Path):
         produce(client, 10)
         with Child(acknowledge_twice_around_a_seek, tmp_path) as child:
             assert child.read() == "acknowledged"
-            topic = client._core.store.topic("persistent://public/default/jobs")
+            topic = client._core.store.use_topic("persistent://public/default/jobs").topic
             topic.subscription("work", create=False).seek(topic.ledger.first_position(), True)
             child.tell("die")
             assert child.join() == -signal.SIGKILL

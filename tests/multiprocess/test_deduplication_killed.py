@@ -98,7 +98,7 @@ def test_noting_how_far_a_producer_is(tmp_path: Path, step: str):
         producer = client.create_producer("topic", "p")
         for number in range(1, HIGHEST + 1):
             producer.send(b"%d" % number, sequence_id=number)
-        memory = client._core.store.topic("topic")._memory
+        memory = client._core.store.use_topic("topic").topic._memory
         failpoints.set(step, "kill")
         memory.remember("p", HIGHEST, durable=False)
 
@@ -144,7 +144,7 @@ def test_saving_before_a_trim(tmp_path: Path, step: str):
     killed(lambda: publish(root))
 
     def trim() -> None:
-        log = Store.open(root).topic("topic").ledger
+        log = Store.open(root).use_topic("topic").topic.ledger
         failpoints.set(step, "kill")
         log.trim_before(log.tail >> 32)
 
@@ -152,6 +152,6 @@ def test_saving_before_a_trim(tmp_path: Path, step: str):
     assert len(list(root.glob("topics/*/*.log"))) == 3
     check(root)
     with Client(root) as client:
-        log = client._core.store.topic("topic").ledger
+        log = client._core.store.use_topic("topic").topic.ledger
         assert log.trim_before(log.tail >> 32) >= 2
         assert client.create_producer("topic", "p").last_sequence_id() == HIGHEST + 2

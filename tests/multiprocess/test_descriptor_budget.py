@@ -172,7 +172,7 @@ def work_without_descriptors(root: str, free: str) -> None:
     leases = len(os.listdir(f"{root}/clients"))
     for topic in ("t0", "t1"):
         producer = attempt("producer", lambda topic=topic: client.create_producer(topic, "me"))
-        assert client._core.store.topic(topic).producers() == ["me"]
+        assert client._core.store.use_topic(topic).topic.producers() == ["me"]
         attempt("send", lambda producer=producer: producer.send(b"one"))
         consumer = attempt("subscribe", lambda topic=topic: client.subscribe(topic, "s"))
         reader = attempt("reader", lambda topic=topic: client.create_reader(topic, MessageId.earliest))
@@ -190,7 +190,7 @@ def work_without_descriptors(root: str, free: str) -> None:
             except AlreadyClosed:
                 continue  # refused half way, and closed all the same
         client.subscribe(topic, "s").close()
-        assert client._core.store.topic(topic).producers() == []
+        assert client._core.store.use_topic(topic).topic.producers() == []
     client.close()
     say(leases, open_now() - before, *shortage.refused)
 

@@ -18,7 +18,7 @@ KINDS = ["Exclusive", "Failover"]
 
 def consumers_of(client: pulsar.Client) -> int:
     """How many are attached."""
-    subscription = client._core.store.topic("jobs").subscription("work", create=False)
+    subscription = client._core.store.use_topic("jobs").topic.subscription("work", create=False)
     return len(subscription._existing().transact(lambda state: state.consumers.all()))
 
 

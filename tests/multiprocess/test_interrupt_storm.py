@@ -187,7 +187,7 @@ def opening_storm(root: str, wanted: str) -> None:
         with contextlib.suppress(pulsar.AlreadyClosed):
             one.close()
     gc.collect()
-    topic = client._core.store.topic("topic")
+    topic = client._core.store.use_topic("topic").topic
 
     def is_left() -> bool:
         client._core._close_abandoned()

@@ -137,7 +137,7 @@ def test_clocks_of_another_time_namespace(tmp_path: Path, offset_s: int):
     ):
         with pulsar.Client(store) as client:
             time.sleep(2.5)
-            subscription = client._core.store.topic("jobs").subscription("work", create=False)
+            subscription = client._core.store.use_topic("jobs").topic.subscription("work", create=False)
             assert len(subscription.consumers()) == 2
             send(client, 2)
         here.tell("ack")

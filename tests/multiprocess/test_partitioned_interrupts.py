@@ -77,7 +77,7 @@ def send_in_a_storm(root: str, wanted: str, batching: str) -> None:
 def test_an_interrupt_storm_over_sends(tmp_path: Path, batching: bool):
     """What a send took is stored once, in order on its partition; what was interrupted, at most once."""
     with pulsar.Client(tmp_path) as client:
-        store_of(client).create_partitioned_topic("jobs", 3)
+        store_of(client).topics.create_partitioned("jobs", 3)
         with Child(send_in_a_storm, tmp_path, 400, batching) as child:
             assert int(child.read()) >= 400
             returned: set[int] = set()
@@ -115,7 +115,7 @@ def attach_in_a_storm(root: str, wanted: str) -> None:
 def test_an_interrupt_storm_over_attaching(tmp_path: Path):
     """A name is not left behind on any partition."""
     with pulsar.Client(tmp_path) as client:
-        store_of(client).create_partitioned_topic("jobs", 3)
+        store_of(client).topics.create_partitioned("jobs", 3)
         with Child(attach_in_a_storm, tmp_path, 150) as child:
             assert child.read().split()[0] == "till"
             assert child.read() == "end"

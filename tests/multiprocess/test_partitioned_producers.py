@@ -38,7 +38,7 @@ def test_producers_follow_a_topic_that_grows_and_die_in_peace(tmp_path: Path):
     was promised is there.
     """
     with pulsar.Client(tmp_path) as client:
-        store_of(client).create_partitioned_topic("jobs", 2)
+        store_of(client).topics.create_partitioned("jobs", 2)
         with Child(produce, tmp_path, False) as one, Child(produce, tmp_path, True) as other:
             promised: dict[int, list[str]] = {0: [], 1: [], 2: [], 3: [], 4: []}
             for child in (one, other):
@@ -71,7 +71,7 @@ def test_producers_follow_a_topic_that_grows_and_die_in_peace(tmp_path: Path):
 def test_a_killed_producer_loses_nothing_on_any_partition(tmp_path: Path):
     """What send() returned is read back; among all partitions no number is missing."""
     with pulsar.Client(tmp_path) as client:
-        store_of(client).create_partitioned_topic("jobs", 3)
+        store_of(client).topics.create_partitioned("jobs", 3)
         with Child(produce, tmp_path, True) as child:
             told = [child.read().split() for _ in range(300)]
             child.kill()

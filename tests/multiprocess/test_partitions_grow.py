@@ -59,7 +59,7 @@ def test_consumers_of_other_processes_miss_nothing(tmp_path: Path, kind: str):
     """From two partitions to three and five, while messages come: each is received, and none twice (but what
     changes hands on Failover)."""
     with pulsar.Client(tmp_path) as client:
-        store_of(client).create_partitioned_topic("jobs", 2)
+        store_of(client).topics.create_partitioned("jobs", 2)
         with Child(consume, tmp_path, "a", kind) as a, Child(consume, tmp_path, "b", kind) as b:
             assert a.read() == b.read() == "attached"
             sent = []
@@ -83,8 +83,8 @@ def test_consumers_of_other_processes_miss_nothing(tmp_path: Path, kind: str):
 def received_by(client: pulsar.Client, children: list[Child], count: int) -> list[str]:
     """What the children say until the subscription has nothing left; ends them."""
     store = store_of(client)
-    names = store.topic_names()
-    while sum(store.topic(name).subscription("work").backlog() for name in names):
+    names = store.topics.names()
+    while sum(store.use_topic(name).topic.subscription("work").backlog() for name in names):
         time.sleep(0.05)  # the time limit of the test is the limit
     lines = []
     for child in children:

@@ -46,7 +46,7 @@ def test_killed_while_ending(tmp_path: Path, point: str, durable: bool):
         with Child(end, tmp_path, point, durable) as child:
             assert child.join() == -signal.SIGKILL
     with pulsar.Client(tmp_path) as client:
-        topic = client._core.store.topic("persistent://public/default/t")
+        topic = client._core.store.use_topic("persistent://public/default/t").topic
         assert topic.subscriptions() == []
         mode = pulsar.SubscriptionMode.Durable if durable else NON_DURABLE
         with client.subscribe("t", "s", initial_position=EARLIEST, subscription_mode=mode) as consumer:
@@ -130,7 +130,7 @@ def test_killed_at_any_time(tmp_path: Path):
         for child in children:
             child.__exit__(None, None, None)
     with pulsar.Client(tmp_path) as client:
-        topic = client._core.store.topic("persistent://public/default/t")
+        topic = client._core.store.use_topic("persistent://public/default/t").topic
         until = time.monotonic() + 10
         while left(tmp_path) and time.monotonic() < until:
             topic._subscriptions.clear_away(8)  # it passes over what the client's own housekeeping removes

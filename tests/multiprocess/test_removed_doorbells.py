@@ -42,7 +42,7 @@ def remove_doorbells(root: Path, names: set[str]) -> None:
 
 def attached_ids(client: pulsar.Client) -> list[int]:
     """Of the consumers, without a look whether they live."""
-    subscription = client._core.store.topic("jobs").subscription("work", create=False)
+    subscription = client._core.store.use_topic("jobs").topic.subscription("work", create=False)
     subscription.detach_dead()
     consumers = subscription._existing().transact(lambda state: state.consumers.all())
     return [one.consumer_id for one in consumers]

@@ -99,7 +99,7 @@ def use(root: Path, text: bytes) -> str:
                 break
             got.append(message.data().decode())
             consumer.acknowledge(message)
-    store.topic("t").ledger.roll()
+    store.use_topic("t").topic.ledger.roll()
     producer.send(b"after the roll")
     client.create_producer("t", "of-" + text.decode(), initial_sequence_id=7).send(b"x")
     store.set_policy("public/default", DEDUPLICATION, True)

@@ -26,7 +26,7 @@ def hold(path: str) -> None:
     """Stay in the lock of the topic until the end of standard input."""
     with Client(path) as client:
         client.create_producer("topic").send(b"first")
-        lock = client._core.store.topic("topic").ledger.lock
+        lock = client._core.store.use_topic("topic").topic.ledger.lock
         try:
             lock.acquire()
             say("inside")
@@ -215,5 +215,5 @@ def test_killed_between_two_entries_of_a_group(tmp_path, monkeypatch, count):
     with Client(path) as client:
         assert payloads(client) == [b"first", b"0", *(b"%d" % number for number in range(1, count + 1))]
         client.create_producer("topic").send(b"after")
-        ledger = client._core.store.topic("topic").ledger
+        ledger = client._core.store.use_topic("topic").topic.ledger
         assert not check_topic(ledger.directory).problems

@@ -26,7 +26,7 @@ def hold(path: str, which: str) -> None:
     with Client(path) as client:
         store = client._core.store
         session: Any = store._session
-        ledger = store.topic("stuck").ledger
+        ledger = store.use_topic("stuck").topic.ledger
         locks = {
             "topic": ledger.lock,
             "sync": ledger._sync_lock,

@@ -25,7 +25,7 @@ def make_topics(root: str, count: str) -> None:
     store = Store.open(root)
     found = []
     for number in range(int(count)):
-        topic = store.topic(f"t{number}")
+        topic = store.use_topic(f"t{number}").topic
         ledger_id = topic.ledger.append(encode_single(b"x", 0, PREFIX))[0]
         found.append(f"{topic.incarnation}:{ledger_id}")
     say(store.store_id.hex(), store._current().client_number, *found)
@@ -49,9 +49,9 @@ def test_processes_that_make_one_store_at_once_agree(tmp_path: Path):
         for child in children:
             child.__exit__(None, None, None)
     store = Store.open(root)
-    assert len(store.topic_names()) == 10
-    for name in store.topic_names():
-        ledger = store.topic(name).ledger
+    assert len(store.topics.names()) == 10
+    for name in store.topics.names():
+        ledger = store.use_topic(name).topic.ledger
         assert ledger.messages_after(ledger.first_position()._replace(entry_id=-1)) == 4
     assert os.listdir(root / "clients") == [store.mailbox.uuid.hex()]
     assert os.listdir(root / "staging") == []
@@ -61,7 +61,9 @@ def test_processes_that_make_one_store_at_once_agree(tmp_path: Path):
 def produce_until_killed(root: str, name: str, mode: str) -> None:
     """Child: register a producer, say so, and stay."""
     store = Store.open(root)
-    registration = store.topic("orders").attach_producer(name, access_mode=ProducerAccessMode(int(mode)))
+    registration = store.use_topic("orders").topic.attach_producer(
+        name, access_mode=ProducerAccessMode(int(mode))
+    )
     say(registration.name, registration.epoch)
     while True:
         store.mailbox.wait(store.mailbox.generation, None)
@@ -70,7 +72,7 @@ def produce_until_killed(root: str, name: str, mode: str) -> None:
 def test_the_name_of_a_killed_producer_is_free_at_once(tmp_path: Path):
     """No time-out has to pass: the lease went with the process."""
     store = Store.open(tmp_path / "store")
-    topic = store.topic("orders")
+    topic = store.use_topic("orders").topic
     with Child(produce_until_killed, store.root, "bob", 0) as child:
         assert child.read() == "bob 0"
         assert topic.producers() == ["bob"]
@@ -86,7 +88,7 @@ def test_the_name_of_a_killed_producer_is_free_at_once(tmp_path: Path):
 def test_a_waiting_producer_gets_the_topic_when_the_holder_is_killed(tmp_path: Path):
     """WaitForExclusive over the death of the exclusive producer: some milliseconds."""
     store = Store.open(tmp_path / "store")
-    topic = store.topic("orders")
+    topic = store.use_topic("orders").topic
     exclusive, waiting = ProducerAccessMode.Exclusive.value, ProducerAccessMode.WaitForExclusive.value
     with Child(produce_until_killed, store.root, "holder", exclusive) as holder:
         assert holder.read() == "holder 1"
@@ -105,7 +107,7 @@ def test_a_waiting_producer_gets_the_topic_when_the_holder_is_killed(tmp_path: P
 def fork_workers(root: str, workers: str, messages: str) -> None:
     """Child: open a store and a producer, fork workers that publish through what they inherited."""
     store = Store.open(root)
-    topic = store.topic("orders")
+    topic = store.use_topic("orders").topic
     topic.create_subscription("archive")  # nothing is acknowledged, so nothing is trimmed
     topic.attach_producer()
     topic.ledger.append(encode_single(b"parent", 0, PREFIX))
@@ -117,7 +119,7 @@ def fork_workers(root: str, workers: str, messages: str) -> None:
             continue
         status = 1
         try:
-            mine = store.topic("orders")
+            mine = store.use_topic("orders").topic
             name = mine.attach_producer().name
             for number in range(int(messages)):
                 mine.ledger.append(encode_single(f"{worker}-{number}-{name}".encode(), number, PREFIX))
@@ -142,7 +144,7 @@ def test_forked_workers_and_their_parent_share_a_topic(tmp_path: Path):
         assert child.read() == "0 0 0"
         assert child.join() == 0
     store = Store.open(root)
-    ledger = store.topic("orders").ledger
+    ledger = store.use_topic("orders").topic.ledger
     cursor = ledger.cursor(ledger.first_position(), inclusive=True)
     payloads: list[bytes] = []
     while views := cursor.read(1000, 1000, 1 << 30):
@@ -168,7 +170,7 @@ def test_killed_processes_leave_nothing_that_stays(tmp_path: Path):
     assert len(os.listdir(root / "clients")) == 1, "the second one swept the first one's"
     store = Store.open(root)
     assert os.listdir(root / "clients") == [store.mailbox.uuid.hex()]
-    assert store.topic("orders").producers() == []
+    assert store.use_topic("orders").topic.producers() == []
     store.release()
 
 
@@ -183,12 +185,12 @@ def fork_amid_threads(root: str, forks: str) -> None:
             store.mailbox.wait(store.mailbox.generation, 0.05)
 
     def publishing() -> None:
-        ledger = store.topic("busy").ledger
+        ledger = store.use_topic("busy").topic.ledger
         while not stop.is_set():
             ledger.append(encode_single(b"x", 0, PREFIX))
 
     def registering() -> None:
-        topic = store.topic("busy")
+        topic = store.use_topic("busy").topic
         while not stop.is_set():
             topic.detach_producer(topic.attach_producer("parent"))
 
@@ -196,7 +198,7 @@ def fork_amid_threads(root: str, forks: str) -> None:
         # Few, because the child of a process with thousands of open topics is busy giving them up.
         number = 0
         while not stop.is_set():
-            store.topic(f"t{number % 300}")
+            store.use_topic(f"t{number % 300}")
             number += 1
 
     threads = [threading.Thread(target=body) for body in (waiting, waiting, publishing, registering, making)]
@@ -210,10 +212,10 @@ def fork_amid_threads(root: str, forks: str) -> None:
             signal.alarm(30)  # a deadlock ends as a signal
             status = 1
             try:
-                topic = store.topic("busy")
+                topic = store.use_topic("busy").topic
                 topic.ledger.append(encode_single(b"child", 0, PREFIX))
                 topic.detach_producer(topic.attach_producer(f"child-{number}"))
-                store.topic(f"of-child-{number}")
+                store.use_topic(f"of-child-{number}")
                 store.mailbox.wait(store.mailbox.generation, 0.001)
                 store.release()
                 status = 0
@@ -235,7 +237,7 @@ def test_forking_amid_busy_threads_deadlocks_nobody(tmp_path: Path):
         assert child.read() == "25"
         assert child.join() == 0
     store = Store.open(root)
-    assert sum(name.startswith("persistent://public/default/of-child") for name in store.topic_names()) == 25
+    assert sum(name.startswith("persistent://public/default/of-child") for name in store.topics.names()) == 25
     assert os.listdir(root / "clients") == [store.mailbox.uuid.hex()]
     store.release()
 
@@ -244,14 +246,14 @@ def test_forking_amid_busy_threads_deadlocks_nobody(tmp_path: Path):
 def test_a_producer_that_dies_while_it_registers_blocks_nobody(tmp_path: Path, step: str):
     """SIGKILL at every step of the journal: the name is free, the log of the topic goes on."""
     store = Store.open(tmp_path / "store")
-    topic = store.topic("orders")
+    topic = store.use_topic("orders").topic
     if step not in ("file_created", "created"):
         topic.detach_producer(topic.attach_producer())  # so that there is a journal
     pid = os.fork()
     if pid == 0:
         try:
             failpoints.set(f"journal:{step}", "kill")
-            store.topic("orders").attach_producer("bob")
+            store.use_topic("orders").topic.attach_producer("bob")
         finally:
             os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL

@@ -79,7 +79,7 @@ def use(producer: Producer, consumer: Consumer, value: bytes) -> None:
 
 def is_written(client: Client) -> bool:
     """Whether everything that was sent is acknowledged."""
-    return client._core.store.topic("topic").subscription("sub").backlog() == 0
+    return client._core.store.use_topic("topic").topic.subscription("sub").backlog() == 0
 
 
 def as_user(action: Callable[[], object]) -> None:

@@ -102,7 +102,7 @@ def test_acknowledgements_are_written_at_the_end(tmp_path: Path):
 def hold(root: str) -> None:
     """Stay in the lock of the topic until the parent is done."""
     with pulsar.Client(root) as client:
-        lock = client._core.store.topic("topic").ledger.lock
+        lock = client._core.store.use_topic("topic").topic.ledger.lock
         try:
             lock.acquire()
             say("held")

@@ -167,7 +167,7 @@ class ProducerWorkload:
         """Write down every entry, then acknowledge it, so that the topic is trimmed all the time."""
         client = Client(self._root)
         consumer: Consumer[bytes] = client.subscribe(TOPIC, _ARCHIVE)
-        ledger = client._core.store.topic(TOPIC).ledger
+        ledger = client._core.store.use_topic(TOPIC).topic.ledger
         cursor = ledger.cursor(BEFORE_FIRST, inclusive=False)
         with open(f"{self._root}.archive", "w", encoding="ascii") as file:
             while True:
@@ -198,7 +198,7 @@ class ProducerWorkload:
 
     def audit(self) -> list[str]:
         client = Client(self._root)
-        topic = client._core.store.topic(TOPIC)
+        topic = client._core.store.use_topic(TOPIC).topic
         names, left, most = topic.producers(), len(topic.ledger.segments()), _MOST_LEDGERS_LEFT
         client._core.store.peers.sweep()  # of those that were killed
         client.close()

@@ -120,7 +120,7 @@ class PartitionWatch:
     def _on_ring(self) -> None:
         """Check only whether there is a reason to look, because any waiting thread may run this."""
         try:
-            if self._version != self._core.store.catalog_version:
+            if self._version != self._core.store.topics.version:
                 self._core.scheduler.call_later(0.0, self._look_apart)
         except (AlreadyClosed, RuntimeError):
             return  # the client is being closed
@@ -140,7 +140,7 @@ class PartitionWatch:
 
     def _look_apart(self) -> None:
         """In the timer thread: start another thread if a topic may have changed."""
-        if self._watched and not self._is_looking and self._version != self._core.store.catalog_version:
+        if self._watched and not self._is_looking and self._version != self._core.store.topics.version:
             self._core.workers.start(self.look)
 
     def look(self) -> None:
@@ -157,7 +157,7 @@ class PartitionWatch:
         store = self._core.store
         try:
             self._lock.acquire()
-            version = store.catalog_version
+            version = store.topics.version
             if self._is_looking or not self._watched or self._version == version:
                 return
             self._is_looking = True
@@ -168,7 +168,7 @@ class PartitionWatch:
             self._lock.release()
         try:
             for one in watched:
-                partitions = store.partitions(one.topic)
+                partitions = store.topics.partitions(one.topic)
                 if partitions != one.partitions and id(one) in self._watched:
                     self._tell(one, partitions)
         except BaseException:

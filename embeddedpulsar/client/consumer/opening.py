@@ -53,7 +53,7 @@ def open_consumer(client: ClientContext, config: ConsumerConfig, topic: Any) -> 
 
 
 def _open(client: ClientContext, config: ConsumerConfig, topics: list[str]) -> Consumer[Any]:
-    partitions = {name: client.store.resolve_partitions(name) for name in topics}
+    partitions = {name: client.store.topics.resolve(name) for name in topics}
     if len(topics) == 1 and not partitions[topics[0]]:
         session = ConsumerSession(client, config._replace(topic=topics[0]))
         return Consumer(ConsumerCore(session), config.chain)
@@ -75,7 +75,7 @@ def _warn_if_idle(client: ClientContext, config: ConsumerConfig) -> None:
 def _with_letter_topics(client: ClientContext, config: ConsumerConfig, topics: list[str]) -> ConsumerConfig:
     policy = config.dead_letter
     found = letter_topics(
-        topics, config.subscription_name, policy, config.retry_letter_topic, client.store.has_topic
+        topics, config.subscription_name, policy, config.retry_letter_topic, client.store.topics.has
     )
     initial = policy.initial_subscription_name if policy is not None else ""
     return config._replace(
@@ -107,7 +107,7 @@ def open_reader(client: ClientContext, config: ReaderConfig) -> Reader[Any]:
 
 
 def _open_reader(client: ClientContext, config: ReaderConfig, full: str) -> Reader[Any]:
-    partitions = client.store.resolve_partitions(full)
+    partitions = client.store.topics.resolve(full)
     if not partitions:
         return Reader(ReaderCore(client, config), config.chain)
     from embeddedpulsar.client.consumer.topic_group.reader_group import ReaderGroup  # as for consumers

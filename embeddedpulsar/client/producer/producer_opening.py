@@ -30,7 +30,7 @@ def _open(core: ClientContext, config: ProducerConfig) -> Producer[Any]:
     chain = config.chain
     if chain is not None:
         chain.bind(core, chain)  # until there is a producer
-    partitions = core.store.resolve_partitions(config.topic)
+    partitions = core.store.topics.resolve(config.topic)
     if partitions:
         # Imported on first use: most topics are plain, and most producers have no interceptors.
         from embeddedpulsar.client.producer.partitioned.partitioned_publisher import PartitionedPublisher

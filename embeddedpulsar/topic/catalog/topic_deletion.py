@@ -21,9 +21,11 @@ from embeddedpulsar.exceptions import BrokerMetadataError, LockTimeout, TopicNot
 from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.platform import deadline, failpoints
 from embeddedpulsar.storage.topic_control import ATTENTION, DELETED
+from embeddedpulsar.topic.catalog.topic_directories import remove_tree
 
 if TYPE_CHECKING:
     from embeddedpulsar.format.catalog_record import TopicEntry
+    from embeddedpulsar.topic.store import Store
     from embeddedpulsar.topic.store_session import StoreSession
     from embeddedpulsar.topic.topic import Topic
 
@@ -33,7 +35,23 @@ _BELOW_CATALOG_S: Final = 1.0
 failpoints.declare("deletion:marked", "deletion:recorded", "deletion:moved")
 
 
-def delete_topics(
+def delete(store: Store, session: StoreSession, entry: TopicEntry, force: bool) -> None:
+    """Delete the topic of ``entry``, with all its partitions; see `Store.delete_topic`."""
+    staged = None
+    while staged is None:
+        with contextlib.ExitStack() as uses:
+            topics = []
+            for one in session.catalog.with_logs(entry):
+                use = store.use_topic(one.name, create=False)
+                uses.callback(use.release)
+                topics.append(use.topic)
+            staged = _delete_topics(session, entry, topics, store.clock.wall_ms(), force=force)
+    session.peers.ring_all()
+    for directory in staged:
+        remove_tree(directory)
+
+
+def _delete_topics(
     session: StoreSession, entry: TopicEntry, topics: Sequence[Topic], now_ms: int, *, force: bool
 ) -> list[str] | None:
     """Delete the topic of ``entry``, whose logs are ``topics``: itself, or its partitions.
@@ -72,14 +90,14 @@ def _mark_all(
 ) -> None:
     """Do steps 1 to 3."""
     if not force:
-        check_unused(topics)
+        _check_unused(topics)
     marked = []
     try:
         for topic in topics:
             marked.append(topic)
             mark(topic, DELETED)
         if not force:
-            check_unused(topics)  # a producer or consumer may have attached since
+            _check_unused(topics)  # a producer or consumer may have attached since
         if failpoints.ACTIVE:
             failpoints.hit("deletion:marked")
         session.catalog.append_topic_deleted(entry, now_ms, durable=True)
@@ -91,7 +109,7 @@ def _mark_all(
         raise
 
 
-def check_unused(topics: Sequence[Topic]) -> None:
+def _check_unused(topics: Sequence[Topic]) -> None:
     """Refuse to delete a topic that is in use.
 
     Raises:

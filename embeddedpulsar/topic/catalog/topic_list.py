@@ -36,8 +36,6 @@ class TopicList:
     Callers: any thread, holding no file lock.
 
     Args:
-        session: the open store.
-        clock: for the times of records.
         durable: whether what is made must survive a power loss when the call returns.
     """
 
@@ -49,19 +47,26 @@ class TopicList:
 
     # -- finding -----------------------------------------------------------------------------------
 
-    def partitions(self, name: TopicName) -> int:
-        """How many partitions the topic has; 0 if it is not partitioned, or does not exist."""
-        entry = self._catalog.find(name.full)
+    @property
+    def version(self) -> int:
+        """Rises when topics come or go: pattern consumers compare it instead of listing."""
+        self._catalog.follow()
+        return self._catalog.version
+
+    def partitions(self, name: str) -> int:
+        """How many partitions a topic has; 0 if it is not partitioned, or does not exist. One ``fstat``."""
+        entry = self._catalog.find(TopicName.parse(name).full)
         return 0 if entry is None else entry.partitions
 
-    def has(self, name: TopicName) -> bool:
+    def has(self, name: str) -> bool:
         """Whether the topic exists; a partitioned one exists, and so does each of its partitions."""
-        return self._catalog.find(name.full) is not None or 0 <= name.partition < self._partitions_of_base(
-            name
-        )
+        parsed = TopicName.parse(name)
+        is_known = self._catalog.find(parsed.full) is not None
+        return is_known or 0 <= parsed.partition < self._partitions_of_base(parsed)
 
-    def names(self, namespace: str | None) -> list[str]:
-        """Full names in order of creation: every partition, but not the names of partitioned topics."""
+    def names(self, namespace: str | None = None) -> list[str]:
+        """Full names of all topics, or of those in ``tenant/namespace``, in order of creation: every
+        partition, but not the names of partitioned topics."""
         found: dict[str, None] = {}
         for entry in self._catalog.topics(namespace):
             if entry.partitions:
@@ -70,20 +75,26 @@ class TopicList:
                 found[entry.name] = None
         return list(found)
 
-    def partitioned_names(self, namespace: str | None) -> list[str]:
+    def partitioned_names(self, namespace: str | None = None) -> list[str]:
         """Full names of the partitioned topics, in order of creation."""
         return [entry.name for entry in self._catalog.topics(namespace) if entry.partitions]
 
-    def check_possible(self, name: TopicName) -> None:
-        """Refuse a name that cannot exist: there is no such namespace, or it is a partition too many.
+    def namespaces(self) -> list[str]:
+        """All namespaces as ``tenant/namespace``."""
+        return self._catalog.namespaces()
+
+    def partitions_of_possible(self, name: str) -> int:
+        """As `partitions`, of a topic that exists or could be made.
 
         Raises:
-            TopicNotFound: the name cannot exist.
+            TopicNotFound: there is no such namespace, or the name is that of a partition too many.
         """
-        self._check_namespace(name)
-        partitions = self._partitions_of_base(name)
+        parsed = TopicName.parse(name)
+        self._check_namespace(parsed)
+        partitions = self._partitions_of_base(parsed)
         if partitions:
-            _check_partition(name, partitions)
+            _check_partition(parsed, partitions)
+        return self.partitions(name)
 
     def _partitions_of_base(self, name: TopicName) -> int:
         """How many partitions the topic has that ``name`` is named like a partition of."""
@@ -92,8 +103,18 @@ class TopicList:
 
     # -- finding or making -------------------------------------------------------------------------
 
-    def resolve(self, name: TopicName, create: bool) -> int:
-        """As `partitions`; a topic that does not exist is made first, as ``broker.conf`` says."""
+    def resolve(self, text: str, create: bool = True) -> int:
+        """As `partitions`, but a topic that does not exist is made, of the kind ``broker.conf`` says.
+
+        Args:
+            text: its name.
+            create: make it if there is none and ``allowAutoTopicCreation`` is on; with False it stays 0.
+
+        Raises:
+            InvalidTopicName, NotImplementedError: see `Store.use_topic`.
+            TopicNotFound: no such topic or namespace, and it may not be made.
+        """
+        name = persistent_name(text)
         entry = self._catalog.find(name.full)
         if entry is not None:
             return entry.partitions
@@ -105,23 +126,20 @@ class TopicList:
             self._catalog.lock.acquire()
             entry = self._catalog.find(name.full)
             if entry is None:
-                self._check_may_create(name, True, is_told=False)
+                self._check_may_create(name, True)
                 number = settings.defaultNumPartitions if wants_partitions else 0
                 entry = self._create(name, number, [])
         finally:
             self._catalog.lock.release()
         return entry.partitions
 
-    def entry_to_open(
-        self, name: TopicName, notes: list[str], *, create: bool, is_told: bool = False
-    ) -> TopicEntry:
+    def entry_to_open(self, name: TopicName, notes: list[str], *, create: bool) -> TopicEntry:
         """The entry of a topic with a log; made if need be and allowed.
 
         Args:
             name: of a plain topic, or of a partition.
             notes: what was found damaged and what was done about it is added, in words; for the log.
             create: make a topic that does not exist. Partitions of a partitioned topic exist.
-            is_told: make it whatever ``allowAutoTopicCreation`` says.
 
         Raises:
             TopicNotFound: no such topic or partition, and it may not be made.
@@ -135,7 +153,7 @@ class TopicList:
                 if entry is None:
                     partitions = self._partitions_of_base(name)
                     if not partitions:
-                        self._check_may_create(name, create, is_told=is_told)
+                        self._check_may_create(name, create)
                     else:
                         _check_partition(name, partitions)
                     entry = self._create(name, 0, notes)
@@ -148,12 +166,12 @@ class TopicList:
             )
         return entry
 
-    def _check_may_create(self, name: TopicName, create: bool, *, is_told: bool) -> None:
+    def _check_may_create(self, name: TopicName, create: bool) -> None:
         root = self._session.root
         self._check_namespace(name)
         if not create:
             raise TopicNotFound(f"{name.full}: no such topic in {root}")
-        if not is_told and not self._session.settings.allowAutoTopicCreation:
+        if not self._session.settings.allowAutoTopicCreation:
             raise TopicNotFound(
                 f"{name.full}: no such topic in {root}, and broker.conf says "
                 "allowAutoTopicCreation=false; use a topic that exists, or set it to true there"
@@ -170,20 +188,20 @@ class TopicList:
             )
 
     def _create(self, name: TopicName, partitions: int, notes: list[str]) -> TopicEntry:
-        """Under the catalog lock, after looking that there is none."""
         return self._session.directories.create(
             name.full, self._clock.wall_ms(), durable=self._durable, partitions=partitions, notes=notes
         )
 
     # -- making and growing partitioned topics -----------------------------------------------------
 
-    def create_topic(self, name: TopicName) -> None:
+    def create_topic(self, text: str) -> None:
         """Make a topic that is not partitioned, or one partition.
 
         Raises:
             NotAllowedError: there is a topic of that name.
             TopicNotFound: no such namespace, or the topic has not as many partitions.
         """
+        name = persistent_name(text)
         try:
             self._catalog.lock.acquire()
             if self._catalog.find(name.full) is not None:
@@ -196,7 +214,7 @@ class TopicList:
         finally:
             self._catalog.lock.release()
 
-    def create_partitioned(self, name: TopicName, partitions: int) -> None:
+    def create_partitioned(self, text: str, partitions: int) -> None:
         """Make a partitioned topic, whatever ``allowAutoTopicCreation`` says.
 
         Raises:
@@ -205,6 +223,7 @@ class TopicList:
             NotAllowedError: there is a topic of that name, or one named like a partition of it.
             TopicNotFound: no such namespace.
         """
+        name = persistent_name(text)
         if name.partition >= 0:
             raise InvalidTopicName(
                 f"{name.full!r}: this is the name of a partition; the topic would be {name.base}"
@@ -218,10 +237,8 @@ class TopicList:
                 raise NotAllowedError(f"{name.full} exists already, {kind}")
             self._check_namespace(name)
             for entry in self._catalog.topics():
-                if (
-                    TopicName.parse(entry.name).partition >= 0
-                    and TopicName.parse(entry.name).base == name.full
-                ):
+                parsed = TopicName.parse(entry.name)
+                if parsed.partition >= 0 and parsed.base == name.full:
                     raise NotAllowedError(
                         f"{name.full} cannot be partitioned: {entry.name} is a topic of its own; delete that "
                         "one, or use another name"
@@ -290,9 +307,7 @@ class TopicList:
             TopicNotFound: no such topic.
             NotAllowedError: it is not partitioned.
         """
-        entry = self._catalog.find(name.full)
-        if entry is None:
-            raise TopicNotFound(f"{name.full}: no such topic in {self._session.root}")
+        entry = self._entry(name)
         if not entry.partitions:
             raise NotAllowedError(f"{name.full} is not partitioned")
         return entry
@@ -306,15 +321,23 @@ class TopicList:
         """
         if self._partitions_of_base(name):
             raise NotAllowedError(f"{name.full} is a partition; delete {name.base} as a whole")
-        entry = self._catalog.find(name.full)
-        if entry is None:
-            raise TopicNotFound(f"{name.full}: no such topic in {self._session.root}")
+        entry = self._entry(name)
         if entry.partitions:
             raise NotAllowedError(f"{name.full} is partitioned; use delete_partitioned_topic")
         return entry
 
+    def _entry(self, name: TopicName) -> TopicEntry:
+        entry = self._catalog.find(name.full)
+        if entry is None:
+            raise TopicNotFound(f"{name.full}: no such topic in {self._session.root}")
+        return entry
+
     def create_namespace(self, name: str) -> None:
-        """Make the namespace ``tenant/namespace``. Does nothing if it is there."""
+        """Make the namespace ``tenant/namespace``, and its tenant with it. Does nothing if it is there.
+
+        Raises:
+            InvalidTopicName: the text names no namespace.
+        """
         parsed = TopicName.parse(f"persistent://{name}/topic")
         if parsed.namespace_name != name or name.count("/") != 1:
             raise InvalidTopicName(f"{name!r}: a namespace is written tenant/namespace")
@@ -324,6 +347,21 @@ class TopicList:
                 self._catalog.append_namespace(name, self._clock.wall_ms(), durable=self._durable)
         finally:
             self._catalog.lock.release()
+
+
+def persistent_name(name: str) -> TopicName:
+    """The parsed name of a topic that may be made.
+
+    Raises:
+        InvalidTopicName: the text is not a topic name.
+        NotImplementedError: a non-persistent topic.
+    """
+    parsed = TopicName.parse(name)
+    if not parsed.is_persistent:
+        raise NotImplementedError(
+            f"{parsed.full} needs non-persistent topics, which are not built yet; use persistent://"
+        )
+    return parsed
 
 
 def _check_partition(name: TopicName, partitions: int) -> None:

@@ -15,7 +15,7 @@ from embeddedpulsar.format.topic_record import (
 from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.platform import failpoints
 from embeddedpulsar.settings import BrokerSettings
-from embeddedpulsar.topic.producers.sequence_table import Remembered
+from embeddedpulsar.topic.producers.producer_table import Remembered
 from embeddedpulsar.topic.producers.topic_journal import Commit, TopicJournal
 
 _MOST_PASSES: Final = 8

@@ -25,7 +25,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 def is_on(store: Store, name: str) -> bool:
     """What the journal of a topic says."""
-    topic = store.topic(name)
+    topic = store.use_topic(name).topic
     topic.producers()
     return topic._journal.table.sequences.is_on(boot_id())
 
@@ -33,24 +33,24 @@ def is_on(store: Store, name: str) -> bool:
 def produce(store: Store, *names: str) -> None:
     """Topics that had a producer."""
     for name in names:
-        topic = store.create_topic(name)
+        topic = store.use_topic(name).topic
         topic.detach_producer(topic.attach_producer())
 
 
 def test_topics_with_producers_are_told(store: Store):
     """At once; the others find out when their first producer comes, and get no journal for it."""
     produce(store, "busy")
-    store.create_topic("idle")
+    store.topics.create_topic("idle")
     store.set_policy(NAMESPACE, DEDUPLICATION, True)
     assert is_on(store, "busy")
-    assert not store.topic("idle").had_producers
+    assert not store.use_topic("idle").topic.had_producers
     produce(store, "idle")
     assert is_on(store, "idle")
 
 
 def test_only_those_it_concerns(store: Store):
     """A topic, or the topics of one namespace."""
-    store.create_namespace("acme/sales")
+    store.topics.create_namespace("acme/sales")
     produce(store, "one", "two", "acme/sales/one")
     store.set_policy("one", DEDUPLICATION, True)
     assert [is_on(store, name) for name in ("one", "two", "acme/sales/one")] == [True, False, False]
@@ -72,7 +72,7 @@ def test_a_topic_that_says_otherwise(store: Store):
 
 def test_partitions(store: Store):
     """Those that were opened are told; the others find out."""
-    store.create_partitioned_topic("parts", 3)
+    store.topics.create_partitioned("parts", 3)
     produce(store, "parts-partition-1", "parts2")
     store.set_policy("parts", DEDUPLICATION, True)
     assert is_on(store, "parts-partition-1")
@@ -87,7 +87,7 @@ def test_the_same_again_changes_nothing(store: Store):
     """No record is added to the journal."""
     produce(store, "one")
     store.set_policy("one", DEDUPLICATION, True)
-    words = store.topic("one").ledger.words
+    words = store.use_topic("one").topic.ledger.words
     before = words[TopicWord.JOURNAL]
     store.set_policy("one", DEDUPLICATION, True)
     assert words[TopicWord.JOURNAL] == before
@@ -111,12 +111,12 @@ def test_what_is_not_there(store: Store):
             store.set_policy(missing, DEDUPLICATION, True)
     with pytest.raises(InvalidTopicName):
         store.set_policy("", DEDUPLICATION, True)
-    assert store.topic_names() == []
+    assert store.topics.names() == []
 
 
 def test_a_partition_that_was_never_opened(store: Store):
     """Exists; it remembers what was said before it was opened. One behind the last does not exist."""
-    store.create_partitioned_topic("parts", 2)
+    store.topics.create_partitioned("parts", 2)
     assert store.own_policy("parts-partition-1", DEDUPLICATION) is None
     store.set_policy("parts-partition-1", DEDUPLICATION, True)
     assert store.own_policy("parts-partition-1", DEDUPLICATION) is True

@@ -182,7 +182,7 @@ def test_a_store_with_an_impossible_word_is_derived_again(tmp_path, caplog):
     """After a reboot (here: in a copy) the files say which ids were used; the log tells."""
     root = tmp_path / "store"
     store = Store.open(root)
-    first = store.topic("t").ledger.append(encode_single(b"x", 0, ProducerPrefix("p")))[0]
+    first = store.use_topic("t").topic.ledger.append(encode_single(b"x", 0, ProducerPrefix("p")))[0]
     store.release()
     copy = tmp_path / "copy"
     shutil.copytree(root, copy)
@@ -192,5 +192,5 @@ def test_a_store_with_an_impossible_word_is_derived_again(tmp_path, caplog):
     with caplog.at_level(logging.WARNING, "embeddedpulsar"):
         store = Store.open(copy)
     assert "next ledger id was damaged" in caplog.text
-    assert store.topic("t").ledger.append(encode_single(b"y", 0, ProducerPrefix("p")))[0] > first
+    assert store.use_topic("t").topic.ledger.append(encode_single(b"y", 0, ProducerPrefix("p")))[0] > first
     store.release()

@@ -58,7 +58,7 @@ def test_an_idle_topic_stays_until_there_are_too_many(store):
 
 def test_topics_in_use_and_kept_topics_are_not_closed(store):
     """Whoever holds a topic, or asked for it without saying until when, keeps it open."""
-    kept = store.topic("kept")
+    kept = store.use_topic("kept").topic
     use = store.use_topic("used")
     for name in ("kept", "used"):
         store.use_topic(name).release()
@@ -219,18 +219,20 @@ def test_a_topic_whose_opening_waits_holds_up_no_other(store, monkeypatch):
 
     monkeypatch.setattr(Topic, "open", open_slowly)
     found: list[Topic] = []
-    threads = [threading.Thread(target=lambda: found.append(store.topic("stuck"))) for _ in range(3)]
+    threads = [
+        threading.Thread(target=lambda: found.append(store.use_topic("stuck").topic)) for _ in range(3)
+    ]
     for thread in threads:
         thread.start()
     assert ready.wait(60)
     try:
-        assert deadline.within(5.0, store.topic, "other").name.endswith("other")
+        assert deadline.within(5.0, store.use_topic, "other").topic.name.endswith("other")
         for _ in range(2):  # the first does not let the second open it beside the thread that does
             with pytest.raises(LockTimeout, match=r"the opening of .*stuck"):
-                deadline.within(0.01, store.topic, "stuck")
+                deadline.within(0.01, store.use_topic, "stuck")
     finally:
         go_on.set()
         for thread in threads:
             thread.join()
-    assert found == [store.topic("stuck")] * 3
+    assert found == [store.use_topic("stuck").topic] * 3
     assert len(opened) == 2

@@ -56,13 +56,13 @@ def store(root: Path):
 
 def publish(store: Store, name: str, payload: bytes) -> tuple[int, int, int]:
     """Append one message."""
-    log, entry = store.topic(name).ledger, encode_single(payload, 0, PREFIX)
+    log, entry = store.use_topic(name).topic.ledger, encode_single(payload, 0, PREFIX)
     return log.append(entry) if isinstance(log, ManagedLedger) else log.append_nowait(entry)[:3]
 
 
 def payloads(store: Store, name: str) -> list[bytes]:
     """Everything in a topic."""
-    ledger = store.topic(name).ledger
+    ledger = store.use_topic(name).topic.ledger
     views = ledger.cursor(ledger.first_position(), inclusive=True).read(1000, 1000, 1 << 30)
     return [view.value(0) for view in views]
 
@@ -89,7 +89,7 @@ def test_a_store_is_made_private_and_found_again(root: Path):
     publish(store, "orders", b"one")
     store.release()
     again = Store.open(str(root))
-    assert again.store_id == identity and again.topic_names() == [NAME]
+    assert again.store_id == identity and again.topics.names() == [NAME]
     assert payloads(again, "orders") == [b"one"]
     again.release()
 
@@ -103,13 +103,13 @@ def test_one_directory_is_one_store_however_it_is_spelled(root: Path, tmp_path: 
         assert Store.open(spelling) is store
     for _ in range(4):
         store.release()
-    assert not store.closed and store.topic("orders") is store.topic(NAME)
+    assert not store.closed and store.use_topic("orders").topic is store.use_topic(NAME).topic
     store.release()
     assert store.closed and open_store_count() == 0
     with pytest.raises(AlreadyClosed, match=str(root)):
         store.release()
     with pytest.raises(AlreadyClosed):
-        store.topic("orders")
+        store.use_topic("orders")
 
 
 def test_a_directory_made_anew_is_another_store(root: Path, tmp_path: Path):
@@ -127,7 +127,7 @@ def test_nothing_is_left_open_after_the_last_release(root: Path):
     before, threads_before = descriptors(), threading.active_count()
     store = Store.open(root)
     for number in range(5):
-        topic = store.topic(f"t{number}")
+        topic = store.use_topic(f"t{number}").topic
         topic.attach_producer()
         topic.ledger.append(encode_single(b"x", 0, PREFIX), "interval" if number else None)
     store.mailbox.wait(store.mailbox.generation, 0)
@@ -174,9 +174,10 @@ def test_settings_are_honoured(root: Path, caplog):
     assert "zookeeperServers" in caplog.text
     assert store.settings.maxMessageSize == 1000
     with pytest.raises(TopicNotFound, match=r"allowAutoTopicCreation=false; use a topic that exists"):
-        store.topic("orders")
-    topic = store.create_topic("orders")
-    assert topic is store.topic("orders") is store.create_topic("orders")
+        store.use_topic("orders")
+    store.topics.create_topic("orders")
+    topic = store.use_topic("orders").topic
+    assert topic is store.use_topic("orders", create=False).topic
     assert topic.ledger.options.segment_size == 1 << 30 and topic.ledger.options.max_message_size == 1000
     ledgers = {publish(store, "orders", b"x")[0] for _ in range(7)}
     assert len(ledgers) == 3
@@ -185,30 +186,32 @@ def test_settings_are_honoured(root: Path, caplog):
 
 def test_topics_are_made_listed_and_looked_up(store: Store):
     """Looking is not making; names are canonical; another namespace must exist."""
-    assert not store.has_topic("orders")
+    assert not store.topics.has("orders")
     with pytest.raises(TopicNotFound, match="no such topic"):
-        store.topic("orders", create=False)
-    version = store.catalog_version
-    topic = store.topic("orders")
-    assert topic.name == NAME and store.has_topic(NAME) and store.catalog_version > version
+        store.use_topic("orders", create=False)
+    version = store.topics.version
+    topic = store.use_topic("orders").topic
+    assert topic.name == NAME and store.topics.has(NAME) and store.topics.version > version
     with pytest.raises(TopicNotFound, match=r"acme/sales.*which has public/default"):
-        store.topic("persistent://acme/sales/orders")
+        store.use_topic("persistent://acme/sales/orders")
     with pytest.raises(TopicNotFound):
-        store.create_topic("acme/sales/orders")
-    store.create_namespace("acme/sales")
-    store.create_namespace("acme/sales")
-    assert store.namespaces()[-1] == "acme/sales" and store.namespaces().count("acme/sales") == 1
-    store.topic("acme/sales/orders")
-    store.topic("acme/sales/ünï cødé")
-    assert store.topic_names("public/default") == [NAME]
-    assert len(store.topic_names("acme/sales")) == 2
+        store.topics.create_topic("acme/sales/orders")
+    store.topics.create_namespace("acme/sales")
+    store.topics.create_namespace("acme/sales")
+    assert (
+        store.topics.namespaces()[-1] == "acme/sales" and store.topics.namespaces().count("acme/sales") == 1
+    )
+    store.use_topic("acme/sales/orders")
+    store.use_topic("acme/sales/ünï cødé")
+    assert store.topics.names("public/default") == [NAME]
+    assert len(store.topics.names("acme/sales")) == 2
     for wrong in ("acme", "a/b/c", "", "a/", "a/b c"):
         with pytest.raises(InvalidTopicName):
-            store.create_namespace(wrong)
+            store.topics.create_namespace(wrong)
     with pytest.raises(InvalidTopicName):
-        store.topic("a/b")
+        store.use_topic("a/b")
     with pytest.raises(NotImplementedError, match="non-persistent topics"):
-        store.topic("non-persistent://public/default/x")
+        store.use_topic("non-persistent://public/default/x")
 
 
 def test_threads_share_one_topic(store: Store):
@@ -217,14 +220,14 @@ def test_threads_share_one_topic(store: Store):
 
     def ask() -> None:
         start.wait()
-        found.append(store.topic("orders"))
+        found.append(store.use_topic("orders").topic)
 
     threads = [threading.Thread(target=ask) for _ in range(16)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(set(map(id, found))) == 1 and store.topic_names() == [NAME]
+    assert len(set(map(id, found))) == 1 and store.topics.names() == [NAME]
 
 
 def test_threads_share_one_store(root: Path):
@@ -279,7 +282,7 @@ def test_a_damaged_store_meta_is_reported_by_name(root: Path, damage: bytes):
 def test_a_store_whose_meta_is_gone_is_not_made_anew(root: Path):
     """Unless nothing was in it."""
     store = Store.open(root)
-    store.topic("orders")
+    store.use_topic("orders")
     store.release()
     (root / "store.meta").unlink()
     with pytest.raises(CorruptionError, match=r"store\.meta.*missing.*restore"):
@@ -315,7 +318,7 @@ def test_a_new_boot_heals_catalog_and_leftovers(root: Path, monkeypatch, caplog)
     with caplog.at_level(logging.WARNING, "embeddedpulsar"):
         store = Store.open(root)
     assert "orders was missing from the catalog" in caplog.text and "t-nameless" in caplog.text
-    assert set(store.topic_names()) == {NAME, NAME.replace("orders", "other")}
+    assert set(store.topics.names()) == {NAME, NAME.replace("orders", "other")}
     assert payloads(store, "orders") == [b"one"] and payloads(store, "other") == [b"two"]
     assert publish(store, "third", b"x")[0] > highest
     assert os.listdir(root / "staging") == []
@@ -356,7 +359,7 @@ def test_memory_stores_are_private_and_vanish():
     one, other = Store.open("memory://"), Store.open("memory://")
     assert one is not other and one.memory_url and one.root != other.root
     publish(one, "orders", b"x")
-    assert not other.has_topic("orders")
+    assert not other.topics.has("orders")
     for store in (one, other):
         store.release()
         assert not os.path.exists(store.root)
@@ -381,7 +384,7 @@ def test_a_forked_child_revives_the_store(root: Path):
     """The child has a doorbell and number of its own, sees and adds messages; closing there leaves the
     parent be."""
     store = Store.open(root)
-    topic = store.topic("orders")
+    topic = store.use_topic("orders").topic
     publish(store, "orders", b"parent")
     read, write = os.pipe()
     pid = os.fork()
@@ -392,7 +395,7 @@ def test_a_forked_child_revives_the_store(root: Path):
                 topic.attach_producer()
             except AlreadyClosed as e:
                 answer += "closed " if "parent" in str(e) else repr(e)
-            child_topic = store.topic("orders")
+            child_topic = store.use_topic("orders").topic
             registration = child_topic.attach_producer()
             publish(store, "orders", b"child")
             answer += f"{store._current().client_number} {store.mailbox.uuid.hex()} {registration.name}"
@@ -416,7 +419,7 @@ def test_a_forked_child_revives_the_store(root: Path):
 
 def test_repr_says_the_state(store: Store):
     """Path, state and number of topics."""
-    store.topic("orders")
+    store.use_topic("orders")
     assert "open topics=1" in repr(store)
     store.release()
     assert "closed" in repr(store)
@@ -425,12 +428,12 @@ def test_repr_says_the_state(store: Store):
 def test_making_a_topic_at_level_process_flushes_nothing(root: Path):
     """Only its first ledger does, for the block of ids."""
     store = Store.open(root)
-    store.topic("before").ledger.append(encode_single(b"x", 0, PREFIX))
+    store.use_topic("before").topic.ledger.append(encode_single(b"x", 0, PREFIX))
     counting, flushes = disk.Disk(), []
     counting.fsync = counting.fdatasync = lambda fd, path: flushes.append(path)  # type: ignore[method-assign]
     counting.fsync_dir = flushes.append  # type: ignore[method-assign]
     with disk.use(counting):
-        topic = store.topic("orders")
+        topic = store.use_topic("orders").topic
         topic.attach_producer()
         topic.ledger.append(encode_single(b"x", 0, PREFIX))
         assert flushes == []
@@ -455,13 +458,12 @@ def test_closing_goes_on_when_a_topic_cannot_be_closed_in_order(root: Path):
     assert descriptors() == before and os.listdir(root / "clients") == []
 
 
-@pytest.mark.parametrize("how", ["create_topic", "topic"])
 @pytest.mark.parametrize("state", ["damaged", "gone"])
-def test_a_damaged_description_is_reported(root: Path, caplog, how: str, state: str):
+def test_a_damaged_description_is_reported(root: Path, caplog, state: str):
     """A topic whose record the catalog lost, with a damaged topic.meta: adopted, and the log says so."""
     store = Store.open(root)
     first = publish(store, "orders", b"kept")
-    meta = Path(store.topic("orders").ledger.directory) / "topic.meta"
+    meta = Path(store.use_topic("orders").topic.ledger.directory) / "topic.meta"
     store.release()
     (root / "catalog").unlink()
     if state == "gone":
@@ -470,12 +472,12 @@ def test_a_damaged_description_is_reported(root: Path, caplog, how: str, state: 
         meta.write_bytes(b"\xee" * 40)
     store = Store.open(root)
     with caplog.at_level(logging.WARNING, "embeddedpulsar"):
-        topic = getattr(store, how)("orders")
+        topic = store.use_topic("orders").topic
     assert str(meta) in caplog.text
     assert "written again for the topic persistent://public/default/orders" in caplog.text
     assert topic.ledger.last_position() == first[:2]
     caplog.clear()
-    assert store.create_topic("orders") is topic and not caplog.text
+    assert store.use_topic("orders").topic is topic and not caplog.text
     store.release()
 
 

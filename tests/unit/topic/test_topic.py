@@ -34,7 +34,7 @@ def store(root: Path):
 @pytest.fixture
 def topic(store: Store) -> Topic:
     """A topic with three messages."""
-    found = store.topic("orders")
+    found = store.use_topic("orders").topic
     for number in range(3):
         found.ledger.append(encode_single(b"%d" % number, number, PREFIX))
     return found
@@ -45,7 +45,7 @@ def other(root: Path, topic: Topic):
     """The same topic as another process sees it: a second session of the store in this process."""
     REGISTRY.stores.clear()
     second = Store.open(root)
-    yield second.topic("orders")
+    yield second.use_topic("orders").topic
     second.release()
 
 
@@ -86,7 +86,7 @@ def test_subscriptions_may_not_make_themselves(root: Path):
     root.mkdir()
     (root / "broker.conf").write_text("allowAutoSubscriptionCreation=false")
     store = Store.open(root)
-    topic = store.topic("orders")
+    topic = store.use_topic("orders").topic
     with pytest.raises(SubscriptionNotFound, match=r"allowAutoSubscriptionCreation=false; set it to true"):
         topic.subscription("audit")
     topic.create_subscription("audit")
@@ -115,4 +115,4 @@ def test_closing_the_store_closes_the_topic(store: Store, topic: Topic):
 def test_a_deleted_topics_directory_made_anew_is_another_life(topic: Topic, store: Store):
     """The incarnation tells the two apart."""
     assert topic.incarnation > 0
-    assert store.topic("else").incarnation != topic.incarnation
+    assert store.use_topic("else").topic.incarnation != topic.incarnation

@@ -195,7 +195,7 @@ class DeadLetterProducer:
             raise AlreadyClosed("the consumer is closed; subscribe again")
         if self._initial_subscription:
             topic = TopicName.parse(self.topic).full
-            for one in partition_names(topic, self._client.store.resolve_partitions(topic)) or [self.topic]:
+            for one in partition_names(topic, self._client.store.topics.resolve(topic)) or [self.topic]:
                 _ensure_subscription(self._client, one, self._initial_subscription)
         config = self._config._replace(name=name)
         if names:

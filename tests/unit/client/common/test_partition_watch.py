@@ -20,7 +20,7 @@ NAME = "persistent://public/default/orders"
 def time(tmp_path: Path) -> Iterator[ManualTime]:
     """A client whose time passes when the test says so, on a store with a topic of two partitions."""
     made = ManualTime(tmp_path / "store")
-    made.client._core.store.create_partitioned_topic(NAME, 2)
+    made.client._core.store.topics.create_partitioned(NAME, 2)
     yield made
     made.close()
 
@@ -36,7 +36,7 @@ def test_growth_is_told_within_a_second(time: ManualTime):
     told: list[int] = []
     watched = core.partition_watch.add(NAME, 2, told.append)
     time.pass_ms(2000)
-    core.store.create_topic("other")
+    core.store.topics.create_topic("other")
     time.pass_ms(2000)
     assert told == [] and watched.partitions == 2
     core.store.grow_partitions(NAME, 3)
@@ -106,7 +106,7 @@ def test_the_one_that_grows_rings(tmp_path: Path):
     """A thread that waits notices at once, long before the second is over."""
     with Client(tmp_path / "store") as client:
         core: Any = client._core
-        core.store.create_partitioned_topic(NAME, 2)
+        core.store.topics.create_partitioned(NAME, 2)
         told = threading.Event()
         core.partition_watch.add(NAME, 2, lambda _: told.set())
         consumer = client.subscribe("other", "s")

@@ -31,8 +31,8 @@ def work(root: Path) -> None:
     """Make a store, a namespace and two topics, and publish."""
     store = Store.open(root)
     for name in ("orders", "invoices"):
-        store.topic(name).ledger.append(encode_single(name.encode(), 0, PREFIX))
-    store.create_namespace("acme/sales")
+        store.use_topic(name).topic.ledger.append(encode_single(name.encode(), 0, PREFIX))
+    store.topics.create_namespace("acme/sales")
     store.release()
 
 
@@ -41,13 +41,13 @@ def check(root: Path) -> None:
     staging."""
     work(root)
     store = Store.open(root)
-    names = store.topic_names()
+    names = store.topics.names()
     assert sorted(names) == [f"persistent://public/default/{name}" for name in ("invoices", "orders")]
-    assert store.namespaces().count("acme/sales") == 1
+    assert store.topics.namespaces().count("acme/sales") == 1
     assert len(os.listdir(root / "topics")) == 2
     ledgers = []
     for name in names:
-        ledger = store.topic(name).ledger
+        ledger = store.use_topic(name).topic.ledger
         views = ledger.cursor(ledger.first_position(), inclusive=True).read(100, 100, 1 << 20)
         assert {view.value(0) for view in views} == {name.rpartition("/")[2].encode()}
         ledgers += [segment.ledger_id for segment in ledger.segments()]
@@ -117,19 +117,19 @@ def test_what_was_made_at_level_flush_survives_a_power_loss(tmp_path: Path, monk
     fake = FakeDisk(root)
     with disk.use(fake):
         store = Store.open(root, durability="flush")
-        store.create_namespace("acme/sales")
+        store.topics.create_namespace("acme/sales")
         for name in ("orders", "acme/sales/invoices"):
-            store.topic(name).ledger.append(encode_single(b"x", 0, PREFIX))
+            store.use_topic(name).topic.ledger.append(encode_single(b"x", 0, PREFIX))
         images = list(power_losses(fake, tmp_path, 0))
         for image in power_losses(fake, tmp_path, 40):
             monkeypatch.setattr(clock, "_boot_id", os.urandom(16))
             images.append(image)
             with disk.use(disk.Disk()):
                 copy = Store.open(image)
-                assert copy.topic_names() == store.topic_names() and copy.store_id == store.store_id
-                assert "acme/sales" in copy.namespaces()
-                for name in copy.topic_names():
-                    ledger = copy.topic(name).ledger
+                assert copy.topics.names() == store.topics.names() and copy.store_id == store.store_id
+                assert "acme/sales" in copy.topics.namespaces()
+                for name in copy.topics.names():
+                    ledger = copy.use_topic(name).topic.ledger
                     assert ledger.messages_after(ledger.first_position()._replace(entry_id=-1)) == 1
                 copy.release()
         store.release()
@@ -145,19 +145,19 @@ def test_a_store_at_level_process_opens_after_any_power_loss(tmp_path: Path, mon
         store = Store.open(root)
         last = 0
         for number in range(6):
-            last = store.topic(f"t{number}").ledger.append(encode_single(b"x", 0, PREFIX))[0]
+            last = store.use_topic(f"t{number}").topic.ledger.append(encode_single(b"x", 0, PREFIX))[0]
         found = set()
         for image in power_losses(fake, tmp_path, 60):
             monkeypatch.setattr(clock, "_boot_id", os.urandom(16))
             with disk.use(disk.Disk()):
                 copy = Store.open(image)
                 assert copy.store_id == store.store_id
-                found.add(len(copy.topic_names()))
+                found.add(len(copy.topics.names()))
                 for number in range(6):
-                    topic = copy.topic(f"t{number}")
+                    topic = copy.use_topic(f"t{number}").topic
                     ledger_id = topic.ledger.append(encode_single(b"y", 0, PREFIX))[0]
                     assert ledger_id > last, "ids that may have been seen are not used again"
-                assert len(copy.topic_names()) == 6
+                assert len(copy.topics.names()) == 6
                 copy.release()
         store.release()
     assert len(found) > 1, "the images differ"
@@ -170,15 +170,15 @@ def test_a_flush_producer_makes_its_topic_durable(tmp_path: Path, monkeypatch):
     fake = FakeDisk(root)
     with disk.use(fake):
         store = Store.open(root)
-        topic = store.topic("orders")
+        topic = store.use_topic("orders").topic
         topic.attach_producer(durability="flush")
         topic.ledger.append(encode_single(b"x", 0, PREFIX), "flush")
         for image in power_losses(fake, tmp_path, 30):
             monkeypatch.setattr(clock, "_boot_id", os.urandom(16))
             with disk.use(disk.Disk()):
                 copy = Store.open(image)
-                assert copy.has_topic("orders")
-                assert copy.topic("orders").ledger.last_position() is not None
+                assert copy.topics.has("orders")
+                assert copy.use_topic("orders").topic.ledger.last_position() is not None
                 copy.release()
         store.release()
 
@@ -186,26 +186,26 @@ def test_a_flush_producer_makes_its_topic_durable(tmp_path: Path, monkeypatch):
 def test_a_directory_of_another_name_is_refused(tmp_path: Path):
     """Two names whose hashes meet, or a directory that was moved: never silently one topic."""
     store = Store.open(tmp_path / "store")
-    topic = store.topic("orders")
+    topic = store.use_topic("orders").topic
     entry = read_meta(topic.directory)
     assert entry is not None and entry.name == topic.name
     store.release()
     write_meta(topic.directory, entry._replace(name="persistent://public/default/else"), durable=False)
     store = Store.open(tmp_path / "store")
     with pytest.raises(CorruptionError, match=r"else, not persistent://public/default/orders"):
-        store.topic("orders")
+        store.use_topic("orders")
     store.release()
 
 
 def test_a_topic_directory_that_is_gone_is_made_again(tmp_path: Path):
     """The catalog knows the topic; its messages are gone with the directory, the topic is not."""
     store = Store.open(tmp_path / "store")
-    topic = store.topic("orders")
+    topic = store.use_topic("orders").topic
     incarnation = topic.incarnation
     store.release()
     shutil.rmtree(topic.directory)
     store = Store.open(tmp_path / "store")
-    again = store.topic("orders")
+    again = store.use_topic("orders").topic
     assert again.incarnation == incarnation and again.ledger.last_position() is None
     store.release()
 
@@ -213,13 +213,13 @@ def test_a_topic_directory_that_is_gone_is_made_again(tmp_path: Path):
 def test_a_topic_without_record_and_description_keeps_its_segments(tmp_path: Path):
     """The incarnation is read from the segments, so that what was stored stays readable."""
     store = Store.open(tmp_path / "store")
-    topic = store.topic("orders")
+    topic = store.use_topic("orders").topic
     topic.ledger.append(encode_single(b"x", 0, PREFIX))
     store.release()
     os.truncate(tmp_path / "store" / "catalog", 64)
     os.unlink(os.path.join(topic.directory, "topic.meta"))
     store = Store.open(tmp_path / "store")
-    again = store.topic("orders")
+    again = store.use_topic("orders").topic
     assert again.incarnation == topic.incarnation
     ledger = again.ledger
     assert ledger.cursor(ledger.first_position(), inclusive=True).read(1, 1, 1 << 20)[0].value(0) == b"x"

@@ -56,46 +56,49 @@ def configured(tmp_path: Path, text: str) -> Store:
 
 def test_a_partitioned_topic_is_its_partitions(store: Store):
     """They exist at once, and have files when they are opened."""
-    assert store.partitions("orders") == 0 and not store.has_topic("orders")
-    version = store.catalog_version
-    store.create_partitioned_topic("orders", 3)
-    assert store.catalog_version == version + 1
-    assert store.partitions("orders") == store.resolve_partitions(NAME) == 3
-    assert store.topic_names() == [partition(0), partition(1), partition(2)]
-    assert store.partitioned_topic_names() == store.partitioned_topic_names("public/default") == [NAME]
-    assert store.partitioned_topic_names("public/functions") == []
-    assert store.has_topic("orders") and store.has_topic(partition(2)) and not store.has_topic(partition(3))
-    assert store.topic(partition(1), create=False).name == partition(1)
-    assert store.topic_names() == [partition(0), partition(1), partition(2)]
-    assert store.partitions(partition(1)) == store.resolve_partitions(partition(1)) == 0
+    assert store.topics.partitions("orders") == 0 and not store.topics.has("orders")
+    version = store.topics.version
+    store.topics.create_partitioned("orders", 3)
+    assert store.topics.version == version + 1
+    assert store.topics.partitions("orders") == store.topics.resolve(NAME) == 3
+    assert store.topics.names() == [partition(0), partition(1), partition(2)]
+    assert store.topics.partitioned_names() == store.topics.partitioned_names("public/default") == [NAME]
+    assert store.topics.partitioned_names("public/functions") == []
+    assert (
+        store.topics.has("orders") and store.topics.has(partition(2)) and not store.topics.has(partition(3))
+    )
+    assert store.use_topic(partition(1), create=False).topic.name == partition(1)
+    assert store.topics.names() == [partition(0), partition(1), partition(2)]
+    assert store.topics.partitions(partition(1)) == store.topics.resolve(partition(1)) == 0
 
 
 def test_neither_its_name_nor_a_partition_too_many_can_be_opened(store: Store):
     """The text says what can be."""
-    store.create_partitioned_topic("orders", 3)
-    for opening in (store.topic, store.use_topic, store.create_topic):
-        with pytest.raises(NotAllowedError, match=r"partitioned topic.*orders-partition-0 to .*-partition-2"):
-            opening("orders")
-        with pytest.raises(TopicNotFound, match="has 3 partitions, numbered from 0"):
-            opening(partition(3))
-    assert store.resolve_partitions(partition(3)) == 0
-    assert not store.has_topic(partition(3))
+    store.topics.create_partitioned("orders", 3)
+    with pytest.raises(NotAllowedError, match=r"partitioned topic.*orders-partition-0 to .*-partition-2"):
+        store.use_topic("orders")
+    with pytest.raises(TopicNotFound, match="has 3 partitions, numbered from 0"):
+        store.use_topic(partition(3))
+    assert store.topics.resolve(partition(3)) == 0
+    assert not store.topics.has(partition(3))
 
 
 def test_it_only_grows(store: Store):
     """As many as there are change nothing."""
-    store.create_partitioned_topic("orders", 2)
-    first = store.topic(partition(0))
+    store.topics.create_partitioned("orders", 2)
+    first = store.use_topic(partition(0)).topic
     store.grow_partitions("orders", 4)
-    version = store.catalog_version
+    version = store.topics.version
     store.grow_partitions("orders", 4)
-    assert store.catalog_version == version and store.partitions("orders") == 4
-    assert store.topic(partition(0)) is first and store.topic(partition(3)).name == partition(3)
+    assert store.topics.version == version and store.topics.partitions("orders") == 4
+    assert store.use_topic(partition(0)).topic is first and store.use_topic(
+        partition(3)
+    ).topic.name == partition(3)
     with pytest.raises(NotAllowedError, match="has 4 partitions and cannot have 3: a topic only grows"):
         store.grow_partitions("orders", 3)
     with pytest.raises(TopicNotFound, match="no such topic"):
         store.grow_partitions("other", 3)
-    store.topic("plain")
+    store.use_topic("plain")
     with pytest.raises(NotAllowedError, match="plain is not partitioned"):
         store.grow_partitions("plain", 3)
 
@@ -104,47 +107,47 @@ def test_it_only_grows(store: Store):
 def test_numbers_that_are_none(store: Store, number):
     """From 1 to 10,000."""
     with pytest.raises(ValueError, match="1 to 10000 partitions"):
-        store.create_partitioned_topic("orders", number)
+        store.topics.create_partitioned("orders", number)
     with pytest.raises(ValueError, match="1 to 10000 partitions"):
         store.grow_partitions("orders", number)
-    assert store.topic_names() == []
+    assert store.topics.names() == []
 
 
 def test_conflicts(store: Store):
     """A name is one topic's, and those of its partitions are its own."""
-    store.create_topic("plain")
+    store.topics.create_topic("plain")
     with pytest.raises(NotAllowedError, match="plain exists already, and is not partitioned"):
-        store.create_partitioned_topic("plain", 2)
-    store.create_partitioned_topic("orders", 2)
+        store.topics.create_partitioned("plain", 2)
+    store.topics.create_partitioned("orders", 2)
     with pytest.raises(NotAllowedError, match="exists already, with 2 partitions"):
-        store.create_partitioned_topic("orders", 2)
-    store.create_topic("loose-partition-7")
+        store.topics.create_partitioned("orders", 2)
+    store.topics.create_topic("loose-partition-7")
     with pytest.raises(NotAllowedError, match=r"loose-partition-7 is a topic of its own"):
-        store.create_partitioned_topic("loose", 2)
+        store.topics.create_partitioned("loose", 2)
     with pytest.raises(InvalidTopicName, match="this is the name of a partition"):
-        store.create_partitioned_topic("orders-partition-0", 2)
+        store.topics.create_partitioned("orders-partition-0", 2)
     with pytest.raises(TopicNotFound, match="there is no namespace acme/sales"):
-        store.create_partitioned_topic("acme/sales/orders", 2)
+        store.topics.create_partitioned("acme/sales/orders", 2)
     with pytest.raises(NotImplementedError, match="non-persistent"):
-        store.create_partitioned_topic("non-persistent://public/default/orders", 2)
+        store.topics.create_partitioned("non-persistent://public/default/orders", 2)
 
 
 def test_topics_are_made_as_the_settings_say(tmp_path: Path, store: Store):
     """By default one that is not partitioned; never one in the name of a partition."""
-    assert store.resolve_partitions("plain", create=False) == 0 and not store.has_topic("plain")
-    assert store.resolve_partitions("plain") == 0 and store.has_topic("plain")
+    assert store.topics.resolve("plain", create=False) == 0 and not store.topics.has("plain")
+    assert store.topics.resolve("plain") == 0 and store.topics.has("plain")
     other = configured(tmp_path, "allowAutoTopicCreationType=partitioned\ndefaultNumPartitions=4\n")
-    assert other.resolve_partitions("orders", create=False) == 0 and not other.has_topic("orders")
-    assert other.resolve_partitions("orders") == other.partitions("orders") == 4
-    assert other.resolve_partitions("loose-partition-1") == 0
-    assert other.topic_names()[4:] == ["persistent://public/default/loose-partition-1"]
+    assert other.topics.resolve("orders", create=False) == 0 and not other.topics.has("orders")
+    assert other.topics.resolve("orders") == other.topics.partitions("orders") == 4
+    assert other.topics.resolve("loose-partition-1") == 0
+    assert other.topics.names()[4:] == ["persistent://public/default/loose-partition-1"]
     other.release()
 
 
 def test_the_number_alone_changes_nothing(tmp_path: Path):
     """It counts where topics are made with partitions."""
     other = configured(tmp_path, "defaultNumPartitions=4\n")
-    assert other.resolve_partitions("orders") == 0
+    assert other.topics.resolve("orders") == 0
     other.release()
 
 
@@ -152,18 +155,18 @@ def test_nothing_is_made_where_that_is_not_allowed(tmp_path: Path):
     """But the partitions of a topic that exists do."""
     other = configured(tmp_path, "allowAutoTopicCreation=false\nallowAutoTopicCreationType=partitioned\n")
     with pytest.raises(TopicNotFound, match="allowAutoTopicCreation=false"):
-        other.resolve_partitions("orders")
-    other.create_partitioned_topic("orders", 2)
-    assert other.resolve_partitions("orders") == 2
-    assert other.topic(partition(1)).name == partition(1)
+        other.topics.resolve("orders")
+    other.topics.create_partitioned("orders", 2)
+    assert other.topics.resolve("orders") == 2
+    assert other.use_topic(partition(1)).topic.name == partition(1)
     with pytest.raises(TopicNotFound, match="allowAutoTopicCreation=false"):
-        other.topic("loose-partition-1")
+        other.use_topic("loose-partition-1")
     other.release()
 
 
 def test_other_processes_see_all_or_nothing(store: Store):
     """They follow the catalog: here a second session of the same store."""
-    store.create_partitioned_topic("orders", 3)
+    store.topics.create_partitioned("orders", 3)
     catalog_size = Path(store.root, "catalog").stat().st_size
     store.grow_partitions("orders", 5)
     whole = Path(store.root, "catalog").read_bytes()
@@ -180,22 +183,22 @@ def test_other_processes_see_all_or_nothing(store: Store):
 def test_who_dies_while_making_one_leaves_all_or_nothing(store: Store, step: str):
     """The next finds what is there, or makes it; also another kind of topic."""
     with fails_at(step):
-        store.create_partitioned_topic("orders", 3)
+        store.topics.create_partitioned("orders", 3)
     made = step == "topic:catalogued"
-    assert store.partitions("orders") == (3 if made else 0)
+    assert store.topics.partitions("orders") == (3 if made else 0)
     if made:
         return
-    assert store.topic_names() == []
-    store.create_topic("orders")
-    assert store.partitions("orders") == 0 and store.topic_names() == [NAME]
+    assert store.topics.names() == []
+    store.topics.create_topic("orders")
+    assert store.topics.partitions("orders") == 0 and store.topics.names() == [NAME]
 
 
 def test_a_plain_topic_half_made_becomes_a_partitioned_one(store: Store):
     """The directory is taken over with its new kind."""
     with fails_at("topic:renamed"):
-        store.create_topic("orders")
-    store.create_partitioned_topic("orders", 3)
-    entry = store.partitions("orders")
+        store.topics.create_topic("orders")
+    store.topics.create_partitioned("orders", 3)
+    entry = store.topics.partitions("orders")
     directory = next(Path(store.root, "topics").iterdir())
     described = read_meta(str(directory))
     assert entry == 3 and described is not None and described.partitions == 3
@@ -204,11 +207,11 @@ def test_a_plain_topic_half_made_becomes_a_partitioned_one(store: Store):
 
 def test_messages_stay_in_their_partition(store: Store):
     """Each has a log of its own."""
-    store.create_partitioned_topic("orders", 2)
+    store.topics.create_partitioned("orders", 2)
     for index in range(2):
-        store.topic(partition(index)).ledger.append(encode_single(b"%d" % index, 0, PREFIX))
+        store.use_topic(partition(index)).topic.ledger.append(encode_single(b"%d" % index, 0, PREFIX))
     for index in range(2):
-        ledger = store.topic(partition(index)).ledger
+        ledger = store.use_topic(partition(index)).topic.ledger
         views = ledger.cursor(ledger.first_position(), inclusive=True).read(10, 10, 1 << 20)
         assert [view.value(0) for view in views] == [b"%d" % index]
 
@@ -222,15 +225,15 @@ def test_a_lost_catalog_is_made_from_the_topics(tmp_path: Path, monkeypatch: pyt
     """Partitioned topics keep their number, also the one they grew to."""
     root = tmp_path / "store"
     store = Store.open(root)
-    store.create_partitioned_topic("orders", 2)
+    store.topics.create_partitioned("orders", 2)
     store.grow_partitions("orders", 4)
-    store.topic(partition(3)).ledger.append(encode_single(b"3", 0, PREFIX))
+    store.use_topic(partition(3)).topic.ledger.append(encode_single(b"3", 0, PREFIX))
     store.release()
     (root / "catalog").unlink()
     reboot(monkeypatch)
     store = Store.open(root)
-    assert store.partitions("orders") == 4 and store.topic_names() == [partition(i) for i in range(4)]
-    assert store.topic(partition(3)).ledger.last_position() is not None
+    assert store.topics.partitions("orders") == 4 and store.topics.names() == [partition(i) for i in range(4)]
+    assert store.use_topic(partition(3)).topic.ledger.last_position() is not None
     store.release()
 
 
@@ -240,18 +243,18 @@ def test_a_partition_that_was_about_to_come_is_not_taken_for_a_topic(
     """Growing died and the machine too: it has to wait until the topic grows."""
     root = tmp_path / "store"
     store = Store.open(root)
-    store.create_partitioned_topic("orders", 2)
-    store.topic(partition(0)).create_subscription("sub")
+    store.topics.create_partitioned("orders", 2)
+    store.use_topic(partition(0)).topic.create_subscription("sub")
     with fails_at("partitions:prepared"):
         store.grow_partitions("orders", 3)
     store.release()
     reboot(monkeypatch)
     store = Store.open(root)
-    assert store.topic_names() == [partition(0), partition(1)]
+    assert store.topics.names() == [partition(0), partition(1)]
     with pytest.raises(TopicNotFound, match="has 2 partitions"):
-        store.topic(partition(2))
+        store.use_topic(partition(2))
     store.grow_partitions("orders", 3)
-    assert store.topic(partition(2)).subscriptions() == ["sub"]
+    assert store.use_topic(partition(2)).topic.subscriptions() == ["sub"]
     store.release()
 
 
@@ -262,8 +265,8 @@ def test_a_deletion_is_finished_or_forgotten_after_a_boot(
     """Whatever the words of its topics said."""
     root = tmp_path / "store"
     store = Store.open(root)
-    store.create_partitioned_topic("orders", 2)
-    store.topic(partition(1)).ledger.append(encode_single(b"1", 0, PREFIX))
+    store.topics.create_partitioned("orders", 2)
+    store.use_topic(partition(1)).topic.ledger.append(encode_single(b"1", 0, PREFIX))
     monkeypatch.setattr(topic_deletion, "mark", lambda *_: None)  # as if it was killed: nothing is undone
     with fails_at(step):
         store.delete_partitioned_topic("orders")
@@ -271,23 +274,25 @@ def test_a_deletion_is_finished_or_forgotten_after_a_boot(
     reboot(monkeypatch)
     store = Store.open(root)
     if step == "deletion:marked":
-        assert store.partitions("orders") == 2
-        assert store.topic(partition(1)).ledger.last_position() is not None
+        assert store.topics.partitions("orders") == 2
+        assert store.use_topic(partition(1)).topic.ledger.last_position() is not None
     else:
-        assert store.topic_names() == [] and os.listdir(root / "topics") == os.listdir(root / "staging") == []
+        assert (
+            store.topics.names() == [] and os.listdir(root / "topics") == os.listdir(root / "staging") == []
+        )
     store.release()
 
 
 def test_whoever_finds_a_topic_marked_takes_the_mark_back(store: Store):
     """Its deletion died. A deleted one is not found."""
-    topic = store.create_topic("orders")
+    topic = store.use_topic("orders").topic
     topic_deletion.mark(topic, DELETED)
-    again = store.topic("orders")
+    again = store.use_topic("orders").topic
     assert again is not topic and not again.is_deleted and topic.closed is False
     again.ledger.append(encode_single(b"x", 0, PREFIX))
     store.delete_topic("orders", force=True)
     with pytest.raises(TopicNotFound):
-        store.topic("orders", create=False)
+        store.use_topic("orders", create=False)
 
 
 def test_users_of_a_deleted_topic_keep_it_open(store: Store):

@@ -34,7 +34,7 @@ def store(root: Path):
 @pytest.fixture
 def topic(store: Store) -> Topic:
     """A topic in it."""
-    return store.topic("orders")
+    return store.use_topic("orders").topic
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def other(root: Path, store: Store):
     """The same topic as another process sees it: a second session of the store in this process."""
     REGISTRY.stores.clear()
     second = Store.open(root)
-    yield second.topic("orders")
+    yield second.use_topic("orders").topic
     second.release()
 
 
@@ -198,7 +198,7 @@ def test_the_limit_of_producers(root: Path):
     root.mkdir()
     (root / "broker.conf").write_text("maxProducersPerTopic=1")
     store = Store.open(root)
-    topic = store.topic("orders")
+    topic = store.use_topic("orders").topic
     first = topic.attach_producer()
     with pytest.raises(ProducerBusy, match="maxProducersPerTopic"):
         topic.attach_producer()
@@ -210,11 +210,11 @@ def test_the_limit_of_producers(root: Path):
 def test_a_new_boot_starts_without_producers(root: Path, monkeypatch):
     """The journal word is not believed after a reboot: the journal is recovered, its producers are dead."""
     store = Store.open(root)
-    store.topic("orders").attach_producer("bob")
+    store.use_topic("orders").topic.attach_producer("bob")
     store.release()
     monkeypatch.setattr(clock, "_boot_id", os.urandom(16))
     store = Store.open(root)
-    topic = store.topic("orders")
+    topic = store.use_topic("orders").topic
     topic.ledger.words[TopicWord.JOURNAL] = 7 << 32 | 12345  # what a power loss may leave of it
     assert topic.producers() == []
     assert topic.attach_producer("bob").producer_id == 2, "ids go on where the journal ended"

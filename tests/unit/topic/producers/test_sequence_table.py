@@ -13,8 +13,7 @@ from embeddedpulsar.format.topic_record import (
     SetDeduplication,
     TopicCommand,
 )
-from embeddedpulsar.topic.producers.producer_table import ProducerTable
-from embeddedpulsar.topic.producers.sequence_table import Remembered, SequenceTable
+from embeddedpulsar.topic.producers.producer_table import ProducerTable, Remembered, SequenceTable
 
 BOOT, OTHER = b"b" * 16, b"o" * 16
 

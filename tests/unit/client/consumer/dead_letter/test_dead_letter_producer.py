@@ -38,7 +38,7 @@ def make(client: Client, name: str | None = "postman", initial_subscription: str
 
 def names(client: Client) -> list[str]:
     """The producers of the topic."""
-    return client._core.store.topic("dead").producers()
+    return client._core.store.use_topic("dead").topic.producers()
 
 
 def letters(*values: bytes) -> list[Any]:
@@ -55,7 +55,7 @@ def test_it_is_made_with_the_first_letter(client):
     """Before, the topic does not even exist; after, there is one producer of the name, until it is closed."""
     producer = make(client)
     producer.sync({})
-    assert client._core.store.topic_names() == []
+    assert client._core.store.topics.names() == []
     producer.publish(letters(b"a", b"b"))
     producer.publish(letters(b"c"))
     assert stored(client) == [b"a", b"b", b"c"]
@@ -100,7 +100,7 @@ def test_an_initial_subscription_may_not_be_allowed(tmp_path: Path):
         with pytest.raises(NotAllowedError, match="allowAutoSubscriptionCreation"):
             producer.publish(letters(b"a"))
         assert stored(client) == []
-        client._core.store.topic("dead").create_subscription("keep")
+        client._core.store.use_topic("dead").topic.create_subscription("keep")
         producer.publish(letters(b"b"))
         assert stored(client) == [b"b"]
 
@@ -158,7 +158,9 @@ class TestPartitions:
     @staticmethod
     def syncs(client: Client) -> list[int]:
         """How often each partition was flushed."""
-        return [client._core.store.topic(f"dead-partition-{i}").ledger._commit.syncs for i in range(3)]
+        return [
+            client._core.store.use_topic(f"dead-partition-{i}").topic.ledger._commit.syncs for i in range(3)
+        ]
 
     def test_keys_go_where_send_puts_them(self, client, dead):
         """Also keys of several consumers, and what a producer of the application sends."""
