@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from embeddedpulsar.client.consumer.ack_forms import LARGEST_ID, bitsets_of, order_of
+from embeddedpulsar.client.consumer.consumer_session import LARGEST_ID
 from embeddedpulsar.client.consumer.receiver_queue import is_skipped
 from embeddedpulsar.exceptions import (
     AlreadyClosed,
@@ -63,32 +63,6 @@ class AckGroupingTracker:
         sent: number of written acknowledgements of entries and of partly acknowledged batches, and of
             cumulative ones.
     """
-
-    __slots__ = (
-        "_arm",
-        "_attachment",
-        "_backoff",
-        "_cumulative",
-        "_epoch",
-        "_group_time_s",
-        "_index_acks",
-        "_is_immediate",
-        "_log",
-        "_partial",
-        "_receipts",
-        "_ring",
-        "armed",
-        "done",
-        "firsts",
-        "lock",
-        "on_done",
-        "open",
-        "quick",
-        "ready",
-        "sent",
-        "slots",
-        "words",
-    )
 
     def __init__(
         self,
@@ -228,7 +202,7 @@ class AckGroupingTracker:
         elif not self._index_acks:
             entry, index, size = entry - 1, -1, -1
         pending = self._cumulative
-        if pending is None or (ledger, entry, index if index >= 0 else LARGEST_ID) >= order_of(pending):
+        if pending is None or (ledger, entry, index if index >= 0 else LARGEST_ID) >= _order_of(pending):
             self._cumulative = (ledger, entry, index, max(size, 0))
             ring = self._ring_for((ledger, entry), is_cumulative=True)
             if ring is not None:
@@ -340,7 +314,7 @@ class AckGroupingTracker:
             count = len(self.done)
             partial = {position: bytes(flags) for position, flags in self._partial.copy().items()}
             if count or partial:
-                bitsets = bitsets_of(partial)
+                bitsets = _bitsets_of(partial)
                 is_valid &= self._attachment.acknowledge(self.done[:count], bitsets, epoch=self._epoch)
                 self.sent += count + len(partial)
                 del self.done[:count]
@@ -394,3 +368,24 @@ class AckGroupingTracker:
         self.words = NOWHERE  # the map has a descriptor, which a closed consumer must release
         if ring is not None and not (self.done or self._partial or self._cumulative):
             ring.remove()
+
+
+def _order_of(cumulative: tuple[int, int, int, int]) -> tuple[int, int, int]:
+    """The end of a cumulative acknowledgement, for comparison."""
+    ledger, entry, index, _ = cumulative
+    return (ledger, entry, index if index >= 0 else LARGEST_ID)
+
+
+def _bitsets_of(partial: dict[Position, bytes]) -> dict[Position, tuple[int, int]]:
+    """Return one bit per message, the first one lowest, and the number of messages.
+
+    >>> _bitsets_of({(7, 0): bytes([1, 0, 1])})
+    {(7, 0): (5, 3)}
+    """
+    sets = {}
+    for position, flags in partial.items():
+        bits = 0
+        for index, flag in enumerate(flags):
+            bits |= flag << index
+        sets[position] = (bits, len(flags))
+    return sets

@@ -23,16 +23,6 @@ class BatchReceiver:
     message that does not fit stays first in the queue for the next call.
     """
 
-    __slots__ = (
-        "_delivery",
-        "_max_bytes",
-        "_max_messages",
-        "_put_back",
-        "_take",
-        "_timeout_ms",
-        "_voided",
-    )
-
     def __init__(
         self,
         delivery: Source,

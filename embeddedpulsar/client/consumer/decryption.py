@@ -45,19 +45,6 @@ class Decryption:
         read: returns the next entries as they are stored.
     """
 
-    __slots__ = (
-        "_action",
-        "_client",
-        "_key_reader",
-        "_name",
-        "_opener",
-        "_read",
-        "_told",
-        "_topic",
-        "on_discarded",
-        "on_failed",
-    )
-
     def __init__(
         self,
         client: ClientContext,

@@ -29,18 +29,6 @@ class ListenerTarget:
     The thread serves other consumers too, so it does not wait for locks, but retries after 1 to 50 ms.
     """
 
-    __slots__ = (
-        "_backoff",
-        "_delivery",
-        "_has_armed",
-        "_listener",
-        "_log",
-        "_owner",
-        "_seen",
-        "_take",
-        "is_paused",
-    )
-
     def __init__(
         self,
         owner: object,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
 
-from embeddedpulsar.client.consumer.async_receiver import AsyncReceiver
+from embeddedpulsar.client.consumer.delivery import NEVER_S
 from embeddedpulsar.client.consumer.listener import ListenerTarget
-from embeddedpulsar.exceptions import AlreadyClosed, InvalidConfiguration
-from embeddedpulsar.platform import interrupts
+from embeddedpulsar.exceptions import AlreadyClosed, InvalidConfiguration, LockTimeout
+from embeddedpulsar.platform import deadline, interrupts
+from embeddedpulsar.platform.background import Backoff
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.consumer.consumer_config import ConsumerConfig, ReaderConfig
     from embeddedpulsar.client.consumer.delivery import Source
     from embeddedpulsar.message import Message
+    from embeddedpulsar.platform.processes.mailbox import Mailbox
+
+_IN_A_ROW: Final = 64
 
 
 class MessageReceiver:
@@ -110,3 +115,133 @@ class MessageReceiver:
         self._listener.is_paused = is_paused
         if not self._source.closed_text:  # a closed client has no thread left to wake
             self._client.wake()
+
+
+class AsyncReceiver:
+    """Lets coroutines await the messages of one consumer.
+
+    Role: the waiting coroutines of one loop form a queue. They are served in order, and only the head of the
+    queue looks for messages and requests wake-ups. A message is taken and returned in one step without an
+    await, so a cancelled coroutine has taken no message. A coroutine that leaves the queue, cancelled or
+    served, wakes the next. The loop waits for no lock: a lock that is held is tried again after 1 to 50 ms.
+
+    Called in the threads of the loops. Several loops may use one consumer.
+    """
+
+    __slots__ = ("_in_a_row", "_lines", "_mailbox", "_source", "_take")
+
+    def __init__(self, source: Source, take: Callable[[], Message[Any]], mailbox: Mailbox) -> None:
+        self._source = source
+        self._take = take
+        self._mailbox = mailbox
+        self._lines: dict[Any, _Line] = {}
+        self._in_a_row = 0
+
+    async def receive(self) -> Message[Any]:
+        """Return the next message, waiting for it.
+
+        Raises:
+            AlreadyClosed: the consumer is closed, now or while waiting.
+        """
+        import asyncio
+
+        self._in_a_row += 1
+        if self._in_a_row >= _IN_A_ROW:
+            self._in_a_row = 0
+            await asyncio.sleep(0)  # a queue of available messages must not starve other tasks of the loop
+        loop = asyncio.get_running_loop()
+        line = self._lines.get(loop)
+        if line is None:
+            try:
+                return self._take()
+            except IndexError:
+                message = self._poll()
+            if message is not None:
+                return message
+            line = self._lines[loop] = _Line(loop)
+        return await self._wait(line)
+
+    def _poll(self) -> Message[Any] | None:
+        try:
+            return deadline.try_now(self._source.poll, self._take)
+        except LockTimeout:
+            return None
+
+    async def _wait(self, line: _Line) -> Message[Any]:
+        source, mailbox = self._source, self._mailbox
+        place = _Place()
+        begun = line.loop.time()
+        seen: Any = None
+        message: Message[Any] | None = None
+        line.places.append(place)
+        try:
+            if not line.is_rung:
+                line.is_rung = True
+                mailbox.add_loop(line.loop, line.wake)
+            while True:
+                if line.places[0] is place:
+                    if seen is None or line.has_news or line.backoff.pause_s or source.has_news(seen):
+                        line.has_news = False
+                        seen = source.tail
+                        try:
+                            message = deadline.try_now(source.poll, self._take)
+                            if message is not None:
+                                return message
+                            if not deadline.try_now(source.arm, seen, place):
+                                line.has_news = True
+                                continue
+                            line.backoff.reset()
+                        except LockTimeout:
+                            line.backoff.next()
+                    pause_s = line.backoff.pause_s or NEVER_S
+                    nap_s = source.back_stop(line.loop.time() - begun)
+                    line.wake_within(min(nap_s, source.due_in_s(), pause_s))
+                mailbox.tend()
+                place.future = line.loop.create_future()
+                await place.future
+        finally:
+            line.places.remove(place)
+            line.wake_within(None)
+            if line.places:
+                line.wake()
+            else:
+                self._lines.pop(line.loop, None)
+                mailbox.remove_loop(line.loop, line.wake)
+            if seen is not None:
+                source.leave(seen, place, message is not None)
+
+
+class _Place:
+    """One coroutine in the queue."""
+
+    __slots__ = ("future",)
+
+    def __init__(self) -> None:
+        self.future: Any = None
+
+
+class _Line:
+    """The coroutines of one loop that wait for a message."""
+
+    __slots__ = ("_timer", "backoff", "has_news", "is_rung", "loop", "places")
+
+    def __init__(self, loop: Any) -> None:
+        self.loop = loop
+        self.places: deque[_Place] = deque()
+        self.is_rung = self.has_news = False
+        self.backoff = Backoff()
+        self._timer: Any = None
+
+    def wake(self) -> None:
+        self.has_news = True
+        self._go_on()
+
+    def _go_on(self) -> None:
+        future = self.places[0].future if self.places else None
+        if future is not None and not future.done():
+            future.set_result(None)
+
+    def wake_within(self, seconds: float | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None if seconds is None else self.loop.call_later(seconds, self._go_on)
