@@ -88,9 +88,10 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "subscription.control",
         "subscription.log_queries",
         "subscription.shared_state",
-        "subscription.unwritten_acks",
+        "subscription.ack_ring",
     ),
     "subscription.attachment": (
+        "subscription.ack_ring",
         "subscription.state",
         "subscription.dispatch",
         "subscription.chunks",

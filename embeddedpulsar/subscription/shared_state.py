@@ -16,6 +16,7 @@ from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.storage.journal.journal import Journal
 from embeddedpulsar.storage.topic_control import ThrottledCheck
 from embeddedpulsar.subscription import subscription_files as files
+from embeddedpulsar.subscription.ack_ring import sweep_rings
 from embeddedpulsar.subscription.control import SubscriptionControl
 from embeddedpulsar.subscription.dispatch.wakeups import Wakeups
 from embeddedpulsar.subscription.journal_upkeep import StateFlusher, Summaries
@@ -24,7 +25,6 @@ from embeddedpulsar.subscription.state.replica import SubscriptionReplica
 from embeddedpulsar.subscription.state.snapshot import checkpoint_of
 from embeddedpulsar.subscription.state.state_machine import CLAIMABLE, MEMBERS, REWOUND, SubscriptionState
 from embeddedpulsar.subscription.subscription_files import SubscriptionGone
-from embeddedpulsar.subscription.unwritten_acks import sweep_rings
 
 CHECKPOINT_EVERY: Final = 1000
 """Commands between checkpoints, by which replicas notice that they disagree."""

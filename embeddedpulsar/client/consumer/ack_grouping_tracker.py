@@ -18,12 +18,12 @@ from embeddedpulsar.exceptions import (
 )
 from embeddedpulsar.platform import deadline, failpoints, threads
 from embeddedpulsar.platform.background import Backoff
-from embeddedpulsar.subscription.attachment.ack_ring import MOST_ENTRIES, NOWHERE
+from embeddedpulsar.subscription.ack_ring import MOST_ENTRIES, NOWHERE
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.common.client_log import ClientLog
     from embeddedpulsar.format.entry import EntryView
-    from embeddedpulsar.subscription.attachment.ack_ring import AckRing
+    from embeddedpulsar.subscription.ack_ring import AckRing
 
 GROUP_SIZE: Final = 1000
 MOST_QUICK: Final = GROUP_SIZE - 1

@@ -15,12 +15,12 @@ from embeddedpulsar.format.subscription_record import (
 )
 from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.platform import deadline
+from embeddedpulsar.subscription.ack_ring import with_unwritten_acks
 from embeddedpulsar.subscription.control import SubscriptionControl
 from embeddedpulsar.subscription.liveness.liveness_monitor import bereft, processes_of
 from embeddedpulsar.subscription.log_queries import ledgers_of
 from embeddedpulsar.subscription.shared_state import SharedState
 from embeddedpulsar.subscription.state.state_machine import SubscriptionState
-from embeddedpulsar.subscription.unwritten_acks import with_unwritten_acks
 
 _DETACH_TIMEOUT_S: Final = 0.2
 

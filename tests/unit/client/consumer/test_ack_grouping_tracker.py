@@ -17,7 +17,7 @@ from embeddedpulsar.format.ack_ring import Unwritten, parse_ring
 from embeddedpulsar.format.entry import ProducerPrefix, encode_plain
 from embeddedpulsar.platform import deadline
 from embeddedpulsar.storage.filenames import acks_path
-from embeddedpulsar.subscription.attachment.ack_ring import MOST_ENTRIES, AckRing
+from embeddedpulsar.subscription.ack_ring import MOST_ENTRIES, AckRing
 from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
 from tests.unit.client.fakes import view_of
 

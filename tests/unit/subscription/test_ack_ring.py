@@ -10,7 +10,7 @@ import pytest
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.ack_ring import RING_SIZE, RingWord, Unwritten, parse_ring, place_word
 from embeddedpulsar.storage.filenames import acks_path, consumers_in
-from embeddedpulsar.subscription.attachment.ack_ring import MOST_ENTRIES, AckRing
+from embeddedpulsar.subscription.ack_ring import MOST_ENTRIES, AckRing
 
 BOOT = b"b" * 16
 
