@@ -309,11 +309,6 @@ class Store:
     # -- what it is made of ------------------------------------------------------------------------
 
     @property
-    def store_id(self) -> bytes:
-        """16 bytes: the identity of the store, in every segment's header."""
-        return self._current().meta.store_id
-
-    @property
     def settings(self) -> BrokerSettings:
         """The settings of ``broker.conf`` when the store was opened."""
         return self._current().settings

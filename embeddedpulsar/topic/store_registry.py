@@ -59,13 +59,3 @@ class StoreRegistry:
 
 
 REGISTRY = StoreRegistry()
-
-
-def open_store_count() -> int:
-    """How many stores this process has open; for tests and diagnostics.
-
-    Example:
-        >>> open_store_count() >= 0
-        True
-    """
-    return len(REGISTRY.stores)

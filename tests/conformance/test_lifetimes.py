@@ -16,7 +16,7 @@ import pytest
 
 from embeddedpulsar import Client, ConsumerBusy, ConsumerType, InitialPosition, MessageId
 from embeddedpulsar.client.open_clients import OPEN_CLIENTS
-from embeddedpulsar.topic.store_registry import open_store_count
+from embeddedpulsar.topic.store_registry import REGISTRY
 
 TYPES = [ConsumerType.Exclusive, ConsumerType.Failover, ConsumerType.Shared, ConsumerType.KeyShared]
 
@@ -126,7 +126,7 @@ def test_a_dropped_client_closes_itself(tmp_path: Path, with_consumer: bool):
         f"unclosed client {tmp_path}"
     ]
     gc.collect()
-    assert open_store_count() == 0
+    assert len(REGISTRY.stores) == 0
     assert threads_of_ours() == []
     assert descriptors() == before
     with Client(tmp_path) as client:

@@ -14,7 +14,7 @@ from embeddedpulsar.managed_ledger.memory_log import MemoryLog
 from embeddedpulsar.managed_ledger.options import LedgerOptions
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.topic.store import Store
-from embeddedpulsar.topic.store_registry import REGISTRY, open_store_count
+from embeddedpulsar.topic.store_registry import REGISTRY
 from tests.conformance.conftest import receive_all
 
 URL = "memory://tests"
@@ -24,12 +24,12 @@ PER_LEDGER = 10
 @pytest.fixture
 def client() -> Iterator[Client]:
     """A client of the store `URL`; afterwards nothing of that is left."""
-    before = open_store_count()
+    before = len(REGISTRY.stores)
     made = Client(URL)
     root = made._core.store.root
     yield made
     made.shutdown()
-    assert open_store_count() == before and URL not in REGISTRY.in_memory
+    assert len(REGISTRY.stores) == before and URL not in REGISTRY.in_memory
     assert not os.path.exists(root)
 
 

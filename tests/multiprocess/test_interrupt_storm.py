@@ -17,7 +17,7 @@ import pytest
 
 import embeddedpulsar as pulsar
 from embeddedpulsar import Client, ConsumerType, InitialPosition
-from embeddedpulsar.topic.store_registry import open_store_count
+from embeddedpulsar.topic.store_registry import REGISTRY
 from tests.multiprocess.children import Child, say
 
 OPTIONS: dict[str, Any] = {"batching_enabled": True, "batching_max_messages": 50}
@@ -201,7 +201,7 @@ def opening_storm(root: str, wanted: str) -> None:
     wait_until("no producer is attached", lambda: not client._core.abandoned and not topic.producers())
     client.close()
     say(strikes.count)
-    assert open_store_count() == 0
+    assert len(REGISTRY.stores) == 0
 
 
 def run(function: Callable[..., None], *arguments: object, timeout_s: float) -> int:

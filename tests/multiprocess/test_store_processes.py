@@ -28,7 +28,7 @@ def make_topics(root: str, count: str) -> None:
         topic = store.use_topic(f"t{number}").topic
         ledger_id = topic.ledger.append(encode_single(b"x", 0, PREFIX))[0]
         found.append(f"{topic.incarnation}:{ledger_id}")
-    say(store.store_id.hex(), store._current().client_number, *found)
+    say(store._current().meta.store_id.hex(), store._current().client_number, *found)
     store.release()
 
 

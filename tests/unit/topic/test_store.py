@@ -32,7 +32,7 @@ from embeddedpulsar.managed_ledger.options import LedgerOptions
 from embeddedpulsar.platform import clock, disk, filesystem, ownership
 from embeddedpulsar.platform.processes.lease import lease_path
 from embeddedpulsar.topic.store import Store
-from embeddedpulsar.topic.store_registry import REGISTRY, open_store_count
+from embeddedpulsar.topic.store_registry import REGISTRY
 from tests.support.disks.faulty_disk import FaultyDisk
 
 PREFIX = ProducerPrefix("p", 0)
@@ -82,14 +82,14 @@ def descriptors() -> list[str]:
 def test_a_store_is_made_private_and_found_again(root: Path):
     """The root gets mode 0700, its files 0600; the identity stays over reopening."""
     store = Store.open(root)
-    identity = store.store_id
+    identity = store._current().meta.store_id
     assert stat.S_IMODE(root.stat().st_mode) == 0o700
     for path in root.rglob("*"):
         assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
     publish(store, "orders", b"one")
     store.release()
     again = Store.open(str(root))
-    assert again.store_id == identity and again.topics.names() == [NAME]
+    assert again._current().meta.store_id == identity and again.topics.names() == [NAME]
     assert payloads(again, "orders") == [b"one"]
     again.release()
 
@@ -105,7 +105,7 @@ def test_one_directory_is_one_store_however_it_is_spelled(root: Path, tmp_path: 
         store.release()
     assert not store.closed and store.use_topic("orders").topic is store.use_topic(NAME).topic
     store.release()
-    assert store.closed and open_store_count() == 0
+    assert store.closed and len(REGISTRY.stores) == 0
     with pytest.raises(AlreadyClosed, match=str(root)):
         store.release()
     with pytest.raises(AlreadyClosed):
@@ -117,7 +117,7 @@ def test_a_directory_made_anew_is_another_store(root: Path, tmp_path: Path):
     old = Store.open(root)
     root.rename(tmp_path / "moved")
     new = Store.open(root)
-    assert new is not old and new.store_id != old.store_id
+    assert new is not old and new._current().meta.store_id != old._current().meta.store_id
     old.release()
     new.release()
 
@@ -454,7 +454,7 @@ def test_closing_goes_on_when_a_topic_cannot_be_closed_in_order(root: Path):
     faulty.fail(call="fdatasync", nth=1, errno=errno.EIO)
     with disk.use(faulty), pytest.raises(StorageError):
         store.release()
-    assert store.closed and open_store_count() == 0
+    assert store.closed and len(REGISTRY.stores) == 0
     assert descriptors() == before and os.listdir(root / "clients") == []
 
 
