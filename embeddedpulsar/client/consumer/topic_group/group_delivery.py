@@ -29,12 +29,13 @@ _AT_ONCE: Final = 16
 
 
 class Part(Protocol):
-    """The consumer, or reader, of one of the topics."""
+    """The consumer or reader of one of the topics: `ConsumerCore` or `ReaderCore`."""
 
     @property
     def delivery(self) -> Delivery: ...
     @property
     def take(self) -> Callable[[], Message[Any]]: ...
+    def close(self) -> None: ...
 
 
 def _poll(part: Part) -> Message[Any] | None:

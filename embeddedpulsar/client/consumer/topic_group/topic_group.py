@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from embeddedpulsar.client.consumer.closing import AcknowledgementsUnwritten, CloseGuard, together
 from embeddedpulsar.client.consumer.consumer_session import LARGEST_ID
@@ -25,13 +25,7 @@ _MANY: Final = 64
 """Number of topics from which on they are opened without the garbage collector."""
 
 
-class Member(Part, Protocol):
-    """`ConsumerCore` or `ReaderCore`, as the group uses them."""
-
-    def close(self) -> None: ...
-
-
-M = TypeVar("M", bound=Member)
+M = TypeVar("M", bound=Part)
 
 
 class TopicGroup(Generic[M]):
