@@ -7,6 +7,7 @@ import contextlib
 import re
 import shutil
 from collections.abc import Callable, Coroutine, Iterator
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,9 @@ def store_path(tmp_path: Path) -> Path:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run a test in a directory and in memory, unless it needs files: their path, or the mark `files`."""
+    """Run a test in a directory and in memory, unless it asks for a path of files or is marked `files`."""
     if "store_url" in metafunc.fixturenames:
-        needs_files = not {"store_path", "tmp_path"}.isdisjoint(metafunc.fixturenames)
+        needs_files = not {"store_path", "tmp_path"}.isdisjoint(signature(metafunc.function).parameters)
         if metafunc.definition.get_closest_marker("files") is not None:
             needs_files = True
         metafunc.parametrize(

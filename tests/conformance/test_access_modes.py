@@ -25,10 +25,10 @@ Fencing = ProducerAccessMode.ExclusiveWithFencing
 
 
 @pytest.fixture
-def other(store_path, client):
+def other(store_url, client):
     """A client of the same store that knows nothing of the first: as another process sees it."""
     REGISTRY.stores.clear()
-    made = Client(store_path)
+    made = Client(store_url)
     yield made
     made.shutdown()
 

@@ -10,12 +10,13 @@ from embeddedpulsar import Admin, AlreadyClosed, Client, InvalidTopicName, NotAl
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.retention import Retention
 from tests.children import in_child
+from tests.conformance.chunks import begin_ledger
 
 
 @pytest.fixture
-def admin(store_path: Path, client: Client):
+def admin(store_url: Path | str, client: Client):
     """Beside a client."""
-    with Admin(store_path) as made:
+    with Admin(store_url) as made:
         yield made
 
 
@@ -117,7 +118,7 @@ def test_trimming(admin, client):
         name = f"orders-partition-{index}"
         with client.create_producer(name) as producer:
             producer.send(b"old")
-            store.use_topic(name).topic.ledger.roll()
+            begin_ledger(store.use_topic(name).topic.ledger)
             producer.send(b"new")
     assert topics.trim_topic("orders") == 0
     topics.set_retention("orders-partition-1", 0, 0)
@@ -130,13 +131,14 @@ def test_trimming(admin, client):
         topics.trim_topic("other")
 
 
-def test_other_processes_see_it(admin, client, store_path):
+@pytest.mark.files("another process looks")
+def test_other_processes_see_it(admin, client, store_url):
     """Set here, there is it; set there, here is it."""
     admin.topics().create_non_partitioned_topic("orders")
     admin.topics().set_retention("orders", 5, 6)
 
     def there() -> object:
-        with Admin(store_path) as other:
+        with Admin(store_url) as other:
             found = other.topics().get_retention("orders")
             other.topics().set_retention("orders", 7, 8)
             other.namespaces().create_namespace("acme/sales")
@@ -176,9 +178,9 @@ def test_what_is_refused(admin):
     assert topics.get_retention("orders") is topics.get_deduplication_status("orders") is None
 
 
-def test_a_closed_admin(store_path, client):
+def test_a_closed_admin(store_url, client):
     """Says so."""
-    admin = Admin(store_path)
+    admin = Admin(store_url)
     namespaces = admin.namespaces()
     admin.close()
     for call in (

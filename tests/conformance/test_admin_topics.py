@@ -28,9 +28,9 @@ BASE = "persistent://public/default/orders"
 
 
 @pytest.fixture
-def topics(store_path: Path, client: Client):
+def topics(store_url: Path | str, client: Client):
     """What an Admin does with topics."""
-    with Admin(store_path) as admin:
+    with Admin(store_url) as admin:
         yield admin.topics()
 
 
@@ -217,13 +217,14 @@ def test_a_waiting_consumer_is_told(topics, client):
     assert "was deleted" in str(errors[0])
 
 
-def test_other_processes_are_told(topics, client, store_path):
+@pytest.mark.files("another process looks")
+def test_other_processes_are_told(topics, client, store_url):
     """A child's handles are the parent's business no more than a stranger's."""
     producer = client.create_producer("orders")
     reader = client.create_reader("orders", MessageId.earliest)
 
     def child() -> str:
-        with Admin(store_path) as admin:
+        with Admin(store_url) as admin:
             with pytest.raises(BrokerMetadataError):
                 admin.topics().delete("orders")
             admin.topics().delete("orders", force=True)

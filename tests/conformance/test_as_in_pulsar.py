@@ -174,9 +174,9 @@ def test_a_delay_of_nothing_leaves_the_batch_of_a_coroutine(run: Any):
     assert run(main) == [-1, -1]
 
 
-def test_an_operation_without_time(store_path: Any):
+def test_an_operation_without_time(store_url: Any):
     """With `operation_timeout_seconds=0` whatever opens something times out; closing works."""
-    client = Client(store_path, operation_timeout_seconds=0)
+    client = Client(store_url, operation_timeout_seconds=0)
     for operation in (
         lambda: client.create_producer("topic"),
         lambda: client.subscribe("topic", "s"),

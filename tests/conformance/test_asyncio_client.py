@@ -287,10 +287,10 @@ def test_a_full_queue_holds_up_the_sender_but_not_the_loop(run):
     run(main)
 
 
-def test_a_producer_goes_from_loop_to_loop(store_path: Path):
+def test_a_producer_goes_from_loop_to_loop(store_url: Path | str):
     """One loop after the other may use it, and what waits for room in one is no concern of the next."""
     loops = [asyncio.new_event_loop(), asyncio.new_event_loop()]
-    client = Client(store_path)
+    client = Client(store_url)
     producer = loops[0].run_until_complete(
         client.create_producer("topic", max_pending_messages=1, block_if_queue_full=True)
     )

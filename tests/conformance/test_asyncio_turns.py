@@ -51,10 +51,11 @@ def test_sends_of_one_turn_share_a_batch(run):
     run(main)
 
 
+@pytest.mark.files("closes the store and opens it again")
 @pytest.mark.parametrize("is_keyed", [False, True])
-def test_every_partition_stores_at_the_end_of_the_turn(run, store_path, is_keyed):
+def test_every_partition_stores_at_the_end_of_the_turn(run, store_url, is_keyed):
     """One message, and many over all partitions."""
-    with Admin(store_path) as admin:
+    with Admin(store_url) as admin:
         admin.topics().create_partitioned_topic("parts", 3)
 
     async def main(client: Client) -> None:

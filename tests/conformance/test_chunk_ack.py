@@ -12,6 +12,7 @@ from embeddedpulsar.managed_ledger.position import BEFORE_FIRST
 from tests.conformance.chunks import (
     LIMIT,
     HalfSent,
+    begin_ledger,
     entries_in,
     log_of,
     payload,
@@ -61,7 +62,7 @@ def test_it_is_one_command(topic):
     assert sum(names.count("Ack") for names in committed) == 1
 
 
-def test_by_id(topic, store_path):
+def test_by_id(topic, store_url):
     """An id that was stored and comes back, in whatever process, does the same."""
     consumer = topic.consumer()
     topic.producer(chunking_enabled=True).send(payload(3 * LIMIT))
@@ -71,7 +72,7 @@ def test_by_id(topic, store_path):
     consumer.acknowledge(MessageId.deserialize(stored))
     assert flushed(consumer) == log_of(topic.client).last_position()
     consumer.close()
-    with Client(store_path) as other, other.subscribe("topic", "sub") as consumer, pytest.raises(Timeout):
+    with Client(store_url) as other, other.subscribe("topic", "sub") as consumer, pytest.raises(Timeout):
         consumer.receive(20)
 
 
@@ -130,19 +131,25 @@ def test_parts_of_an_acknowledged_message_may_be_trimmed(topic):
     producer = topic.producer(chunking_enabled=True)
     log = log_of(topic.client)
     slow = HalfSent(producer, payload(3 * LIMIT)).send(2)
-    log.roll()
+    begin_ledger(log)
     topic.publish(1)
     message = consumer.receive(1000)
     consumer.acknowledge_cumulative(message)
     mark_delete = flushed(consumer)
-    log.trim_before(mark_delete.ledger_id)
+    trim_before(log, mark_delete.ledger_id)
     slow.finish()
     message = consumer.receive(1000)
     assert message.data() == payload(3 * LIMIT)
     consumer.acknowledge(message)
     mark_delete = flushed(consumer)
     assert mark_delete == log.last_position()
-    assert log.trim_before(mark_delete.ledger_id) == 1
+    assert trim_before(log, mark_delete.ledger_id) == 1
+
+
+def trim_before(log, ledger_id):
+    """Remove the ledgers before one; how many went."""
+    log.trimming.give_up(ledger_id, log.trimming.rewind_count())
+    return log.trimming.remove(100, 1.0)
 
 
 def test_a_message_of_a_reader(topic):
@@ -178,7 +185,7 @@ def test_ids_among_many_others(topic):
     producer = topic.producer(chunking_enabled=True)
     ids = []
     for size in (10, 3 * LIMIT, 10, 10, 5 * LIMIT):
-        log.roll()
+        begin_ledger(log)
         ids += [producer.send(payload(size)), producer.send(b"x")]
     consumer = topic.consumer(consumer_type=ConsumerType.Shared)
     for one in reversed(ids):

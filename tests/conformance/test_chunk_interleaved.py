@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import Client, ConsumerType, MessageId
-from tests.conformance.chunks import LIMIT, HalfSent, entries_in, log_of, payload, use_small_entries
+from tests.conformance.chunks import (
+    LIMIT,
+    HalfSent,
+    begin_ledger,
+    entries_in,
+    log_of,
+    payload,
+    use_small_entries,
+)
 
 TYPES = [ConsumerType.Exclusive, ConsumerType.Failover, ConsumerType.Shared, ConsumerType.KeyShared]
 
@@ -36,7 +44,7 @@ def test_any_order(topic, kind, seed):
             expected.append(b"small %d" % number)
             dice.choice(producers).send(expected[-1])
         elif step < 0.55:
-            log_of(topic.client).roll()
+            begin_ledger(log_of(topic.client))
         elif open_ones:
             one = dice.choice(open_ones)
             if one.left:
@@ -55,11 +63,11 @@ def test_any_order(topic, kind, seed):
     assert found == expected
 
 
-def test_producers_do_not_wait_for_each_other(topic, store_path):
+def test_producers_do_not_wait_for_each_other(topic, store_url):
     """The topic is locked part by part: another producer gets its message in between."""
     producer = topic.producer(chunking_enabled=True)
     log = log_of(topic.client)
-    other_client = Client(store_path)
+    other_client = Client(store_url)
     other = other_client.create_producer("topic")
     real = log.append_nowait
     held = []

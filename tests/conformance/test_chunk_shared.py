@@ -28,10 +28,10 @@ def drained(consumer: Any, acknowledge: bool = True) -> list[bytes]:
     return found
 
 
-def test_each_message_goes_to_one(topic, store_path):
+def test_each_message_goes_to_one(topic, store_url):
     """Consumers of two clients share the messages; each comes whole, once."""
     first = topic.consumer(consumer_type=ConsumerType.Shared, receiver_queue_size=2)
-    with Client(store_path) as other:
+    with Client(store_url) as other:
         second = other.subscribe("topic", "sub", ConsumerType.Shared, receiver_queue_size=2)
         producer = topic.producer(chunking_enabled=True)
         values = [payload(2 * LIMIT, seed) for seed in range(10)]

@@ -17,7 +17,15 @@ from embeddedpulsar import (
     StringSchema,
     Timeout,
 )
-from tests.conformance.chunks import LIMIT, entries_in, log_of, payload, subscription_of, use_small_entries
+from tests.conformance.chunks import (
+    LIMIT,
+    begin_ledger,
+    entries_in,
+    log_of,
+    payload,
+    subscription_of,
+    use_small_entries,
+)
 
 TYPES = [ConsumerType.Exclusive, ConsumerType.Failover, ConsumerType.Shared, ConsumerType.KeyShared]
 
@@ -202,7 +210,7 @@ def test_across_ledgers(topic):
 
     def append_and_roll(*arguments: Any) -> Any:
         found = real(*arguments)
-        log.roll()
+        begin_ledger(log)
         return found
 
     log.append_nowait = append_and_roll
@@ -308,11 +316,11 @@ def test_several_topics(client):
         consumer.receive(20)
 
 
-def test_processes_read_what_others_wrote(topic, store_path):
+def test_processes_read_what_others_wrote(topic, store_url):
     """Another client of the store gets the same."""
     producer = topic.producer(chunking_enabled=True)
     sent = producer.send(payload(3 * LIMIT))
-    with Client(store_path) as other:
+    with Client(store_url) as other:
         message = other.create_reader("topic", MessageId.earliest).read_next(1000)
         assert (message.data(), message.message_id()) == (payload(3 * LIMIT), sent)
 

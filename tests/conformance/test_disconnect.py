@@ -133,10 +133,10 @@ def test_a_waiting_receive_is_ended(topic, kind):
 
 
 @pytest.mark.parametrize("kind", SINGLY)
-def test_closing_the_client_closes_its_consumers(topic, store_path, kind):
+def test_closing_the_client_closes_its_consumers(topic, store_url, kind):
     """Consumers of other clients get what those had."""
     topic.publish(6)
-    with Client(store_path) as other:
+    with Client(store_url) as other:
         gone = topic.consumer(consumer_type=kind)
         assert len(take(gone, 3)) == 3
         consumer = other.subscribe("topic", "sub", kind)

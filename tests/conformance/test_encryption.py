@@ -247,6 +247,7 @@ def test_size_is_that_of_the_ciphertext(client: Client, topic: Topic, keys: Cryp
     producer.send(b"x" * (limit - 1000))
 
 
+@pytest.mark.files("forks")
 def test_a_forked_child_has_a_key_of_its_own(topic: Topic, keys: CryptoKeyReader):
     """After a fork the child encrypts with another data key: no vector can come twice with one."""
     producer = topic.producer(**sealing(keys))

@@ -109,12 +109,12 @@ def test_schemas_and_null_values(topic: Topic, keys: CryptoKeyReader):
     assert (text.value(), null.has_null_value()) == ("täglich", True)
 
 
-def test_coroutines(store_path: Path, keys: CryptoKeyReader):
+def test_coroutines(store_url: Path | str, keys: CryptoKeyReader):
     """The clients for asyncio take the same options."""
     import embeddedpulsar.asyncio as pulsar
 
     async def main() -> bytes:
-        async with pulsar.Client(store_path) as client:
+        async with pulsar.Client(store_url) as client:
             consumer = await client.subscribe("topic", "s", crypto_key_reader=keys)
             producer = await client.create_producer("topic", **sealing(keys))
             await producer.send(b"secret")

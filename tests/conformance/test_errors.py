@@ -66,9 +66,9 @@ def test_subscriptions_are_not_created_against_the_settings(store_path):
         client.subscribe("topic", "sub")
 
 
-def test_a_closed_client(store_path):
+def test_a_closed_client(store_url):
     """After close everything raises AlreadyClosed, close itself too; shutdown may be repeated."""
-    client = Client(store_path)
+    client = Client(store_url)
     producer = client.create_producer("topic")
     consumer = client.subscribe("topic", "sub")
     reader = client.create_reader("topic", MessageId.earliest)
@@ -99,9 +99,9 @@ def test_a_closed_client(store_path):
     assert not reader.is_connected()
 
 
-def test_a_client_may_be_closed_once_after_its_shutdown(store_path):
+def test_a_client_may_be_closed_once_after_its_shutdown(store_url):
     """As in pulsar-client, in which the two do not know of each other."""
-    client = Client(store_path)
+    client = Client(store_url)
     client.shutdown()
     client.shutdown()
     client.close()
@@ -111,12 +111,12 @@ def test_a_client_may_be_closed_once_after_its_shutdown(store_path):
 
 @pytest.mark.parametrize("partitions", [0, 2])
 @pytest.mark.parametrize("end", ["close", "shutdown"])
-def test_closing_behind_the_client(store_path, partitions, end):
+def test_closing_behind_the_client(store_url, partitions, end):
     """Consumers and readers may be closed after their client, in any order of tidying up; once."""
     if partitions:
-        with Admin(store_path) as admin:
+        with Admin(store_url) as admin:
             admin.topics().create_partitioned_topic("topic", partitions)
-    client = Client(store_path)
+    client = Client(store_url)
     consumer = client.subscribe("topic", "sub")
     reader = client.create_reader("topic", MessageId.earliest)
     getattr(client, end)()
@@ -203,19 +203,20 @@ def test_a_queue_of_size_0_takes_no_timeout(topic):
         consumer.receive(10)
 
 
-def test_closing_a_client_closes_what_it_made(store_path):
+def test_closing_a_client_closes_what_it_made(store_url):
     """Nothing stays behind: another client may take the names and the subscription at once."""
-    with Client(store_path) as client:
+    with Client(store_url) as client:
         client.create_producer("topic", producer_name="me")
         client.subscribe("topic", "sub", message_listener=lambda consumer, message: None)
-    with Client(store_path) as client:
+    with Client(store_url) as client:
         assert client.create_producer("topic", producer_name="me").is_connected()
         assert client.subscribe("topic", "sub").is_connected()
 
 
-def test_with_flushes_batches(store_path):
+@pytest.mark.files("closes the store and opens it again")
+def test_with_flushes_batches(store_url):
     """At the end of a with block of the client, what waits in batches is stored."""
-    with Client(store_path) as client:
+    with Client(store_url) as client:
         client.create_producer("topic", batching_enabled=True).send_async(b"x", None)
-    with Client(store_path) as client:
+    with Client(store_url) as client:
         assert [m.data() for m in client.create_reader("topic", MessageId.earliest)] == [b"x"]

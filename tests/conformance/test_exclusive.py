@@ -25,9 +25,9 @@ def test_a_second_consumer_is_refused(topic):
     topic.consumer().close()
 
 
-def test_a_second_consumer_of_another_client_is_refused(topic, store_path):
+def test_a_second_consumer_of_another_client_is_refused(topic, store_url):
     """The rule holds between clients."""
-    with topic.consumer(), Client(store_path) as other, pytest.raises(ConsumerBusy):
+    with topic.consumer(), Client(store_url) as other, pytest.raises(ConsumerBusy):
         other.subscribe("topic", "sub")
 
 
@@ -66,14 +66,15 @@ def test_the_next_consumer_gets_what_was_not_acknowledged(topic):
     assert {message.redelivery_count() for message in again} == {0}
 
 
-def test_acknowledgements_survive_the_client(topic, store_path):
+@pytest.mark.files("closes the store and opens it again")
+def test_acknowledgements_survive_the_client(topic, store_url):
     """A subscription is where its last consumer left it, for any later process."""
     topic.publish(5)
     with topic.consumer() as consumer:
         for message in receive_all(consumer)[:3]:
             consumer.acknowledge(message.message_id())
     topic.client.close()
-    with Client(store_path) as client:
+    with Client(store_url) as client:
         assert numbers(receive_all(client.subscribe("topic", "sub"))) == [3, 4]
 
 

@@ -69,13 +69,14 @@ def test_who_subscribes_to_one_partition_takes_part_there(client):
     assert active_on(whole) == [0, 1, 3, 4]
 
 
-def test_across_processes_the_rule_is_the_same(client, store_path):
+@pytest.mark.files("another process attaches")
+def test_across_processes_the_rule_is_the_same(client, store_url):
     """Consumers of two processes get disjoint partitions, and all of them together."""
     consumer = subscribe(client, "a")
     assert active_on(consumer) == [0, 1, 2, 3, 4]
 
     def other() -> list[int]:
-        with Client(store_path) as there:
+        with Client(store_url) as there:
             second = subscribe(there, "b")
             received = sorted(int(second.receive(5000).data()) for _ in range(2))
             assert active_on(second) == received

@@ -29,11 +29,12 @@ def test_flush_waits_for_a_locked_topic(topic, batching):
     assert answers.results == [(number, Result.Ok) for number in range(100)]
 
 
+@pytest.mark.files("closes the store and opens it again")
 @pytest.mark.parametrize("batching", [False, True])
-def test_closing_while_messages_wait(store_path, batching):
+def test_closing_while_messages_wait(store_url, batching):
     """What waits for a locked topic when the client closes fails with AlreadyClosed, and is not stored."""
     answers = Answers()
-    client = Client(store_path)
+    client = Client(store_url)
     producer = client.create_producer("topic", batching_enabled=batching)
     producer.send(b"first")
     with held(client):
@@ -44,7 +45,7 @@ def test_closing_while_messages_wait(store_path, batching):
         closer.join(0.05)
     closer.join(20)
     assert answers.results == [(number, Result.AlreadyClosed) for number in range(100)]
-    with Client(store_path) as again:
+    with Client(store_url) as again:
         assert entries(again) == [[b"first"]]
 
 

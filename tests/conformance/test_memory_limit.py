@@ -12,9 +12,9 @@ from tests.conformance.held import Answers, entries, held
 
 
 @pytest.fixture
-def limited(store_path):
+def limited(store_url):
     """A client with a limit of 100 bytes."""
-    with Client(store_path, memory_limit_bytes=100) as client:
+    with Client(store_url, memory_limit_bytes=100) as client:
         yield client
         assert client._core.memory.used == 0
 
@@ -67,9 +67,9 @@ def test_blocking(limited):
 
 
 @pytest.mark.parametrize("durability", ["process", "flush"])
-def test_everything_is_given_back(store_path, durability):
+def test_everything_is_given_back(store_url, durability):
     """Whatever becomes of messages, their bytes count no longer: stored, too big, timed out, closed."""
-    with Client(store_path, memory_limit_bytes=10_000_000, durability=durability) as client:
+    with Client(store_url, memory_limit_bytes=10_000_000, durability=durability) as client:
         memory = client._core.memory
         with client.create_producer("topic", batching_enabled=True) as producer:
             for number in range(50):
@@ -96,6 +96,7 @@ def test_off_by_default(client):
     assert entries(client) == []
 
 
+@pytest.mark.files("pickles the client")
 def test_pickling(limited):
     """The limit goes along to another process."""
     with pickle.loads(pickle.dumps(limited)) as copy:

@@ -59,9 +59,9 @@ def test_nothing_that_waits_is_lost(topic):
     assert all(stored)
 
 
-def test_it_is_noticed_within_a_second(store_path):
+def test_it_is_noticed_within_a_second(store_url):
     """By whoever grows the topic; here another client, while the time of the producer passes."""
-    time = ManualTime(store_path)
+    time = ManualTime(store_url)
     topic = PartitionedTopic(time.client, 2)
     with topic.producer() as producer:
         time.pass_ms(100)
@@ -96,9 +96,9 @@ def test_an_exclusive_producer_claims_new_partitions_at_their_first_message(topi
         assert topic.names() == [[producer.producer_name()]] * 4
 
 
-def test_two_clients(store_path, topic):
+def test_two_clients(store_url, topic):
     """A producer of another client of the process follows as well."""
-    with Client(store_path) as other, other.create_producer("topic") as producer:
+    with Client(store_url) as other, other.create_producer("topic") as producer:
         topic.store.grow_partitions("topic", 3)
         other._core.partition_watch.look()
         assert {producer.send(b"x").partition() for _ in range(6)} == {0, 1, 2}

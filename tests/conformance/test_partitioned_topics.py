@@ -18,9 +18,9 @@ def configured(path: Path, text: str) -> Client:
     return Client(path)
 
 
-def test_the_names_of_partitions(client, store_path):
+def test_the_names_of_partitions(client, store_url):
     """Full names, in order; of a plain topic its own, and asking makes nothing."""
-    with Admin(store_path) as admin:
+    with Admin(store_url) as admin:
         admin.topics().create_partitioned_topic("orders", 3)
         assert client.get_topic_partitions("orders") == [f"{BASE}-partition-{i}" for i in range(3)]
         assert client.get_topic_partitions(f"{BASE}-partition-1") == [f"{BASE}-partition-1"]
@@ -70,9 +70,9 @@ def test_nothing_makes_itself_where_that_is_off(tmp_path, open_one):
 
 
 @pytest.mark.parametrize("open_one", OPENINGS)
-def test_a_partition_that_does_not_exist_cannot_be_opened(client, store_path, open_one):
+def test_a_partition_that_does_not_exist_cannot_be_opened(client, store_url, open_one):
     """Until the topic grows."""
-    with Admin(store_path) as admin:
+    with Admin(store_url) as admin:
         admin.topics().create_partitioned_topic("orders", 3)
         with pytest.raises(TopicNotFound, match="has 3 partitions, numbered from 0"):
             open_one(client, "orders-partition-3")
@@ -81,9 +81,9 @@ def test_a_partition_that_does_not_exist_cannot_be_opened(client, store_path, op
         open_one(client, "orders-partition-3")
 
 
-def test_messages_say_where_they_are(client, store_path):
+def test_messages_say_where_they_are(client, store_url):
     """The producer of the topic gives ids with partitions, and readers find them there."""
-    with Admin(store_path) as admin:
+    with Admin(store_url) as admin:
         admin.topics().create_partitioned_topic("orders", 3)
     with client.create_producer("orders") as producer:
         ids = [producer.send(b"%d" % i) for i in range(9)]

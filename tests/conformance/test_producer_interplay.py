@@ -25,7 +25,7 @@ from embeddedpulsar import (
 from embeddedpulsar.client.producer.log_writer import LogWriter
 from embeddedpulsar.topic.topic_policy import DEDUPLICATION
 from tests.children import in_child
-from tests.conformance.chunks import log_of, payload, use_small_entries
+from tests.conformance.chunks import begin_ledger, log_of, payload, use_small_entries
 from tests.conformance.conftest import Topic, receive_all
 from tests.conformance.held import Answers, held, payloads
 from tests.conformance.manual_time import ManualTime
@@ -130,7 +130,6 @@ def test_letters_of_chunked_encrypted_compressed_messages(time: ManualTime, tmp_
     assert not any(b"secret secret" in file.read_bytes() for file in time.url.rglob("*.log"))
 
 
-@pytest.mark.files("begins a ledger whenever it wants")
 @pytest.mark.parametrize("kind", [ConsumerType.Exclusive, ConsumerType.Shared])
 def test_earlier_parts_hold_their_ledger_until_the_last_is_acknowledged(time, kind):
     """Everything around it is acknowledged, ledgers are trimmed, and the message still comes whole."""
@@ -145,7 +144,7 @@ def test_earlier_parts_hold_their_ledger_until_the_last_is_acknowledged(time, ki
     for part in out.parts():
         out.earlier.append(log.append_nowait(part, state)[:2])
         producer.send(b"between")
-        log.roll()
+        begin_ledger(log)
     between = [consumer.receive(1000) for _ in range(1 + len(out.earlier))]
     for message in between:
         consumer.acknowledge(message)
@@ -161,7 +160,7 @@ def test_earlier_parts_hold_their_ledger_until_the_last_is_acknowledged(time, ki
     assert last.data() == BIG
     consumer.acknowledge(last)
     consumer.close()
-    log.roll()
+    begin_ledger(log)
     topic.trim_now()
     assert log.trimming.first_retained > last.message_id().ledger_id()
 

@@ -21,19 +21,19 @@ from embeddedpulsar import (
 from tests.conformance.conftest import receive_all
 
 
-def test_automatic_names_differ(topic, store_path):
+def test_automatic_names_differ(topic, store_url):
     """Without a name each producer gets one of its own, across clients."""
-    with Client(store_path) as other:
+    with Client(store_url) as other:
         names = [topic.producer().producer_name() for _ in range(3)]
         names.append(other.create_producer("topic").producer_name())
         assert len(set(names)) == 4
         assert all(name.startswith("standalone-") for name in names)
 
 
-def test_a_name_is_taken_once(topic, store_path):
+def test_a_name_is_taken_once(topic, store_url):
     """A second living producer of the same name is refused; afterwards the name is free."""
     first = topic.producer(producer_name="me")
-    with Client(store_path) as other:
+    with Client(store_url) as other:
         for client in (topic.client, other):
             with pytest.raises(ProducerBusy):
                 client.create_producer("topic", producer_name="me")
@@ -137,9 +137,9 @@ def test_levels_of_durability(topic, durability):
     assert results == [Result.Ok, Result.Ok]
 
 
-def test_the_interval_reaches_the_log(store_path):
+def test_the_interval_reaches_the_log(store_url):
     """durability_interval_ms is the time between flushes of every topic of the store."""
-    with Client(store_path, durability="interval", durability_interval_ms=25) as client:
+    with Client(store_url, durability="interval", durability_interval_ms=25) as client:
         assert client._core.store.use_topic("topic").topic.ledger.options.interval_ms == 25
 
 

@@ -281,9 +281,10 @@ def test_a_property_that_is_no_number_counts_as_none(client):
     assert consumer.receive(1000).properties()["RECONSUMETIMES"] == "1"
 
 
-def test_letters_are_as_durable_as_the_client_says(store_path):
+@pytest.mark.files("counts flushes of files")
+def test_letters_are_as_durable_as_the_client_says(store_url):
     """At level flush a letter is on the disk before the original is acknowledged."""
-    with Client(store_path, durability="flush") as client:
+    with Client(store_url, durability="flush") as client:
         send(client, b"soup")
         consumer = subscribe(client)
         consumer.reconsume_later(consumer.receive(1000), 0)

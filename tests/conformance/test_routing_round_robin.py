@@ -74,9 +74,9 @@ def test_a_batch_is_full_at_its_bytes(topic):
     assert [one.batch_index() for one in sent] == [0, 1, 0, 1, 0, 0, 0]
 
 
-def test_the_turn_passes_when_the_publish_delay_has(store_path):
+def test_the_turn_passes_when_the_publish_delay_has(store_url):
     """Messages that come in less time than that share a partition, later ones go to the next."""
-    time = ManualTime(store_path)
+    time = ManualTime(store_url)
     topic = PartitionedTopic(time.client, 3)
     sent = []
     with topic.batching(batching_max_publish_delay_ms=20) as producer:

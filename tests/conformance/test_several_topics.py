@@ -199,13 +199,13 @@ def test_names(client):
 
 
 @pytest.mark.parametrize("topic", TOPICS)
-def test_a_message_on_any_topic_wakes_it(client, store_path, topic):
+def test_a_message_on_any_topic_wakes_it(client, store_url, topic):
     """A consumer that sleeps gets a message of whichever topic at once, also from another client."""
     consumer = subscribe(client)
     got: list[Any] = []
     waiting = threading.Thread(target=lambda: got.append(consumer.receive(20_000)))
     waiting.start()
-    with Client(store_path) as other:
+    with Client(store_url) as other:
         begun = time.monotonic()
         other.create_producer(topic).send(b"wake up")
         waiting.join()

@@ -46,9 +46,9 @@ def test_a_consumer_alone_gets_everything(topic):
     assert numbers(take(consumer)) == list(range(50))
 
 
-def test_consumers_of_another_client_take_part(topic, store_path):
+def test_consumers_of_another_client_take_part(topic, store_url):
     """It is one subscription whoever opens it."""
-    with Client(store_path) as other:
+    with Client(store_url) as other:
         consumers = [
             topic.consumer(consumer_type=SHARED, receiver_queue_size=5),
             other.subscribe("topic", "sub", SHARED, receiver_queue_size=5),

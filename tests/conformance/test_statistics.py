@@ -160,9 +160,9 @@ def test_rates_are_of_the_running_interval(time: ManualTime):
     assert producer.stats().messages_per_second == consumer.stats().messages_per_second == 0
 
 
-def test_no_statistics_in_the_log_if_the_interval_is_0(store_path: Path, lines: Any):
+def test_no_statistics_in_the_log_if_the_interval_is_0(store_url: Path | str, lines: Any):
     """Counting goes on."""
-    with Client(store_path, stats_interval_in_seconds=0) as client:
+    with Client(store_url, stats_interval_in_seconds=0) as client:
         producer = client.create_producer("topic")
         producer.send(b"x")
         assert producer.stats().messages_sent == 1
