@@ -51,7 +51,7 @@ class AckGroupingTracker:
     them. If the subscription was moved meanwhile, it ignores them. `done` is the same list throughout.
     Acknowledging appends to it without a lock, and `flush` removes from its front once the subscription has
     the acknowledgements, so a failure loses none. Collected acknowledgements are first recorded in the ring
-    (`subscription.attachment.ack_ring`), where other processes find them if this process dies. Those that the
+    (`subscription.ack_ring`), where other processes find them if this process dies. Those that the
     ring cannot hold are written before the call returns. The timer, and the call that fills a group, only try
     the locks.
 
