@@ -1,4 +1,4 @@
-"""Key and properties of a message that is sent alone, packed before anything is locked. Hot."""
+"""Keys and properties packed fast: of a message that is sent alone, and of an entry with one key. Hot."""
 
 from __future__ import annotations
 
@@ -7,9 +7,15 @@ from functools import lru_cache
 from typing import Final
 from zlib import crc32
 
-from embeddedpulsar.format.columns import PADDING
-from embeddedpulsar.format.entry import INLINE_BYTES, EncodedFields, ProducerPrefix
-from embeddedpulsar.format.frame import FLAG_KEYS, FLAG_PROPERTIES
+from embeddedpulsar.format.columns import PADDING, encode_fixed
+from embeddedpulsar.format.entry import (
+    INLINE_BYTES,
+    EncodedEntry,
+    EncodedFields,
+    ProducerPrefix,
+    encode_values,
+)
+from embeddedpulsar.format.frame import FLAG_BATCHED, FLAG_KEYS, FLAG_PROPERTIES, FLAG_SEQUENCE_IDS
 from embeddedpulsar.format.key_hash import sticky_key_hash
 from embeddedpulsar.format.packed_map import pack_map
 
@@ -21,6 +27,7 @@ _ONE: Final = struct.Struct("<ii").pack
 _REMEMBERED: Final = 8192
 _LONGEST: Final = 64
 """Keys up to so many characters are remembered: some 3 MB, if there are that many."""
+_INLINE_BYTES: Final = 32 << 10
 
 
 def pack_extras(properties: dict[str, str] | None, key: str | None, room: int) -> Extras | None:
@@ -92,3 +99,50 @@ def fields_with_extras(
     columns = pad + columns
     body_crc = crc32(columns, crc32(value, crc32(head)))
     return [head, value, columns], size, body_crc, 1, metadata_length, 0, flags, key_hash
+
+
+def encode_keyed(
+    values: list[bytes], key: str, ids: list[int], prefix: ProducerPrefix, batched: bool
+) -> EncodedEntry:
+    """Encode messages that have one partition key, and nothing else: the same bytes as `entry.encode`.
+
+    Takes a third of its time for one message, and half for ten.
+
+    Args:
+        values: payloads.
+        key: of all messages; not empty.
+        ids: sequence ids.
+        prefix: of the producer.
+        batched: whether messages get batch indexes.
+
+    Example:
+        >>> encode_keyed([b"a", b"b"], "k", [4, 7], ProducerPrefix("p"), True).flags == (
+        ...     FLAG_KEYS | FLAG_SEQUENCE_IDS | FLAG_BATCHED
+        ... )
+        True
+    """
+    count, first = len(values), ids[0]
+    flags = FLAG_KEYS | FLAG_BATCHED if batched else FLAG_KEYS
+    data = key.encode()
+    length = len(data)
+    if count == 1:
+        size = len(values[0])
+        columns = [_ONE(0, size), values[0], PADDING[-size & 7], _ONE(0, length), data, PADDING[-length & 7]]
+    else:
+        ends = struct.pack(f"<{count + 1}i", *range(0, length * count + 1, length))
+        columns = [*encode_values(values), ends, PADDING[-len(ends) & 7], data * count]
+        columns.append(PADDING[-length * count & 7])
+        if ids[-1] - first != count - 1 or ids != list(range(first, first + count)):
+            flags |= FLAG_SEQUENCE_IDS
+            columns.append(encode_fixed(ids))
+    columns_size = sum(map(len, columns))
+    key_hash = sticky_key_hash(key)
+    parts = [prefix.metadata(first, columns_size, key_hash, prefix.schema_version), *columns]
+    metadata_length = prefix.metadata_length
+    size = metadata_length + columns_size
+    if size <= _INLINE_BYTES:
+        parts = [b"".join(parts)]
+    crc = 0
+    for part in parts:
+        crc = crc32(part, crc)
+    return EncodedEntry(parts, size, crc, count, metadata_length, 0, flags, key_hash)

@@ -142,7 +142,7 @@ class Checkpoint(NamedTuple):
 
 class Summary(NamedTuple):
     """The state of the writer's replica before this command, but for its consumers
-    (`subscription.state.summary`).
+    (`subscription.state.replica`).
 
     To apply it changes nothing: it is for replicas that have not applied what stands before it.
     """

@@ -16,7 +16,7 @@ from embeddedpulsar.platform.scheduler import Timer
 from embeddedpulsar.storage.journal.journal import Journal
 from embeddedpulsar.subscription.control import SubscriptionControl
 from embeddedpulsar.subscription.options import StateOptions
-from embeddedpulsar.subscription.state import summary
+from embeddedpulsar.subscription.state import replica
 from embeddedpulsar.subscription.state.replica import SubscriptionReplica
 
 EVERY_BYTES: Final = 2048
@@ -108,14 +108,14 @@ class Summaries:
 
     def follow(self) -> None:
         """Write a summary after a commit if the last one is far behind."""
-        if not summary.is_worth_it(self._replica.state):
+        if not replica.is_worth_it(self._replica.state):
             return
         words, here = self._control.words, self._journal.seen
         generation, end = split_journal(here)
         named, last = split_journal(words[SubscriptionWord.SUMMARY])
         if named == generation and end - last < self._bytes + EVERY_BYTES:
             return
-        command = record.Summary(summary.pack_summary(self._replica.state))
+        command = record.Summary(replica.pack_summary(self._replica.state))
         self._journal.append(
             [record.encode(command)], self._clock.wall_ms(), apply=lambda: self._replica.apply(command)
         )

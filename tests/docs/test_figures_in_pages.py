@@ -14,7 +14,7 @@ from embeddedpulsar.platform import file_lock
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage import segment_index
 from embeddedpulsar.subscription.liveness import liveness_monitor
-from embeddedpulsar.subscription.state import summary
+from embeddedpulsar.subscription.state import replica
 from tests.source_tree import ROOT
 
 
@@ -37,7 +37,7 @@ FIGURES: dict[str, list[str]] = {
         f"every {IDLE_BACK_STOP_MS}",
         f"for the group time, by default {GROUP_TIME_MS} ms",
         f"`keepAliveIntervalSeconds` ({BrokerSettings().keepAliveIntervalSeconds})",
-        f"while a subscription has {summary.LEAST_CONSUMERS} consumers or more",
+        f"while a subscription has {replica.LEAST_CONSUMERS} consumers or more",
     ],
     "concurrency.md": [
         f"{FIRST_PAUSE} µs to {LONGEST_PAUSE // 1000} ms at first",

@@ -20,8 +20,13 @@ from embeddedpulsar.client.producer.pending_entry import PendingEntry, SendCallb
 from embeddedpulsar.exceptions import MessageTooBig, PulsarException
 from embeddedpulsar.format.entry import EncodedEntry, EntryContent, ProducerPrefix, encode, encode_plain
 from embeddedpulsar.format.frame import CODEC_ENCRYPTED, METADATA_SIZE
-from embeddedpulsar.format.keyed_entry import encode_keyed
-from embeddedpulsar.format.message_extras import NO_EXTRAS, Extras, fields_with_extras, pack_extras
+from embeddedpulsar.format.message_extras import (
+    NO_EXTRAS,
+    Extras,
+    encode_keyed,
+    fields_with_extras,
+    pack_extras,
+)
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.producer.producer_config import ProducerConfig

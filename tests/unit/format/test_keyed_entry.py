@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embeddedpulsar.format.entry import EncodedEntry, EntryContent, ProducerPrefix, encode
-from embeddedpulsar.format.keyed_entry import encode_keyed
+from embeddedpulsar.format.message_extras import encode_keyed
 
 PREFIX = ProducerPrefix("p", 3, 7)
 

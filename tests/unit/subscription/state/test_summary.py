@@ -16,7 +16,7 @@ from embeddedpulsar.storage.journal import journal_follower
 from embeddedpulsar.subscription import journal_upkeep, shared_state
 from embeddedpulsar.subscription.attachment.shared_attachment import SharedAttachment
 from embeddedpulsar.subscription.shared_state import SharedState
-from embeddedpulsar.subscription.state import replica, summary
+from embeddedpulsar.subscription.state import replica
 from embeddedpulsar.subscription.state.snapshot import encode_snapshot
 from tests.storms.dispatch import dispatch_storm
 from tests.unit.subscription.virtual_site import EVERYTHING, VirtualSite
@@ -78,7 +78,7 @@ def bytes_of(shared: SharedState) -> bytes:
 @pytest.mark.parametrize("kind", TYPES, ids=lambda one: one.name)
 def test_a_process_that_is_far_behind_leaps(site: VirtualSite, leaps: Leaps, kind: ConsumerType):
     """It applies some twenty commands instead of hundreds, and is then like the others."""
-    ours = [site.attach(kind, name=f"a{number}") for number in range(summary.LEAST_CONSUMERS)]
+    ours = [site.attach(kind, name=f"a{number}") for number in range(replica.LEAST_CONSUMERS)]
     far = site.attach(kind, process=site.world.start(), name="far")
     far.read(1, EVERYTHING)
     work(site, ours[0], 300)
@@ -93,7 +93,7 @@ def test_a_process_that_is_far_behind_leaps(site: VirtualSite, leaps: Leaps, kin
 
 def test_few_consumers_write_no_summary(site: VirtualSite):
     """There is nothing to gain."""
-    ours = [site.attach(name=f"a{number}") for number in range(summary.LEAST_CONSUMERS - 1)]
+    ours = [site.attach(name=f"a{number}") for number in range(replica.LEAST_CONSUMERS - 1)]
     work(site, ours[0], 200)
     assert shared_of(ours[0]).control.words[SubscriptionWord.SUMMARY] == 0
 
@@ -103,7 +103,7 @@ def test_consumers_that_came_or_left_in_between_are_not_leapt_over(
     site: VirtualSite, leaps: Leaps, kind: ConsumerType
 ):
     """A summary does not name the consumers: then all commands are applied."""
-    ours = [site.attach(kind, name=f"a{number}") for number in range(summary.LEAST_CONSUMERS)]
+    ours = [site.attach(kind, name=f"a{number}") for number in range(replica.LEAST_CONSUMERS)]
     far = site.attach(kind, process=site.world.start(), name="far")
     work(site, ours[0], 100)
     ours.pop().detach()
@@ -118,7 +118,7 @@ def test_consumers_that_came_or_left_in_between_are_not_leapt_over(
 
 def test_a_leap_into_another_generation(site: VirtualSite, leaps: Leaps):
     """The journal was replaced meanwhile, more than once: its snapshot is not needed."""
-    ours = [site.attach(name=f"a{number}") for number in range(summary.LEAST_CONSUMERS)]
+    ours = [site.attach(name=f"a{number}") for number in range(replica.LEAST_CONSUMERS)]
     far = site.attach(process=site.world.start(), name="far")
     far.read(1, EVERYTHING)
     generation = split_journal(shared_of(far).control.words[SubscriptionWord.JOURNAL])[0]
@@ -138,7 +138,7 @@ def test_redeliveries_from_before_the_last_consumer_left(site: VirtualSite, leap
     views = first.read(100, EVERYTHING)
     first.redeliver_entries([(view.ledger_id, view.entry_id) for view in views])
     first.detach()
-    ours = [site.attach(name=f"a{number}") for number in range(summary.LEAST_CONSUMERS)]
+    ours = [site.attach(name=f"a{number}") for number in range(replica.LEAST_CONSUMERS)]
     far = site.attach(process=site.world.start(), name="far")
     assert len(shared_of(far).transact(lambda state: state.dispatch.counts)) == 40
     work(site, ours[0], 300)
@@ -149,7 +149,7 @@ def test_redeliveries_from_before_the_last_consumer_left(site: VirtualSite, leap
 
 def test_a_damaged_summary_is_passed_by(site: VirtualSite, leaps: Leaps):
     """The replica is built from the files, and the damage reported, as with any command."""
-    ours = [site.attach(name=f"a{number}") for number in range(summary.LEAST_CONSUMERS)]
+    ours = [site.attach(name=f"a{number}") for number in range(replica.LEAST_CONSUMERS)]
     far = site.attach(process=site.world.start(), name="far")
     far.read(1, EVERYTHING)
     work(site, ours[0], 300)
@@ -168,18 +168,18 @@ def test_a_distorted_summary_is_an_error(site: VirtualSite):
     ours = [site.attach(name=f"a{number}") for number in range(3)]
     state = shared_of(ours[0]).state
     other = [site.attach(process=site.world.start(), name=f"b{number}") for number in range(2)]
-    content = summary.pack_summary(state)
+    content = replica.pack_summary(state)
     with pytest.raises(CorruptionError):
-        summary.adopt_summary(state, content[:-1])
-    foreign = summary.pack_summary(shared_of(other[0]).transact(lambda state: state))
-    assert not summary.adopt_summary(state, foreign)
+        replica.adopt_summary(state, content[:-1])
+    foreign = replica.pack_summary(shared_of(other[0]).transact(lambda state: state))
+    assert not replica.adopt_summary(state, foreign)
     with pytest.raises(CorruptionError, match="summary"):
-        summary.adopt_summary(state, summary.pack_map({"epoch": state.epoch, "commands": 1 << 40}))
+        replica.adopt_summary(state, replica.pack_map({"epoch": state.epoch, "commands": 1 << 40}))
 
 
 def test_the_simulator_with_summaries_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Every few commands a summary, and a leap over all there is to leap over."""
-    monkeypatch.setattr(summary, "LEAST_CONSUMERS", 1)
+    monkeypatch.setattr(replica, "LEAST_CONSUMERS", 1)
     monkeypatch.setattr(journal_upkeep, "EVERY_BYTES", 100)
     monkeypatch.setattr(journal_follower, "WORTH_A_LEAP", 1)
     monkeypatch.setattr(shared_state, "CHECKPOINT_EVERY", 5)
