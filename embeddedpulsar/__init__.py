@@ -15,6 +15,7 @@ from sys import modules
 from typing import TYPE_CHECKING, Any
 
 from embeddedpulsar import exceptions, schema
+from embeddedpulsar.damage import Damage
 from embeddedpulsar.enums import (
     BatchingType,
     CompressionType,
@@ -298,6 +299,7 @@ __all__ = [
     "ConsumerNotFound",
     "ConsumerNotInitialized",
     "CorruptionError",
+    "Damage",
     "CryptoError",
     "CumulativeAcknowledgementNotAllowedError",
     "DescriptorLimitError",

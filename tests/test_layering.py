@@ -15,6 +15,7 @@ from tests.source_tree import imported_modules, module_name, modules, python_fil
 
 LAYERS: dict[str, int] = {
     # 0: values
+    "damage": 0,
     "exceptions": 0,
     "encryption": 0,
     "enums": 0,
@@ -73,7 +74,6 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     "topic.producers": (),
     "storage.journal": ("storage.filenames",),
     "storage.recovery": (
-        "storage.damage",
         "storage.filenames",
         "storage.segment",
         "storage.segment_chain",

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar.admin.namespaces import Namespaces
 from embeddedpulsar.admin.policy_calls import SaysWhatThereIs
 from embeddedpulsar.admin.topics import Topics
-from embeddedpulsar.exceptions import AlreadyClosed
+from embeddedpulsar.damage import Damage
+from embeddedpulsar.exceptions import AlreadyClosed, PulsarException
+from embeddedpulsar.topic.damage_channel import tell
 from embeddedpulsar.topic.service_url import ServiceUrl
 from embeddedpulsar.topic.store import Store
 
@@ -31,6 +36,8 @@ class Admin(SaysWhatThereIs):
             ``interval`` and ``flush``, also a power failure. A deletion always survives that. The first
             client or Admin of the process on the store decides.
         allow_network_fs: see `Client`.
+        on_damage: see `Client`. It runs on a thread of the store that also trims topics, so it should only
+            take note and return.
 
     Raises:
         ValueError: a wrong URL, or ``memory://`` without a name, which is the private store of one client.
@@ -49,6 +56,7 @@ class Admin(SaysWhatThereIs):
         *,
         durability: str = "process",
         allow_network_fs: bool = False,
+        on_damage: Callable[[Damage], object] | None = None,
     ) -> None:
         self._url: Final = ServiceUrl.parse(service_url)
         if self._url.text == "memory://":
@@ -56,9 +64,15 @@ class Admin(SaysWhatThereIs):
                 "each client of memory:// has a store of its own; for an Admin beside a client, give both "
                 "the same name: memory://name"
             )
+        self._found: Final[deque[Damage]] = deque()
+        self._on_damage: Final = on_damage
         self._store: Final = Store.open(
-            self._url.store, durability=durability, allow_network_fs=allow_network_fs
+            self._url.store,
+            durability=durability,
+            allow_network_fs=allow_network_fs,
+            on_damage=None if on_damage is None else self._note_damage,
         )
+        self._tell()
         self._is_closed = False
         self._topics: Final = Topics(self._open_store)
         self._namespaces: Final = Namespaces(self._open_store)
@@ -82,7 +96,23 @@ class Admin(SaysWhatThereIs):
         """Release the store. Idempotent."""
         if not self._is_closed:
             self._is_closed = True
+            self._store.damage.remove(self._note_damage)
+            self._tell()
             self._store.release()
+
+    def _note_damage(self, found: Damage) -> None:
+        """Call ``on_damage`` on another thread. Called under any lock."""
+        self._found.append(found)
+        store = getattr(self, "_store", None)  # not while it is being opened: then `__init__` does it
+        if store is not None:
+            with contextlib.suppress(RuntimeError, PulsarException):  # no thread: `close` does it
+                store.soon(self._tell)
+
+    def _tell(self) -> None:
+        while self._found:
+            found = self._found.popleft()
+            if self._on_damage is not None:
+                tell(self._on_damage, found)
 
     def __enter__(self) -> Admin:
         return self

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from typing import Final, NoReturn
 
 from embeddedpulsar.arrow.plan import EntryRange
+from embeddedpulsar.damage import Damage
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.storage.damage import DamageReport
+from embeddedpulsar.platform import package_log
+from embeddedpulsar.storage.filenames import ledgers_of
 
 REMEDY: Final = "pass fail_on_data_loss=False (Spark: failOnDataLoss) to read what is left"
 
@@ -21,23 +24,19 @@ def raise_damage(error: CorruptionError, first: int, after: int) -> NoReturn:
 
 def warn_of_damage(error: CorruptionError, first: int, after: int) -> None:
     """Log what is left out."""
-    import logging
-
-    logging.getLogger("embeddedpulsar.arrow").warning(
-        "left out %d entries from %d on: %s", after - first, first, error
-    )
+    path = error.path or ""
+    (ledger_id,) = ledgers_of([os.path.basename(path)]) or (0,)
+    package_log.damage(Damage(path, ledger_id, first, after - 1, error.offset or 0, 0, error.reason))
 
 
-def raise_lost(report: DamageReport) -> NoReturn:
+def raise_lost(report: Damage) -> NoReturn:
     """Raise for a segment that cannot be read at all."""
     raise CorruptionError(path=report.path, offset=report.offset, reason=report.reason, remedy=REMEDY)
 
 
-def warn_of_lost(report: DamageReport) -> None:
+def warn_of_lost(report: Damage) -> None:
     """Log which segment is left out."""
-    import logging
-
-    logging.getLogger("embeddedpulsar.arrow").warning("left out a segment: %s", report)
+    package_log.damage(report)
 
 
 def raise_gone(planned: EntryRange) -> NoReturn:

@@ -10,13 +10,13 @@ import contextlib
 import os
 from dataclasses import dataclass, replace
 
+from embeddedpulsar.damage import DamageHook
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, TopicNotFound
 from embeddedpulsar.format.frame import FrameHeader
 from embeddedpulsar.format.index import SLOT
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.platform import descriptors
-from embeddedpulsar.storage.damage import DamageHook
 from embeddedpulsar.storage.recovery.chain_scan import scan_log
 from embeddedpulsar.storage.segment import Segment
 from embeddedpulsar.storage.segment_snapshot import SegmentInfo, committed_segments, is_trimmed

@@ -12,9 +12,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, TextIO
 
+from embeddedpulsar import damage
 from embeddedpulsar.exceptions import StorageError, UnsupportedVersionError
 from embeddedpulsar.platform.clock import SYSTEM_CLOCK
-from embeddedpulsar.storage import check, damage, filenames
+from embeddedpulsar.storage import check, filenames
 from embeddedpulsar.storage.check import Problem
 from embeddedpulsar.testing import store_checks
 from embeddedpulsar.testing.store_checks import StoreReport, TopicReport, check_store
@@ -32,10 +33,10 @@ _MEANINGS: Final = {
     damage.MISSING_SEGMENT: "the messages of this ledger are lost, unless a copy of the file is restored",
     damage.SEGMENT_HEADER: "the header is derived from the entries where they are whole",
     damage.INDEX: "nothing is lost: the index is derived again when it is needed",
-    check.CONTROL: "nothing is lost: the words are derived again when the topic is opened",
+    damage.CONTROL: "nothing is lost: the words are derived again when the topic is opened",
     check.LINK: "readers verify the entries themselves",
     check.TRAILER: "the messages themselves are whole",
-    check.JOURNAL: "what it said is lost from there on: acknowledged messages may be delivered again",
+    damage.JOURNAL: "what it said is lost from there on: acknowledged messages may be delivered again",
     store_checks.META: "this is not found or opened until it is restored from a copy of the store",
     store_checks.POLICIES: "restore the file from a copy, or remove it and set the policies again",
     store_checks.SETTINGS: "the store cannot be opened until the line is mended",

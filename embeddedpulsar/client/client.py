@@ -20,6 +20,7 @@ from embeddedpulsar.client.open_clients import OPEN_CLIENTS
 from embeddedpulsar.client.producer.producer import Producer
 from embeddedpulsar.client.producer.producer_config import producer_config
 from embeddedpulsar.client.producer.producer_opening import open_producer
+from embeddedpulsar.damage import Damage
 from embeddedpulsar.enums import (
     BatchingType,
     CompressionType,
@@ -87,6 +88,9 @@ class Client:
             locks. Safe only if no other machine ever opens the store.
         memory_limit_bytes: most payload bytes of all producers that are sent and not stored; 0 for no limit.
             At the limit, senders with ``block_if_queue_full`` wait, others fail with `MemoryBufferIsFull`.
+        on_damage: called with a `Damage` for each place in the files of the store that this process finds
+            damaged or repairs, on the callback thread of the client, under no lock. Default: a warning in
+            the log.
 
     Raises:
         ValueError: a wrong type or value, or a URL that is not one of a local store.
@@ -127,6 +131,7 @@ class Client:
         durability_interval_ms: int = 1000,
         allow_network_fs: bool = False,
         memory_limit_bytes: int = 0,
+        on_damage: Callable[[Damage], object] | None = None,
     ) -> None:
         config = client_config(_given(locals()))
         self._logger = logger
@@ -495,9 +500,16 @@ def _given(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _rebuild(kind: Any, url: str, logger: Any, rest: tuple[Any, ...]) -> Any:
-    durability, interval_ms, allow_network_fs, listener_threads, stats_interval_s, memory_limit, timeout_s = (
-        rest
-    )
+    (
+        durability,
+        interval_ms,
+        allow_network_fs,
+        listener_threads,
+        stats_interval_s,
+        memory_limit,
+        timeout_s,
+        on_damage,
+    ) = rest
     return kind(
         url,
         operation_timeout_seconds=timeout_s,
@@ -508,4 +520,5 @@ def _rebuild(kind: Any, url: str, logger: Any, rest: tuple[Any, ...]) -> Any:
         durability_interval_ms=interval_ms,
         allow_network_fs=allow_network_fs,
         memory_limit_bytes=memory_limit,
+        on_damage=on_damage,
     )

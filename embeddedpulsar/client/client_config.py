@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from embeddedpulsar.client.common.arguments import (
     INT32_MAX,
     UINT32_MAX,
+    check_callable,
     check_durability,
     check_fits,
     check_range,
@@ -19,6 +20,7 @@ from embeddedpulsar.client.common.network_options import (
     AutoClusterFailover,
     ServiceInfoProvider,
 )
+from embeddedpulsar.damage import DamageHook
 from embeddedpulsar.topic.service_url import ServiceUrl
 
 _DAY_MS = 24 * 3600 * 1000
@@ -36,6 +38,7 @@ class ClientConfig(NamedTuple):
         stats_interval_s: interval at which the statistics of each consumer are logged; 0 for never.
         memory_limit_bytes: most bytes of messages that are sent and not stored; 0 for no limit.
         operation_timeout_s: how long one call waits for locks that other processes hold.
+        on_damage: called with what is found damaged; None for the log.
     """
 
     url: ServiceUrl
@@ -46,6 +49,7 @@ class ClientConfig(NamedTuple):
     stats_interval_s: int = 600
     memory_limit_bytes: int = 0
     operation_timeout_s: int = 30
+    on_damage: DamageHook | None = None
 
 
 def client_config(options: dict[str, Any]) -> ClientConfig:
@@ -83,6 +87,7 @@ def client_config(options: dict[str, Any]) -> ClientConfig:
     check_type(bool, options["allow_network_fs"], "allow_network_fs")
     check_type(int, options["memory_limit_bytes"], "memory_limit_bytes")
     check_range(options["memory_limit_bytes"], "memory_limit_bytes", 0, 2**63 - 1)
+    check_callable(options["on_damage"], "on_damage")
     return ClientConfig(
         ServiceUrl.parse(service_url),
         durability,
@@ -92,6 +97,7 @@ def client_config(options: dict[str, Any]) -> ClientConfig:
         options["stats_interval_in_seconds"],
         options["memory_limit_bytes"],
         max(0, options["operation_timeout_seconds"]),
+        options["on_damage"],
     )
 
 

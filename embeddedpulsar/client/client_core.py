@@ -20,6 +20,7 @@ from embeddedpulsar.exceptions import AlreadyClosed, PulsarException, Timeout
 from embeddedpulsar.platform import deadline, fork, threads
 from embeddedpulsar.platform.background import BackgroundWork
 from embeddedpulsar.platform.clock import SYSTEM_CLOCK
+from embeddedpulsar.topic.damage_channel import tell
 from embeddedpulsar.topic.store import Store
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.client_config import ClientConfig
     from embeddedpulsar.client.common.client_context import Closable, PublisherLike, Receiver
     from embeddedpulsar.client.common.client_log import ClientLog
+    from embeddedpulsar.damage import Damage
     from embeddedpulsar.topic.open_topics import TopicUse
 
 
@@ -56,17 +58,19 @@ class ClientCore:
         self._consumers: dict[int, weakref.ref[Receiver]] = {}  # the client holds the strong references
         self.fork_generation = fork.GENERATION
         self.at_close: dict[int, Callable[[], object]] = {}
+        self.callbacks = CallbackThread(log)
+        self._on_damage = None if config.on_damage is None and log.is_shared else self._note_damage
         self.store = Store.open(
             config.url.store,
             durability=config.durability,
             interval_ms=config.durability_interval_ms,
             allow_network_fs=config.allow_network_fs,
+            on_damage=self._on_damage,
         )
         log.info("Connected to the store %s", config.url.text)
         self._reference = [self.store]  # emptied by its release: an interrupted `close` is called again
         self.scheduler = self.store.clock.scheduler()
         self.workers = Workers(log, self.store.clock.thread)
-        self.callbacks = CallbackThread(log)
         self.flusher = Flusher(log)
         self.memory = MemoryLimit(config.memory_limit_bytes) if config.memory_limit_bytes else None
         self.listeners = ListenerThreads(config.listener_threads, lambda: self.store.mailbox, log)
@@ -76,6 +80,11 @@ class ClientCore:
 
         fork.register(self)
         OPEN_CLIENTS.add(self)
+
+    def _note_damage(self, found: Damage) -> None:
+        """Call ``on_damage`` on the callback thread. Called under any lock."""
+        on_damage = self.config.on_damage or (lambda found: self.log.warning("%s", found))
+        self.callbacks.put(lambda: tell(on_damage, found))
 
     def use_topic(self, name: str, create: bool = True) -> TopicUse:
         """Return a reference to the topic of that name, which is created if necessary and allowed."""
@@ -250,6 +259,8 @@ class ClientCore:
         self._consumers.clear()
         self._publishers.clear()
         self.flusher.close()
+        if self._on_damage is not None:
+            self.store.damage.remove(self._on_damage)
         self.callbacks.close()
         for function in list(self.at_close.values()):
             function()

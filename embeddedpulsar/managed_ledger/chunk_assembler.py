@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
+from embeddedpulsar.damage import HOLE, Damage
 from embeddedpulsar.exceptions import CorruptionError, CryptoError
 from embeddedpulsar.format.entry_decoder import decode
 from embeddedpulsar.format.entry_view import EntryView
@@ -12,7 +13,6 @@ from embeddedpulsar.format.frame import FLAG_CHUNK
 from embeddedpulsar.managed_ledger.ledgers_view import LedgersView
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.storage.chunk_reader import ChunkReader
-from embeddedpulsar.storage.damage import HOLE, DamageReport
 
 _CHUNK: Final = FLAG_CHUNK >> 16
 _MOST_LEDGERS: Final = 100
@@ -222,7 +222,7 @@ class ChunkAssembler:
             path = self._view.path_of(last.ledger_id)
             offset = self._offset_of(last)
             lost = (last.entry_id, last.entry_id, offset, offset)
-            self._view.report(DamageReport(path, last.ledger_id, *lost, f"chunked message: {reason}", HOLE))
+            self._view.report(Damage(path, last.ledger_id, *lost, f"chunked message: {reason}", HOLE))
             return None
 
     def _offset_of(self, view: EntryView) -> int:

@@ -6,7 +6,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from embeddedpulsar.storage.damage import DamageHook, DamageReport
+from embeddedpulsar.damage import Damage, DamageHook
+from embeddedpulsar.platform import package_log
 
 _REMEMBERED: Final = 4096
 
@@ -32,10 +33,11 @@ class DamageLog:
         self._is_locked: Final = is_locked
         self._call_later: Final = call_later
         self._seen: dict[tuple[str, int, int], None] = {}
-        self._pending: deque[DamageReport] = deque()
+        self._pending: deque[Damage] = deque()
 
-    def report(self, damage: DamageReport) -> None:
+    def report(self, damage: Damage) -> None:
         """Hand `damage` on: now, or from the timer thread if the caller is inside the topic lock."""
+        damage = damage._replace(topic=self._name)
         key = (damage.kind, damage.ledger_id, damage.offset)
         is_locked = self._is_locked()
         if key not in self._seen:
@@ -53,9 +55,4 @@ class DamageLog:
         """Hand on what is pending."""
         while self._pending:
             damage = self._pending.popleft()
-            (self.hook or self._log)(damage)
-
-    def _log(self, damage: DamageReport) -> None:
-        import logging  # 5 ms, and only where something is broken
-
-        logging.getLogger("embeddedpulsar").warning("%s: %s", self._name, damage)
+            (self.hook or package_log.damage)(damage)

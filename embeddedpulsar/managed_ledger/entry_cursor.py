@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from embeddedpulsar.damage import HOLE, Damage
 from embeddedpulsar.exceptions import AlreadyClosed, CorruptionError
 from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.format.entry import EntryView
 from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.storage.damage import HOLE, DamageReport
 from embeddedpulsar.storage.log_view import LogView
 from embeddedpulsar.storage.segment_reader import UNKNOWN_CRC, SegmentReader
 
@@ -174,9 +174,7 @@ class EntryCursor:
             found, offset = self._view.next_readable(segment.ledger_id, entry_id, pos)
         offset = min(max(offset, pos + 8), limit)
         self._view.report(
-            DamageReport(
-                segment.path, segment.ledger_id, entry_id, found - 1, pos, offset, error.reason, HOLE
-            )
+            Damage(segment.path, segment.ledger_id, entry_id, found - 1, pos, offset, error.reason, HOLE)
         )
         self._reader = SegmentReader(segment, offset, found, UNKNOWN_CRC)
 

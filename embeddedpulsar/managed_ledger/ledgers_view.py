@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from embeddedpulsar.damage import DamageHook
 from embeddedpulsar.format.index import IndexSlot
 from embeddedpulsar.storage.chunk_reader import Part
-from embeddedpulsar.storage.damage import DamageHook
 from embeddedpulsar.storage.segment_set import LedgerChain
 
 

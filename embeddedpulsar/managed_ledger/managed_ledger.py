@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
+from embeddedpulsar.damage import DamageHook
 from embeddedpulsar.exceptions import AlreadyClosed, StoreGoneError
 from embeddedpulsar.format.entry import EncodedEntry
 from embeddedpulsar.managed_ledger import index_queries
@@ -26,7 +27,6 @@ from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.platform.processes.mailbox import Mailbox
 from embeddedpulsar.platform.processes.peers import Peers
 from embeddedpulsar.platform.scheduler import SchedulerLike
-from embeddedpulsar.storage.damage import DamageHook
 from embeddedpulsar.storage.filenames import lock_path, sync_lock_path
 from embeddedpulsar.storage.group_commit import GroupCommit
 from embeddedpulsar.storage.log_view import LogView

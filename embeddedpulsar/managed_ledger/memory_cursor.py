@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from embeddedpulsar.damage import HOLE, Damage
 from embeddedpulsar.exceptions import AlreadyClosed, CorruptionError
 from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.format.entry import EntryView, decode
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.managed_ledger.memory_ledgers import MemoryLedger, MemoryLedgers
 from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.storage.damage import HOLE, DamageReport
 
 _TAIL: Final = TopicWord.TAIL
 _OFFSET_BITS: Final = 0xFFFFFFFF
@@ -111,7 +111,7 @@ class MemoryCursor:
         ledgers = self._ledgers
         start = ledgers.offset_of(ledger_id, entry_id)
         path = ledgers.path_of(ledger_id)
-        ledgers.report(DamageReport(path, ledger_id, entry_id, entry_id, start, end, reason, HOLE))
+        ledgers.report(Damage(path, ledger_id, entry_id, entry_id, start, end, reason, HOLE))
 
     def _attach(self) -> MemoryLedger | None:
         """Stand at the pending position, or where reading goes on from it; None while there is no ledger."""

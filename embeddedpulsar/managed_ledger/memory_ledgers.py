@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from embeddedpulsar.damage import DamageHook
 from embeddedpulsar.format.control import TopicWord, split_tail
 from embeddedpulsar.format.frame import FrameHeader
 from embeddedpulsar.format.index import IndexSlot
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.storage.chunk_reader import Part
-from embeddedpulsar.storage.damage import DamageHook
 from embeddedpulsar.storage.segment_set import ClosedLedger, LedgerChain
 
 _TAIL: Final = TopicWord.TAIL

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from embeddedpulsar.damage import CONTROL, Damage, DamageHook
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.managed_ledger.options import PROCESS, LedgerOptions
 from embeddedpulsar.platform import descriptors
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.storage.append_point import WriterOptions
-from embeddedpulsar.storage.damage import DamageHook
-from embeddedpulsar.storage.filenames import ledgers_of
+from embeddedpulsar.storage.filenames import control_path, ledgers_of
 from embeddedpulsar.storage.recovery.recovery import recover_topic
 from embeddedpulsar.storage.topic_control import TopicControl
 
@@ -43,7 +43,7 @@ def open_control(
     try:
         control = TopicControl.open(directory)
     except (FileNotFoundError, CorruptionError):
-        control = _create(directory, lock, incarnation, options)
+        control = _create(directory, lock, incarnation, options, report)
     try:
         if not control.is_trusted(options.boot_id):
             _recover(directory, control, lock, incarnation, options, report)
@@ -54,7 +54,9 @@ def open_control(
     return control
 
 
-def _create(directory: str, lock: FileLock, incarnation: int, options: LedgerOptions) -> TopicControl:
+def _create(
+    directory: str, lock: FileLock, incarnation: int, options: LedgerOptions, report: DamageHook
+) -> TopicControl:
     try:
         lock.acquire(options.lock_timeout_s)
         try:
@@ -63,6 +65,9 @@ def _create(directory: str, lock: FileLock, incarnation: int, options: LedgerOpt
             # Segments without control words: they were lost, and recovery has to find the tail.
             is_new = not ledgers_of(descriptors.names_in(directory))
             boot = options.boot_id if is_new else _NO_BOOT
+            if not is_new:
+                reason = "it is missing, or too short"
+                report(Damage(control_path(directory), reason=reason, kind=CONTROL))
             return TopicControl.create(directory, incarnation, boot)
     finally:
         lock.release()
@@ -81,6 +86,8 @@ def _recover(
         control.reload()
         control.check_incarnation(incarnation)
         if not control.is_trusted(options.boot_id):
+            if control.is_damaged:
+                report(Damage(control.path, reason="its header is damaged", kind=CONTROL))
             recover_topic(directory, control, incarnation=incarnation, boot_id=options.boot_id, report=report)
     finally:
         lock.release()

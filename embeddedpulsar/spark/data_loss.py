@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from embeddedpulsar.arrow.damage import gone
 from embeddedpulsar.arrow.plan import EntryRange
+from embeddedpulsar.damage import Damage
 from embeddedpulsar.exceptions import CorruptionError, ReadError
-from embeddedpulsar.storage.damage import DamageReport
 
 CODE = "EMBEDDEDPULSAR_DATA_LOSS"
 
@@ -52,6 +52,6 @@ class DataLossPolicy:
         """Report a range whose segment went after the query was planned; the handler `open_ahead` wants."""
         self.lost(gone(planned))
 
-    def segment_lost(self, report: DamageReport) -> None:
+    def segment_lost(self, report: Damage) -> None:
         """Report a segment that cannot be read at all; the handler `committed_segments` wants."""
         self.lost(str(report))

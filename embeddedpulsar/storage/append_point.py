@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from typing import Final, NamedTuple, NoReturn
 
+from embeddedpulsar.damage import DamageHook
 from embeddedpulsar.exceptions import (
     AlreadyClosed,
     CorruptionError,
@@ -19,7 +20,6 @@ from embeddedpulsar.format.control import TopicWord, split_tail, tail_word
 from embeddedpulsar.format.index import SLOTS_PER_BLOCK
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.platform.file_lock import FileLock
-from embeddedpulsar.storage.damage import DamageHook
 from embeddedpulsar.storage.recovery.salvage import clear_unpublished, salvaged_ending
 from embeddedpulsar.storage.roll import NewLedger, RollPolicy, remove_strays, start_ledger
 from embeddedpulsar.storage.segment import Ending, Segment, grown_allocation, touch

@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Final, NamedTuple
 
+from embeddedpulsar import damage
+from embeddedpulsar.damage import CONTROL, JOURNAL
 from embeddedpulsar.exceptions import CorruptionError, StorageError
 from embeddedpulsar.format.control import (
     CONTROL_SIZE,
@@ -40,19 +42,16 @@ from embeddedpulsar.format.index import (
 from embeddedpulsar.format.journal_record import FIRST_RECORD_OFFSET, parse_journal_header, valid_end
 from embeddedpulsar.format.record_types import BASE
 from embeddedpulsar.platform import disk
-from embeddedpulsar.storage import damage
 from embeddedpulsar.storage.control_file import is_of_this_boot
 from embeddedpulsar.storage.filenames import control_path, index_path, journal_path, log_path, snapshot_path
 from embeddedpulsar.storage.journal.journal_file import JournalFile, generations
 from embeddedpulsar.storage.recovery.chain_scan import ChainScan, scan_log
 from embeddedpulsar.storage.segment_chain import Link, walk_segments
 
-CONTROL: Final = "control file"
 LINK: Final = "link"
 """What a segment's header says about the ledger before it is not what that ledger holds."""
 TRAILER: Final = "trailer"
 """The end mark of a frame is damaged; its messages are not."""
-JOURNAL: Final = "journal"
 STRAY: Final = "stray"
 """A segment that no other one leads to; the next roll or recovery removes it."""
 _WORDS: Final = struct.Struct(f"<{WORD_COUNT}Q")

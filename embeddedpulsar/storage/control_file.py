@@ -91,6 +91,11 @@ class ControlFile:
         header = ControlHeader(cls._kind, boot, file.device, file.inode, incarnation)
         file.view[:CONTROL_HEADER_SIZE] = pack_control_header(header)
 
+    @property
+    def is_damaged(self) -> bool:
+        """Whether it has a header that does not verify. A new file may have none yet."""
+        return self.header is None and any(self.view[:CONTROL_HEADER_SIZE])
+
     def is_trusted(self, boot: bytes) -> bool:
         """Whether the words were written in this boot, into this very file (it may have been copied)."""
         header = self.header

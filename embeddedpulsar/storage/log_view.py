@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
+from embeddedpulsar import damage
+from embeddedpulsar.damage import Damage, DamageHook
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.control import TopicWord, split_tail
 from embeddedpulsar.format.frame import FrameHeader, last_frame_start, read_header
 from embeddedpulsar.format.index import FLAGS_AT, SLOT_SIZE, SLOTS_OFFSET, IndexSlot, slot_offset
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.platform.file_lock import FileLock
-from embeddedpulsar.storage import damage
 from embeddedpulsar.storage.chunk_reader import Part, segment_part
-from embeddedpulsar.storage.damage import DamageHook, DamageReport
 from embeddedpulsar.storage.filenames import index_path, log_path
 from embeddedpulsar.storage.recovery.chain_scan import scan_log
 from embeddedpulsar.storage.recovery.salvage import slot_of, visible_slots
@@ -201,7 +201,7 @@ class LogView:
         finally:
             self._lock.release()
         path = index_path(self.directory, ledger_id)
-        self.report(DamageReport(path, ledger_id, -1, -1, 0, 0, reason, damage.INDEX))
+        self.report(Damage(path, ledger_id, -1, -1, 0, 0, reason, damage.INDEX))
         return slots
 
     def next_readable(self, ledger_id: int, entry_id: int, pos: int) -> tuple[int, int]:

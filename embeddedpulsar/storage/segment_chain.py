@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from embeddedpulsar import damage
+from embeddedpulsar.damage import Damage
 from embeddedpulsar.exceptions import CorruptionError, StorageError, UnsupportedFormatVersion
 from embeddedpulsar.format.segment_header import SegmentHeader
 from embeddedpulsar.platform import descriptors
-from embeddedpulsar.storage import damage
-from embeddedpulsar.storage.damage import DamageReport
 from embeddedpulsar.storage.filenames import ledgers_of, log_path
 from embeddedpulsar.storage.segment_headers import find_segment_header
 
@@ -37,7 +37,7 @@ class SegmentChain(NamedTuple):
 
     links: list[Link]
     strays: list[int]
-    damaged: list[DamageReport]
+    damaged: list[Damage]
     highest_ledger_id: int
 
 
@@ -69,9 +69,9 @@ def walk_segments(
     return SegmentChain(links, strays, damaged, max(ledgers, default=0))
 
 
-def _read_headers(directory: str, ledgers: list[int]) -> tuple[dict[int, SegmentHeader], list[DamageReport]]:
+def _read_headers(directory: str, ledgers: list[int]) -> tuple[dict[int, SegmentHeader], list[Damage]]:
     headers: dict[int, SegmentHeader] = {}
-    damaged: list[DamageReport] = []
+    damaged: list[Damage] = []
     for ledger in ledgers:
         path = log_path(directory, ledger)
         try:
@@ -82,7 +82,7 @@ def _read_headers(directory: str, ledgers: list[int]) -> tuple[dict[int, Segment
             raise e.at(path) from None
         except StorageError as e:
             reason = f"{e.reason}; {e.remedy}"
-            damaged.append(DamageReport(path, ledger, -1, -1, 0, 0, reason, damage.SEGMENT_HEADER))
+            damaged.append(Damage(path, ledger, -1, -1, 0, 0, reason, damage.SEGMENT_HEADER))
         else:
             headers[ledger] = found.header
             if found.damage:
@@ -95,7 +95,7 @@ def _link_before(
     header: SegmentHeader,
     headers: dict[int, SegmentHeader],
     trim: int,
-    damaged: list[DamageReport],
+    damaged: list[Damage],
 ) -> Link | None:
     """The ledger before that of `header`; None if that was the first one, or those before it are trimmed."""
     previous = header.prev_ledger_id
@@ -117,7 +117,7 @@ def _link_before(
         path = log_path(directory, previous)
         if not any(report.ledger_id == previous for report in damaged):
             damaged.append(
-                DamageReport(
+                Damage(
                     path,
                     previous,
                     0 if header.prev_last_entry_id >= 0 else -1,

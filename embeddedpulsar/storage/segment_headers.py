@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from typing import Final, NamedTuple
 
+from embeddedpulsar.damage import SEGMENT_HEADER, Damage
 from embeddedpulsar.exceptions import (
     CorruptionError,
     ForeignFileError,
@@ -25,7 +26,6 @@ from embeddedpulsar.format.segment_header import (
     parse_segment_header,
 )
 from embeddedpulsar.platform import descriptors, disk
-from embeddedpulsar.storage.damage import SEGMENT_HEADER, DamageReport
 from embeddedpulsar.storage.filenames import index_path, ledgers_of, log_path
 from embeddedpulsar.storage.recovery.chain_scan import scan_log
 from embeddedpulsar.storage.recovery.log_window import LogWindow
@@ -46,9 +46,9 @@ class FoundHeader(NamedTuple):
     header: SegmentHeader
     damage: str = ""
 
-    def report(self, path: str) -> DamageReport:
+    def report(self, path: str) -> Damage:
         """The damage report of a derived header: nothing is lost by it."""
-        return DamageReport(path, self.header.ledger_id, 0, -1, 0, 0, self.damage, SEGMENT_HEADER)
+        return Damage(path, self.header.ledger_id, 0, -1, 0, 0, self.damage, SEGMENT_HEADER)
 
 
 def read_segment_header(directory: str, ledger_id: int) -> SegmentHeader:

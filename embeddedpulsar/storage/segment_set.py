@@ -5,11 +5,11 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from typing import Final, NamedTuple
 
+from embeddedpulsar.damage import MISSING_SEGMENT, SEGMENT_HEADER, Damage, DamageHook
 from embeddedpulsar.exceptions import StorageError
 from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.format.segment_header import SegmentHeader
 from embeddedpulsar.platform import descriptors, threads
-from embeddedpulsar.storage.damage import MISSING_SEGMENT, SEGMENT_HEADER, DamageHook, DamageReport
 from embeddedpulsar.storage.filenames import ledgers_of, log_path
 from embeddedpulsar.storage.recovery.chain_scan import scan_log
 from embeddedpulsar.storage.segment_cache import SEGMENTS
@@ -173,11 +173,11 @@ class SegmentSet:
             if ledger_id >= min(words[TopicWord.TRIM], words[TopicWord.TAIL] >> 32):
                 reason = "the file is gone, although it was not trimmed"
                 first = 0 if last >= 0 else -1
-                self._report(DamageReport(path, ledger_id, first, last, 0, 0, reason, MISSING_SEGMENT))
+                self._report(Damage(path, ledger_id, first, last, 0, 0, reason, MISSING_SEGMENT))
         except StorageError as e:
             first = 0 if last >= 0 else -1
             reason = f"{e.reason}; {e.remedy}"
-            self._report(DamageReport(path, ledger_id, first, last, 0, 0, reason, SEGMENT_HEADER))
+            self._report(Damage(path, ledger_id, first, last, 0, 0, reason, SEGMENT_HEADER))
         return None
 
     def _listed_before(self, ledger_id: int) -> int:

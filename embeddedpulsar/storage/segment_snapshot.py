@@ -11,6 +11,7 @@ import os
 from contextlib import closing
 from typing import NamedTuple
 
+from embeddedpulsar.damage import MISSING_SEGMENT, SEGMENT_HEADER, Damage, DamageHook
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.control import (
     CONTROL_SIZE,
@@ -24,7 +25,6 @@ from embeddedpulsar.platform import descriptors
 from embeddedpulsar.platform.mapped_file import MappedFile
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.storage.control_file import is_of_this_boot
-from embeddedpulsar.storage.damage import MISSING_SEGMENT, SEGMENT_HEADER, DamageHook, DamageReport
 from embeddedpulsar.storage.recovery.chain_scan import scan_log
 from embeddedpulsar.storage.segment import Segment
 from embeddedpulsar.storage.segment_headers import find_segment_header, is_never_written
@@ -130,13 +130,13 @@ def topic_incarnation(directory: str) -> int:
         return 0
 
 
-def _lost(directory: str, ledger: int, end: _End, reason: str, kind: str) -> DamageReport:
+def _lost(directory: str, ledger: int, end: _End, reason: str, kind: str) -> Damage:
     first = 0 if end.entries >= 0 else -1
     last = end.entries - 1 if end.entries >= 0 else -1
-    return DamageReport(filenames.log_path(directory, ledger), ledger, first, last, 0, 0, reason, kind)
+    return Damage(filenames.log_path(directory, ledger), ledger, first, last, 0, 0, reason, kind)
 
 
-def _refuse(report: DamageReport) -> None:
+def _refuse(report: Damage) -> None:
     raise CorruptionError(path=report.path, offset=report.offset, reason=report.reason)
 
 

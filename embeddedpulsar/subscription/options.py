@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from embeddedpulsar.exceptions import StorageError
+from embeddedpulsar.damage import DamageHook
 from embeddedpulsar.platform.clock import Clock
 from embeddedpulsar.platform.processes.peers import Peers
 from embeddedpulsar.platform.scheduler import SchedulerLike
@@ -37,12 +37,5 @@ class StateOptions(NamedTuple):
     lock_timeout_s: float
     boot: bytes
     compact_bytes: int
-    report: Callable[[StorageError], object]
+    report: DamageHook
     check_in_place: Callable[[], object] = int
-
-
-def log_damage(error: StorageError) -> None:
-    """Log damage: what happens to it if the application passed no callback."""
-    import logging  # 5 ms, and only where something is broken
-
-    logging.getLogger("embeddedpulsar").error("%s", error)

@@ -7,7 +7,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
-from embeddedpulsar.exceptions import AlreadyClosed, CorruptionError, NotAllowedError
+from embeddedpulsar.damage import CONTROL, JOURNAL, Damage
+from embeddedpulsar.exceptions import AlreadyClosed, NotAllowedError
 from embeddedpulsar.format import subscription_record as record
 from embeddedpulsar.format.control import KIND_SUBSCRIPTION, SubscriptionWord
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
@@ -104,6 +105,8 @@ class SharedState:
             stack.callback(lock.close)
             stack.callback(control.close)
             shared = cls(directory, control, lock, options)
+            if control.is_damaged:
+                options.report(Damage(control.path, reason="its header is damaged", kind=CONTROL))
             if control.is_trusted(options.boot):
                 shared._journal.preload()
             else:
@@ -316,13 +319,9 @@ class SharedState:
         """Begin at the earliest position, so that nothing is lost: no file leads to the state any more."""
         if not self._options.name:
             return  # the process that opens it by name does
-        self._journal.damage.append(
-            CorruptionError(
-                path=self.directory,
-                reason=f"the acknowledgements of subscription {self._options.name!r} are lost",
-                remedy="everything that is stored is delivered again",
-            )
-        )
+        reason = f"the acknowledgements of subscription {self._options.name!r} are lost"
+        done = "the subscription starts at the first message that is stored"
+        self._journal.damage.append(Damage(self.directory, reason=reason, kind=JOURNAL, done=done))
         epoch = self.control.words[SubscriptionWord.EPOCH] + 1
         self.create(record.Create(self._options.name, epoch, *BEFORE_FIRST))
 

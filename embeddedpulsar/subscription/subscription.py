@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
 from typing import Final
 
+from embeddedpulsar.damage import DamageHook
 from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.exceptions import (
     BrokerMetadataError,
-    StorageError,
     SubscriptionNotFound,
 )
 from embeddedpulsar.format import subscription_record as record
 from embeddedpulsar.format.control import SubscriptionWord
 from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.managed_ledger.position import Position
+from embeddedpulsar.platform import package_log
 from embeddedpulsar.platform.clock import Clock
 from embeddedpulsar.platform.processes.mailbox import Mailbox
 from embeddedpulsar.platform.processes.peers import Peers
@@ -33,7 +33,7 @@ from embeddedpulsar.subscription.dispatch.dispatcher import CLAIM_DISPATCHERS, d
 from embeddedpulsar.subscription.liveness.detach_commands import detach, detach_at_last
 from embeddedpulsar.subscription.liveness.liveness_monitor import KeepAlives, LivenessMonitor, WatchRing
 from embeddedpulsar.subscription.log_queries import ledgers_of, seek_commands
-from embeddedpulsar.subscription.options import StateOptions, log_damage
+from embeddedpulsar.subscription.options import StateOptions
 from embeddedpulsar.subscription.shared_state import SharedState
 from embeddedpulsar.subscription.state.consumer_registry import Consumer
 from embeddedpulsar.subscription.state.state_machine import SubscriptionState
@@ -45,8 +45,6 @@ from embeddedpulsar.subscription.statistics import (
 )
 from embeddedpulsar.subscription.subscription_files import SubscriptionGone
 from embeddedpulsar.subscription.subscription_lives import SubscriptionLives
-
-DamageReporter = Callable[[StorageError], object]
 
 
 class Subscription:
@@ -94,7 +92,7 @@ class Subscription:
         scheduler: SchedulerLike | None = None,
         durability: str | None = None,
         compact_bytes: int = COMPACT_BYTES,
-        damage: DamageReporter | None = None,
+        damage: DamageHook | None = None,
     ) -> Subscription:
         """A subscription whose files are opened by its first use, and recovered if they are of another boot.
 
@@ -110,7 +108,7 @@ class Subscription:
             compact_bytes: length at which a journal is replaced by a snapshot; for tests and tuning.
             damage: called with what cannot be read, outside all locks; it is logged if None.
         """
-        ledger_options = managed_ledger.options
+        ledger_options, hook = managed_ledger.options, damage or package_log.damage
         options = StateOptions(
             name=name,
             peers=peers,
@@ -121,7 +119,7 @@ class Subscription:
             lock_timeout_s=ledger_options.lock_timeout_s,
             boot=ledger_options.boot_id,
             compact_bytes=compact_bytes,
-            report=damage or log_damage,
+            report=lambda found: hook(found._replace(topic=managed_ledger.name, subscription=name)),
             check_in_place=managed_ledger.check_in_place,
         )
         subscription = cls(directory, managed_ledger, mailbox, settings, options)

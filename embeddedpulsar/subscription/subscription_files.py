@@ -15,7 +15,8 @@ import os
 from collections.abc import Sequence
 from contextlib import closing
 
-from embeddedpulsar.exceptions import CorruptionError, StorageError
+from embeddedpulsar.damage import Damage
+from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.control import KIND_SUBSCRIPTION, SubscriptionWord, split_journal
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform import descriptors, disk, failpoints
@@ -148,7 +149,7 @@ def _mark_delete(directory: str, boot: bytes) -> Position | None:
 def _from_files(directory: str, word: int) -> Position | None:
     """What snapshot and journal say. Also used if the words say that there is nothing, as they do when all is
     damaged and no process that knows the name has started the subscription anew yet."""
-    damage: list[StorageError] = []
+    damage: list[Damage] = []
     try:
         journal = choose(directory, KIND_SUBSCRIPTION, damage).journal
     except (FileNotFoundError, NotADirectoryError):
@@ -161,5 +162,5 @@ def _from_files(directory: str, word: int) -> Position | None:
     else:
         replay(journal, replica, damage)
     if damage:
-        raise damage[0]
+        raise CorruptionError(path=damage[0].path, offset=damage[0].offset, reason=damage[0].reason)
     return replica.state.mark_delete if replica.state.exists else None

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple, Protocol
 
+from embeddedpulsar.damage import CONTROL, JOURNAL
 from embeddedpulsar.exceptions import InvalidConfiguration, StorageError
 from embeddedpulsar.format.catalog_record import TopicEntry
 from embeddedpulsar.format.control import KIND_STORE, KIND_SUBSCRIPTION, StoreWord, parse_control_header
@@ -18,8 +19,6 @@ from embeddedpulsar.platform.processes.lease import is_held
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.storage.check import (
-    CONTROL,
-    JOURNAL,
     STRAY,
     CheckReport,
     Problem,

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
-from embeddedpulsar.exceptions import LockTimeout, PulsarException
+from embeddedpulsar.damage import TOPIC_FILES, Damage
+from embeddedpulsar.exceptions import CorruptionError, LockTimeout, PulsarException
 from embeddedpulsar.platform import fork, package_log
 from embeddedpulsar.platform.file_lock import FileLock
+from embeddedpulsar.topic.damage_channel import DamageChannel
 
 if TYPE_CHECKING:
     from embeddedpulsar.platform.scheduler import SchedulerLike, Timer
@@ -48,6 +50,7 @@ class HasChores(Protocol):
     """The part of `StoreSession` that housekeeping needs."""
 
     chores: SchedulerLike
+    damage: DamageChannel
 
     def check_in_place(self) -> None:
         """Raise if the store is not the one that was opened."""
@@ -123,6 +126,7 @@ class Housekeeping:
         except (PulsarException, OSError) as e:  # the lock cannot be opened
             notes.append(f"nothing is trimmed: {e}")
         self._log(notes)
+        self._timers.damage.hand_on()
         for text in done:
             package_log.info("%s", text)
         return is_unfinished
@@ -161,6 +165,18 @@ class Housekeeping:
             except LockTimeout:
                 self._due[name] = topic
                 continue
+            except CorruptionError as e:
+                is_unfinished, is_watched = False, True
+                self._timers.damage.note(
+                    Damage(
+                        e.path or name,
+                        offset=e.offset or 0,
+                        reason=e.reason,
+                        kind=TOPIC_FILES,
+                        topic=name,
+                        done="nothing of the topic is trimmed",
+                    )
+                )
             except Exception as e:  # noqa: BLE001 - the other topics have their turn
                 is_unfinished, is_watched = False, True
                 notes.append(f"{name}: nothing is trimmed: {e}")

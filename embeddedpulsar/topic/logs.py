@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.platform.processes.mailbox import Mailbox
     from embeddedpulsar.platform.processes.peers import Peers
     from embeddedpulsar.platform.scheduler import SchedulerLike
+    from embeddedpulsar.topic.damage_channel import DamageChannel
     from embeddedpulsar.topic.ledger_ids import LedgerIds
     from embeddedpulsar.topic.store_meta import StoreMeta
 
@@ -33,6 +34,7 @@ class LogHost(Protocol):
     mailbox: Mailbox
     peers: Peers
     scheduler: SchedulerLike
+    damage: DamageChannel
     memory_url: str
     memory_logs: dict[str, Contents]
 
@@ -43,7 +45,8 @@ def _open_memory_log(session: LogHost, directory: str, **options: Any) -> Log:
 
 
 def _open_managed_ledger(session: LogHost, directory: str, **options: Any) -> Log:
-    return ManagedLedger.open(directory, store_id=session.meta.store_id, **options)
+    meta, damage = session.meta, session.damage
+    return ManagedLedger.open(directory, store_id=meta.store_id, damage=damage.report, **options)
 
 
 LOGS: Final[dict[str, Callable[..., Log]]] = {

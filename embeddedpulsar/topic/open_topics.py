@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
 MOST_IDLE: Final = 8
 
-TopicOpener = Callable[[list[str]], "Topic"]
-"""Opens a topic; what it had to repair it adds to the list, to be logged when no lock is held."""
+TopicOpener = Callable[[], "Topic"]
 
 
 class TopicUse:
@@ -71,11 +70,7 @@ class OpenTopics:
             deadline.enter(opening, f"the opening of {name}")
             use = self._use_open(name)
             if use is None:
-                notes: list[str] = []
-                try:
-                    topic = within_limit(lambda: open_topic(notes), self.close_idle, f"cannot open {name}")
-                finally:
-                    _log(notes)
+                topic = within_limit(open_topic, self.close_idle, f"cannot open {name}")
                 use = self._use_open(name, topic)
                 assert use is not None
                 if use.topic is not topic:  # a signal handler opened it, in the middle of this

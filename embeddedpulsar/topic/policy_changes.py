@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from embeddedpulsar.exceptions import TopicNotFound
@@ -10,6 +11,7 @@ from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
     from embeddedpulsar.format.catalog_record import TopicEntry
+    from embeddedpulsar.topic.open_topics import TopicUse
     from embeddedpulsar.topic.store_session import StoreSession
 
 
@@ -40,7 +42,7 @@ def change_policy(
     name, catalog = existing(session, name), session.catalog
     if not is_namespace(name) and catalog.find(name) is None:
         # A partition that was never opened has no directory yet.
-        session.topics.entry_to_open(TopicName.parse(name), [], create=False)
+        session.topics.entry_to_open(TopicName.parse(name), create=False)
     try:
         catalog.lock.acquire()
         if is_namespace(name):
@@ -52,6 +54,23 @@ def change_policy(
     if is_namespace(name):
         return [entry for entry in catalog.topics(name) if not entry.partitions]
     return _entries_of(session, name)
+
+
+def apply_policy(
+    session: StoreSession,
+    policy: TopicPolicy[Value],
+    entries: Iterable[TopicEntry],
+    use_topic: Callable[[TopicEntry], TopicUse],
+) -> None:
+    """Change topics at once, if the policy acts at once."""
+    if policy.apply is None:
+        return
+    for entry in entries:
+        use = use_topic(entry)
+        try:
+            policy.apply(use.topic, session.policies.value(policy, use.topic.name, use.topic.directory))
+        finally:
+            use.release()
 
 
 def note_letters(session: StoreSession, name: str) -> None:

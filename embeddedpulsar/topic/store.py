@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable
+from typing import Final
 
+from embeddedpulsar.damage import DamageHook
 from embeddedpulsar.exceptions import AlreadyClosed
 from embeddedpulsar.format.catalog_record import TopicEntry
 from embeddedpulsar.managed_ledger.options import DURABILITIES, PROCESS, LedgerOptions, ledger_options
@@ -20,8 +23,9 @@ from embeddedpulsar.topic import store_root
 from embeddedpulsar.topic.catalog.topic_deletion import delete, take_mark_back
 from embeddedpulsar.topic.catalog.topic_directories import remove_tree
 from embeddedpulsar.topic.catalog.topic_list import TopicList, persistent_name
+from embeddedpulsar.topic.damage_channel import DamageChannel
 from embeddedpulsar.topic.open_topics import OpenTopics, TopicUse
-from embeddedpulsar.topic.policy_changes import change_policy, existing, note_letters
+from embeddedpulsar.topic.policy_changes import apply_policy, change_policy, existing, note_letters
 from embeddedpulsar.topic.store_registry import REGISTRY
 from embeddedpulsar.topic.store_session import StoreSession
 from embeddedpulsar.topic.topic import Topic
@@ -45,6 +49,7 @@ class Store:
         durability: default level of the ledgers: that of the first `open` in this process. Producers with
             another one pass it to each append.
         memory_url: the URL of a store in memory, which ends with its last `release`; empty for a directory.
+        damage: tells the application what is found damaged.
     """
 
     def __init__(
@@ -58,6 +63,7 @@ class Store:
         self._interval_ms = 1000
         self._references = 0
         self._topics = OpenTopics()
+        self.damage: Final = DamageChannel()
         self._session: StoreSession | None = None
         self._inherited: StoreSession | None = None  # of the parent of this forked process
         fork.register(self)
@@ -72,6 +78,7 @@ class Store:
         allow_network_fs: bool = False,
         clock: Clock | None = None,
         options: LedgerOptions | None = None,
+        on_damage: DamageHook | None = None,
     ) -> Store:
         """Open the store in ``root``, creating directory (mode 0700) and store as needed.
 
@@ -83,6 +90,7 @@ class Store:
             allow_network_fs: accept a network file system. Only one machine may ever open such a store.
             clock: for tests; default is `platform.clock.CLOCK`.
             options: sizes of segments and the like; by default from ``broker.conf``. For tests and tuning.
+            on_damage: a listener for `damage`; the caller removes it before `release`.
 
         Raises:
             ForeignFileError: the directory holds something else, or others may write to it.
@@ -120,16 +128,19 @@ class Store:
                 if store.clock is not clock:
                     raise ValueError(f"{path} is open with another clock: close its clients first")
                 store._references += 1
-                return store
+                if on_damage is not None:
+                    store.damage.add(on_damage)
             finally:
                 REGISTRY.lock.release()
+        store.damage.hand_on()
+        return store
 
     def _begin(self, lease: DirectoryLease, inherited: StoreSession | None = None) -> None:
         if inherited is not None and not inherited.control.is_in_place():
             lease.close()
             raise gone(self.root)
         what = f"cannot open the store {self.root}"
-        session = descriptors.named(what, StoreSession.open, self.root, lease, self.clock)
+        session = descriptors.named(what, StoreSession.open, self.root, lease, self.clock, self.damage)
         session.topics = TopicList(session, self.clock, durable=self.durability != PROCESS)
         session.memory_url = self.memory_url
         self._session = session
@@ -202,16 +213,17 @@ class Store:
         parsed = persistent_name(name)
         session = self._present()
 
-        def open_topic(notes: list[str]) -> Topic:
-            return self._open_topic(
-                session, session.topics.entry_to_open(parsed, notes, create=create), notes
-            )
+        def open_topic() -> Topic:
+            try:
+                return self._open_topic(session, session.topics.entry_to_open(parsed, create=create))
+            finally:
+                self.damage.hand_on()
 
         return self._topics.use(parsed.full, open_topic)
 
-    def _open_topic(self, session: StoreSession, entry: TopicEntry, notes: list[str]) -> Topic:
+    def _open_topic(self, session: StoreSession, entry: TopicEntry) -> Topic:
         topic = Topic.open(
-            session.directories.ensure(entry, notes),
+            session.directories.ensure(entry),
             entry,
             session=session,
             options=self._options(),
@@ -238,9 +250,7 @@ class Store:
                 subscriptions = use.topic.subscriptions()
             finally:
                 use.release()
-        session.topics.grow(
-            parsed, partitions, subscriptions, lambda entry: self._open_topic(session, entry, [])
-        )
+        session.topics.grow(parsed, partitions, subscriptions, lambda entry: self._open_topic(session, entry))
         session.peers.ring_all()
 
     def delete_topic(self, name: str, *, force: bool = False) -> None:
@@ -274,23 +284,12 @@ class Store:
     def set_policy(self, name: str, policy: TopicPolicy[Value], value: Value | None) -> None:
         """Set a policy of a topic or a ``tenant/namespace``; None: as what is above it says.
 
-        Topics that were opened before are changed at once where the policy is one that acts at once. A crash
-        between leaves some of them unchanged, until this is called again or a producer attaches there.
-
-        Raises:
-            InvalidConfiguration: the value makes no sense.
-            TopicNotFound: there is no such topic or namespace.
-            StorageError: a document is damaged, or cannot be written.
+        Topics that were opened before are changed at once where the policy acts at once; after a crash, some
+        only by the next call or the next producer. Errors are those of `change_policy`.
         """
         session, durable = self._present(), self.durability != PROCESS
-        for entry in change_policy(session, name, policy, value, durable=durable):
-            if policy.apply is not None:
-                use = self.use_topic(entry.name, create=False)
-                try:
-                    topic = use.topic
-                    policy.apply(topic, session.policies.value(policy, topic.name, topic.directory))
-                finally:
-                    use.release()
+        entries = change_policy(session, name, policy, value, durable=durable)
+        apply_policy(session, policy, entries, lambda entry: self.use_topic(entry.name, create=False))
 
     def own_policy(self, name: str, policy: TopicPolicy[Value]) -> Value | None:
         """What was set for a topic or namespace by `set_policy`; None for nothing."""
@@ -327,6 +326,10 @@ class Store:
     def closed(self) -> bool:
         """Whether the last `release` was called."""
         return self._references <= 0
+
+    def soon(self, work: Callable[[], object]) -> None:
+        """Call ``work()`` on the thread of housekeeping; see `Scheduler.call_later`. Takes no lock."""
+        self._current().chores.call_later(0.0, work)
 
     def _options(self) -> LedgerOptions:
         session = self._current()

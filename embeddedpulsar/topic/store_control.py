@@ -64,6 +64,11 @@ class StoreControl:
         except UnsupportedFormatVersion as e:
             raise e.at(self.path) from None
 
+    @property
+    def is_damaged(self) -> bool:
+        """Whether it has a header that does not verify. A new file has none."""
+        return self.header() is None and any(self._file.view[:CONTROL_HEADER_SIZE])
+
     def is_current(self, boot: bytes) -> bool:
         """Whether the store was checked in this boot, in this very file (not a copy of it)."""
         header = self.header()

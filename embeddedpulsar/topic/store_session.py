@@ -7,6 +7,7 @@ import itertools
 import os
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar.damage import CATALOG, CONTROL, Damage, DamageHook
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError
 from embeddedpulsar.format.headers import require_little_endian
 from embeddedpulsar.platform import disk, failpoints, filesystem
@@ -24,6 +25,7 @@ from embeddedpulsar.topic.catalog import root_layout
 from embeddedpulsar.topic.catalog.catalog import Catalog
 from embeddedpulsar.topic.catalog.topic_directories import TopicDirectories
 from embeddedpulsar.topic.catalog.topic_list import TopicList
+from embeddedpulsar.topic.damage_channel import DamageChannel
 from embeddedpulsar.topic.housekeeping import Housekeeping
 from embeddedpulsar.topic.ledger_ids import LedgerIds
 from embeddedpulsar.topic.policy_documents import PolicyDocuments
@@ -63,6 +65,7 @@ class StoreSession:
         self.ledger_ids = LedgerIds(control, lock)
         self.meta: store_meta.StoreMeta
         self.settings: BrokerSettings
+        self.damage: DamageChannel
         self.policies: PolicyDocuments
         self.catalog: Catalog
         self.directories: TopicDirectories
@@ -79,7 +82,7 @@ class StoreSession:
         self._producer_numbers = itertools.count()
 
     @classmethod
-    def open(cls, root: str, lease: DirectoryLease, clock: Clock) -> StoreSession:
+    def open(cls, root: str, lease: DirectoryLease, clock: Clock, damage: DamageChannel) -> StoreSession:
         """Open the store in the directory ``root``, making it one if it is empty. Takes over ``lease``.
 
         Raises:
@@ -99,7 +102,7 @@ class StoreSession:
             control = _open_control(root_layout.in_root(root, root_layout.CONTROL), lock)
             undo.callback(control.close)
             session = cls(root, lease, lock, control)
-            session.meta, session.settings = meta, settings
+            session.meta, session.settings, session.damage = meta, settings, damage
             lock.check_reopened = session.check_in_place
             session.policies = PolicyDocuments(root, settings, lambda name: session.catalog.find(name))
             session._open_catalog(clock)
@@ -126,7 +129,6 @@ class StoreSession:
         path = root_layout.in_root(self.root, root_layout.CATALOG)
         catalog_lock = FileLock(root_layout.in_root(self.root, root_layout.CATALOG_LOCK))
         catalog_lock.check_reopened = self.check_in_place
-        report: list[str] = []
         try:
             if self.control.join(self.boot) and os.path.exists(path):
                 self._use_catalog(Catalog(path, catalog_lock))
@@ -137,11 +139,10 @@ class StoreSession:
                 if self.control.is_current(self.boot) and os.path.exists(path):
                     self._use_catalog(Catalog(path, catalog_lock))
                 else:
-                    self._heal(path, catalog_lock, clock, report)
+                    self._heal(path, catalog_lock, clock)
                 self.control.share()
             finally:
                 catalog_lock.release()
-            _log_warnings(self.root, report)
         except BaseException:
             with contextlib.suppress(AttributeError):
                 self.catalog.close()
@@ -150,9 +151,9 @@ class StoreSession:
 
     def _use_catalog(self, catalog: Catalog) -> None:
         self.catalog = catalog
-        self.directories = TopicDirectories(self.root, catalog)
+        self.directories = TopicDirectories(self.root, catalog, self.damage.note)
 
-    def _heal(self, path: str, catalog_lock: FileLock, clock: Clock, report: list[str]) -> None:
+    def _heal(self, path: str, catalog_lock: FileLock, clock: Clock) -> None:
         """The first opening in a boot (or of a copy): repair what a power loss may have left.
 
         Under the catalog lock, and no other process has joined. Two may come here one after the other;
@@ -160,8 +161,8 @@ class StoreSession:
         """
         for name in root_layout.DIRECTORIES:
             filesystem.make_directories(root_layout.in_root(self.root, name), mode=None)
-        self._use_catalog(_open_or_replace_catalog(path, catalog_lock, report))
-        report += self.directories.heal(clock.wall_ms())
+        self._use_catalog(_open_or_replace_catalog(path, catalog_lock, self.damage.note))
+        self.directories.heal(clock.wall_ms())
         if failpoints.ACTIVE:
             failpoints.hit("store:healed")
         try:
@@ -170,11 +171,12 @@ class StoreSession:
                 known = self.control.header() is not None and self.control.is_next_id_possible()
                 # The word was flushed before an id below it was used. Without a believable header it may be
                 # zeros: then the files are asked, with room for ids that only journals still mention.
+                if self.control.is_damaged:
+                    self.damage.note(Damage(self.control.path, reason="its header is damaged", kind=CONTROL))
                 lowest = 1 if known else self.directories.highest_ledger_id() + 1
                 if not self.control.is_next_id_possible():
-                    report.append(
-                        f"{self.control.path}: the next ledger id was damaged; derived from the files"
-                    )
+                    reason = "the next ledger id was damaged"
+                    self.damage.note(Damage(self.control.path, reason=reason, kind=CONTROL))
                 self.control.adopt(self.boot, lowest if lowest == 1 else lowest + _ROOM_FOR_UNSEEN_IDS)
         finally:
             self.lock.release()
@@ -241,7 +243,10 @@ def _read_settings(root: str) -> BrokerSettings:
         raise CorruptionError(path=path, offset=e.start, reason="it is not UTF-8 text") from e
     settings.check_supported()
     if settings.unknown:
-        _log_warnings(path, settings.warnings())
+        import logging  # 5 ms, and seldom needed
+
+        for warning in settings.warnings():
+            logging.getLogger("embeddedpulsar").warning("%s: %s", path, warning)
     return settings
 
 
@@ -284,7 +289,7 @@ def _open_control(path: str, lock: FileLock) -> StoreControl:
     return StoreControl(path)
 
 
-def _open_or_replace_catalog(path: str, lock: FileLock, report: list[str]) -> Catalog:
+def _open_or_replace_catalog(path: str, lock: FileLock, report: DamageHook) -> Catalog:
     """The catalog; a new one if a power loss took it. The old bytes are kept, the topics are added by
     `heal`."""
     try:
@@ -292,18 +297,10 @@ def _open_or_replace_catalog(path: str, lock: FileLock, report: list[str]) -> Ca
     except (FileNotFoundError, CorruptionError, ForeignFileError) as e:
         if os.path.exists(path):
             disk.DISK.replace(path, f"{path}.damaged.tmp")
-        report.append(f"{e}; made anew from the topics' own descriptions")
+        reason = "it is missing" if isinstance(e, FileNotFoundError) else e.reason
+        report(Damage(path, reason=reason, kind=CATALOG))
     Catalog.create(path)
     return Catalog(path, lock)
-
-
-def _log_warnings(where: str, warnings: list[str]) -> None:
-    if not warnings:
-        return
-    import logging  # 5 ms, and seldom needed
-
-    for warning in warnings:
-        logging.getLogger("embeddedpulsar").warning("%s: %s", where, warning)
 
 
 def _create_mailbox(clients: str, roll: str) -> Mailbox:

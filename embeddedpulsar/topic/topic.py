@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar.enums import ProducerAccessMode
-from embeddedpulsar.exceptions import AlreadyClosed, StorageError
+from embeddedpulsar.exceptions import AlreadyClosed
 from embeddedpulsar.format.catalog_record import TopicEntry
 from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.managed_ledger.options import PROCESS, LedgerOptions
@@ -79,7 +79,13 @@ class Topic:
         self._durability = options.durability
         self._is_durable = options.durability != PROCESS
         journal = TopicJournal(
-            directory, ledger.words, ledger.lock, session.peers, clock, lock_timeout_s=options.lock_timeout_s
+            directory,
+            ledger.words,
+            ledger.lock,
+            session.peers,
+            clock,
+            lambda found: session.damage.report(found._replace(topic=entry.name)),
+            lock_timeout_s=options.lock_timeout_s,
         )
         self._journal: Final = journal
         self._memory: Final = SequenceMemory(
@@ -172,12 +178,6 @@ class Topic:
             self._close_all_idle,
             f"cannot attach the producer {full_name!r} to {self.name}",
         )
-        try:
-            for damage in self._journal.take_damage():
-                self._log_damage(damage)
-        except BaseException:  # the caller never gets the registration
-            self.detach_producer(registration)
-            raise
         return registration
 
     def detach_producer(self, registration: ProducerRegistration, highest: int | None = None) -> None:
@@ -232,11 +232,6 @@ class Topic:
 
     def _note_progress(self, entries: int) -> None:
         package_log.info("%s: %d entries read to find out which sequence ids are stored", self.name, entries)
-
-    def _log_damage(self, damage: StorageError) -> None:
-        import logging
-
-        logging.getLogger("embeddedpulsar").error("%s: %s", self.name, damage)
 
     # -- subscriptions -----------------------------------------------------------------------------
 
@@ -313,6 +308,7 @@ class Topic:
             settings=self._session.settings,
             scheduler=self._session.scheduler,
             durability=self._durability if durable else PROCESS,
+            damage=self._session.damage.report,
         )
         return opened
 

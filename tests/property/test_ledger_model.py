@@ -10,13 +10,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from embeddedpulsar.damage import HOLE, LOST_TAIL, MISSING_SEGMENT, Damage
 from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.managed_ledger.entry_cursor import EntryCursor
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform import disk, failpoints
 from embeddedpulsar.storage.check import check_topic
-from embeddedpulsar.storage.damage import HOLE, LOST_TAIL, MISSING_SEGMENT, DamageReport
 from embeddedpulsar.storage.topic_control import TopicControl
 from embeddedpulsar.testing.manual_clock import ManualClock
 from tests.ledger_site import START, LedgerSite, send_batch, values
@@ -64,7 +64,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.options: dict[str, Any] = {}
         self.number = 0
         self.unknown: list[bytes] = []
-        self.reports: list[DamageReport] = []
+        self.reports: list[Damage] = []
 
     @initialize(
         max_entries=st.integers(1, 9),

@@ -14,6 +14,7 @@ import shutil
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from embeddedpulsar.damage import Damage as Report
 from embeddedpulsar.exceptions import PulsarException, StorageError
 from embeddedpulsar.format.control import (
     CONTROL_HEADER_SIZE,
@@ -36,7 +37,6 @@ from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform import clock as clocks
 from embeddedpulsar.storage.check import check_topic
-from embeddedpulsar.storage.damage import DamageReport
 from embeddedpulsar.storage.filenames import control_path, index_path, ledgers_of, log_path
 from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
 from tests.storms.damages import Damage, damage_file
@@ -217,7 +217,7 @@ def judge(original: Original, case: Case) -> tuple[list[str], list[Seen]]:
     """Open the damaged copy, use it in every way, and say what is wrong."""
     found: list[str] = []
     seen: list[Seen] = []
-    reports: list[DamageReport] = []
+    reports: list[Report] = []
     clock = ManualClock(wall_ms=1_700_000_000_000)
     may_fail = case.kind == "control" and case.is_believed
     try:

@@ -6,6 +6,7 @@ import contextlib
 import random
 from typing import Final, NamedTuple
 
+from embeddedpulsar import damage
 from embeddedpulsar.exceptions import PoisonedSegment
 from embeddedpulsar.format.control import CONTROL_HEADER_SIZE
 from embeddedpulsar.format.entry import (
@@ -20,7 +21,6 @@ from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform import failpoints
 from embeddedpulsar.platform.failpoints import InjectedFailure
-from embeddedpulsar.storage import damage
 from embeddedpulsar.storage.filenames import control_path
 from embeddedpulsar.storage.topic_control import POISON_TO, TopicControl
 from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
@@ -77,7 +77,7 @@ class Workload:
         self.ids = ids
         self.model = model
         self.moments: list[Moment] = []
-        self.reports: list[damage.DamageReport] = []
+        self.reports: list[damage.Damage] = []
         self.clock = ManualClock(wall_ms=1_700_000_000_000)
         self.scheduler = ManualScheduler(self.clock)
         self._number = 0

@@ -15,11 +15,11 @@ import shutil
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
+from embeddedpulsar import damage
 from embeddedpulsar.exceptions import PulsarException
 from embeddedpulsar.format.entry import ProducerPrefix, encode_single
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.platform import disk
-from embeddedpulsar.storage import damage
 from embeddedpulsar.storage.check import TRAILER, check_topic
 from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
 from tests.storms.log_model import LogModel, Seen
@@ -55,7 +55,7 @@ class Judge:
         self._workspace = workspace
         self._rng = rng
         self._ids = ids
-        self.reports: list[damage.DamageReport] = []
+        self.reports: list[damage.Damage] = []
         self.images = self.entries = self.lost = 0
 
     def judge(self, moment: Moment) -> tuple[list[str], list[Seen], str]:

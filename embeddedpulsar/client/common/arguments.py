@@ -53,6 +53,15 @@ def check_type_or_none(kind: type[Any], value: object, name: str) -> None:
         raise ValueError(f"Argument {name} is expected to be either None or of type '{kind.__name__}'")
 
 
+def check_callable(value: object, name: str) -> None:
+    """Refuse what cannot be called; None is accepted.
+
+    >>> check_callable(print, "on_damage")
+    """
+    if value is not None and not callable(value):
+        raise ValueError(f"Argument {name} is expected to be callable, and {value!r} is not")
+
+
 def check_range(value: int, name: str, low: int, high: int) -> None:
     """Refuse a number outside ``[low, high]``.
 

@@ -34,6 +34,11 @@ class ClientLog:
                 )
             self._logger = logger
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether this is the package's own log, and not that of one client."""
+        return self._argument is None
+
     def exception(self, text: str, *values: object) -> None:
         self._get().error(text, *values, exc_info=True)
 

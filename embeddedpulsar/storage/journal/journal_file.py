@@ -12,10 +12,10 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from embeddedpulsar.damage import JOURNAL, Damage
 from embeddedpulsar.exceptions import (
     CorruptionError,
     ForeignFileError,
-    StorageError,
     UnsupportedFormatVersion,
 )
 from embeddedpulsar.format.document import document_crc
@@ -67,7 +67,7 @@ class JournalFile:
         self.path: Final = journal_path(directory, generation)
         self.snapshot_path: Final = snapshot_path(directory, generation)
         self.data: Final = disk.DISK.read_file(self.path, end)
-        self.damage: list[StorageError] = []
+        self.damage: list[Damage] = []
         self.snapshot_size = 0
         self.header: JournalHeader | None = None
         try:
@@ -80,16 +80,13 @@ class JournalFile:
         except UnsupportedFormatVersion as e:
             raise e.at(self.path) from None
         except (CorruptionError, ForeignFileError) as e:
-            self.damage.append(e.at(self.path))
+            self.damage.append(Damage(self.path, offset=e.offset or 0, reason=e.reason, kind=JOURNAL))
         if end is not None and len(self.data) < end:
             self._note(len(self.data), f"the file ends {end - len(self.data)} bytes before its commit word")
 
     def _note(self, offset: int, reason: str) -> None:
-        remedy = "what they acknowledged is delivered again"
         self.damage.append(
-            CorruptionError(
-                path=self.path, offset=offset, reason=f"commands are lost: {reason}", remedy=remedy
-            )
+            Damage(self.path, offset=offset, reason=f"commands are lost: {reason}", kind=JOURNAL)
         )
 
     def records(self, *, strict: bool) -> Iterator[tuple[int, JournalRecord]]:

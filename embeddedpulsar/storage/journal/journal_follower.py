@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from typing import Final
 
+from embeddedpulsar.damage import JOURNAL, Damage
 from embeddedpulsar.exceptions import CorruptionError, StorageError
 from embeddedpulsar.format.control import journal_word, split_journal
 from embeddedpulsar.format.journal_record import FIRST_RECORD_OFFSET, record_at, records
@@ -52,7 +53,7 @@ class JournalFollower:
         check_in_place: Callable[[], object],
     ) -> None:
         self.directory: Final = directory
-        self.damage: Final[list[StorageError]] = []
+        self.damage: Final[list[Damage]] = []
         self.on_removed: Callable[[], object] = int
         self.check_in_place: Final = check_in_place
         self.replica: Final = replica
@@ -149,7 +150,7 @@ class JournalFollower:
             journal = JournalFile(self.directory, generation, end)
         except FileNotFoundError:
             path = journal_path(self.directory, generation)
-            self.damage.append(CorruptionError(path=path, reason="the journal is missing"))
+            self.damage.append(Damage(path, reason="the journal is missing", kind=JOURNAL))
             self._salvage(generation, end)
             return
         self._adopt(journal, generation, end)

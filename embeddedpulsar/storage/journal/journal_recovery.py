@@ -17,10 +17,10 @@ from __future__ import annotations
 import contextlib
 from typing import NamedTuple, Protocol
 
+from embeddedpulsar.damage import JOURNAL, Damage
 from embeddedpulsar.exceptions import (
     CorruptionError,
     ForeignFileError,
-    StorageError,
     UnsupportedFormatVersion,
 )
 from embeddedpulsar.format.document import document_crc
@@ -74,7 +74,7 @@ class Replayed(NamedTuple):
     commands: int
 
 
-def choose(directory: str, owner_kind: int, damage: list[StorageError]) -> Choice:
+def choose(directory: str, owner_kind: int, damage: list[Damage]) -> Choice:
     """Pick the generation that holds the state, from the files alone.
 
     Raises:
@@ -83,7 +83,7 @@ def choose(directory: str, owner_kind: int, damage: list[StorageError]) -> Choic
     """
     journals, snapshots = generations(directory)
     newest = max([*journals, *snapshots, 0])
-    unreadable: list[StorageError] = []
+    unreadable: list[Damage] = []
     for generation in reversed(journals):
         journal = JournalFile(directory, generation)
         if journal.header is not None and journal.header.owner_kind != owner_kind:
@@ -101,7 +101,7 @@ def choose(directory: str, owner_kind: int, damage: list[StorageError]) -> Choic
     return Choice(None, newest)
 
 
-def note_if_lost(directory: str, generation: int, end: int, damage: list[StorageError]) -> None:
+def note_if_lost(directory: str, generation: int, end: int, damage: list[Damage]) -> None:
     """Note damage if commands were committed to a journal from which none can be read.
 
     Where there was nothing, there is no commit word (`end` is 0); where it was removed, no file, or one that
@@ -113,7 +113,7 @@ def note_if_lost(directory: str, generation: int, end: int, damage: list[Storage
         journal = JournalFile(directory, generation)
         if not journal.cut_at_break()[2]:
             reason = f"none of the commands in its {end} bytes can be read"
-            damage.append(CorruptionError(path=journal.path, reason=reason))
+            damage.append(Damage(journal.path, reason=reason, kind=JOURNAL))
 
 
 def _is_whole(journal: JournalFile) -> bool:
@@ -138,7 +138,7 @@ def _went_on(journal: JournalFile) -> bool:
     return len(before.cut_at_break()[0].data) > base.end
 
 
-def replay(journal: JournalFile, replica: Replica, damage: list[StorageError]) -> Replayed:
+def replay(journal: JournalFile, replica: Replica, damage: list[Damage]) -> Replayed:
     """Build the replica from a generation, stepping over what is damaged.
 
     Raises:
@@ -161,7 +161,7 @@ def replay(journal: JournalFile, replica: Replica, damage: list[StorageError]) -
     return Replayed(crc, removed, commands)
 
 
-def _restore(journal: JournalFile, replica: Replica, damage: list[StorageError]) -> None:
+def _restore(journal: JournalFile, replica: Replica, damage: list[Damage]) -> None:
     """Put the replica where the generation starts: its snapshot, else the generation before, else nothing."""
     try:
         replica.reset(journal.read_snapshot())
@@ -169,10 +169,10 @@ def _restore(journal: JournalFile, replica: Replica, damage: list[StorageError])
         raise e.at(journal.snapshot_path) from None
     except (CorruptionError, ForeignFileError) as e:
         outcome = _restore_from_older(journal, replica, damage)
-        damage.append(CorruptionError(path=journal.snapshot_path, reason=f"{e.reason}; {outcome}"))
+        damage.append(Damage(journal.snapshot_path, reason=e.reason, kind=JOURNAL, done=outcome))
 
 
-def _restore_from_older(journal: JournalFile, replica: Replica, damage: list[StorageError]) -> str:
+def _restore_from_older(journal: JournalFile, replica: Replica, damage: list[Damage]) -> str:
     base = journal.base()
     try:
         before = None if base is None else JournalFile(journal.directory, base.generation, base.end)
@@ -180,7 +180,7 @@ def _restore_from_older(journal: JournalFile, replica: Replica, damage: list[Sto
         before = None
     if before is None:
         replica.reset(None)
-        return "and the generation before is gone: the state starts anew, what is stored is delivered again"
+        return "the generation before is gone: the state starts anew, what is stored is delivered again"
     replay(before, replica, damage)
     if journal.header is not None and document_crc(replica.snapshot()) == journal.header.snapshot_crc:
         return "it was made anew from the generation before, exactly as it was"

@@ -23,6 +23,8 @@ from __future__ import annotations
 import os
 from typing import Final, NamedTuple
 
+from embeddedpulsar import damage
+from embeddedpulsar.damage import Damage, DamageHook
 from embeddedpulsar.format.control import (
     CONTROL_SIZE,
     UUID_TABLE_OFFSET,
@@ -33,8 +35,6 @@ from embeddedpulsar.format.control import (
 from embeddedpulsar.format.frame import pack_trailer
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.platform import disk, failpoints
-from embeddedpulsar.storage import damage
-from embeddedpulsar.storage.damage import DamageHook, DamageReport
 from embeddedpulsar.storage.filenames import index_path, log_path
 from embeddedpulsar.storage.recovery.chain_scan import ChainScan, scan_log
 from embeddedpulsar.storage.segment_chain import Link, SegmentChain, walk_segments
@@ -72,7 +72,7 @@ class RecoveredTail(NamedTuple):
     last_entry_id: int
     last_crc: int
     messages: int
-    damaged: list[DamageReport]
+    damaged: list[Damage]
     last_publish_ms: int = 0
     first_ledger_id: int = 0
     highest_ledger_id: int = 0
@@ -245,21 +245,21 @@ def _is_unswitched(directory: str, chain: SegmentChain) -> bool:
     return beyond.frames > 0
 
 
-def _compare(directory: str, link: Link, scan: ChainScan | None) -> list[DamageReport]:
+def _compare(directory: str, link: Link, scan: ChainScan | None) -> list[Damage]:
     """Reports of the holes a scan crossed."""
     if scan is None:
         return []
     ledger = link.header.ledger_id
     path = log_path(directory, ledger)
     return [
-        DamageReport(
+        Damage(
             path, ledger, hole.first_entry_id, hole.last_entry_id, hole.offset, hole.end_offset, hole.reason
         )
         for hole in scan.holes
     ]
 
 
-def _tail(chain: SegmentChain, scans: dict[int, ChainScan], reports: list[DamageReport]) -> RecoveredTail:
+def _tail(chain: SegmentChain, scans: dict[int, ChainScan], reports: list[Damage]) -> RecoveredTail:
     if not chain.links:
         return RecoveredTail(0, 0, -1, 0, 0, reports, highest_ledger_id=chain.highest_ledger_id)
     newest = chain.links[-1].header.ledger_id
@@ -277,7 +277,7 @@ def _tail(chain: SegmentChain, scans: dict[int, ChainScan], reports: list[Damage
     )
 
 
-def _lost_by_word(directory: str, believed: _Believed, tail: RecoveredTail) -> list[DamageReport]:
+def _lost_by_word(directory: str, believed: _Believed, tail: RecoveredTail) -> list[Damage]:
     """What the old tail word says was there, and is not."""
     ledger, end = split_tail(believed.tail)
     if ledger < tail.ledger_id or (ledger == tail.ledger_id and end <= tail.end_offset):
@@ -287,17 +287,17 @@ def _lost_by_word(directory: str, believed: _Believed, tail: RecoveredTail) -> l
     if end <= start:
         return []
     reason = "published, but not on the disk"
-    return [DamageReport(path, ledger, -1, -1, start, end, reason, damage.LOST_TAIL)]
+    return [Damage(path, ledger, -1, -1, start, end, reason, damage.LOST_TAIL)]
 
 
-def _renew_index(directory: str, link: Link, scans: dict[int, ChainScan]) -> list[DamageReport]:
+def _renew_index(directory: str, link: Link, scans: dict[int, ChainScan]) -> list[Damage]:
     ledger = link.header.ledger_id
     scan = scans.get(ledger)
     if scan is None or index_fits(directory, link, bytes(scan.slots)):
         return []
     path = index_path(directory, ledger)
     write_index(directory, link.header, bytes(scan.slots))
-    return [DamageReport(path, ledger, -1, -1, 0, 0, "it was derived from the log again", damage.INDEX)]
+    return [Damage(path, ledger, -1, -1, 0, 0, "it was derived from the log again", damage.INDEX)]
 
 
 def _renew_trailers(path: str, scan: ChainScan) -> None:

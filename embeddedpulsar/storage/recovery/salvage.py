@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+from embeddedpulsar.damage import Damage
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.frame import HEADER_SIZE, read_header
 from embeddedpulsar.format.index import SLOT, SLOT_SIZE, IndexSlot, slot_offset
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.platform import disk
-from embeddedpulsar.storage.damage import DamageReport
 from embeddedpulsar.storage.filenames import log_path
 from embeddedpulsar.storage.segment import Ending, Segment
 from embeddedpulsar.storage.segment_index import SegmentIndex
 
 
-def salvaged_ending(
-    directory: str, ledger_id: int, end: int, error: Exception
-) -> tuple[Ending, DamageReport]:
+def salvaged_ending(directory: str, ledger_id: int, end: int, error: Exception) -> tuple[Ending, Damage]:
     """The best account of a ledger that ends at `end` (the tail word is true). Under the topic lock.
 
     The caller starts a new ledger from it: nothing is ever appended behind damage. Frames first (an index
@@ -27,7 +25,7 @@ def salvaged_ending(
     if ending is None:
         ending = Ending(ledger_id, end, -1, 0, 0, 0)
     offset = getattr(error, "offset", None)
-    damage = DamageReport(
+    damage = Damage(
         log_path(directory, ledger_id),
         ledger_id,
         first_lost,

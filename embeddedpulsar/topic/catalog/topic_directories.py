@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 
+from embeddedpulsar.damage import CATALOG, TOPIC_FILES, Damage, DamageHook
 from embeddedpulsar.exceptions import (
     CorruptionError,
     ForeignFileError,
@@ -34,10 +35,11 @@ class TopicDirectories:
     Callers: the holder of the catalog lock, except `path` and `ensure`.
     """
 
-    def __init__(self, root: str, catalog: Catalog) -> None:
+    def __init__(self, root: str, catalog: Catalog, report: DamageHook) -> None:
         self._topics = root_layout.in_root(root, root_layout.TOPICS)
         self._staging = root_layout.in_root(root, root_layout.STAGING)
         self._catalog = catalog
+        self._report = report  # called under the catalog lock, too
 
     def path(self, entry: TopicEntry) -> str:
         """The directory of a topic."""
@@ -50,27 +52,23 @@ class TopicDirectories:
         *,
         durable: bool,
         partitions: int = 0,
-        notes: list[str] | None = None,
     ) -> TopicEntry:
         """Make the topic ``name``, or return it if another process was faster.
 
         Args:
             partitions: how many a partitioned topic has; 0 for one with a log.
-            notes: what was found damaged and what was done about it is added, in words; for the log.
         """
         known = self._catalog.find(name)
         if known is not None:
             return known
-        entry = self.prepare(name, durable=durable, partitions=partitions, notes=notes)
+        entry = self.prepare(name, durable=durable, partitions=partitions)
         # 4. The catalog. From here on it can be listed.
         self._catalog.append_topic(entry, now_ms, durable=durable)
         if failpoints.ACTIVE:
             failpoints.hit("topic:catalogued")
         return entry
 
-    def prepare(
-        self, name: str, *, durable: bool, partitions: int = 0, notes: list[str] | None = None
-    ) -> TopicEntry:
+    def prepare(self, name: str, *, durable: bool, partitions: int = 0) -> TopicEntry:
         """Make a directory for the topic ``name``, which the catalog does not know; or find the one that is
         there."""
         lives, ended = self._catalog.ended(name)
@@ -78,7 +76,7 @@ class TopicDirectories:
         if lives:
             self._remove_ended(os.path.join(self._topics, life_directory_name(name, lives - 1)), ended)
         if os.path.isdir(directory):
-            return self._adopt(directory, name, partitions, [] if notes is None else notes)
+            return self._adopt(directory, name, partitions)
         entry = TopicEntry(name, os.path.basename(directory), _random_incarnation(), partitions)
         self._build(directory, entry, durable)
         return entry
@@ -116,14 +114,15 @@ class TopicDirectories:
         if failpoints.ACTIVE:
             failpoints.hit("topic:renamed")
 
-    def _adopt(self, directory: str, name: str, partitions: int, notes: list[str]) -> TopicEntry:
+    def _adopt(self, directory: str, name: str, partitions: int) -> TopicEntry:
         """The topic that lies in ``directory`` already: its creator died, or a power loss took its record."""
         entry, reason = _described(directory)
         if entry is None:
             incarnation = self._incarnation_within(directory)
             entry = TopicEntry(name, os.path.basename(directory), incarnation, partitions)
             write_meta(directory, entry, durable=False)
-            notes.append(f"{reason}; it was written again for the topic {name}, whose directory it is in")
+            done = f"it was written again for the topic {name}, whose directory it is in"
+            self._report(_undescribed(directory, name, reason, done))
         elif entry.partitions != partitions and entry.name == name:
             # Only the process that created it knew of it, so there is no message in it.
             entry = entry._replace(partitions=partitions)
@@ -155,24 +154,20 @@ class TopicDirectories:
                 return parse_segment_header(page).topic_incarnation
         return _random_incarnation()
 
-    def ensure(self, entry: TopicEntry, notes: list[str] | None = None) -> str:
+    def ensure(self, entry: TopicEntry) -> str:
         """The directory of a topic of the catalog, made again or described again if a power loss took it.
-
-        Args:
-            notes: what was found damaged and what was done about it is added, in words; for the log.
 
         Raises:
             CorruptionError: the directory holds another topic.
         """
         directory = self.path(entry)
-        found, note = _described(directory)
+        found, reason = _described(directory)
         if found is None:
-            note += f"; it was written again from the catalog, for the topic {entry.name}"
+            lost = _undescribed(directory, entry.name, reason, "it was written again from the catalog")
             if not os.path.isdir(directory):
-                note = f"{directory} was missing; it was made again, empty, for the topic {entry.name}"
+                lost = _undescribed(directory, entry.name, "it was missing", "it was made again, empty")
             self._make_again(entry, directory)
-            if notes is not None:
-                notes.append(note)
+            self._report(lost)
             found = entry
         _checked(found, entry.name, directory)
         return directory
@@ -204,16 +199,11 @@ class TopicDirectories:
         disk.DISK.fsync_dir(self._topics)
         self._catalog.sync()
 
-    def heal(self, now_ms: int) -> list[str]:
-        """After a boot: clear ``staging/``, and add the topics the catalog lost.
-
-        Returns:
-            What was found and done, in words; for the log.
-        """
+    def heal(self, now_ms: int) -> None:
+        """After a boot: clear ``staging/``, and add the topics the catalog lost."""
         for name in descriptors.names_in(self._staging):
             remove_tree(os.path.join(self._staging, name))
         known = {entry.directory: entry for entry in self._catalog.topics()}
-        report: list[str] = []
         lost = []
         for name in sorted(descriptors.names_in(self._topics)):
             if name in known:
@@ -223,20 +213,22 @@ class TopicDirectories:
                 entry = read_meta(directory)
             except (CorruptionError, ForeignFileError) as e:
                 entry = None
-                report.append(str(e))
+                self._report(Damage(e.path or directory, reason=e.reason, kind=TOPIC_FILES))
             if entry is not None and self._catalog.ended(entry.name)[1] == entry.incarnation:
-                remove_tree(self.put_away(name))
-                report.append(f"the topic {entry.name} was deleted; the rest of its files is removed")
+                remove_tree(self.put_away(name))  # the process that deleted the topic died before it was gone
                 continue
             if entry is None or directory_name(entry.name) != name.partition(LIFE_SEPARATOR)[0]:
-                report.append(f"{directory} is not in the catalog and does not say what it is; left alone")
+                reason = "it is not in the catalog and does not say what it is"
+                self._report(Damage(directory, reason=reason, kind=TOPIC_FILES))
                 continue
             lost.append(entry)
         for entry in sorted(lost, key=_is_partition):
             if not self._is_of_the_future(entry):
                 self._catalog.append_topic(entry, now_ms, durable=False)
-                report.append(f"the topic {entry.name} was missing from the catalog; added again")
-        return report
+                path, reason = self._catalog.path, f"the topic {entry.name} was missing from the catalog"
+                self._report(
+                    Damage(path, reason=reason, kind=CATALOG, topic=entry.name, done="it was added again")
+                )
 
     def _is_of_the_future(self, entry: TopicEntry) -> bool:
         """Whether it is a partition that a topic was about to get; it is adopted when the topic grows."""
@@ -276,8 +268,14 @@ def _described(directory: str) -> tuple[TopicEntry | None, str]:
     try:
         entry = read_meta(directory)
     except (CorruptionError, ForeignFileError) as e:
-        return None, str(e)  # a power loss may leave the name of the document and not its bytes
+        # A power loss may leave the name of the document and not its bytes.
+        return None, f"{filenames.topic_meta_path(directory)}: {e.reason}"
     return entry, "" if entry is not None else f"{filenames.topic_meta_path(directory)} was missing"
+
+
+def _undescribed(directory: str, topic: str, reason: str, done: str) -> Damage:
+    remedy = "nothing needs to be done, unless messages are missing"
+    return Damage(directory, reason=reason, kind=TOPIC_FILES, topic=topic, done=done, remedy=remedy)
 
 
 def _random_incarnation() -> int:

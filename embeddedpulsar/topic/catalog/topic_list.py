@@ -128,17 +128,16 @@ class TopicList:
             if entry is None:
                 self._check_may_create(name, True)
                 number = settings.defaultNumPartitions if wants_partitions else 0
-                entry = self._create(name, number, [])
+                entry = self._create(name, number)
         finally:
             self._catalog.lock.release()
         return entry.partitions
 
-    def entry_to_open(self, name: TopicName, notes: list[str], *, create: bool) -> TopicEntry:
+    def entry_to_open(self, name: TopicName, *, create: bool) -> TopicEntry:
         """The entry of a topic with a log; made if need be and allowed.
 
         Args:
             name: of a plain topic, or of a partition.
-            notes: what was found damaged and what was done about it is added, in words; for the log.
             create: make a topic that does not exist. Partitions of a partitioned topic exist.
 
         Raises:
@@ -156,7 +155,7 @@ class TopicList:
                         self._check_may_create(name, create)
                     else:
                         _check_partition(name, partitions)
-                    entry = self._create(name, 0, notes)
+                    entry = self._create(name, 0)
             finally:
                 self._catalog.lock.release()
         if entry.partitions:
@@ -187,9 +186,9 @@ class TopicList:
                 f"Admin(path).namespaces().create_namespace({name.namespace_name!r})"
             )
 
-    def _create(self, name: TopicName, partitions: int, notes: list[str]) -> TopicEntry:
+    def _create(self, name: TopicName, partitions: int) -> TopicEntry:
         return self._session.directories.create(
-            name.full, self._clock.wall_ms(), durable=self._durable, partitions=partitions, notes=notes
+            name.full, self._clock.wall_ms(), durable=self._durable, partitions=partitions
         )
 
     # -- making and growing partitioned topics -----------------------------------------------------
@@ -210,7 +209,7 @@ class TopicList:
             if partitions and name.partition >= partitions:
                 raise TopicNotFound(f"{name.full}: {name.base} has {partitions} partitions only")
             self._check_namespace(name)
-            self._create(name, 0, [])
+            self._create(name, 0)
         finally:
             self._catalog.lock.release()
 
@@ -243,7 +242,7 @@ class TopicList:
                         f"{name.full} cannot be partitioned: {entry.name} is a topic of its own; delete that "
                         "one, or use another name"
                     )
-            self._create(name, partitions, [])
+            self._create(name, partitions)
         finally:
             self._catalog.lock.release()
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
-from embeddedpulsar.exceptions import StorageError, TopicNotFound
+from embeddedpulsar.damage import DamageHook
+from embeddedpulsar.exceptions import TopicNotFound
 from embeddedpulsar.format.control import KIND_TOPIC, TopicWord
 from embeddedpulsar.format.document import KIND_TOPIC_SNAPSHOT, decode_document, encode_document
 from embeddedpulsar.format.topic_record import REASON_DEAD, TopicCommand, decode_command, encode_command
@@ -63,6 +64,7 @@ class TopicJournal:
         lock: FileLock,
         peers: Peers,
         clock: Clock,
+        report: DamageHook,
         *,
         lock_timeout_s: float,
     ) -> None:
@@ -81,6 +83,7 @@ class TopicJournal:
         self.lock: Final = lock
         self._peers: Final = peers
         self._clock: Final = clock
+        self._report: Final = report
         self._is_named = False
         lock.on_rest = self.journal.rest
 
@@ -124,6 +127,8 @@ class TopicJournal:
             self.lock.release()
             for uuid in to_ring:
                 self._peers.ring(uuid)
+            while self.journal.damage:
+                self._report(self.journal.damage.pop(0))
 
     def follow(self) -> None:
         """Catch up with the journal, after looking whether its word may be believed in this boot.
@@ -166,12 +171,6 @@ class TopicJournal:
         if not self._is_named:
             disk.DISK.fsync_dir(self._directory)
             self._is_named = True
-
-    def take_damage(self) -> list[StorageError]:
-        """What could not be read since the last call; for the log, outside all locks."""
-        found = self.journal.damage[:]
-        del self.journal.damage[: len(found)]
-        return found
 
     def close(self) -> None:
         """Give the journal's descriptor back. Idempotent."""

@@ -183,7 +183,7 @@ class VirtualWorld:
         self.compact_bytes: Final = compact_bytes
         self.clock: Final = WatchfulClock()
         self.processes: dict[bytes, VirtualProcess] = {}
-        self.damage: list[BaseException] = []
+        self.damage: list[object] = []
         self.has_lost_rings = False
         self.acting: VirtualProcess | None = None
         self._born = 0

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from embeddedpulsar import Admin, Client
+from embeddedpulsar import Admin, Client, damage
 from embeddedpulsar.cli import check as program
 from embeddedpulsar.cli.check import Progress
-from embeddedpulsar.storage import check, damage
+from embeddedpulsar.storage import check
 from embeddedpulsar.storage.check import main
 from embeddedpulsar.testing import store_checks
 

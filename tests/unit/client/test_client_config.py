@@ -30,6 +30,7 @@ def config(url: object = "/srv/data", **options):
         "durability_interval_ms": 1000,
         "allow_network_fs": False,
         "memory_limit_bytes": 0,
+        "on_damage": None,
     }
     return client_config(defaults() | ours | {"service_url": url} | options)
 

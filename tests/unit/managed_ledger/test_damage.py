@@ -9,13 +9,13 @@ from zlib import crc32
 
 import pytest
 
+from embeddedpulsar import damage as kinds
+from embeddedpulsar.damage import Damage
 from embeddedpulsar.format.control import TopicWord, tail_word
 from embeddedpulsar.format.entry import encode_single
 from embeddedpulsar.format.frame import HEADER_SIZE, read_header, seal
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.storage import damage as kinds
-from embeddedpulsar.storage.damage import DamageReport
 from embeddedpulsar.storage.filenames import index_path, log_path
 from embeddedpulsar.storage.segment import Segment
 from embeddedpulsar.storage.segment_cache import SEGMENTS
@@ -35,7 +35,7 @@ def site(tmp_path: Path) -> Iterator[LedgerSite]:
         yield made
 
 
-def opened(site: LedgerSite, reports: list[DamageReport], **options: int) -> ManagedLedger:
+def opened(site: LedgerSite, reports: list[Damage], **options: int) -> ManagedLedger:
     """A ledger that collects what it reports."""
     ledger = site.open(**options)
     ledger.damage = reports.append
@@ -67,7 +67,7 @@ def flip(ledger: ManagedLedger, position: Position, within: int) -> None:
 @pytest.mark.parametrize("victim", [0, 3, 5, 7, 11])
 def test_a_damaged_frame_is_skipped(site: LedgerSite, victim: int, within: int):
     """Every other entry is read; the report names the file, the entry, the place; bytes stay."""
-    reports: list[DamageReport] = []
+    reports: list[Damage] = []
     ledger = opened(site, reports, max_entries=6)
     sent = [send(ledger, b"value %d" % n) for n in range(12)]
     flip(ledger, sent[victim], within)
@@ -84,7 +84,7 @@ def test_a_damaged_frame_is_skipped(site: LedgerSite, victim: int, within: int):
 
 def test_a_damaged_trailer_harms_nobody(site: LedgerSite):
     """Trailers are for finding the last frame; readers do not need them."""
-    reports: list[DamageReport] = []
+    reports: list[Damage] = []
     ledger = opened(site, reports)
     sent = [send(ledger, b"%d" % n) for n in range(4)]
     flip(ledger, sent[1], TRAILER)
@@ -93,7 +93,7 @@ def test_a_damaged_trailer_harms_nobody(site: LedgerSite):
 
 def test_starting_at_a_damaged_entry(site: LedgerSite):
     """A cursor placed on a damaged entry goes on with the next one; the index is not blamed."""
-    reports: list[DamageReport] = []
+    reports: list[Damage] = []
     ledger = opened(site, reports)
     sent = [send(ledger, b"%d" % n) for n in range(9)]
     flip(ledger, sent[4], HEADER)
@@ -103,7 +103,7 @@ def test_starting_at_a_damaged_entry(site: LedgerSite):
 
 def test_a_run_of_zeros(site: LedgerSite):
     """A stretch that never reached the disk costs the entries in it, no more."""
-    reports: list[DamageReport] = []
+    reports: list[Damage] = []
     ledger = opened(site, reports)
     sent = [send(ledger, b"x" * 500 + b"%d" % n) for n in range(100)]
     start = offset_of(ledger, sent[40])
@@ -118,7 +118,7 @@ def test_a_run_of_zeros(site: LedgerSite):
 def test_damage_at_the_tail_starts_a_new_ledger(site: LedgerSite):
     """Where the writer needs what is damaged it does not go on there; what is around it is read."""
     for within in (BODY, HEADER, LENGTH, CRC, ENTRY_ID, PUBLISH_TIME):
-        reports: list[DamageReport] = []
+        reports: list[Damage] = []
         ledger = opened(site, reports)
         other = opened(site, reports)
         start = send(ledger, b"good")
@@ -134,7 +134,7 @@ def test_damage_at_the_tail_starts_a_new_ledger(site: LedgerSite):
 
 def test_a_ghost_in_the_place_of_an_entry(site: LedgerSite):
     """A frame that verifies but does not chain to the one before it was never acknowledged there."""
-    reports: list[DamageReport] = []
+    reports: list[Damage] = []
     ledger = opened(site, reports)
     first = send(ledger, b"first")
     second = send(ledger, b"second")
@@ -163,7 +163,7 @@ def test_a_ghost_in_the_place_of_an_entry(site: LedgerSite):
 
 def test_an_entry_whose_body_makes_no_sense(site: LedgerSite):
     """Right checksums over a body of the wrong shape, as some program might write it: skipped."""
-    reports: list[DamageReport] = []
+    reports: list[Damage] = []
     ledger = opened(site, reports)
     send(ledger, b"first")
     good = encode_single(b"second", 0, PREFIX)
@@ -178,7 +178,7 @@ def test_an_entry_whose_body_makes_no_sense(site: LedgerSite):
 @pytest.mark.parametrize("state", ["removed", "zeroed", "header", "shifted"])
 def test_a_damaged_index_is_derived_again(site: LedgerSite, state: str):
     """An index is never needed: it is rebuilt from the frames, and appending goes on."""
-    reports: list[DamageReport] = []
+    reports: list[Damage] = []
     ledger = opened(site, reports)
     sent = [send(ledger, b"%d" % n) for n in range(30)]
     ledger.close()
@@ -207,7 +207,7 @@ def test_a_damaged_index_is_derived_again(site: LedgerSite, state: str):
 @pytest.mark.parametrize("victim", ["log", "both"])
 def test_a_lost_segment(site: LedgerSite, victim: str):
     """A missing file in the middle is reported with what was in it; the ledgers around it are read."""
-    reports: list[DamageReport] = []
+    reports: list[Damage] = []
     ledger = opened(site, reports, max_entries=3)
     sent = [send(ledger, b"%d" % n) for n in range(12)]
     lost = sent[4].ledger_id
@@ -228,7 +228,7 @@ def test_a_lost_segment(site: LedgerSite, victim: str):
 @pytest.mark.parametrize("victim", [1, 4, 10])
 def test_a_segment_with_an_unreadable_header(site: LedgerSite, victim: int):
     """Both copies of a header gone: it is derived, and told once; nothing is lost. One copy is enough."""
-    reports: list[DamageReport] = []
+    reports: list[Damage] = []
     ledger = opened(site, reports, max_entries=3)
     sent = [send(ledger, b"%d" % n) for n in range(12)]
     ledger.close()
@@ -250,7 +250,7 @@ def test_a_segment_with_an_unreadable_header(site: LedgerSite, victim: int):
 @pytest.mark.parametrize("victim", [1, 4, 10])
 def test_a_segment_of_which_nothing_tells(site: LedgerSite, victim: int):
     """Header, first frame and index gone: the ledger is skipped, its neighbours are found all the same."""
-    reports: list[DamageReport] = []
+    reports: list[Damage] = []
     ledger = opened(site, reports, max_entries=3)
     sent = [send(ledger, b"%d" % n) for n in range(12)]
     lost = sent[victim].ledger_id
@@ -272,7 +272,7 @@ def test_a_segment_of_which_nothing_tells(site: LedgerSite, victim: int):
 @pytest.mark.parametrize("field", [0, 4, 12, 16, 24])
 def test_frames_in_a_payload_stay_in_it(site: LedgerSite, field: int, is_recovered: bool):
     """A damaged header and a lost index do not let a copied segment out, nor frames made up for it."""
-    reports: list[DamageReport] = []
+    reports: list[Damage] = []
     ledger = opened(site, reports)
     sent = [send(ledger, b"before %d" % n) for n in range(5)]
     path = log_path(ledger.directory, sent[0].ledger_id)
@@ -305,7 +305,7 @@ def test_frames_in_a_payload_stay_in_it(site: LedgerSite, field: int, is_recover
 
 def test_a_tail_segment_that_is_gone(site: LedgerSite):
     """Even then appending goes on, in a new ledger."""
-    reports: list[DamageReport] = []
+    reports: list[Damage] = []
     ledger = opened(site, reports, max_entries=3)
     sent = [send(ledger, b"%d" % n) for n in range(5)]
     ledger.close()
@@ -322,7 +322,7 @@ def test_a_tail_segment_that_is_gone(site: LedgerSite):
 
 def test_damaged_control_words_end_in_no_loop(site: LedgerSite):
     """A tail that does not exist, before the trim point: there is nothing to read, and that is reported."""
-    reports: list[DamageReport] = []
+    reports: list[Damage] = []
     ledger = opened(site, reports)
     first = send(ledger, b"x")
     ledger.words[TopicWord.TAIL] = tail_word(1 << 31, 8192)
@@ -334,7 +334,7 @@ def test_damaged_control_words_end_in_no_loop(site: LedgerSite):
 
 def test_a_cut_file(site: LedgerSite):
     """A closed segment that was made shorter loses its end, not the process that reads it."""
-    reports: list[DamageReport] = []
+    reports: list[Damage] = []
     ledger = opened(site, reports, max_entries=6)
     sent = [send(ledger, b"x" * 2000 + b"%d" % n) for n in range(12)]
     at = offset_of(ledger, sent[3])

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from embeddedpulsar.damage import Damage
 from embeddedpulsar.managed_ledger.damage_log import DamageLog
-from embeddedpulsar.storage.damage import DamageReport
 from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
 
 
-def report(offset: int) -> DamageReport:
+def report(offset: int) -> Damage:
     """Some damage."""
-    return DamageReport("t/1.log", 1, 0, 0, offset, offset + 8, "broken")
+    return Damage("t/1.log", 1, 0, 0, offset, offset + 8, "broken")
 
 
 def test_each_stretch_is_told_once():
     """However many readers meet it."""
-    told: list[DamageReport] = []
+    told: list[Damage] = []
     log = DamageLog("t", lambda: False, ManualScheduler(ManualClock()).call_later, told.append)
     for offset in (1, 2, 1, 2, 3):
         log.report(report(offset))
@@ -23,7 +23,7 @@ def test_each_stretch_is_told_once():
 
 def test_nothing_is_told_under_the_lock():
     """What is met inside is told by the timer, or with the next report from outside."""
-    told: list[DamageReport] = []
+    told: list[Damage] = []
     locked = [True]
     timers = ManualScheduler(ManualClock())
     log = DamageLog("t", lambda: locked[0], timers.call_later, told.append)
@@ -39,7 +39,7 @@ def test_nothing_is_told_under_the_lock():
 
 def test_the_hook_can_be_changed():
     """Reports go to whoever asks at that time."""
-    told: list[DamageReport] = []
+    told: list[Damage] = []
     log = DamageLog("t", lambda: False, ManualScheduler(ManualClock()).call_later, lambda _: None)
     log.report(report(1))
     log.hook = told.append

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from embeddedpulsar import damage
 from embeddedpulsar.format.control import KIND_TOPIC, journal_word, tail_word
 from embeddedpulsar.format.index import SLOT_SIZE, SLOTS_OFFSET
 from embeddedpulsar.format.journal_record import JournalHeader, pack_journal_header, pack_record
-from embeddedpulsar.storage import check, damage
+from embeddedpulsar.storage import check
 from embeddedpulsar.storage.check import check_topic
 from embeddedpulsar.storage.filenames import index_path, log_path
 from tests.log_builder import LogBuilder, boot_id, files

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from embeddedpulsar import damage as kinds
+from embeddedpulsar.damage import Damage
 from embeddedpulsar.exceptions import ForeignFileError, StoreGoneError
 from embeddedpulsar.managed_ledger.entry_cursor import EntryCursor
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
-from embeddedpulsar.storage import damage as kinds
 from embeddedpulsar.storage import segment_cache
-from embeddedpulsar.storage.damage import DamageReport
 from embeddedpulsar.storage.filenames import log_path
 from embeddedpulsar.storage.segment_cache import SEGMENTS
 from tests.ledger_site import START, LedgerSite, drain, send, send_batch
@@ -111,7 +111,7 @@ def test_everything_else_is_read_from_a_map(site: LedgerSite, size: int):
 @pytest.mark.parametrize("victim", [0, 1, 4])
 def test_damage_is_noticed(site: LedgerSite, victim: int, within: int):
     """Reported and stepped over, as in a map; what comes before it is given out."""
-    reports: list[DamageReport] = []
+    reports: list[Damage] = []
     ledger = site.open()
     ledger.damage = reports.append
     cursor = behind_first(ledger)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from embeddedpulsar.storage.damage import DamageReport
+from embeddedpulsar.damage import Damage
 from embeddedpulsar.storage.segment_set import SegmentSet
 from embeddedpulsar.storage.topic_control import TopicControl
 from embeddedpulsar.testing.manual_clock import ManualClock
@@ -16,7 +16,7 @@ def test_the_chain_follows_the_tail(tmp_path: Path):
     with LedgerSite(tmp_path) as site:
         ledger = site.open(max_entries=2)
         control = TopicControl.open(site.directory)
-        reports: list[DamageReport] = []
+        reports: list[Damage] = []
         segments = SegmentSet(control.home, control.words, reports.append)
         assert segments.chain().tail_ledger == 0 and segments.chain().at_or_after(1) == 0
         snapshots = []
@@ -49,7 +49,7 @@ def test_a_fresh_chain_is_found_by_links(tmp_path: Path):
             send(ledger, b"%d" % n)
         ledger.trim_before(4)
         control = TopicControl.open(site.directory)
-        reports: list[DamageReport] = []
+        reports: list[Damage] = []
         chain = SegmentSet(control.home, control.words, reports.append).chain()
         assert chain.ids == (4, 5, 6, 7, 8, 9) and chain.tail_ledger == 10 and not reports
         assert chain.find(5) is not None and chain.find(10) is None and chain.find(3) is None

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from embeddedpulsar import damage
 from embeddedpulsar.client.client import Client
-from embeddedpulsar.storage import damage
 from embeddedpulsar.storage.check import CONTROL, JOURNAL
 from embeddedpulsar.testing import store_checks
 from embeddedpulsar.testing.store_checks import assert_clean, check_store

@@ -8,10 +8,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from embeddedpulsar.exceptions import LockTimeout, StorageError
+from embeddedpulsar.exceptions import CorruptionError, LockTimeout, StorageError
 from embeddedpulsar.platform import fork
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
+from embeddedpulsar.topic.damage_channel import DamageChannel
 from embeddedpulsar.topic.housekeeping import GATHER_S, PAUSE_S, Housekeeping
 
 
@@ -45,7 +46,9 @@ class Site:
         self.scheduler = ManualScheduler(self.clock)
         self.lock_path = str(root / "housekeeping.lock")
         self.housekeeping = Housekeeping(
-            self.lock_path, SimpleNamespace(chores=self.scheduler, check_in_place=int), 120
+            self.lock_path,
+            SimpleNamespace(chores=self.scheduler, check_in_place=int, damage=DamageChannel()),
+            120,
         )
 
     def pass_s(self, seconds: float) -> int:
@@ -161,6 +164,17 @@ def test_a_topic_that_cannot_be_trimmed(site: Site, caplog: pytest.LogCaptureFix
     bad.error = None
     site.pass_s(130)
     assert bad.done == 1
+
+
+def test_damage_is_reported_once(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    """A topic whose policies or acknowledgements cannot be read keeps everything, and the report says so."""
+    bad = Chores("bad")
+    bad.error = CorruptionError(path="x/policies", offset=7, reason="the document is damaged")
+    for _ in range(2):
+        site.housekeeping.look_at(bad)
+        site.pass_s(10 * GATHER_S)
+    (record,) = caplog.records
+    assert all(text in record.getMessage() for text in ("bad: x/policies", "nothing of the topic is trimmed"))
 
 
 def test_a_lock_that_cannot_be_opened(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from embeddedpulsar import damage
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.control import TopicWord, split_tail, tail_word
 from embeddedpulsar.format.index import SLOT_SIZE, SLOTS_OFFSET, read_slot
 from embeddedpulsar.platform import disk, failpoints
 from embeddedpulsar.platform.failpoints import InjectedFailure
-from embeddedpulsar.storage import damage
 from embeddedpulsar.storage.filenames import index_path, log_path
 from embeddedpulsar.storage.recovery.recovery import RecoveredTail, recover_topic
 from embeddedpulsar.storage.topic_control import DELETED, MUST_ROLL, TERMINATED, TopicControl
@@ -32,7 +32,7 @@ def log(tmp_path: Path) -> LogBuilder:
 def recover(log: LogBuilder, control: TopicControl | None = None, **words: int) -> RecoveredTail:
     """Recover, and check what holds after every recovery."""
     control = control or log.control(**words)
-    seen: list[damage.DamageReport] = []
+    seen: list[damage.Damage] = []
     tail = recover_topic(log.directory, control, incarnation=1, boot_id=NOW, report=seen.append)
     assert seen == tail.damaged
     assert control.is_trusted(NOW)
