@@ -6,9 +6,10 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 from embeddedpulsar.message_id import MessageId, make
+from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from embeddedpulsar.encryption import EncryptionContext
 
@@ -75,6 +76,17 @@ class Origin(Protocol):
     topic_name: str
     schema: ValueDecoder
     partition: int
+
+
+class MessageOrigin:
+    """The `Origin` of messages that are read from a topic."""
+
+    __slots__ = ("partition", "schema", "topic_name")
+
+    def __init__(self, topic_name: str, schema: ValueDecoder) -> None:
+        self.topic_name = topic_name
+        self.schema = schema
+        self.partition = TopicName.parse(topic_name).partition
 
 
 _new: Any = object.__new__
@@ -247,3 +259,39 @@ def messages_of(entry: DecodedEntry, count: int, origin: Origin) -> list[Message
         message._origin = origin
         index += 1
     return messages
+
+
+def messages_left(
+    entry: DecodedEntry, skip: int | bytearray | None, origin: Origin, first: int = 0
+) -> list[Message[Any]]:
+    """Make the messages of an entry from index ``first`` on, without those that are acknowledged.
+
+    Args:
+        entry: the entry.
+        skip: the acknowledged messages, as bits or as bytes; None for none.
+        origin: what the messages share.
+        first: the first of them.
+    """
+    return [Message(entry, i, origin) for i in range(first, entry.count) if not is_skipped(skip, i)]
+
+
+def is_skipped(skip: int | bytearray | None, index: int) -> bool:
+    """Whether a message of a batch was acknowledged before its entry was fetched.
+
+    >>> is_skipped(0b101, 2), is_skipped(0b101, 1), is_skipped(None, 0)
+    (True, False, False)
+    """
+    if skip is None:
+        return False
+    if isinstance(skip, int):
+        return bool(skip >> index & 1)
+    return bool(skip[index])
+
+
+def size_of(messages: Iterable[Message[Any]]) -> int:
+    """Return the payload size in bytes."""
+    size = 0
+    for message in messages:
+        offsets, index = message._entry.offsets, message._index
+        size += offsets[index + 1] - offsets[index]
+    return size

@@ -39,7 +39,6 @@ _NOT_BUILT: Final = {
     "terminate": "termination of topics",
     "skip": "skipping messages",
     "cursor": "resetting cursors: use Consumer.seek",
-    "peek": "reading messages: use a Reader",
     "examine": "reading messages: use a Reader",
     "polic": "other policies than deduplication and retention",
     "dispatch": "other policies than deduplication and retention",

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 from zlib import crc32
 
-from embeddedpulsar.encryption import EncryptedKey
+from embeddedpulsar.encryption import EncryptedKey, EncryptionContext
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.columns import PADDING
 from embeddedpulsar.format.entry import EncodedEntry
@@ -125,12 +125,14 @@ def opened_view(sealed: SealedView, plain: bytes) -> EntryView:
     return _as_assigned(view, sealed)
 
 
-def raw_view(sealed: SealedView) -> EntryView:
-    """The entry as one message whose payload is the ciphertext."""
+def raw_view(sealed: SealedView, topic: str) -> EntryView:
+    """The entry as one message whose payload is the ciphertext, with its encryption context."""
     header = _header(0, 0, sealed.entry_id, sealed.publish_time, 1, len(sealed._metadata))
     cipher = sealed.payload
     body = b"".join((sealed._metadata, struct.pack("<ii", 0, len(cipher)), cipher))
-    return _as_assigned(decode(header, body, sealed.ledger_id), sealed)
+    raw = _as_assigned(decode(header, body, sealed.ledger_id), sealed)
+    raw.encryption = EncryptionContext(sealed.facts(topic, True))
+    return raw
 
 
 def _as_assigned(view: EntryView, sealed: SealedView) -> EntryView:

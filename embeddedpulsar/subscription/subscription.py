@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from typing import Final
 
 from embeddedpulsar.damage import DamageHook
@@ -13,6 +14,7 @@ from embeddedpulsar.exceptions import (
 )
 from embeddedpulsar.format import subscription_record as record
 from embeddedpulsar.format.control import SubscriptionWord
+from embeddedpulsar.format.entry import EntryView
 from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform import package_log
@@ -27,6 +29,7 @@ from embeddedpulsar.subscription.attachment.active_attachment import ActiveAttac
 from embeddedpulsar.subscription.attachment.attachment import Attachment
 from embeddedpulsar.subscription.attachment.membership import AttachRequest, Membership, detach_lost, names_of
 from embeddedpulsar.subscription.attachment.shared_attachment import SharedAttachment
+from embeddedpulsar.subscription.attachment.unacked_reader import unacked_entries
 from embeddedpulsar.subscription.chunks.chunk_keeper import DEFAULT_CHUNKS, ChunkOptions
 from embeddedpulsar.subscription.dispatch.dispatch_rules import Asked
 from embeddedpulsar.subscription.dispatch.dispatcher import CLAIM_DISPATCHERS, dispatcher_for
@@ -340,6 +343,11 @@ class Subscription:
         commands = seek_commands(self._log, position, inclusive)
         shared.transact(lambda state: shared.commit(commands) if state.exists else None)
         self._log.trimming.note_retreat()
+
+    def unacked_entries(self) -> Iterator[EntryView]:
+        """The entries that are not acknowledged, in order, chunked messages whole, up to the tail. Nothing is
+        attached or changed; what others acknowledge meanwhile may be left out."""
+        return unacked_entries(self._log, self._existing())
 
     def backlog(self) -> int:
         return messages_left(self._log, self._existing().transact(acknowledged_in))

@@ -60,7 +60,7 @@ def test_any_content_round_trips(content: EntryContent, codec: int, as_view: boo
     opened = EntryOpener(TOPIC, KeyRing()).open(view)
     assert (opened.redelivery_count, opened.skip) == (3, 5)
     assert_same(opened, content, PREFIX)
-    raw = raw_view(view)
+    raw = raw_view(view, "t")
     assert (raw.value(0), raw.count, raw.batched, raw.redelivery_count) == (view.payload, 1, False, 3)
 
 

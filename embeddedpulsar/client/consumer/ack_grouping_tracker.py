@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar.client.consumer.consumer_session import LARGEST_ID
-from embeddedpulsar.client.consumer.receiver_queue import is_skipped
 from embeddedpulsar.exceptions import (
     AlreadyClosed,
     CumulativeAcknowledgementNotAllowedError,
     LockTimeout,
     NotConnected,
 )
+from embeddedpulsar.message import is_skipped
 from embeddedpulsar.platform import deadline, failpoints, threads
 from embeddedpulsar.platform.background import Backoff
 from embeddedpulsar.subscription.ack_ring import MOST_ENTRIES, NOWHERE

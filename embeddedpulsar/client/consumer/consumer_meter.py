@@ -6,7 +6,7 @@ import weakref
 from typing import TYPE_CHECKING
 
 from embeddedpulsar.client.common.statistics import ConsumerStats
-from embeddedpulsar.client.consumer.receiver_queue import size_of
+from embeddedpulsar.message import size_of
 from embeddedpulsar.platform.deadline import TURN_S
 
 if TYPE_CHECKING:

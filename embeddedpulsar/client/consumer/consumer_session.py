@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from embeddedpulsar.client.common.deletion_retry import MOST_ATTEMPTS
 from embeddedpulsar.client.consumer.decryption import Decryption
@@ -13,8 +13,8 @@ from embeddedpulsar.enums import InitialPosition, SubscriptionMode
 from embeddedpulsar.exceptions import LockTimeout, SubscriptionNotFound
 from embeddedpulsar.format.frame import FLAG_CHUNK
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
+from embeddedpulsar.message import MessageOrigin
 from embeddedpulsar.message_id import MessageId, make
-from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.common.client_context import ClientContext
@@ -29,17 +29,6 @@ if TYPE_CHECKING:
 LARGEST_ID = 0x7FFFFFFFFFFFFFFF
 
 CallLater = Callable[[float, Callable[[], object]], object]
-
-
-class MessageOrigin:
-    """The properties that all messages of one consumer share; see `message.Origin`."""
-
-    __slots__ = ("partition", "schema", "topic_name")
-
-    def __init__(self, topic_name: str, schema: Any) -> None:
-        self.topic_name = topic_name
-        self.schema = schema
-        self.partition = TopicName.parse(topic_name).partition
 
 
 class ConsumerSession:

@@ -106,12 +106,9 @@ class Decryption:
             self._tell(sealed, error)
         if self._action != _CONSUME:
             return None
-        from embeddedpulsar.encryption import EncryptionContext
         from embeddedpulsar.format.sealed_entry import raw_view
 
-        raw = raw_view(sealed)
-        raw.encryption = EncryptionContext(sealed.facts(self._topic, True))
-        return raw
+        return raw_view(sealed, self._topic)
 
     def _get_opener(self) -> EntryOpener:
         opener = self._opener

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar.client.consumer.closing import CloseGuard
-from embeddedpulsar.client.consumer.consumer_session import MessageOrigin, last_or_start, resolve
+from embeddedpulsar.client.consumer.consumer_session import last_or_start, resolve
 from embeddedpulsar.client.consumer.decryption import Decryption
 from embeddedpulsar.client.consumer.delivery import Delivery
 from embeddedpulsar.client.consumer.message_receiver import MessageReceiver
@@ -13,6 +13,7 @@ from embeddedpulsar.client.consumer.receiver_queue import ReceiverQueue
 from embeddedpulsar.enums import ConsumerCryptoFailureAction
 from embeddedpulsar.managed_ledger.chunk_assembler import has_chunks
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
+from embeddedpulsar.message import MessageOrigin
 from embeddedpulsar.message_id import MessageId, make
 from embeddedpulsar.platform import fork
 

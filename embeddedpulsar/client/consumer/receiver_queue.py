@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Set
 from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar.exceptions import NotAllowedError
-from embeddedpulsar.message import Message, Origin, messages_of
+from embeddedpulsar.message import Message, Origin, messages_left, messages_of, size_of
 from embeddedpulsar.platform import threads
 
 if TYPE_CHECKING:
@@ -57,7 +57,11 @@ class ReceiverQueue:
     )
 
     def __init__(
-        self, fetch: Fetch, capacity: int, origin: Origin, prepare: Callable[[EntryView], None] | None = None
+        self,
+        fetch: Fetch,
+        capacity: int,
+        origin: Origin,
+        prepare: Callable[[EntryView], None] | None = None,
     ) -> None:
         self.lock = threads.RLock()
         self.messages: deque[Message[Any]] = deque()
@@ -172,33 +176,9 @@ class ReceiverQueue:
         first = self.first_within(view.ledger_id, view.entry_id)
         if first and view.acked is not None:
             view.acked[:first] = b"\x01" * min(first, view.count)
-        skip = view.skip
-        origin = self._origin
-        return [Message(view, i, origin) for i in range(first, view.count) if not is_skipped(skip, i)]
+        return messages_left(view, view.skip, self._origin, first)
 
 
 def _is_void(message: Message[Any]) -> bool:
     entry: Any = message._entry
     return bool(entry.number == VOID)
-
-
-def size_of(messages: Iterable[Message[Any]]) -> int:
-    """Return the payload size in bytes."""
-    size = 0
-    for message in messages:
-        offsets, index = message._entry.offsets, message._index
-        size += offsets[index + 1] - offsets[index]
-    return size
-
-
-def is_skipped(skip: int | bytearray | None, index: int) -> bool:
-    """Whether a message of a batch was acknowledged before its entry was fetched.
-
-    >>> is_skipped(0b101, 2), is_skipped(0b101, 1), is_skipped(None, 0)
-    (True, False, False)
-    """
-    if skip is None:
-        return False
-    if isinstance(skip, int):
-        return bool(skip >> index & 1)
-    return bool(skip[index])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 from embeddedpulsar.format.acknowledgement import AckGroup
@@ -11,6 +13,9 @@ from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.subscription.log_queries import skipped_entries
 from embeddedpulsar.subscription.shared_state import SharedState
 from embeddedpulsar.subscription.state.state_machine import SubscriptionState
+
+_AT_ONCE: Final = 100
+_BYTES_AT_ONCE: Final = 1 << 20
 
 
 class UnackedReader:
@@ -117,3 +122,14 @@ def unacked(state: SubscriptionState, views: list[EntryView]) -> list[EntryView]
             view.skip = acks.indexes(position) or None
             found.append(view)
     return found
+
+
+def unacked_entries(log: Log, shared: SharedState) -> Iterator[EntryView]:
+    """The entries that are not acknowledged, in order, chunked messages whole, up to the tail."""
+    chunks = log.chunks()
+    cursor = log.cursor(shared.transact(lambda state: state.mark_delete), inclusive=False)
+    while views := cursor.read(_AT_ONCE, _AT_ONCE, _BYTES_AT_ONCE):
+        views, rest = chunks.complete(views, _BYTES_AT_ONCE)
+        if rest is not None:
+            cursor.seek(Position(rest.ledger_id, rest.entry_id))
+        yield from shared.transact(partial(unacked, views=views))

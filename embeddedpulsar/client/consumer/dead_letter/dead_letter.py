@@ -11,10 +11,9 @@ from embeddedpulsar.client.consumer.dead_letter.dead_letter_producer import (
     make_letter,
     with_origin,
 )
-from embeddedpulsar.client.consumer.receiver_queue import is_skipped
 from embeddedpulsar.exceptions import AlreadyClosed
 from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.message import Message
+from embeddedpulsar.message import Message, is_skipped
 from embeddedpulsar.platform import threads
 from embeddedpulsar.topic_name import TopicName
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from embeddedpulsar.client.consumer.consumer_session import MessageOrigin
-from embeddedpulsar.client.consumer.receiver_queue import ReceiverQueue, is_skipped
+from embeddedpulsar.client.consumer.receiver_queue import ReceiverQueue
 from embeddedpulsar.format.entry import ProducerPrefix, encode_plain, encode_single
+from embeddedpulsar.message import MessageOrigin, is_skipped
 from embeddedpulsar.schema import BytesSchema
 from tests.unit.client.fakes import view_of
 
