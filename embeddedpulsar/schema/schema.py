@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from embeddedpulsar.enums import SchemaType
+from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
-    pass
+    from collections.abc import Iterable
 
 
 T = TypeVar("T")
+_LAST_VERSION = 2**31 - 1
 
 
 class SchemaInfo:
@@ -97,8 +99,40 @@ class Schema(Generic[T]):
         """Return the description of this schema."""
         return self._schema_info
 
+    def check_topic(self, topic: str, *, is_producer: bool) -> int:
+        """Called before a producer, consumer or reader is made for a topic. Override it to refuse the topic,
+        or to give messages a version.
+
+        An error that it raises reaches the caller, `IncompatibleSchema` for example. Nothing is attached
+        then, and no subscription or topic is created. A consumer of several topics is made only if all
+        of them are accepted.
+
+        Args:
+            topic: full name; for partitions, that of the partitioned topic.
+            is_producer: whether messages are to be written.
+
+        Returns:
+            The version that is stored with every message of the producer, see `Message.schema_version`; -1,
+            the default, for none. For consumers and readers it has no effect.
+
+        Example:
+            >>> from embeddedpulsar import Client, IncompatibleSchema
+            >>> class Plain(StringSchema):
+            ...     def check_topic(self, topic, *, is_producer):
+            ...         if topic.endswith("-binary"):
+            ...             raise IncompatibleSchema(f"{topic} has no texts")
+            ...         return 7
+            >>> with Client("memory://") as client:
+            ...     consumer = client.subscribe("notes", "s", schema=Plain())
+            ...     _ = client.create_producer("notes", schema=Plain()).send("buy milk")
+            ...     message = consumer.receive()
+            ...     message.value(), message.schema_version()
+            ('buy milk', '\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x07')
+        """
+        return -1
+
     def attach_client(self, client: Any) -> None:
-        """Called once by the client that uses the schema; schemas that need a registry override it."""
+        """Called by the client that uses the schema, after the producer, consumer or reader is made."""
 
     def _validate_object_type(self, obj: object) -> None:
         if not isinstance(obj, self._record_cls):
@@ -111,6 +145,25 @@ class Schema(Generic[T]):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}>"
+
+
+def checked_version(schema: Schema[Any], topics: Iterable[str], *, is_producer: bool) -> int:
+    """Have a schema check topics before anything is made for them.
+
+    Returns:
+        The version for the messages, that of the last topic; -1 for none.
+
+    Raises:
+        InvalidTopicName: one of the names is not a topic name.
+        ValueError: the schema returns something that is not a version. Further errors are the schema's own.
+    """
+    version = -1
+    for topic in topics:
+        name = TopicName.parse(topic)
+        version = schema.check_topic(name.base, is_producer=is_producer)
+        if not isinstance(version, int) or not -1 <= version <= _LAST_VERSION:
+            raise ValueError(f"{schema!r} gives {topic} the schema version {version!r}, which is none")
+    return version
 
 
 class RegistrySchema(Schema[Any]):

@@ -14,6 +14,7 @@ from embeddedpulsar.client.consumer.reader import Reader
 from embeddedpulsar.client.consumer.reader_core import ReaderCore
 from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.policies import ConsumerDeadLetterPolicy
+from embeddedpulsar.schema.schema import checked_version
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ def open_consumer(client: ClientContext, config: ConsumerConfig, topic: Any) -> 
     if config.enable_retry and topics:
         config = _with_letter_topics(client, config, topics)
         topics = list(dict.fromkeys([*topics, str(config.retry_letter_topic)]))
+    checked_version(config.schema, topics, is_producer=False)
     return despite_deletion(lambda: _open(client, config, topics))
 
 
@@ -101,6 +103,7 @@ def open_reader(client: ClientContext, config: ReaderConfig) -> Reader[Any]:
     """Make the reader of a topic, or of its partitions."""
     client.begin_operation()
     full = TopicName.parse(config.topic).full
+    checked_version(config.schema, (full,), is_producer=False)
     prefix = f"{config.role_prefix}-" if config.role_prefix else ""
     named = config._replace(name=config.name or f"{prefix}reader-{os.urandom(5).hex()}")
     return despite_deletion(lambda: _open_reader(client, named, full))

@@ -58,6 +58,7 @@ class ProducerConfig(NamedTuple):
         chain: the interceptors, or None.
         chunking: whether a message over the limit becomes several entries.
         chunk_max_size: most bytes of payload in such an entry; 0 or less for as many as fit.
+        schema_version: stored with every message; -1 for none.
     """
 
     topic: str
@@ -85,6 +86,7 @@ class ProducerConfig(NamedTuple):
     chain: InterceptorChain | None = None
     chunking: bool = False
     chunk_max_size: int = -1
+    schema_version: int = -1
 
 
 def producer_config(options: dict[str, Any], interceptor_kind: type[Any]) -> ProducerConfig:

@@ -8,6 +8,7 @@ from embeddedpulsar.client.common.deletion_retry import despite_deletion
 from embeddedpulsar.client.producer.producer import Producer, attach_producer
 from embeddedpulsar.client.producer.producer_session import ProducerSession
 from embeddedpulsar.enums import ProducerAccessMode
+from embeddedpulsar.schema.schema import checked_version
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.common.client_context import ClientContext
@@ -21,6 +22,8 @@ def open_producer(core: ClientContext, config: ProducerConfig) -> Producer[Any]:
         InvalidTopicName, TopicNotFound, ProducerBusy, ProducerFenced: see `Client.create_producer`.
     """
     core.begin_operation()
+    version = checked_version(config.schema, (config.topic,), is_producer=True)
+    config = config._replace(schema_version=version)
     if config.access_mode == ProducerAccessMode.WaitForExclusive:
         return _open(core, config)  # a wait for access to a topic ends when the topic is deleted
     return despite_deletion(lambda: _open(core, config))

@@ -93,7 +93,8 @@ class Publisher:
         session, drain = self.session, self.drain
         registration = session.attach(name)
         try:
-            self.prefix = prefix = ProducerPrefix(registration.name, registration.epoch)
+            version = self.config.schema_version
+            self.prefix = prefix = ProducerPrefix(registration.name, registration.epoch, version)
             drain.encoder = make_encoder(prefix, self.config, session)
         except BaseException:
             session.detach()  # after an error: a name that is too long, or a key that cannot be read
