@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypedDict, Unpack
 
 from embeddedpulsar.asyncio.offload import AsyncFacade, in_thread, in_thread_to_its_end, renumber
 from embeddedpulsar.asyncio.sent_messages import SendCallback, SentMessages, TurnEnd
+from embeddedpulsar.client.common.message_options import Options, check_options
 from embeddedpulsar.client.common.value_type import T
 from embeddedpulsar.client.producer.bulk.sent_messages import SentMessages as StoredMessages
 from embeddedpulsar.exceptions import PulsarException
@@ -124,20 +125,22 @@ class Producer(AsyncFacade, Generic[T]):
             >>> asyncio.run(main())
             0
         """
-        options: dict[str, Any] = {
-            "properties": properties,
-            "partition_key": partition_key,
-            "ordering_key": ordering_key,
-            "sequence_id": sequence_id,
-            "replication_clusters": replication_clusters,
-            "disable_replication": disable_replication or False,
-            "event_timestamp": event_timestamp,
-            "deliver_at": deliver_at,
-            "deliver_after": deliver_after,
-        }
         if deliver_at == 0 or (deliver_after is not None and not deliver_after):
             # As in pulsar.asyncio, 0 differs from None: it means no delay, but an entry of its own.
-            options |= {"deliver_at": 1, "deliver_after": None}
+            deliver_at, deliver_after = 1, None
+        options = check_options(
+            content is None,
+            properties,
+            partition_key,
+            ordering_key,
+            sequence_id,
+            replication_clusters,
+            disable_replication or False,
+            event_timestamp,
+            deliver_at,
+            deliver_after,
+            self._blocking._wall_ms,
+        )
         sent = self._of_loop()
         if not self._most_pending:
             return await self._send(sent, content, options)
@@ -154,19 +157,19 @@ class Producer(AsyncFacade, Generic[T]):
             self._room, self._turn = asyncio.Semaphore(self._most_pending), asyncio.Lock()
         return sent
 
-    async def _send(self, sent: SentMessages, content: T | None, options: dict[str, Any]) -> MessageId:
+    async def _send(self, sent: SentMessages, content: T | None, options: Options) -> MessageId:
         future: asyncio.Future[MessageId] = sent.loop.create_future()
         callback = SendCallback(sent, future)
         if self._sends_block:
             self._entering += 1
             try:
                 async with self._turn:  # one thread at a time, to keep the order
-                    await in_thread(lambda: self._blocking.send_async(content, callback, **options))
+                    await in_thread(lambda: self._blocking._enqueue(content, callback, options))
             finally:
                 self._entering -= 1
         else:
             try:
-                self._blocking.send_async(content, callback, **options)
+                self._blocking._enqueue(content, callback, options)
             except PulsarException as error:
                 renumber(error)
                 raise

@@ -54,7 +54,8 @@ def test_a_keyed_message_passes_few_functions(topic: Topic, options: dict[str, A
                 producer.send_async(value, None, {"kind": "new"}, "key")
 
         send()
-        calls = calls_of(send)[1:]
+        # The fewest of several: every 10 ms an append looks whether the topic is still in its place.
+        calls = min((calls_of(send)[1:] for _ in range(10)), key=len)
         assert len(calls) <= 30, calls
         assert len(files_of(calls)) <= 12 + more, files_of(calls)
 

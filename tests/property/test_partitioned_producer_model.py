@@ -163,7 +163,7 @@ def run(
         lazy_start_partitioned_producers=lazy,
     )
     turns = mode == PartitionsRoutingMode.RoundRobinDistribution
-    model = Model(partitions, producer._router.current, turns)
+    model = Model(partitions, producer._publisher._router.current, turns)
     for number, (step, *arguments) in enumerate([*program, ("flush",)]):
         if step in ("send", "send_now"):
             size, key = arguments

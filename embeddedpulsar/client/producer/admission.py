@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from embeddedpulsar.client.producer.chunker import part_limit
 from embeddedpulsar.exceptions import ProducerQueueIsFull
 
 if TYPE_CHECKING:
@@ -26,12 +25,9 @@ class Admission:
     Role: ``max_pending_messages`` of the producer, of which a large message takes one for each of its chunks,
     and ``memory_limit_bytes`` of the client. Not called under the producer's lock.
 
-    Args:
-        check_open: see the attribute.
-
     Attributes:
         check_open: refuses a closed producer, and attaches it again in a forked child. Under its lock.
-        chunk_from: most bytes of payload in one entry.
+        chunk_from: most bytes of payload in one chunk.
     """
 
     def __init__(
@@ -48,13 +44,7 @@ class Admission:
         self.check_open = check_open
         self._limit = config.max_pending_messages
         self._blocks = config.block_if_queue_full
-        self._chunks = part_limit(config) if config.chunking else 0
         self.chunk_from = 1 << 62
-
-    def measure(self, most: int) -> None:
-        """Set the room for payload in one entry."""
-        if self._chunks:
-            self.chunk_from = min(most, self._chunks)
 
     def admit(self, size: int) -> None:
         """Accept a message of ``size`` bytes.
@@ -74,13 +64,11 @@ class Admission:
             memory.take(size, self._blocks and self._completions.can_wait)
 
     def give_back(self, size: int) -> None:
-        """Subtract accepted bytes of a message that is not published after all."""
         if self._session.memory is not None:
             self._session.memory.give_back(size)
 
     @property
     def pending(self) -> int:
-        """Messages that are not stored yet, or not yet on disk if the level requires it."""
         return len(self._drain.queue) + self._completions.pending
 
     def _wait_for_room(self, count: int) -> None:

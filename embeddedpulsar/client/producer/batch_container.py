@@ -83,9 +83,6 @@ class BatchContainer:
         self._bytes = 0
         self.on_left: Callable[[], object] | None = None
 
-    def __repr__(self) -> str:
-        return f"<BatchContainer {len(self.items)} messages waiting>"
-
     def has_room(self, size: int) -> bool:
         """Whether a message of ``size`` bytes fits into the batch. Call under the producer's lock."""
         self._count_up()
@@ -139,7 +136,6 @@ class BatchContainer:
         return any(len(payload_of(item)) > self.limit for item in self.items)
 
     def left(self) -> None:
-        """Report that a batch was taken from the front, or was due. Call under the producer's lock."""
         if self.on_left is not None:
             self.on_left()
 

@@ -51,7 +51,6 @@ class Chunks:
 
     @property
     def length(self) -> int:
-        """The size of the payload in bytes."""
         return self._plan.chunk.length
 
     def parts(self) -> Generator[EncodedEntry, None, None]:
@@ -102,7 +101,6 @@ class Chunks:
         return self._encode(content)
 
     def let_go(self) -> None:
-        """Release the payload, once the message is stored or has failed."""
         self._packed = None
         self._content.values = []
 
@@ -133,7 +131,6 @@ class Chunker:
     splitting needs no memory, because entries refer to parts of the payload.
 
     Args:
-        prefix: of the producer.
         codec: of `format.compression`; not used if it does not make the payload smaller.
         max_size: most bytes of an entry's metadata and columns.
         seal: encrypts an entry, given the highest sequence id of its messages; None for plain text.

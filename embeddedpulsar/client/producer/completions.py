@@ -62,7 +62,6 @@ class Completions:
         self.reset()
 
     def reset(self) -> None:
-        """Start without pending messages."""
         self._handed = self._told = 0  # messages whose callbacks were added, and messages whose callbacks ran
         self._stored = self._durable = 0  # messages appended, and messages on disk
         self._apart: CallbackThread | None = None  # the thread that waits for the disk while that takes long
@@ -104,7 +103,6 @@ class Completions:
         self._callbacks.put(lambda: self._tell(callback, ledger, entry))
 
     def _tell(self, callback: SendCallback, ledger: int, entry: int) -> None:
-        """Call one callback, in the callback thread."""
         try:
             callback(Result.Ok, make(ledger, entry, -1, self._session.partition, 0))
         except BaseException:
@@ -112,7 +110,6 @@ class Completions:
         self._told += 1
 
     def _finish(self, out: PendingEntry, was_awaited: bool) -> None:
-        """Finish an entry, in the callback thread."""
         if self._apart is None:
             if self._is_in_time(out, was_awaited):
                 self._end(out, was_awaited)
@@ -143,7 +140,6 @@ class Completions:
                 self.note_failure(error)
 
     def _finish_apart(self, out: PendingEntry, was_awaited: bool) -> None:
-        """Finish an entry, in the thread that waits for the disk."""
         self._wait_for_disk(out, was_awaited, True)
         if self._callbacks.is_open:
             self._callbacks.put(lambda: self._end_apart(out, was_awaited))
@@ -168,7 +164,6 @@ class Completions:
             self._told += out.count
 
     def give_back(self, out: PendingEntry) -> None:
-        """Subtract the payloads of an entry from the memory limit."""
         size, out.reserved = out.reserved, 0
         memory = self._session.memory
         if memory is not None:
@@ -190,7 +185,6 @@ class Completions:
         return error
 
     def note_dropped(self, count: int, name: str) -> None:
-        """Log that the producer was closed before ``count`` messages were stored."""
         if count:
             self._session.log.warning(
                 "%d messages of the producer %s on %s were not stored: it was closed before; flush it first",
@@ -226,7 +220,6 @@ class Completions:
         return self._callbacks.wait_done(None if left == math.inf else left)
 
     def run_after_all(self, job: Callable[[], object]) -> None:
-        """Run a job after everything added before."""
         run = self._callbacks.run_after_all if self._apart is None else self._callbacks.put
         run(lambda: self._run_behind(job))
 
@@ -240,7 +233,6 @@ class Completions:
 
     @property
     def can_tell(self) -> bool:
-        """Whether a thread for callbacks is still available."""
         return self._callbacks.is_open
 
     @property

@@ -44,14 +44,6 @@ class EntryEncoder:
     Used under the producer's lock. After the checks of a send, only the size of an entry and its encryption
     can fail; that error is stored in the entry. An entry that cannot be encrypted is not stored, so plain
     text is never stored.
-
-    Args:
-        prefix: of the producer.
-        codec: of `format.compression`.
-        key_based: whether an entry of a batch holds one key.
-        max_size: most bytes of an entry's metadata and columns.
-        chunker: splits larger messages; None if they are refused.
-        cipher: encrypts entries; None for plain text.
     """
 
     __slots__ = ("_chunker", "_cipher", "_codec", "_key_based", "_max_size", "_prefix")
@@ -102,7 +94,6 @@ class EntryEncoder:
     def _encode_plain(
         self, values: list[bytes], first: int, callbacks: list[SendCallback | None] | None
     ) -> tuple[list[PendingEntry], int]:
-        """Encode messages without options as one entry."""
         if self._codec:
             encoded = encode(EntryContent(values, first), self._prefix, self._codec)
         else:
@@ -141,7 +132,6 @@ class EntryEncoder:
     def _encode_keyed(
         self, columns: list[list[Any]], key: str, ids: list[int], members: list[int]
     ) -> PendingEntry:
-        """Encode messages of one partition key without other options."""
         values, callbacks = ([column[i] for i in members] for column in columns[:FIRST_OPTION])
         encoded = encode_keyed(values, key, ids, self._prefix, True)
         return self.finish(PendingEntry(encoded, len(ids), ids[0], ids[-1], _if_any(callbacks), True))
@@ -166,7 +156,6 @@ class EntryEncoder:
         return out, first if sequence_id else first + 1
 
     def encode_one(self, value: bytes, options: Options | None, sequence_id: int) -> PendingEntry:
-        """Encode one unbatched message."""
         chunker = self._chunker
         if chunker is not None and len(value) > chunker.largest:
             return chunker.pending_entry(value, options, sequence_id)

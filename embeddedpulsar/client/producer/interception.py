@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from embeddedpulsar.client.common.message_options import NO_OPTIONS
 from embeddedpulsar.client.producer.pending_entry import ErrorTaker, tell_failure
-from embeddedpulsar.client.producer.producer_message import ProducerMessage, Sender
+from embeddedpulsar.client.producer.producer_message import ProducerMessage
 from embeddedpulsar.exceptions import PulsarException, UnknownError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from embeddedpulsar.client.common.client_context import ClientContext
     from embeddedpulsar.client.common.interceptor_chain import InterceptorChain
     from embeddedpulsar.client.common.message_options import Options
@@ -24,45 +26,37 @@ class Interception:
 
     Role: producers without interceptors have none, and no checks for it in their hot paths.
 
-    Args:
-        core: of the client.
-        producer: whose messages are intercepted.
-        chain: the interceptors.
+    Attributes:
+        topic_name, schema, partition, encode, wall_ms: see `producer_message.Sender`.
     """
 
     def __init__(self, core: ClientContext, producer: Producer[Any], chain: InterceptorChain) -> None:
-        publisher = producer._publisher
-        self._publisher = publisher
-        self._chain = chain
+        self._publisher = publisher = producer._publisher
         self._failure: BaseException | None = None
-        schema = publisher.config.schema
-        self._sender = Sender(publisher.topic_name, producer._encoded, schema, publisher.wall_ms)
+        self.chain = chain
+        self.topic_name, self.schema, self.partition = publisher.topic_name, publisher.config.schema, -1
+        self.encode: Callable[[Any], bytes] = producer._encoded
+        self.wall_ms: Callable[[], int] = publisher.wall_ms
         chain.bind(core, producer)
         chain.begin()
 
     def send(self, content: Any, options: Options) -> MessageId:
-        """See `Publisher.send`."""
-        message = self._chain.before_send(ProducerMessage(self._sender, content, options))
+        message = self.chain.before_send(ProducerMessage(self, content, options))
         try:
             sent = self._publisher.send(message.payload, message.options)
         except PulsarException as error:
-            self._chain.on_send_acknowledgement(message, None, error)
+            self.chain.on_send_acknowledgement(message, None, error)
             raise
-        self._chain.on_send_acknowledgement(message, sent, None)
+        self.chain.on_send_acknowledgement(message, sent, None)
         return sent
 
     def enqueue(self, content: Any, callback: SendCallback | None, options: Options | None) -> None:
-        """See `Publisher.enqueue`."""
-        message = self._chain.before_send(ProducerMessage(self._sender, content, options or NO_OPTIONS))
+        message = self.chain.before_send(ProducerMessage(self, content, options or NO_OPTIONS))
         told = None  # raises, because no interceptor can be called any more
         if callback is not None or not self._publisher.is_closed:
             told = _Told(self, message, callback)
         given = None if message.options == NO_OPTIONS else message.options
         self._publisher.enqueue(message.payload, told, given)
-
-    def tell(self, message: ProducerMessage[Any], message_id: MessageId | None, error: Any) -> None:
-        """Call the interceptors after a message was stored, or could not be stored."""
-        self._chain.on_send_acknowledgement(message, message_id, error)
 
     def note_failure(self, error: BaseException) -> None:
         """Keep a failure that no callback received, for the next flush."""
@@ -73,10 +67,6 @@ class Interception:
         error, self._failure = self._failure, None
         if error is not None:
             raise error
-
-    def close(self) -> None:
-        """Close the interceptors."""
-        self._chain.close()
 
 
 class _Told(ErrorTaker):
@@ -92,13 +82,12 @@ class _Told(ErrorTaker):
         self._callback = callback
 
     def __call__(self, result: Result, message_id: MessageId) -> None:
-        self._interception.tell(self._message, message_id, None)
+        self._interception.chain.on_send_acknowledgement(self._message, message_id, None)
         if self._callback is not None:
             self._callback(result, message_id)
 
     def failed(self, error: BaseException, message_id: MessageId) -> None:
-        """See `ErrorTaker.failed`."""
-        self._interception.tell(self._message, None, _named(error))
+        self._interception.chain.on_send_acknowledgement(self._message, None, _named(error))
         if self._callback is not None:
             tell_failure(self._callback, error, message_id)
         else:

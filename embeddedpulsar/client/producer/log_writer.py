@@ -86,11 +86,7 @@ class LogWriter:
     def append(self, entries: list[PendingEntry], timeout_s: float) -> bool:
         """Append entries in one hold of the log's lock, and store the position or the error in each.
 
-        Does not wait for the disk, even at level "flush".
-
-        Args:
-            entries: those that failed already are skipped.
-            timeout_s: seconds to wait for the lock; 0 to try only.
+        Does not wait for the disk, even at level "flush". Entries that failed already are skipped.
 
         Returns:
             Whether the lock was acquired; always True if ``timeout_s`` is not 0.
@@ -113,7 +109,7 @@ class LogWriter:
             return True
         out.attempted = True
         try:
-            ledger, entry, _, out.end_word = self._ledger.append_nowait(out.encoded, self, timeout_s)
+            ledger, entry, _, end_word = self._ledger.append_nowait(out.encoded, self, timeout_s)
         except LockTimeout:
             out.attempted = False
             if timeout_s:
@@ -125,10 +121,10 @@ class LogWriter:
         except Exception as e:  # noqa: BLE001 - passed to the sender of the message
             out.error = named(e)
             return True
-        if self._durability != "flush":
-            out.end_word = 0
-            if self._durability == "interval":
-                self._ledger.note_dirty()
+        if self._durability == "flush":
+            out.end_word = end_word
+        elif self._durability == "interval":
+            self._ledger.note_dirty()
         self._note(out, ledger, entry)
         return True
 

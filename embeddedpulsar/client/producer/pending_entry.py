@@ -114,12 +114,7 @@ class PendingEntry:
 
     @property
     def is_stored(self) -> bool:
-        """Whether its messages are in the log, in this entry or in the one it repeats."""
         return self.entry >= 0 or self.is_duplicate
-
-    def __repr__(self) -> str:
-        state = repr(self.error) if self.error else f"{self.ledger}:{self.entry}"
-        return f"<PendingEntry {self.count} messages from {self.first}, {state}>"
 
     def message_id(self, index: int, partition: int) -> MessageId:
         """Return the id of message ``index``; -1 for the only one of an entry that is not a batch.
@@ -168,15 +163,10 @@ def tell_failure(callback: SendCallback, error: BaseException, message_id: Messa
         callback(result_of(error), message_id)
 
 
-def interrupted() -> Interrupted:
-    """Return the error for a sender whose append was interrupted by Ctrl-C."""
-    return Interrupted("the send was interrupted; it is not known if the message was stored")
-
-
 def tell_sender(error: BaseException) -> NoReturn:
     """Raise the error of an append in the form that the sender expects."""
     if isinstance(error, KeyboardInterrupt):
-        raise interrupted() from error
+        raise Interrupted("the send was interrupted; it is not known if the message was stored") from error
     if isinstance(error, OSError) and (told := named(error)) is not error:
         raise told from error
     raise error

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Generic
 
 from embeddedpulsar.client.common.arguments import INT32_MAX, check_range, check_type, check_type_or_none
-from embeddedpulsar.client.common.message_options import NULL_VALUE, check_key, check_options
+from embeddedpulsar.client.common.message_options import NO_OPTIONS, NULL_VALUE, check_key, check_options
 from embeddedpulsar.client.common.value_type import T
 from embeddedpulsar.client.producer.bulk.bulk_publisher import BulkPublisher
 from embeddedpulsar.client.producer.bulk.bulk_rows import (
@@ -31,10 +31,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.producer.bulk.sent_messages import SentMessages
     from embeddedpulsar.client.producer.interception import Interception
     from embeddedpulsar.client.producer.partitioned.message_router import Router
-    from embeddedpulsar.client.producer.partitioned.partitioned_publisher import (
-        AlonePath,
-        PartitionedPublisher,
-    )
+    from embeddedpulsar.client.producer.partitioned.partitioned_publisher import PartitionedPublisher
     from embeddedpulsar.client.producer.pending_entry import SendCallback
     from embeddedpulsar.client.producer.producer_config import ProducerConfig
     from embeddedpulsar.client.producer.producer_session import ProducerSession
@@ -66,7 +63,7 @@ class Producer(Generic[T]):
     def __init__(self, publisher: Publisher | PartitionedPublisher) -> None:
         schema = publisher.config.schema
         self._publisher = publisher
-        self._state: SendState | AlonePath = publisher.state
+        self._state: SendState | PartitionedPublisher = publisher.state
         self._singles: SingleSender | PartitionedPublisher = publisher.singles
         self._lane: Publisher | Router = publisher.lane
         self._wall_ms = publisher.wall_ms
@@ -259,6 +256,8 @@ class Producer(Generic[T]):
 
     def _enqueue(self, content: T | None, callback: SendCallback | None, options: Options | None) -> None:
         """`send_async` with checked options."""
+        if options == NO_OPTIONS:
+            options = None
         if self._interception is not None:
             self._interception.enqueue(content, callback, options)
             return
@@ -460,7 +459,7 @@ class Producer(Generic[T]):
         with interrupts.translated:
             self._publisher.end()
         if self._interception is not None:
-            self._interception.close()
+            self._interception.chain.close()
 
     def __repr__(self) -> str:
         state = "closed" if self._publisher.is_closed else "open"

@@ -39,25 +39,16 @@ LONGEST_NAME = 4096
 
 
 class ProducerConfig(NamedTuple):
-    """The options of a producer for one topic. Immutable; the defaults are those of ``pulsar-client``.
+    """The options of a producer for one topic; see `Client.create_producer`. Immutable.
+
+    The defaults are those of ``pulsar-client``. None stands for an option that is not set, 0 for no limit.
 
     Attributes:
-        name: explicit name, or None for one that the store makes.
         initial_sequence_id: id before the first automatic one; None to continue after the last stored id.
-        send_timeout_ms: longest wait of a send; 0 for no limit.
-        max_pending_messages: most messages not stored yet; 0 for no limit.
-        batching: whether messages are collected in batches.
         key_based: whether a batch holds one key only.
-        durability: level of this producer, or None for the client's.
-        max_pending_across: most messages not stored yet on all partitions together; 0 for no limit.
-        routing_mode: how to choose the partition of a message without a key.
-        message_router: chooses the partition of every message, or None.
-        hashing_scheme: hash of the keys that chooses the partition.
-        lazy_start: whether a partition is attached with its first message.
-        encryption: the keys, or None for plain text.
-        chain: the interceptors, or None.
-        chunking: whether a message over the limit becomes several entries.
-        chunk_max_size: most bytes of payload in such an entry; 0 or less for as many as fit.
+        max_pending_across: most messages not stored yet on all partitions together.
+        chain: the interceptors.
+        chunk_max_size: most bytes of payload in one chunk; 0 or less for as many as fit.
         schema_version: stored with every message; -1 for none.
     """
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from embeddedpulsar.client.common.message_options import Options, check_options
 from embeddedpulsar.client.common.value_type import T
@@ -13,25 +13,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class Sender:
-    """The properties that all messages of one producer share; see `message.Origin`.
+class Sender(Protocol):
+    """What all messages of one producer share; see `message.Origin`. `Interception` has it."""
 
-    Args:
-        topic_name: full name.
-        encode: encodes a value into bytes.
-        schema: of the producer.
-        wall_ms: returns the time.
-    """
-
-    partition = -1
-
-    def __init__(
-        self, topic_name: str, encode: Callable[[Any], bytes], schema: Any, wall_ms: Callable[[], int]
-    ) -> None:
-        self.topic_name = topic_name
-        self.encode = encode
-        self.schema = schema
-        self.wall_ms = wall_ms
+    topic_name: str
+    encode: Callable[[Any], bytes]
+    schema: Any
+    wall_ms: Callable[[], int]
+    partition: int
 
 
 class ProducerMessage(Message[T]):
@@ -64,8 +53,9 @@ class ProducerMessage(Message[T]):
 
         Example:
             >>> from embeddedpulsar.client.common.message_options import NO_OPTIONS
-            >>> from embeddedpulsar.schema import BytesSchema
-            >>> sender = Sender("persistent://public/default/t", bytes, BytesSchema(), lambda: 0)
+            >>> from types import SimpleNamespace as Sender
+            >>> sender = Sender(topic_name="persistent://public/default/t", partition=-1, encode=bytes)
+            >>> sender.wall_ms = int
             >>> ProducerMessage(sender, b"one tea", NO_OPTIONS).replace(partition_key="table-7")
             <Message (-1,-1,-1,-1) of persistent://public/default/t key='table-7' 7 bytes>
         """

@@ -69,7 +69,6 @@ class ProducerMeter:
         self.reset()
 
     def reset(self) -> None:
-        """Start at zero."""
         self.chunked = self.burst = 0
         self._entries = self._messages = self._size = self._failures = 0
         self._latencies: deque[float] = deque(maxlen=SAMPLES)
@@ -78,13 +77,8 @@ class ProducerMeter:
         self._timer: Timer | None = None
 
     def start(self) -> None:
-        """Start logging."""
         if self._interval_s:
             self._timer = self._session.call_later(self._interval_s, self._on_timer)
-
-    def begin(self, out: PendingEntry) -> None:
-        """An entry was encoded."""
-        out.began = self._monotonic()
 
     def stored(self, out: PendingEntry) -> None:
         """An entry is in the log; at level ``flush`` `durable` follows."""
@@ -103,41 +97,32 @@ class ProducerMeter:
             out.began = 0.0
 
     def durable(self, out: PendingEntry) -> None:
-        """An entry has the required durability."""
         began, out.began = out.began, 0.0
         if began:
             self._latencies.append(self._monotonic() - began)
 
     def failed(self, count: int) -> None:
-        """Messages could not be stored."""
         self._failures += count
 
     def close(self) -> None:
-        """Stop logging."""
         timer, self._timer = self._timer, None
         if timer is not None:
             timer.cancel()
 
     def totals(self) -> Totals:
-        """The counters so far."""
         tally = 0 if self.publisher is None else self.publisher.tally
         size = tally & (ONE - 1)
         return Totals(self._messages + (tally >> 48), self._size + size, self._failures)
 
     @property
     def entries(self) -> int:
-        """Entries stored so far."""
         return self._entries + (0 if self.publisher is None else self.publisher.tally >> 48)
-
-    def snapshot(self) -> ProducerStats:
-        """The statistics of this attachment."""
-        return snapshot_of([self])
 
     def _on_timer(self) -> None:
         if self._timer is None:
             return
         self._timer = self._session.call_later(self._interval_s, self._on_timer)
-        stats, totals, before = self.snapshot(), self.totals(), self._before
+        stats, totals, before = snapshot_of([self]), self.totals(), self._before
         samples = len(self._latencies)
         self._before, self._begun = totals, self._monotonic()
         self._latencies.clear()

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from embeddedpulsar.client.common import awaited_call
-from embeddedpulsar.client.common.client_context import PublisherLike
 from embeddedpulsar.client.producer.producer_meter import ProducerMeter
 from embeddedpulsar.enums import ProducerAccessMode
 from embeddedpulsar.exceptions import StorageError
@@ -16,8 +15,7 @@ from embeddedpulsar.topic_name import TopicName
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from embeddedpulsar.client.common.client_context import ClientContext
-    from embeddedpulsar.client.producer.completions import Completions
+    from embeddedpulsar.client.common.client_context import ClientContext, PublisherLike
     from embeddedpulsar.client.producer.partitioned.partition_membership import PartitionMembership
     from embeddedpulsar.client.producer.producer_config import ProducerConfig
     from embeddedpulsar.managed_ledger.log import Log
@@ -29,15 +27,6 @@ _ENTRIES_A_LOOK = 64
 _BYTES_A_LOOK = 8 << 20
 
 
-class AttachedPublisher(PublisherLike, Protocol):
-    """The interface of the attached publisher to its session."""
-
-    completions: Completions
-
-    @property
-    def name(self) -> str: ...
-
-
 class ProducerSession:
     """One attachment of a producer to its topic.
 
@@ -45,8 +34,6 @@ class ProducerSession:
     registration belongs to the parent.
 
     Args:
-        core: of the client.
-        config: of the producer.
         membership: common to all partitions, if the topic is one of them; then it is never created here.
     """
 
@@ -76,7 +63,6 @@ class ProducerSession:
 
     @property
     def ledger(self) -> Log:
-        """The managed ledger of the topic in this process."""
         return self._topic.ledger
 
     def attach(self, name: str | None) -> ProducerRegistration:
@@ -152,7 +138,6 @@ class ProducerSession:
 
     @property
     def is_attached(self) -> bool:
-        """Whether the producer is registered."""
         return self._registration is not None
 
     def _secured(self, highest: int | None) -> int | None:
@@ -176,7 +161,6 @@ class ProducerSession:
         return max(found, self._topic.highest_remembered(name))  # ids of trimmed entries were recorded before
 
     def revive(self) -> None:
-        """Open the topic again in a forked child."""
         self._registration = None
         self.meter.reset()
         self._use = self.client.use_topic(self.topic_name, self._membership is None)
@@ -185,7 +169,6 @@ class ProducerSession:
     def find_entry(
         self, after: Position | None, producer_name: str, first_sequence_id: int
     ) -> Position | None:
-        """Look for an entry of this producer after a position."""
         cursor = self.ledger.cursor(after or BEFORE_FIRST, inclusive=False)
         while views := cursor.read(_ENTRIES_A_LOOK, 1 << 30, _BYTES_A_LOOK):
             for view in views:
@@ -197,21 +180,13 @@ class ProducerSession:
                     return Position(view.ledger_id, view.entry_id)
         return None
 
-    def close(self, publisher: AttachedPublisher) -> None:
-        """Close the producer and wait for its callbacks, within the operation timeout."""
-
-        def close() -> None:
-            publisher.close()
-            publisher.completions.wait()
-
+    def end(self, publisher: PublisherLike, close: Callable[[], object], name: str) -> None:
+        """Close a producer within the operation timeout, and unregister it."""
         self.client.in_time(close)
-
-    def forget(self, publisher: AttachedPublisher) -> None:
-        """Unregister a closed producer."""
         self.client.forget_publisher(publisher)
-        self.client.log.info("Closed producer %s on %s", publisher.name, self.topic_name)
+        self.client.log.info("Closed producer %s on %s", name, self.topic_name)
 
-    def abandon(self, publisher: AttachedPublisher) -> None:
+    def abandon(self, publisher: PublisherLike) -> None:
         """Close a producer that is garbage, later. Runs in a finalizer, which only registers it."""
         core = self.client
 

@@ -24,7 +24,7 @@ from embeddedpulsar.client.producer.pending_entry import (
     unanswered,
 )
 from embeddedpulsar.client.producer.producer_config import DEFAULT_SEND_TIMEOUT_MS
-from embeddedpulsar.client.producer.producer_meter import BURST
+from embeddedpulsar.client.producer.producer_meter import BURST, snapshot_of
 from embeddedpulsar.client.producer.queue_drain import QueueDrain
 from embeddedpulsar.client.producer.send_queue import SendQueue
 from embeddedpulsar.client.producer.send_state import Event, SendState
@@ -71,7 +71,7 @@ class Publisher:
     def __init__(self, session: ProducerSession, config: ProducerConfig) -> None:
         self.config = config
         self.session = session
-        self.partition = session.partition
+        self.partition, self.topic_name = session.partition, session.topic_name
         self.wall_ms: Callable[[], int] = session.wall_ms
         self.meter = session.meter
         limit, most = config.max_pending_messages, config.batching_max_messages
@@ -110,7 +110,8 @@ class Publisher:
     def _choose_paths(self, most: int) -> None:
         """Open the hot paths that the options allow, for entries with room for ``most`` bytes of payload."""
         config, ledger = self.config, self.session.ledger
-        self.admission.measure(most)
+        if config.chunking:
+            self.admission.chunk_from = min(most, part_limit(config))
         is_counted = self.session.memory is not None
         is_plain = not config.batching and not config.compression and config.encryption is None
         waits = self.completions.waits_for_disk
@@ -128,8 +129,6 @@ class Publisher:
         if waits or is_counted or not config.batching or not config.batching_max_delay_ms:
             self.state.narrow(alone=False)
         self.state.to(Event.SETTLE)
-
-    # -- the paths of all messages -----------------------------------------------------------------------
 
     def send(self, value: bytes, options: Options | None) -> MessageId:
         """Publish a message and wait until it is stored. Raises the errors of `Producer.send`."""
@@ -192,7 +191,7 @@ class Publisher:
                 if self.config.batching and not is_delayed:
                     self.batches.add(item, len(value))
                 else:
-                    self.singles.submit(item, value, callback, options)
+                    self.singles.submit(item, len(value), options)
             self.completions.catch_up()
         except Exception as error:  # noqa: BLE001 - passed to the callback or to the next flush
             self.tell_later(callback, named(error))
@@ -212,8 +211,6 @@ class Publisher:
         else:
             completions.note_failure(error)
 
-    # -- batches -----------------------------------------------------------------------------------------
-
     def flush_full(self, least: int = 0) -> None:
         """Flush batches of ``least`` messages, by default full ones. Does not wait for the topic."""
         try:
@@ -224,12 +221,10 @@ class Publisher:
             raise
 
     def store_soon(self) -> None:
-        """Store all queued messages, or have the flusher store them once the topic is free."""
         if not self.queue.is_empty:
             self.flush_full(1)
 
     def flush_all(self) -> None:
-        """Flush all queued messages, waiting for the topic."""
         try:
             self.drain.lock.acquire()
             self.check_open()
@@ -257,45 +252,31 @@ class Publisher:
         if error is not None:
             raise error
 
-    # -- queries -----------------------------------------------------------------------------------------
-
     @property
     def lane(self) -> Publisher:
-        """What has the open batch: this object."""
         return self
 
     @property
     def tally(self) -> int:
-        """Messages stored by the hot paths; see `producer_meter.ONE`."""
         return self.singles.tally
 
     @property
     def name(self) -> str:
-        """The name of the producer."""
         return self.drain.name
 
     @property
-    def topic_name(self) -> str:
-        """The full name of the topic."""
-        return self.session.topic_name
-
-    @property
     def is_closed(self) -> bool:
-        """Whether the producer is closed."""
         return self.state.is_closed
 
     @property
     def pending(self) -> int:
-        """Messages that are not stored yet, or not yet on disk if the level requires it."""
         return self.admission.pending
 
     @property
     def last_sequence_id(self) -> int:
-        """The last id, as the application sees it."""
         return self.ids.shown
 
     def is_connected(self) -> bool:
-        """Return whether the producer may send."""
         if self.is_closed:
             return False
         try:
@@ -308,7 +289,7 @@ class Publisher:
 
     def stats(self) -> ProducerStats:
         """Return the statistics, and measure the next messages that are sent one by one."""
-        found = self.meter.snapshot()
+        found = snapshot_of([self.meter])
         self.sample(BURST)
         return found
 
@@ -319,14 +300,10 @@ class Publisher:
             self.state.to(Event.SAMPLE)
 
     def target(self, partition: int) -> Target:
-        """Return the target of columns; there is one partition."""
         return Target(self, self.session.ledger, self.partition)
 
     def target_of(self, value: bytes, options: Options) -> Target:
-        """Return the target of one message."""
         return self.target(0)
-
-    # -- life --------------------------------------------------------------------------------------------
 
     def check_open(self) -> None:
         """Refuse a closed producer; attach again in a forked child. Called under the lock."""
@@ -339,8 +316,11 @@ class Publisher:
 
     def end(self) -> None:
         """Close within the operation timeout, wait for the callbacks, and unregister."""
-        self.session.close(self)
-        self.session.forget(self)
+        self.session.end(self, self._close_and_wait, self.name)
+
+    def _close_and_wait(self) -> None:
+        self.close()
+        self.completions.wait()
 
     def close(self) -> None:
         """Fail queued messages with AlreadyClosed and detach. Stored messages stay."""
@@ -359,11 +339,9 @@ class Publisher:
         drain.fail_late()  # messages that other threads sent during the close
 
     def abandon(self) -> None:
-        """Close a producer that is garbage, later."""
         self.session.abandon(self)
 
     def after_fork_in_child(self) -> None:
-        """Become stale and empty: the producer and its queue belong to the parent."""
         self.drain.after_fork_in_child()
         self.singles.begin()
         self.completions.reset()

@@ -86,12 +86,10 @@ class QueueDrain:
         self.use_lock(threads.RLock())
 
     def use_lock(self, lock: RLock) -> None:
-        """Use a lock; in a forked child another one than in the parent."""
         self.lock = lock
         self.unlock = lock.acquire.__self__.release  # type: ignore[attr-defined]  # saves 0.1 us
 
     def after_fork_in_child(self) -> None:
-        """Become empty: the queue belongs to the parent."""
         self.use_lock(threads.renewed(self.lock))
         self.queue.take_all()
         self._deadline.clear()
@@ -100,12 +98,10 @@ class QueueDrain:
 
     @property
     def keeper(self) -> SequenceKeeper | None:
-        """Detects duplicates, if the topic drops them."""
         return self.log.keeper
 
     @property
     def is_held_up(self) -> bool:
-        """Whether messages wait for the topic."""
         return self.state.now is State.HELD_UP
 
     # -- without waiting; called without the lock --------------------------------------------------------
@@ -113,12 +109,8 @@ class QueueDrain:
     def advance(self, least: int = 1, turn_s: float = 0.0) -> bool:
         """Store queued messages if the necessary locks are free.
 
-        Args:
-            least: batches are stored while at least this many of their messages are queued.
-            turn_s: how long to wait for another thread of this producer.
-
-        Returns:
-            Whether the locks were free.
+        Batches are stored while at least ``least`` of their messages are queued. Another thread of this
+        producer is waited for ``turn_s`` seconds. Returns whether the locks were free.
         """
         try:
             return self.lock.acquire(True, turn_s) and self.publish(0.0, least)
@@ -146,7 +138,6 @@ class QueueDrain:
             self.fail_late()
 
     def hold_up(self) -> None:
-        """Register with the flusher, because messages wait for the topic."""
         self._note_waiting()
         self._session.flusher.kick(self)
 
@@ -172,20 +163,14 @@ class QueueDrain:
             return error
         return None
 
-    # -- from the queue to the log -----------------------------------------------------------------------
-
     def publish(self, timeout_s: float, least: int) -> bool:
-        """Store queued messages, group by group, while the topic is available.
-
-        Args:
-            timeout_s: seconds to wait for the topic; 0 to try only.
-            least: batches are stored while at least this many of their messages are queued.
+        """Store queued messages, group by group, while the topic is available; ``least`` as for `advance`.
 
         Returns:
             Whether everything was stored.
 
         Raises:
-            LockTimeout: the topic was not available in time.
+            LockTimeout: the topic was not available within ``timeout_s``, which is not 0.
         """
         if self.is_publishing:
             return False  # called by a signal handler, while its own thread stores a group
@@ -296,8 +281,6 @@ class QueueDrain:
         self.log.check_connected()
         self.state.verified(self.log.checked)
 
-    # -- failing -----------------------------------------------------------------------------------------
-
     def _fail_waiting(self, error: BaseException) -> int:
         """Fail all queued messages, which are not appended later. Returns their number."""
         count = 0
@@ -331,10 +314,7 @@ class QueueDrain:
         error = f"the producer {self.name} was closed before the message was published"
         return self._fail_waiting(AlreadyClosed(error))
 
-    # -- time --------------------------------------------------------------------------------------------
-
     def arm(self) -> None:
-        """Start the publish-delay timer."""
         box = self.queue.box
         try:
             box.armed = True

@@ -35,12 +35,6 @@ class SendQueue:
     Senders append to singles and box without a lock. All other operations need the producer's lock. The group
     is a list that replaces its messages at the front of their list. One slice assignment replaces them, so an
     interrupt leaves either the messages or their entries, never both.
-
-    Args:
-        box: of the producer.
-        state: of the producer; an encoded group closes the hot path of single messages.
-        ids: of the producer.
-        counts_bytes: whether the client has a memory limit.
     """
 
     __slots__ = ("_counts_bytes", "_ids", "_state", "box", "singles")
@@ -51,9 +45,6 @@ class SendQueue:
         self._state = state
         self._ids = ids
         self._counts_bytes = counts_bytes
-
-    def __repr__(self) -> str:
-        return f"<SendQueue {len(self)} messages waiting>"
 
     def __len__(self) -> int:
         return sum(self.sizes())
@@ -71,7 +62,6 @@ class SendQueue:
 
     @property
     def is_empty(self) -> bool:
-        """Whether all parts are empty."""
         return not self.singles and not self.box.items
 
     def group(self) -> list[PendingEntry] | None:

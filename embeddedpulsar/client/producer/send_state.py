@@ -83,9 +83,6 @@ class SendState:
     thread that queues a message appends it before its event, and the thread that settles looks at the queue
     after its event. A closed producer has no limits, so every state keeps its paths closed.
 
-    Args:
-        batch: its `share` is the limit of the path without the lock.
-
     Attributes:
         now: the state.
         alone_max: largest payload that may be appended at once.
@@ -116,7 +113,6 @@ class SendState:
         batch.on_large = partial(self.to, Event.COUNT)
 
     def to(self, event: Event) -> None:
-        """Enter the next state."""
         now = TRANSITIONS[self.now][event]
         alone, batch = PATHS[now]
         self.checked = self._verified if alone else SHUT

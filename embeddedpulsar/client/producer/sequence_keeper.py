@@ -42,7 +42,6 @@ class SequenceIds:
 
     @property
     def shown(self) -> int:
-        """The last id, as the application sees it."""
         return self.initial if self.last == self.found else self.last
 
 
@@ -120,7 +119,6 @@ class SequenceKeeper:
         return False
 
     def note_stored(self, out: PendingEntry) -> None:
-        """An entry is in the log."""
         if out.encoded is None or out.encoded.count:  # not a chunk before the last one
             self._highest = max(self.known, out.highest)
             self._attempted = -1

@@ -61,7 +61,6 @@ class SingleSender:
         self.begin()
 
     def begin(self) -> None:
-        """Start with no messages, and with the present lock of the drain."""
         self.lock, self.unlock = self._drain.lock, self._drain.unlock
         self.tally = 0
 
@@ -79,9 +78,9 @@ class SingleSender:
             extras = pack_extras(properties, key, state.alone_max - len(value))
         if extras is None or self._queue.singles:  # the state may not be updated yet
             return None
-        ids, lock, enter = self._ids, self.lock, self.lock.acquire
+        ids = self._ids
         try:
-            enter()
+            self.lock.acquire()
             append, leave = self.append_nowait, self.unlock
             # The id is taken first: after an interrupt, no second message may get the same id.
             following = ids.following
@@ -96,10 +95,10 @@ class SingleSender:
             leave()
         except DeduplicationSwitched:
             ids.following = following
-            lock.release()
+            self.lock.release()
             return None
         except BaseException as error:  # noqa: BLE001 - raised again
-            lock.release()
+            self.lock.release()
             self._meter.failed(1)
             tell_sender(error)
         return make(ledger, entry, -1, self._partition, 0)
@@ -186,44 +185,18 @@ class SingleSender:
         if self._state.alone_max != self._state.alone_most:
             self._drain.reopen()
 
-    def submit(
-        self, item: bytes | Item, value: bytes, callback: SendCallback | None, options: Options | None
-    ) -> None:
+    def submit(self, item: bytes | Item, size: int, options: Options | None) -> None:
         """Publish a message as an entry of its own, ahead of the batches. Does not wait for the topic.
 
         Raises:
             AlreadyClosed, ProducerQueueIsFull, MemoryBufferIsFull: it was not accepted.
         """
-        self._admission.admit(len(value))
+        self._admission.admit(size)
         if options is not None and options[SEQUENCE_ID] and self._queue.box.items:
-            self._queue.box.add_unbatchable((value, callback, *options))
+            assert item.__class__ is tuple
+            self._queue.box.add_unbatchable(item)
             self._drain.advance_soon(1)
             return
-        # A large message that is interrupted between chunks stays queued.
-        is_large = len(value) > self._admission.chunk_from
-        if is_large or self._drain.is_held_up or not self._submit_at_once(value, callback, options):
-            self._queue.singles.append(item)
-            self._state.to(Event.QUEUE)
-            self._drain.advance_soon(NO_BATCHES)
-
-    def _submit_at_once(self, value: bytes, callback: SendCallback | None, options: Options | None) -> bool:
-        """Store one message if no queued message must precede it, and the necessary locks are free."""
-        ids = self._ids
-        try:
-            if not self.lock.acquire(False) or self._drain.is_publishing or self._session.memory is not None:
-                return False
-            if self._queue.singles or self._queue.group() is not None:
-                return False
-            following = ids.following
-            out = self._encode_one(value, options)
-            if not self._drain.log.append([out], 0.0):
-                ids.following = following  # nothing was appended
-                return False
-            if out.entry >= 0 or out.is_duplicate:
-                ids.last = out.last
-            if callback is not None:
-                out.callbacks = [callback]
-            self._completions.hand_over(out)
-            return True
-        finally:
-            self.lock.release()
+        self._queue.singles.append(item)
+        self._state.to(Event.QUEUE)
+        self._drain.advance_soon(NO_BATCHES)

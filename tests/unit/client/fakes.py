@@ -210,12 +210,8 @@ class FakeSession:
                 return position
         return None
 
-    def forget(self, publisher: Publisher) -> None:
-        return None
-
-    def close(self, publisher: Publisher) -> None:
-        publisher.close()
-        publisher.completions.wait()
+    def end(self, publisher: Publisher, close: Any, name: str) -> None:
+        close()
 
     def abandon(self, publisher: Publisher) -> None:
         self.abandoned.append(publisher)

@@ -208,7 +208,6 @@ class BulkPublisher:
             self._store_parts(portion, entry.size, publisher.max_size)
 
     def _store_parts(self, portion: Portion, size: int, limit: int) -> None:
-        """Store a portion that does not fit into one entry as two entries."""
         count = portion.count
         if count == 1:
             raise too_big(f"value {portion.numbers[0]}", size, limit)
@@ -223,7 +222,6 @@ class BulkPublisher:
         self._current = None
 
     def _settle(self) -> None:
-        """Determine the outcome of an interrupted append."""
         if self._current is None:
             return
         out, portion = self._current

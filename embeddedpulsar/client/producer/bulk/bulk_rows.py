@@ -88,7 +88,6 @@ class Rows:
 
     @property
     def count(self) -> int:
-        """The number of messages."""
         return len(self.values)
 
     @property
@@ -115,13 +114,11 @@ class Rows:
         return encode(content, prefix, codec)
 
     def part(self, start: int, stop: int) -> Rows:
-        """Return some of the messages."""
         found = self._with([None if one is None else one[start:stop] for one in self._columns()])
         found.partition = self.partition
         return found
 
     def sticky_keys(self) -> list[str]:
-        """The keys that Key_Shared subscriptions use; "" for none."""
         none: list[str | None] = [None] * self.count
         pairs = zip(self.ordering_keys or none, self.keys or none, strict=True)
         return [ordering_key or key or "" for ordering_key, key in pairs]
@@ -141,7 +138,6 @@ class Rows:
         ]
 
     def partitions(self, routing: BulkRouting) -> list[int]:
-        """Return the partition of each message."""
         if not routing.is_custom:
             keys = self.keys or [None] * self.count
             distinct = list(dict.fromkeys(keys))

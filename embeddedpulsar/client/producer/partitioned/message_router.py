@@ -37,11 +37,6 @@ class Router:
     Any thread may call the methods. They need no lock, because each result is one step. `grow` and
     `attached` are called by one thread at a time.
 
-    Args:
-        partitions: their number.
-        scheme: hash of the keys.
-        first: the first partition for messages without a key.
-
     Attributes:
         batch: the open batch that a message without a key may join; one that accepts none if its partition is
             not attached, or if `route` must be called.
@@ -61,11 +56,9 @@ class Router:
 
     @property
     def current(self) -> int:
-        """The partition of a batched message without a key."""
         return self.batch.partition
 
     def attached(self, partition: int, batch: BatchContainer) -> None:
-        """Use the open batch of a partition from now on."""
         batch.partition = partition
         self._batches[partition] = batch
         if self.batch.partition == partition:
@@ -80,12 +73,7 @@ class Router:
         )
 
     def route(self, value: bytes, options: Options | None) -> int:
-        """Return the partition of a message.
-
-        Args:
-            value: the payload.
-            options: the checked options.
-        """
+        """Return the partition of a message."""
         if options is not None and options[PARTITION_KEY]:
             return self.of_key(options[PARTITION_KEY])
         return self.current
@@ -141,11 +129,7 @@ class RoundRobinByBatch(Router):
 
 
 class CustomRouter(Router):
-    """Calls a function of the application.
-
-    Args:
-        choose: the ``message_router`` of `Client.create_producer`.
-    """
+    """Calls the ``message_router`` of the application."""
 
     def __init__(self, partitions: int, scheme: HashingScheme, choose: Callable[[Any, int], int]) -> None:
         super().__init__(partitions, scheme, 0)
@@ -174,13 +158,7 @@ class CustomRouter(Router):
 def make_router(
     config: ProducerConfig, partitions: int, random: Callable[[int], int] = random_below
 ) -> Router:
-    """Return the router of a producer.
-
-    Args:
-        config: of the producer.
-        partitions: their number.
-        random: chooses the first partition.
-    """
+    """Return the router of a producer; ``random`` chooses the first partition."""
     if config.message_router is not None:
         return CustomRouter(partitions, config.hashing_scheme, config.message_router)
     kind: type[Router] = Router
@@ -209,12 +187,10 @@ class BulkRouting:
         self.is_custom = isinstance(router, CustomRouter)
 
     def of_keys(self, keys: Iterable[str | None]) -> list[int]:
-        """Return the partitions of keys; `TURN` for None."""
         of_key = self._router.of_key
         return [TURN if key is None else of_key(key) for key in keys]
 
     def turn(self) -> int:
-        """Return the partition of the next entry without keys."""
         index = self._router.route(b"", None)
         self._router.batch_left(index)
         return index

@@ -24,10 +24,6 @@ class PartitionMembership:
     may call the methods.
 
     Args:
-        core: of the client.
-        topic: full name of the partitioned topic.
-        name: the requested name; None for one that is made.
-        partitions: their number.
         on_changed: called with a changed number of partitions. It must not refer to producers: the client
             refers to it, so a producer that the application drops would never be collected.
 
@@ -83,7 +79,6 @@ class PartitionMembership:
         return registration
 
     def left(self) -> None:
-        """Count a partition that was detached."""
         try:
             self._lock.acquire()
             self._attached -= 1
@@ -96,6 +91,5 @@ class PartitionMembership:
         self._core.partition_watch.remove(watched)
 
     def after_fork_in_child(self) -> None:
-        """Start empty: name, attachments and watch belong to the parent."""
         self.name = None
         self._begin()

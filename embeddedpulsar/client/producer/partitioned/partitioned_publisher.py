@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from embeddedpulsar.client.common.message_options import DELIVER_AT, PARTITION_KEY, check_options
 from embeddedpulsar.client.producer.partitioned.message_router import (
@@ -28,38 +28,14 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.producer.publisher import Publisher
     from embeddedpulsar.message_id import MessageId
 
-_ANY_SIZE: Final = 1 << 62
-
-
-class AlonePath:
-    """In place of a `SendState`: whether `PartitionedPublisher.send_alone` may be called at all.
-
-    Attributes:
-        alone_max: see `SendState`.
-    """
-
-    __slots__ = ("alone_max",)
-
-    def __init__(self, alone_max: int) -> None:
-        self.alone_max = alone_max
-
 
 class PartitionedPublisher:
     """A publisher per partition, and a router that chooses the partition of each message.
 
     Has the interface of `Publisher` to `Producer`. Thread-safe.
 
-    Args:
-        core: of the client.
-        config: of the producer.
-        partitions: their number.
-
-    Raises:
-        PulsarException: a partition could not be attached; then none is attached.
-
     Attributes:
-        state: its limit opens the hot path of `Producer.send`.
-        singles: has the method `send_alone`: this object.
+        state, singles: this object, with `alone_max` and `send_alone` for the hot path of `Producer.send`.
         lane: has the open batch that messages without a key join: the router.
         routing: of whole columns.
     """
@@ -76,39 +52,34 @@ class PartitionedPublisher:
         is_custom = isinstance(router, CustomRouter)
         self._goes_by_key = not is_custom
         self._is_turning = isinstance(router, RoundRobinByBatch)
-        self.state = AlonePath(-1 if config.batching or is_custom else _ANY_SIZE)
+        self.alone_max = -1 if config.batching or is_custom else 1 << 62
 
     @property
     def singles(self) -> PartitionedPublisher:
-        """This object."""
         return self
+
+    state = singles
 
     @property
     def topic_name(self) -> str:
-        """The full name of the partitioned topic."""
         return self._partitions.topic.full
 
     @property
     def name(self) -> str:
-        """The name of the producer on every partition."""
         return self._partitions.name
 
     @property
     def last_sequence_id(self) -> int:
-        """The largest id of all partitions; each partition counts separately."""
         return max(one.last_sequence_id for one in self._partitions)
 
     @property
     def is_closed(self) -> bool:
-        """Whether the producer is closed."""
         return self._partitions.is_closed or all(one.is_closed for one in self._partitions)
 
     def is_connected(self) -> bool:
-        """Return whether the producer may send to some partition."""
         return not self.is_closed and any(one.is_connected() for one in self._partitions)
 
     def stats(self) -> ProducerStats:
-        """Return the statistics of all partitions together."""
         publishers = list(self._partitions)
         found = snapshot_of([one.meter for one in publishers])
         for one in publishers:
@@ -118,7 +89,6 @@ class PartitionedPublisher:
     def send_alone(
         self, value: bytes, properties: dict[str, str] | None, key: str | None
     ) -> MessageId | None:
-        """See `SingleSender.send_alone`."""
         if key:
             if key.__class__ is not str or not key.isascii():
                 return None
@@ -138,14 +108,12 @@ class PartitionedPublisher:
         return one.send(value, options)
 
     def send(self, value: bytes, options: Options | None) -> MessageId:
-        """See `Publisher.send`."""
         one = self._attached(self._router.route(value, options))
         if self._is_turning and len(value) > one.batch.share:
             one = self._with_room(one, len(value), options)
         return one.send(value, options)
 
     def enqueue(self, value: bytes, callback: SendCallback | None, options: Options | None) -> None:
-        """See `Publisher.enqueue`."""
         if options is not None and options[PARTITION_KEY] and self._goes_by_key:
             found = self._publishers[self._router.of_key(options[PARTITION_KEY])]
             if found is not None:
@@ -161,12 +129,10 @@ class PartitionedPublisher:
         one.enqueue(value, callback, options)
 
     def store_soon(self) -> None:
-        """See `Publisher.store_soon`."""
         for one in list(self._partitions):
             one.store_soon()
 
     def flush(self) -> None:
-        """See `Publisher.flush`."""
         attached = list(self._partitions)
         if self.is_closed:
             raise AlreadyClosed(f"the producer {self.name} is closed; create a new one")
@@ -182,18 +148,15 @@ class PartitionedPublisher:
                 raise error
 
     def end(self) -> None:
-        """Close all partitions."""
         self._partitions.close()
 
     def abandon(self) -> None:
         """The producers of the partitions are garbage, too, and close themselves."""
 
     def target(self, partition: int) -> Target:
-        """Return the target of columns for a partition, which is attached first if necessary."""
         return self._attached(partition).target(0)
 
     def target_of(self, value: bytes, options: Options) -> Target:
-        """Return the target of one message."""
         return self.target(self._router.route(value, options))
 
     def _attached(self, index: int) -> Publisher:

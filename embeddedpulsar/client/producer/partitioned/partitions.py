@@ -31,14 +31,6 @@ class Partitions:
     None to a publisher; the list only grows. Once `is_closed` is set, no partition is attached. Any
     thread may call the methods.
 
-    Args:
-        core: of the client.
-        config: of the producer; its topic is the partitioned one.
-        router: notified of batches that are sent.
-
-    Raises:
-        InvalidTopicName: the text is not a topic name.
-
     Attributes:
         publishers: one per partition.
         is_closed: whether no more partitions may be attached.
@@ -63,12 +55,10 @@ class Partitions:
         fork.register(self)
 
     def __iter__(self) -> Iterator[Publisher]:
-        """Iterate over the publishers of the attached producers."""
         return iter([one for one in self.publishers if one is not None])
 
     @property
     def name(self) -> str:
-        """The name of the producer on every partition."""
         return self._membership.name or next(iter(self)).name
 
     def begin(self) -> None:

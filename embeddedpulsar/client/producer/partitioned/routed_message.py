@@ -35,31 +35,24 @@ class RoutedEntry:
 
     @property
     def first_sequence_id(self) -> int:
-        """The explicit one; 0 if there is none."""
         return self._options[SEQUENCE_ID]
 
     def keys(self) -> Sequence[str | None] | None:
-        """Partition key."""
         return (self._options[PARTITION_KEY],)
 
     def ordering_keys(self) -> Sequence[str | None] | None:
-        """Ordering key."""
         return (self._options[2],)
 
     def properties(self, index: int) -> dict[str, str] | None:
-        """Properties."""
         return self._options[0]
 
     def event_times(self) -> Sequence[int] | None:
-        """Event time, in ms."""
         return (self._options[4],)
 
     def sequence_ids(self) -> Sequence[int] | None:
-        """None: it is the only message of its entry."""
         return None
 
     def null(self, index: int) -> bool:
-        """Whether the value is null."""
         return self._options[6]
 
 
