@@ -76,8 +76,6 @@ class ConsumersModel(RuleBasedStateMachine):
     def more_clients(self) -> Client:
         client = Client(Path(self.directory) / "store")
         core: Any = client._core
-        core.scheduler.close()
-        core.scheduler = self.time._scheduler()
         assert isinstance(core.scheduler, ManualScheduler)
         return client
 
