@@ -34,7 +34,7 @@ class Backoff:
     0.001
     """
 
-    __slots__ = ("_is_told", "_passed_s", "pause_s")
+    __slots__ = ("_is_reported", "_passed_s", "pause_s")
 
     def __init__(self) -> None:
         self.reset()
@@ -43,7 +43,7 @@ class Backoff:
         """Note that the lock was free."""
         self.pause_s = 0.0
         self._passed_s = 0.0
-        self._is_told = False
+        self._is_reported = False
 
     def next(self) -> float:
         """How long to pause now that the lock was held."""
@@ -54,9 +54,9 @@ class Backoff:
 
     def is_long(self) -> bool:
         """Whether to tell the user: once, when the pauses since the last `reset` come to a second."""
-        if self._is_told or self._passed_s < LONG_S:
+        if self._is_reported or self._passed_s < LONG_S:
             return False
-        self._is_told = True
+        self._is_reported = True
         return True
 
 

@@ -32,7 +32,7 @@ from embeddedpulsar.storage.recovery.log_window import LogWindow
 
 _REMEDY: Final = "put a good copy of the file in its place; until then what is in it is skipped"
 _DERIVED: Final = "it was derived from the frames; a good copy of the file in its place ends this report"
-_NOBODY: Final = bytes(16)
+_NO_ID: Final = bytes(16)
 _REMEMBERED: Final = 64
 _MOST_ASKED: Final = 64
 """Entries the index is asked for where the first frame is damaged, too."""
@@ -129,8 +129,8 @@ def _derive(directory: str, ledger_id: int, error: CorruptionError) -> SegmentHe
         ledger_id=ledger_id,
         created_ms=found.base_ms,
         base_publish_ms=found.base_ms,
-        boot_id=_NOBODY,
-        store_id=_NOBODY,
+        boot_id=_NO_ID,
+        store_id=_NO_ID,
         topic_incarnation=0,
         chain_seed=found.seed,
         log_size=os.stat(path).st_size,
