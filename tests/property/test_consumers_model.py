@@ -279,6 +279,7 @@ class ConsumersModel(RuleBasedStateMachine):
         finally:
             for client in self.clients:
                 client.close()
+            self.time.close()
             shutil.rmtree(self.directory)
 
     def drain(self) -> None:

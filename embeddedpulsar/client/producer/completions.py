@@ -58,8 +58,8 @@ class Completions:
         self.waits_for_disk = session.durability == "flush"
         self._session = session
         self._callbacks = session.callbacks
-        session.run_after_all = self.run_after_all
         self.reset()
+        session.run_after_all = self.run_after_all  # last: an interrupted one must still detach
 
     def reset(self) -> None:
         self._handed = self._told = 0  # messages whose callbacks were added, and messages whose callbacks ran

@@ -129,8 +129,10 @@ class VirtualLog:
     Attributes:
         entries: all of them, in order.
         words: the ctl, as far as waiting is concerned.
-        lock: the topic lock, of which nobody needs to be kept out.
+        lock: the topic lock; nothing contends for it.
     """
+
+    name: Final = "virtual"
 
     def __init__(self, first_ledger: int) -> None:
         self.options: Final = LedgerOptions(durability="process")
