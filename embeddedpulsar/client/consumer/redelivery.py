@@ -118,19 +118,28 @@ class Redelivery:
     def _redeliver(self, positions: list[Position]) -> None:
         """Have some entries delivered again, or everything if the type has no individual redelivery."""
         core = self._core
-        core.acks.flush()
-        queue, attachment = core.queue, core.session.attachment
-        try:
-            deadline.enter(queue.lock, "the queue of this consumer")
-            core.delivery.check_open()
-            if not attachment.is_active():
-                return
-            if attachment.redeliver_entries(positions):
+
+        def redeliver() -> None:
+            if core.session.attachment.redeliver_entries(positions):
                 core.start_over()
             else:
                 self._drop(positions)
+
+        core.acks.flush()
+        self._while_active(redeliver)
+
+    def _while_active(self, redeliver: Callable[[], object]) -> None:
+        """Call ``redeliver`` under the queue's lock, unless another consumer has the subscription."""
+        core = self._core
+        lock = core.queue.lock
+        try:
+            deadline.enter(lock, "the queue of this consumer")
+            core.delivery.check_open()
+            if not core.session.attachment.is_active():
+                return
+            redeliver()
         finally:
-            queue.lock.release()
+            lock.release()
         core.delivery.renew()
 
     def _drop(self, positions: list[Position]) -> None:
@@ -156,14 +165,9 @@ class Redelivery:
         core.acks.flush()
         if self.dead_letters is not None and not core.delivery.closed_text:
             self.dead_letters.take_all()
-        queue, attachment = core.queue, core.session.attachment
-        try:
-            deadline.enter(queue.lock, "the queue of this consumer")
-            core.delivery.check_open()
-            if not attachment.is_active():
-                return
-            attachment.redeliver()
+
+        def redeliver() -> None:
+            core.session.attachment.redeliver()
             core.start_over()
-        finally:
-            queue.lock.release()
-        core.delivery.renew()
+
+        self._while_active(redeliver)
