@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import compress
 from typing import Final, NamedTuple
 
 from embeddedpulsar.exceptions import CorruptionError
@@ -43,6 +44,7 @@ FORM_BITMAP: Final = 1  # bit i of the data is entry first + i, lowest bit of a 
 FORM_LIST: Final = 2  # u32 entries in any order
 MAX_ENTRY_ID: Final = (1 << 29) - 1  # a segment of 32 GiB holds no more frames
 MAX_BATCH_SIZE: Final = 1 << 20
+_MASK: Final = bytes(255 if code == ord("1") else 0 for code in range(256))
 _PADDING: Final = tuple(bytes(n) for n in range(8))
 
 Buffer = bytes | bytearray | memoryview
@@ -66,8 +68,12 @@ class AckGroup(NamedTuple):
             return range(self.first, self.last + 1)
         if self.form == FORM_LIST:
             return self.entries()
-        first, digits = self.first, f"{int.from_bytes(self.data, 'little'):b}"[::-1]
-        return [first + i for i, digit in enumerate(digits) if digit == "1"]
+        return list(compress(range(self.first, self.last + 1), self.mask()))
+
+    def mask(self) -> bytes:
+        """Of a bitmap: a byte for each entry from `first` on, 255 if it is in the group, else 0."""
+        digits = f"{int.from_bytes(self.data, 'little'):b}"
+        return digits.encode()[::-1].translate(_MASK)
 
 
 class AckBatch(NamedTuple):

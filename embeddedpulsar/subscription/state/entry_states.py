@@ -7,9 +7,11 @@ All of it that can be is one C call over a slice: a byte table gives the new val
 from __future__ import annotations
 
 import re
+import sys
 from array import array
 from collections.abc import Iterator, Sequence
 from functools import cache
+from itertools import compress
 from typing import Final
 
 NONE: Final = 0
@@ -25,6 +27,7 @@ FIRST_OWNER: Final = 4
 LAST_OWNER: Final = 253
 OWNERS: Final = LAST_OWNER - FIRST_OWNER + 1
 _LARGEST_BYTE: Final = 255
+_LOW_HALF: Final = 0 if sys.byteorder == "little" else 1
 
 _find_waiting: Final = re.compile(b"\x01+").search
 _KEEP: Final = bytes(range(256))
@@ -38,6 +41,21 @@ def moving(before: int, after: int) -> bytes:
     table = bytearray(_KEEP)
     table[before] = after
     return bytes(table)
+
+
+@cache
+def changing(table: bytes) -> bytes:
+    """The table that turns each state that ``table`` changes into itself, and all others into 0."""
+    return bytes(code if table[code] != code else 0 for code in range(256))
+
+
+def numbers_of(codes: bytes) -> Iterator[tuple[int, int]]:
+    """How often each state but `NONE` occurs."""
+    rest = codes.translate(None, b"\0")
+    while rest:
+        found = rest[:1]
+        yield rest[0], rest.count(found)
+        rest = rest.translate(None, found)
 
 
 @cache
@@ -166,6 +184,46 @@ class EntryStates:
         self.totals[WAITING] -= number
         self.totals[code] += number
         return number
+
+    def settle_some(self, first: int, mask: bytes) -> tuple[int, bytes]:
+        """Note that entries were acknowledged: from ``first`` on, those whose byte in ``mask`` is 255.
+
+        Returns:
+            An entry, and for each from there on the state it had if it was acknowledged now, else 0.
+        """
+        at = first - self.base
+        if at < 0:
+            at, mask = 0, mask[-at:]
+        old = int.from_bytes(self.states[at : at + len(mask)], "little")
+        size = min(len(mask), len(self.states) - at)
+        moved = old & int.from_bytes(mask[:size], "little")
+        if not moved:
+            return first, b""
+        self.states[at : at + size] = (old ^ moved).to_bytes(size, "little")
+        changed = moved.to_bytes(size, "little")
+        self._leave(at, changed)
+        if self.counts is not None:
+            for one in compress(range(at, at + size), changed):
+                self.counts[one] = 0
+        return self.base + at, changed
+
+    def _leave(self, at: int, changed: bytes) -> None:
+        """Subtract the messages of entries, given by the states that they had."""
+        totals, messages = self.totals, self.messages
+        if messages is None:
+            for code, number in numbers_of(changed):
+                totals[code] -= number
+        else:
+            for number, code in zip(messages[at : at + len(changed)], changed, strict=True):
+                totals[code] -= number
+            totals[NONE] = 0
+
+    def slots(self, first: int, number: int) -> array[int]:
+        """The low 16 bits of the hashes of known entries. Only where keys matter."""
+        assert self.hashes is not None
+        at = first - self.base
+        halves = array("H", self.hashes[at : at + number].tobytes())
+        return halves[_LOW_HALF::2]
 
     def settle(self, entry: int) -> int:
         """Note that one entry was acknowledged; returns the state it had."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
+from itertools import compress
 from typing import Any, Final
 from zlib import crc32
 
-from embeddedpulsar.format.acknowledgement import FORM_RANGE, MAX_ENTRY_ID, AckGroup
+from embeddedpulsar.format.acknowledgement import FORM_BITMAP, FORM_RANGE, MAX_ENTRY_ID, AckGroup
 from embeddedpulsar.format.dispatch_record import FreshRun, column_bytes, column_of
 from embeddedpulsar.subscription.state.entry_states import (
     DELAYED,
@@ -17,12 +18,15 @@ from embeddedpulsar.subscription.state.entry_states import (
     SETTLE,
     WAITING,
     EntryStates,
+    changing,
     moving,
 )
-from embeddedpulsar.subscription.state.waiting_keys import KeyHolds, WaitingKeys
+from embeddedpulsar.subscription.state.waiting_keys import SLOT, KeyHolds, WaitingKeys
 
 _TRIM_STEP: Final = 4096
 _U32: Final = 0xFFFFFFFF
+_IS_WAITING: Final = bytes(code == WAITING for code in range(256))
+_IS_OWNED: Final = bytes(code >= FIRST_OWNER for code in range(256))
 
 
 class PendingEntries:
@@ -108,19 +112,19 @@ class PendingEntries:
         for first, last, code in shares:
             given.append(states.give(first, last, code))
             if given[-1] >= 0 and states.hashes is not None:
-                self.keys.hold(states, range(first, last + 1), code)
+                self.keys.hold(states.slots(first, last - first + 1), code)
         codes = bytes(states.states[run.first - states.base :])
         self._moves = crc32(codes, self._moves + run.first & _U32)
         if states.hashes is not None and WAITING in codes:
-            waiting = [run.first + at for at, code in enumerate(codes) if code == WAITING]
-            self.waiting_keys.add(run.ledger_id, states, waiting)
+            waiting = compress(range(run.first, run.last + 1), codes.translate(_IS_WAITING))
+            self.waiting_keys.add(run.ledger_id, states, list(waiting))
         return given
 
     def _moved(
         self, ledger_id: int, states: EntryStates, changed: Sequence[tuple[int, int]], after: int
     ) -> bool:
-        """Note that entries, given with the state they had, have another now. True if that frees a key for
-        which entries wait."""
+        """Note that entries, given with the state they had, have another now that no consumer has. True if
+        that frees a key for which entries wait."""
         if states.hashes is None or not changed:
             return False
         waited = [entry for entry, before in changed if before == WAITING]
@@ -128,18 +132,25 @@ class PendingEntries:
             self.waiting_keys.remove(ledger_id, states, waited)
         if after == WAITING:
             self.waiting_keys.add(ledger_id, states, [entry for entry, _ in changed])
-        is_free = any(self.waiting_keys.waits_in(slot) for slot in self.keys.release(states, changed))
-        if after >= FIRST_OWNER:
-            self.keys.hold(states, [entry for entry, _ in changed], after)
-        return is_free
+        slots = [states.hashes[entry - states.base] & SLOT for entry, _ in changed]
+        owned = [slot for slot, (_, code) in zip(slots, changed, strict=True) if code >= FIRST_OWNER]
+        return any(map(self.waiting_keys.waits_in, self.keys.release(owned)))
 
-    def _moved_run(self, ledger_id: int, states: EntryStates, first: int, old: bytes, table: bytes) -> bool:
-        """The same for entries from ``first`` on, with the states they had and the table that changed
-        them."""
-        if states.hashes is None:
+    def _moved_run(self, ledger_id: int, states: EntryStates, first: int, changed: bytes, after: int) -> bool:
+        """The same for entries from ``first`` on: each with the state it had, or 0 if that is unchanged."""
+        if states.hashes is None or changed.count(NONE) == len(changed):
             return False
-        changed = [(first + at, code) for at, code in enumerate(old) if table[code] != code]
-        return self._moved(ledger_id, states, changed, table[changed[0][1]]) if changed else False
+        span = range(first, first + len(changed))
+        if WAITING in changed:
+            waited = changed.translate(_IS_WAITING)
+            self.waiting_keys.remove(ledger_id, states, list(compress(span, waited)))
+        if after == WAITING:
+            self.waiting_keys.add(ledger_id, states, list(compress(span, changed)))
+        slots = states.slots(first, len(changed))
+        free = self.keys.release(compress(slots, changed.translate(_IS_OWNED)))
+        if after >= FIRST_OWNER:
+            self.keys.hold(list(compress(slots, changed)), after)
+        return any(map(self.waiting_keys.waits_in, free))
 
     def settle(self, group: AckGroup) -> bool:
         """Note that entries were acknowledged. True if that frees a key for which entries wait."""
@@ -150,6 +161,13 @@ class PendingEntries:
             if group.first == group.last:
                 return self._settle_one(group.ledger_id, states, group.first)
             return self.settle_range(group.ledger_id, group.first, group.last)
+        if group.form == FORM_BITMAP:
+            first, codes = states.settle_some(group.first, group.mask())
+            known = codes.lstrip(b"\0")
+            if known:
+                at = first + len(codes) - len(known)
+                self._moves = crc32(known.translate(None, b"\0"), self._moves + at & _U32)
+            return self._moved_run(group.ledger_id, states, first, codes, NONE)
         changed = self._move_some(states, group.expanded(), SETTLE)
         if states.counts is not None:
             for entry, _ in changed:
@@ -165,7 +183,7 @@ class PendingEntries:
             return False
         if code == WAITING:
             self.waiting_keys.remove(ledger_id, states, (entry,))
-        free = self.keys.release(states, ((entry, code),))
+        free = self.keys.release((states.hashes[entry - states.base] & SLOT,)) if code >= FIRST_OWNER else []
         return bool(free) and self.waiting_keys.waits_in(free[0])
 
     def settle_range(self, ledger_id: int, first: int, last: int) -> bool:
@@ -175,7 +193,7 @@ class PendingEntries:
             return False
         old = self._move(states, first, last, SETTLE)
         states.forget_counts(first, last)
-        return self._moved_run(ledger_id, states, max(first, states.base), old, SETTLE)
+        return self._moved_run(ledger_id, states, max(first, states.base), old, NONE)
 
     def assign(self, ledger_id: int, first: int, last: int, code: int) -> int:
         """Give waiting entries to the consumer ``code``; returns how many messages."""
@@ -185,7 +203,7 @@ class PendingEntries:
         before = self.totals[code]
         table = moving(WAITING, code)
         old = self._move(states, first, last, table)
-        self._moved_run(ledger_id, states, max(first, states.base), old, table)
+        self._moved_run(ledger_id, states, max(first, states.base), old.translate(changing(table)), code)
         return self.totals[code] - before
 
     def recall(self, ledger_id: int, counted: Sequence[tuple[int, int]]) -> None:
@@ -248,14 +266,14 @@ class PendingEntries:
             old = self._move(states, start, stop, table)
             if counted:
                 states.count_redelivery(range(start, stop + 1))
-            self._moved_run(ledger_id, states, start, old, table)
+            self._moved_run(ledger_id, states, start, old, WAITING)
 
     def trim(self, ledger_id: int, floor: int) -> None:
         """Forget everything before an entry: the mark-delete position passed it."""
         for one in [one for one in self._ledgers if one < ledger_id]:
             states = self._ledgers.pop(one)
             old = self._move(states, states.base, states.end, SETTLE)
-            self._moved_run(one, states, states.base, old, SETTLE)
+            self._moved_run(one, states, states.base, old, NONE)
         first = self._ledgers.get(ledger_id)
         if first is not None and floor - first.base >= _TRIM_STEP:
             first.trim(floor)
@@ -320,8 +338,8 @@ class PendingEntries:
                     self.totals[code] += 1 if states.messages is None else states.messages[at]
             self.has_parts |= PART in live
             self.keys.learn(states)
-            waiting = [base + at for at, code in enumerate(live) if code == WAITING]
-            self.waiting_keys.add(ledger_id, states, waiting)
+            waiting = compress(range(base, states.end), live.translate(_IS_WAITING))
+            self.waiting_keys.add(ledger_id, states, list(waiting))
 
 
 def _pack_numbers(states: EntryStates, skip: int, live: bytes | bytearray) -> list[Any]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Generator, Sequence
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Sequence
 from heapq import heapify, heappop, heappush
+from itertools import compress
 from typing import Final
 
 from embeddedpulsar.subscription.state.entry_states import FIRST_OWNER, EntryStates
@@ -16,7 +18,8 @@ _CROWD: Final = 4
 _FEW: Final = 64
 SLOT: Final = 0xFFFF
 """The bits of a hash that count here."""
-_COUNT: Final = 0xFFFFFFFF
+_UNOWNED: Final = bytes(range(FIRST_OWNER))
+_IS_OWNED: Final = bytes(code >= FIRST_OWNER for code in range(256))
 
 
 class KeyHolds:
@@ -32,61 +35,58 @@ class KeyHolds:
     0
     """
 
-    __slots__ = ("_held",)
+    __slots__ = ("_holders", "_numbers")
 
     def __init__(self) -> None:
-        self._held: dict[int, int] = {}  # slot -> code of the holder << 32 | entries
+        self._holders: dict[int, int] = {}  # by slot
+        self._numbers: Counter[int] = Counter()
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._holders)
 
     def holder(self, key_hash: int) -> int:
         """Code of the consumer that holds entries of this key, 0 for none."""
-        return self._held.get(key_hash & SLOT, 0) >> 32
+        return self._holders.get(key_hash & SLOT, 0)
 
     def number(self, key_hash: int) -> int:
-        return self._held.get(key_hash & SLOT, 0) & _COUNT
+        return self._numbers[key_hash & SLOT]
 
-    def pack(self) -> dict[int, int]:
+    def pack(self) -> dict[int, tuple[int, int]]:
         """The whole content, for comparison."""
-        return dict(self._held)
+        return {slot: (code, self._numbers[slot]) for slot, code in self._holders.items()}
 
-    def hold(self, states: EntryStates, entries: Sequence[int], code: int) -> None:
-        """Note that the consumer ``code`` got these entries."""
-        hashes, base, held = states.hashes, states.base, self._held
-        if hashes is None:
-            return
-        for entry in entries:
-            slot = hashes[entry - base] & SLOT
-            held[slot] = code << 32 | (held.get(slot, 0) & _COUNT) + 1
+    def hold(self, slots: Sequence[int], code: int) -> None:
+        """Note that the consumer ``code`` got entries with these slots."""
+        self._holders.update(dict.fromkeys(slots, code))
+        self._numbers.update(slots)
 
-    def release(self, states: EntryStates, changed: Sequence[tuple[int, int]]) -> list[int]:
-        """Note that entries, given with the state they had, are not in flight any more.
+    def deal(self, slots: Sequence[int], codes: bytes) -> None:
+        """Note that consumers got entries with these slots: for each its code."""
+        self._holders.update(zip(slots, codes, strict=True))
+        self._numbers.update(slots)
+
+    def release(self, slots: Iterable[int]) -> list[int]:
+        """Note that entries with these slots are not in flight any more.
 
         Returns:
             The slots that are free now.
         """
-        hashes, base, held = states.hashes, states.base, self._held
-        free: list[int] = []
-        if hashes is None:
-            return free
-        for entry, code in changed:
-            if code < FIRST_OWNER:
-                continue
-            slot = hashes[entry - base] & SLOT
-            number = held.get(slot, 0)
-            if number & _COUNT <= 1:
-                held.pop(slot, None)
+        numbers, free = self._numbers, []
+        for slot in slots:
+            left = numbers[slot] - 1
+            if left > 0:
+                numbers[slot] = left
+            elif left == 0:
+                del numbers[slot], self._holders[slot]
                 free.append(slot)
-            else:
-                held[slot] = number - 1
         return free
 
     def learn(self, states: EntryStates) -> None:
         """Count the entries that a snapshot has in flight."""
-        for at, code in enumerate(states.states):
-            if code >= FIRST_OWNER:
-                self.hold(states, (states.base + at,), code)
+        if states.hashes is not None:
+            codes = bytes(states.states).translate(None, _UNOWNED)
+            owned = states.states.translate(_IS_OWNED)
+            self.deal(list(compress(states.slots(states.base, len(owned)), owned)), codes)
 
 
 class WaitingKeys:
