@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from embeddedpulsar.exceptions import InvalidConfiguration
-from embeddedpulsar.retention import Retention
+from embeddedpulsar.policies import Retention
 
 _TRUE = frozenset(("true", "yes", "on", "1"))
 _FALSE = frozenset(("false", "no", "off", "0"))

@@ -24,7 +24,6 @@ LAYERS: dict[str, int] = {
     "message": 0,
     "topic_name": 0,
     "policies": 0,
-    "retention": 0,
     "settings": 0,
     # 1: bytes without I/O, and all that the operating system does for us
     "format": 1,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from embeddedpulsar.platform import interrupts
-from embeddedpulsar.retention import Retention
+from embeddedpulsar.policies import Retention
 from embeddedpulsar.topic.topic_policy import DEDUPLICATION, KEEP_UNTIL_SUBSCRIBED, RETENTION
 
 if TYPE_CHECKING:

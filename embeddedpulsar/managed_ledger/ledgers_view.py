@@ -7,7 +7,7 @@ from typing import Protocol
 from embeddedpulsar.damage import DamageHook
 from embeddedpulsar.format.index import IndexSlot
 from embeddedpulsar.storage.chunk_reader import Part
-from embeddedpulsar.storage.segment_set import LedgerChain
+from embeddedpulsar.storage.segment_chain import LedgerChain
 
 
 class LedgersView(Protocol):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
@@ -10,17 +11,16 @@ from typing import Final
 from embeddedpulsar.damage import DamageHook
 from embeddedpulsar.exceptions import AlreadyClosed, StoreGoneError
 from embeddedpulsar.format.entry import EncodedEntry
-from embeddedpulsar.managed_ledger import index_queries
 from embeddedpulsar.managed_ledger.damage_log import DamageLog
 from embeddedpulsar.managed_ledger.entry_cursor import EntryCursor
-from embeddedpulsar.managed_ledger.log_positions import LogPositions
+from embeddedpulsar.managed_ledger.log_positions import LogPositions, entries_between, find_by_publish_time
 from embeddedpulsar.managed_ledger.opening import open_control, writer_options
 from embeddedpulsar.managed_ledger.options import FLUSH, INTERVAL, PROCESS, LedgerOptions
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.managed_ledger.sequence_scan import SequenceScan
 from embeddedpulsar.managed_ledger.statistics import LedgerStatistics, gathered, segment_infos
 from embeddedpulsar.managed_ledger.tail_wait import TailWait
-from embeddedpulsar.managed_ledger.trimming import Trimming
+from embeddedpulsar.managed_ledger.trimming import EVERYTHING, Trimming, remove_trimmed
 from embeddedpulsar.platform import fork
 from embeddedpulsar.platform.clock import Clock
 from embeddedpulsar.platform.file_lock import FileLock
@@ -34,7 +34,6 @@ from embeddedpulsar.storage.segment_cache import SEGMENTS
 from embeddedpulsar.storage.segment_snapshot import SegmentInfo
 from embeddedpulsar.storage.segment_writer import AppendGuard, SegmentWriter
 from embeddedpulsar.storage.topic_control import TERMINATED, TopicControl
-from embeddedpulsar.storage.trim import remove_trimmed, trim_before
 from embeddedpulsar.storage.waiter_slots import Ringing
 
 
@@ -248,8 +247,9 @@ class ManagedLedger(LogPositions):
     def trim_before(self, ledger_id: int) -> int:
         """Remove the ledgers before `ledger_id`, never the tail's; return how many segments went."""
         self._check_open()
-        ledger_id = self.trimming.snapshot_before(ledger_id, None)
-        return trim_before(self.directory, self._control, self._lock, ledger_id, self.options.lock_timeout_s)
+        trimming = self.trimming
+        trimming.give_up(trimming.snapshot_before(ledger_id, None), trimming.rewind_count())
+        return trimming.remove(EVERYTHING, math.inf)
 
     def terminate(self) -> Position | None:
         """Refuse all appends until the next reboot (the topic's journal remembers it beyond)."""
@@ -266,7 +266,7 @@ class ManagedLedger(LogPositions):
 
     def find_by_publish_time(self, publish_ms: int) -> Position:
         self._check_open()
-        return index_queries.find_by_publish_time(self.view, publish_ms)
+        return find_by_publish_time(self.view, publish_ms)
 
     def sequence_ids(
         self,
@@ -282,7 +282,7 @@ class ManagedLedger(LogPositions):
     def entries_between(self, after: Position, through: Position) -> int:
         """Entries behind `after`, up to and including `through`."""
         self._check_open()
-        return index_queries.entries_between(self.view, after, through)
+        return entries_between(self.view, after, through)
 
     def segments(self) -> list[SegmentInfo]:
         """The retained segments, oldest first, with what they hold now."""

@@ -11,7 +11,7 @@ from embeddedpulsar.format.index import IndexSlot
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.storage.chunk_reader import Part
-from embeddedpulsar.storage.segment_set import ClosedLedger, LedgerChain
+from embeddedpulsar.storage.segment_chain import ClosedLedger, LedgerChain
 
 _TAIL: Final = TopicWord.TAIL
 Record = tuple[int, int, FrameHeader, bytes]

@@ -1,20 +1,35 @@
-"""Which ledgers of a topic are not needed any more, and giving them up."""
+"""Which ledgers of a topic are not needed any more, and giving them up.
+
+A process that trims looks at the subscriptions first, without a lock, and publishes the trim point
+afterwards. One word makes that safe, RETREATS: a process that has put a subscription further back than it
+was, or has made one, raises it under the topic lock before it reports that. So a trim point counts only if
+the word is what it was before the subscriptions were looked at: until then they can only have moved forward.
+"""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.format.control import TopicWord
+from embeddedpulsar.format.control import TopicWord, split_tail
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.managed_ledger.ledgers_view import LedgersView
 from embeddedpulsar.managed_ledger.position import Position
+from embeddedpulsar.platform import clock, descriptors, disk, failpoints
 from embeddedpulsar.platform.file_lock import FileLock
-from embeddedpulsar.retention import Retention
-from embeddedpulsar.storage import trim
-from embeddedpulsar.storage.segment_set import ClosedLedger, LedgerChain
+from embeddedpulsar.policies import Retention
+from embeddedpulsar.storage.filenames import INDEX_SUFFIX, LOG_SUFFIX, index_path, ledgers_of, log_path
+from embeddedpulsar.storage.segment_cache import SEGMENTS
+from embeddedpulsar.storage.segment_chain import ClosedLedger, LedgerChain
 from embeddedpulsar.storage.topic_control import TopicControl
+
+failpoints.declare("trim:point_stored", "trim:unlinked")
+
+_TRIM: Final = TopicWord.TRIM
+_RETREATS: Final = TopicWord.RETREATS
+EVERYTHING: Final = 1 << 62
 
 
 class Trimming:
@@ -49,11 +64,23 @@ class Trimming:
 
     def rewind_count(self, lock_timeout_s: float | None = None) -> int:
         """To be read before the subscriptions are looked at, and given to `give_up`."""
-        return trim.rewind_count(self._control, self._lock, lock_timeout_s or self._timeout_s)
+        try:
+            self._lock.acquire(lock_timeout_s or self._timeout_s)
+            return int(self._control.words[_RETREATS])
+        finally:
+            self._lock.release()
 
     def note_retreat(self) -> None:
-        """A subscription was made or put back. To be called before that is reported to the caller."""
-        trim.note_retreat(self._control, self._lock, self._timeout_s)
+        """Void trim points that were chosen before: a subscription was made, or put back.
+
+        Called after it was, and before that is reported. A process that dies in between has reported nothing.
+        """
+        words = self._control.words
+        try:
+            self._lock.acquire(self._timeout_s)
+            words[_RETREATS] += 1
+        finally:
+            self._lock.release()
 
     @property
     def has_closed_ledgers(self) -> bool:
@@ -109,10 +136,62 @@ class Trimming:
         return retention.is_over_time(now_ms - ledger.base_publish_ms - slot.publish_delta_ms)
 
     def give_up(self, ledger_id: int, seen_retreats: int, lock_timeout_s: float | None = None) -> bool:
-        """Publish the trim point; False, and nothing done, if a subscription moved back meanwhile."""
-        timeout_s = lock_timeout_s or self._timeout_s
-        return trim.publish_trim_point(self._control, self._lock, ledger_id, timeout_s, seen_retreats)
+        """Give up the ledgers before `ledger_id`, never the tail's; their entries stay until `remove`.
+
+        Returns:
+            False, and nothing done, if a subscription was made or put back since `rewind_count`.
+        """
+        words = self._control.words
+        try:
+            self._lock.acquire(lock_timeout_s or self._timeout_s)
+            if words[_RETREATS] != seen_retreats:
+                return False
+            # 1. The trim point. A process that misses a file below it knows that it was trimmed, not lost.
+            tail_ledger, _ = split_tail(words[TopicWord.TAIL])
+            point = min(ledger_id, tail_ledger)
+            if point > words[_TRIM]:
+                words[_TRIM] = point
+            failpoints.hit("trim:point_stored")
+        finally:
+            self._lock.release()
+        return True
 
 
 def _size(ledger: ClosedLedger) -> int:
     return max(0, ledger.end_offset - FIRST_FRAME_OFFSET)
+
+
+def remove_trimmed(directory: str, control: TopicControl, most: int, within_s: float) -> int:
+    """Remove the files of ledgers that were given up, at most `most` of them, and begin none after `within_s`
+    seconds; return how many segments went, 0 when none is left.
+
+    Readers that have a segment mapped read it to its end; others jump to the first retained ledger. May be
+    repeated: what a crash left is removed by the next call.
+    Needs no lock: no process makes a file below the trim point.
+    """
+    point = int(control.words[_TRIM])
+    names = descriptors.names_in(directory)
+    logs = {ledger for ledger in ledgers_of(names, LOG_SUFFIX) if ledger < point}
+    indexes = {ledger for ledger in ledgers_of(names, INDEX_SUFFIX) if ledger < point}
+    expired = sorted(logs | indexes)[:most]
+    if expired:
+        control.check_in_place()
+        # 2. Durably, or after a power loss a file might be gone and the trim point not yet there.
+        control.flush()
+    removed = 0
+    until = clock.perf_counter() + within_s
+    try:
+        # 3. The files, oldest first. A crash leaves some of them: strays below the trim point.
+        for ledger in expired:
+            for path in (log_path(directory, ledger), index_path(directory, ledger)):
+                with contextlib.suppress(FileNotFoundError):  # another process trims too
+                    disk.DISK.unlink(path)
+                failpoints.hit("trim:unlinked")
+            removed += ledger in logs
+            if clock.perf_counter() > until:
+                break
+    finally:
+        # 4. The maps of this process: as long as a process has one, the disk space is not given back.
+        if expired:
+            SEGMENTS.forget_below(control.home, expired[-1] + 1)
+    return removed

@@ -18,8 +18,8 @@ from embeddedpulsar.storage.recovery.chain_scan import scan_log
 from embeddedpulsar.storage.recovery.salvage import slot_of, visible_slots
 from embeddedpulsar.storage.segment import Segment
 from embeddedpulsar.storage.segment_cache import SEGMENTS
+from embeddedpulsar.storage.segment_chain import LedgerChain, SegmentSet
 from embeddedpulsar.storage.segment_index import SegmentIndex, write_index
-from embeddedpulsar.storage.segment_set import LedgerChain, SegmentSet
 from embeddedpulsar.storage.topic_control import MUST_ROLL, TopicControl
 
 

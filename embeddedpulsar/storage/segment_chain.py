@@ -1,20 +1,220 @@
-"""Which segments of a topic belong to its log, in which order, by their headers alone.
+"""The ledgers of a topic in order, and where each of them ends.
 
 Every segment names the ledger before it and where that ended. Walking those links back from the newest
-segment gives the log; a segment that no link leads to is a stray of a roll that died.
+segment gives the log; a segment that no link leads to is a stray of a roll that died. `SegmentSet` follows
+them for readers, `walk_segments` reads all of a directory for recovery and checks.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from bisect import bisect_left, bisect_right
+from typing import Final, NamedTuple
 
-from embeddedpulsar import damage
-from embeddedpulsar.damage import Damage
+from embeddedpulsar.damage import MISSING_SEGMENT, SEGMENT_HEADER, Damage, DamageHook
 from embeddedpulsar.exceptions import CorruptionError, StorageError, UnsupportedFormatVersion
+from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.format.segment_header import SegmentHeader
-from embeddedpulsar.platform import descriptors
+from embeddedpulsar.platform import descriptors, threads
 from embeddedpulsar.storage.filenames import ledgers_of, log_path
+from embeddedpulsar.storage.recovery.chain_scan import scan_log
+from embeddedpulsar.storage.segment_cache import SEGMENTS
 from embeddedpulsar.storage.segment_headers import find_segment_header
+from embeddedpulsar.storage.topic_control import DirectoryIdentity
+
+
+class ClosedLedger(NamedTuple):
+    """A ledger that another one follows; its ending stands in the header of that one.
+
+    `messages_before` counts from an arbitrary origin: only differences within one `LedgerChain` mean
+    anything. `base_publish_ms` is that of the ledger before where the header is gone or unreadable.
+    """
+
+    ledger_id: int
+    end_offset: int
+    last_entry_id: int
+    last_crc: int
+    messages: int
+    messages_before: int
+    base_publish_ms: int
+
+
+class LedgerChain(NamedTuple):
+    """A snapshot: the retained closed ledgers, oldest first, and the tail ledger (0: there is none)."""
+
+    closed: tuple[ClosedLedger, ...]
+    ids: tuple[int, ...]
+    tail_ledger: int
+    tail_base_publish_ms: int
+    messages_before_tail: int
+    first_retained: int
+
+    def find(self, ledger_id: int) -> ClosedLedger | None:
+        """The closed ledger of that id; None if it is the tail's, trimmed, or not of this topic."""
+        at = bisect_left(self.ids, ledger_id)
+        return self.closed[at] if at < len(self.ids) and self.ids[at] == ledger_id else None
+
+    def at_or_after(self, ledger_id: int) -> int:
+        """The first ledger of the chain whose id is at least `ledger_id`; 0 if there is none."""
+        at = bisect_left(self.ids, ledger_id)
+        if at < len(self.ids):
+            return self.ids[at]
+        return self.tail_ledger if self.tail_ledger >= ledger_id else 0
+
+    def after(self, ledger_id: int) -> int:
+        """The first ledger of the chain behind `ledger_id`; 0 if that is the tail's."""
+        return self.at_or_after(ledger_id + 1)
+
+    def before(self, ledger_id: int) -> ClosedLedger | None:
+        """The last closed ledger before `ledger_id`."""
+        at = bisect_left(self.ids, ledger_id)
+        return self.closed[at - 1] if at else None
+
+    def floor_by_time(self, publish_ms: int) -> int:
+        """The last ledger that begins before `publish_ms`, or the first; 0 if there is none.
+
+        An entry at that time or later is in it or behind it.
+        """
+        at = bisect_left(self.closed, publish_ms, key=_base)
+        if at == len(self.closed) and self.tail_ledger and self.tail_base_publish_ms < publish_ms:
+            return self.tail_ledger
+        return self.ids[max(at - 1, 0)] if self.ids else self.tail_ledger
+
+
+def _base(ledger: ClosedLedger) -> int:
+    return ledger.base_publish_ms
+
+
+_EMPTY: Final = LedgerChain((), (), 0, 0, 0, 0)
+
+
+class SegmentSet:
+    """Follows the tail word from ledger to ledger by the headers' links backwards.
+
+    Role: tells readers what comes next and where a closed ledger ends, without looking at frames.
+    Invariants: a `LedgerChain` never changes; a newer one is put in its place. A file above the tail's ledger
+    does not exist, whatever a listing shows. What is missing at or above the trim point is reported once and
+    kept in the chain: its successor still says what was in it.
+    Callers: any thread. Nothing is written.
+    Cost: one header (some 15 us) per ledger, when first needed; later one per roll.
+    """
+
+    def __init__(self, home: DirectoryIdentity, words: memoryview, report: DamageHook) -> None:
+        self._home: Final = home
+        self._directory: Final = home.directory
+        self._words: Final = words
+        self._report: Final = report
+        self._lock = threads.RLock()  # guards the replacement of _chain
+        self._chain = _EMPTY
+
+    def chain(self) -> LedgerChain:
+        words = self._words
+        chain = self._chain
+        if words[TopicWord.TAIL] >> 32 == chain.tail_ledger and words[TopicWord.TRIM] == chain.first_retained:
+            return chain
+        try:
+            self._lock.acquire()
+            self._chain = self._extended(self._chain, words[TopicWord.TAIL] >> 32, words[TopicWord.TRIM])
+            if self._chain.first_retained != chain.first_retained:
+                # The log was trimmed. The disk space is given back when no process maps the files any more.
+                SEGMENTS.forget_below(self._home, self._chain.first_retained)
+            return self._chain
+        finally:
+            self._lock.release()
+
+    def after_fork_in_child(self) -> None:
+        self._lock = threads.renewed(self._lock)
+
+    def _extended(self, known: LedgerChain, tail_ledger: int, trim: int) -> LedgerChain:
+        if not tail_ledger:
+            return _EMPTY._replace(first_retained=trim)
+        if tail_ledger < known.tail_ledger:
+            known = _EMPTY  # a recovery found less than we had seen
+        found, tail_base = self._walk(known, tail_ledger, trim)
+        kept = known.closed[bisect_left(known.ids, trim) :]
+        before = known.closed[-1].messages_before + known.closed[-1].messages if known.closed else 0
+        closed = list(kept)
+        base = closed[-1].base_publish_ms if closed else 0
+        for ledger in reversed(found):
+            base = max(base, ledger.base_publish_ms)  # keeps the order where a header is unreadable
+            closed.append(ledger._replace(messages_before=before, base_publish_ms=base))
+            before += ledger.messages
+        ids = tuple([ledger.ledger_id for ledger in closed])
+        return LedgerChain(tuple(closed), ids, tail_ledger, tail_base, before, trim)
+
+    def _walk(self, known: LedgerChain, tail_ledger: int, trim: int) -> tuple[list[ClosedLedger], int]:
+        """The ledgers before the tail's that `known` lacks, newest first, and the tail's base time."""
+        last_known = known.ids[-1] if known.ids else 0
+        header = self._header(tail_ledger, None, trim)
+        tail_base = header.base_publish_ms if header else 0
+        found: list[ClosedLedger] = []
+        ledger_id = tail_ledger
+        while True:
+            if header is None:  # unreadable: the listing must do for a link
+                ledger_id = self._listed_before(ledger_id)
+                if ledger_id <= last_known or ledger_id < trim:
+                    break
+                successor = None
+            else:
+                successor, ledger_id = header, header.prev_ledger_id
+                if not ledger_id or ledger_id <= last_known or ledger_id < trim:
+                    break
+            header = self._header(ledger_id, successor, trim)
+            if header is None and ledger_id < self._words[TopicWord.TRIM]:
+                break  # trimmed meanwhile
+            found.append(self._closed(ledger_id, header, successor))
+        return found, tail_base
+
+    def _header(self, ledger_id: int, successor: SegmentHeader | None, trim: int) -> SegmentHeader | None:
+        """The header of a ledger, or None if it is gone or damaged; reported unless it was trimmed."""
+        path = log_path(self._directory, ledger_id)
+        last = successor.prev_last_entry_id if successor else -1
+        try:
+            found = find_segment_header(self._directory, ledger_id)
+            if found.damage:
+                self._report(found.report(path))
+            return found.header
+        except FileNotFoundError:
+            words = self._words
+            if ledger_id >= min(words[TopicWord.TRIM], words[TopicWord.TAIL] >> 32):
+                reason = "the file is gone, although it was not trimmed"
+                first = 0 if last >= 0 else -1
+                self._report(Damage(path, ledger_id, first, last, 0, 0, reason, MISSING_SEGMENT))
+        except StorageError as e:
+            first = 0 if last >= 0 else -1
+            reason = f"{e.reason}; {e.remedy}"
+            self._report(Damage(path, ledger_id, first, last, 0, 0, reason, SEGMENT_HEADER))
+        return None
+
+    def _listed_before(self, ledger_id: int) -> int:
+        ledgers = ledgers_of(descriptors.names_in(self._directory))
+        at = bisect_right(ledgers, ledger_id - 1)
+        return ledgers[at - 1] if at else 0
+
+    def _closed(
+        self, ledger_id: int, header: SegmentHeader | None, successor: SegmentHeader | None
+    ) -> ClosedLedger:
+        base = header.base_publish_ms if header else -1
+        if successor is not None:
+            return ClosedLedger(
+                ledger_id,
+                successor.prev_end_offset,
+                successor.prev_last_entry_id,
+                successor.prev_last_crc,
+                successor.prev_messages,
+                0,
+                base,
+            )
+        if header is None:
+            return ClosedLedger(ledger_id, 0, -1, 0, 0, 0, base)
+        # The header that said where this ledger ends is lost: as after a reboot, its frames have to tell.
+        scan = scan_log(
+            log_path(self._directory, ledger_id),
+            chain_seed=header.chain_seed,
+            base_publish_ms=header.base_publish_ms,
+        )
+        return ClosedLedger(
+            ledger_id, scan.end_offset, scan.last_entry_id, scan.last_crc, scan.messages, 0, base
+        )
 
 
 class Link(NamedTuple):
@@ -82,7 +282,7 @@ def _read_headers(directory: str, ledgers: list[int]) -> tuple[dict[int, Segment
             raise e.at(path) from None
         except StorageError as e:
             reason = f"{e.reason}; {e.remedy}"
-            damaged.append(Damage(path, ledger, -1, -1, 0, 0, reason, damage.SEGMENT_HEADER))
+            damaged.append(Damage(path, ledger, -1, -1, 0, 0, reason, SEGMENT_HEADER))
         else:
             headers[ledger] = found.header
             if found.damage:
@@ -125,7 +325,7 @@ def _link_before(
                     0,
                     0,
                     "the file is gone, although it was not trimmed",
-                    damage.MISSING_SEGMENT,
+                    MISSING_SEGMENT,
                 )
             )
     return Link(headers[max(older)]) if older else None

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from embeddedpulsar.exceptions import CorruptionError, InvalidConfiguration
-from embeddedpulsar.retention import Retention
+from embeddedpulsar.policies import Retention
 from embeddedpulsar.settings import BrokerSettings
 
 Value = TypeVar("Value")

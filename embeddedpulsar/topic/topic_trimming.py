@@ -9,7 +9,7 @@ from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform import package_log, threads
 from embeddedpulsar.platform.clock import Clock
-from embeddedpulsar.retention import Retention
+from embeddedpulsar.policies import Retention
 
 SLICE: Final = 64
 """Segments removed at once. Large ones take some milliseconds each, therefore `SLICE_S`."""
@@ -23,7 +23,7 @@ class TopicTrimming:
     """Role: asks every subscription which entries it needs, and gives up the ledgers that none needs.
 
     Invariants: the subscriptions are looked at without their locks, which is safe because a trim point that
-    was chosen before one of them was made or put back is not published (`storage.trim`).
+    was chosen before one of them was made or put back is not published (`managed_ledger.trimming`).
     Callers: any thread, holding no lock of the topic or below.
     """
 

@@ -8,7 +8,7 @@ import pytest
 
 from embeddedpulsar import Admin, AlreadyClosed, Client, InvalidTopicName, NotAllowedError, TopicNotFound
 from embeddedpulsar.exceptions import InvalidConfiguration
-from embeddedpulsar.retention import Retention
+from embeddedpulsar.policies import Retention
 from tests.children import in_child
 from tests.conformance.chunks import begin_ledger
 

@@ -9,7 +9,7 @@ import pytest
 
 from embeddedpulsar import Admin, Client, InitialPosition, MessageId
 from embeddedpulsar.exceptions import CorruptionError, InvalidConfiguration, TopicNotFound
-from embeddedpulsar.retention import Retention
+from embeddedpulsar.policies import Retention
 from embeddedpulsar.topic.store_registry import REGISTRY
 from embeddedpulsar.topic.topic_policy import RETENTION
 from tests.conformance.manual_time import ManualTime

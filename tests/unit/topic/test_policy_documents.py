@@ -10,7 +10,7 @@ import pytest
 from embeddedpulsar.exceptions import CorruptionError, StorageError, StorageFullError
 from embeddedpulsar.format.document import KIND_POLICIES, KIND_TOPIC_META, decode_document, encode_document
 from embeddedpulsar.platform import disk
-from embeddedpulsar.retention import Retention
+from embeddedpulsar.policies import Retention
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.topic.policy_documents import PolicyDocuments
 from embeddedpulsar.topic.topic_policy import DEDUPLICATION, RETENTION, TopicPolicy

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from embeddedpulsar.damage import Damage
-from embeddedpulsar.storage.segment_set import SegmentSet
+from embeddedpulsar.storage.segment_chain import SegmentSet
 from embeddedpulsar.storage.topic_control import TopicControl
 from embeddedpulsar.testing.manual_clock import ManualClock
 from tests.ledger_site import LedgerSite, send
