@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, cast
 
 from embeddedpulsar.message_id import MessageId, make
 from embeddedpulsar.topic_name import TopicName
@@ -11,9 +11,17 @@ from embeddedpulsar.topic_name import TopicName
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    # A type checker provides typing_extensions itself; nothing needs to be installed for it.
+    from typing_extensions import TypeVar
+
     from embeddedpulsar.encryption import EncryptionContext
 
-T = TypeVar("T")
+    T = TypeVar("T", default=bytes)
+    """The type of values that a producer, consumer or reader handles: that of its schema, or ``bytes``."""
+else:
+    from typing import TypeVar
+
+    T = TypeVar("T")
 
 
 class DecodedEntry(Protocol):

@@ -1,4 +1,4 @@
-"""Policies of consumers (batch receive, Key_Shared, dead letters) and of topics (retention), checked at once."""
+"""Policies of consumers (batch receive, Key_Shared, dead letters) and of topics (retention)."""
 
 from __future__ import annotations
 

@@ -19,9 +19,8 @@ Example:
 from __future__ import annotations
 
 from embeddedpulsar.asyncio.client import Client
-from embeddedpulsar.asyncio.consumer import Consumer
+from embeddedpulsar.asyncio.consumer import Consumer, Reader
 from embeddedpulsar.asyncio.producer import Producer
-from embeddedpulsar.asyncio.reader import Reader
 from embeddedpulsar.enums import (
     BatchingType,
     CompressionType,

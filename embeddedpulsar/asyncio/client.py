@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from embeddedpulsar.asyncio.consumer import Consumer
+from embeddedpulsar.asyncio.consumer import Consumer, Reader
 from embeddedpulsar.asyncio.offload import AsyncFacade, in_thread
 from embeddedpulsar.asyncio.producer import Producer
-from embeddedpulsar.asyncio.reader import Reader
 from embeddedpulsar.client.client import Client as BlockingClient
 from embeddedpulsar.enums import (
     BatchingType,

@@ -1,21 +1,70 @@
-"""The consumer of asyncio loops."""
+"""Consumers and readers of asyncio loops."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import contextlib
+import sys
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Generic
 
-from embeddedpulsar.asyncio.message_stream import MessageStream
-from embeddedpulsar.asyncio.offload import in_thread, renumber, try_or_start
-from embeddedpulsar.client.common.value_type import T
-from embeddedpulsar.exceptions import PulsarException
+from embeddedpulsar.asyncio.offload import AsyncFacade, in_thread, renumber, try_or_start
+from embeddedpulsar.exceptions import AlreadyClosed, PulsarException
+from embeddedpulsar.message import T
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
 
     from embeddedpulsar.client.common.client_context import ClientContext
     from embeddedpulsar.client.consumer.consumer import Consumer as BlockingConsumer
+    from embeddedpulsar.client.consumer.reader import Reader as BlockingReader
     from embeddedpulsar.message import Message
     from embeddedpulsar.message_id import MessageId
+
+
+class MessageStream(AsyncFacade, ABC, Generic[T]):
+    """A stream of messages until it is closed.
+
+    ``async with`` closes it at the end; ``async for`` continues until it is closed. A stream that the program
+    drops without closing it is closed soon, and its unacknowledged messages go to other consumers.
+    """
+
+    _blocking: BlockingConsumer[T] | BlockingReader[T]
+
+    def __init__(self, source: BlockingConsumer[T] | BlockingReader[T], core: ClientContext) -> None:
+        super().__init__(source)
+        self._client_core = core
+
+    @abstractmethod
+    async def _next(self) -> Message[T]:
+        """Return the next message, awaited; raise `AlreadyClosed` at the end."""
+
+    def topic(self) -> str:
+        """Return the full name of the topic."""
+        return self._blocking.topic()
+
+    def is_connected(self) -> bool:
+        """Return whether messages can be received: True until it is closed."""
+        return self._blocking.is_connected()
+
+    async def close(self) -> None:
+        """Stop receiving. A consumer writes its acknowledgements and detaches from the subscription; its
+        other messages go to other consumers. Closing a closed stream is no error."""
+        with contextlib.suppress(AlreadyClosed):
+            await in_thread(self._blocking.close)
+
+    async def __aiter__(self) -> AsyncIterator[Message[T]]:
+        while True:
+            try:
+                message = await self._next()
+            except AlreadyClosed:
+                return
+            yield message
+
+    def __del__(self) -> None:
+        # As in pulsar.asyncio, where the consumer ends with the last reference to it.
+        source = getattr(self, "_blocking", None)
+        if source is not None and not sys.is_finalizing() and source.is_connected():
+            self._client_core.close_dropped(source)
 
 
 class Consumer(MessageStream[T]):
@@ -133,3 +182,47 @@ class Consumer(MessageStream[T]):
         If that must wait for a lock, a thread does it soon after the call.
         """
         try_or_start(self._blocking.redeliver_unacknowledged_messages)
+
+
+class Reader(MessageStream[T]):
+    """Reads a topic from a given position. Made by `Client.create_reader` of `embeddedpulsar.asyncio`.
+
+    ``async with`` closes the reader at the end; ``async for`` reads until it is closed.
+    """
+
+    _blocking: BlockingReader[T]
+
+    async def read_next(self) -> Message[T]:
+        """Return the next message, awaiting it. A cancelled coroutine has taken no message.
+
+        Raises:
+            AlreadyClosed: the reader is closed, now or while waiting.
+
+        Example:
+            >>> import asyncio
+            >>> from embeddedpulsar import MessageId
+            >>> from embeddedpulsar.asyncio import Client
+            >>> async def main():
+            ...     async with Client("memory://") as client:
+            ...         await (await client.create_producer("log")).send(b"line 1")
+            ...         reader = await client.create_reader("log", MessageId.earliest)
+            ...         return (await reader.read_next()).data()
+            >>> asyncio.run(main())
+            b'line 1'
+        """
+        try:
+            return await self._blocking.read_next_async()
+        except PulsarException as error:
+            renumber(error)
+            raise
+
+    async def _next(self) -> Message[T]:
+        return await self.read_next()
+
+    async def has_message_available(self) -> bool:
+        """Return whether `read_next` would return a message without waiting."""
+        return await in_thread(self._blocking.has_message_available)
+
+    async def seek(self, messageid: MessageId | int) -> None:
+        """Continue at a message id, or a publish time in ms since 1970; see `embeddedpulsar.Reader.seek`."""
+        await in_thread(lambda: self._blocking.seek(messageid))

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypedDict, Unpack
 from embeddedpulsar.asyncio.offload import AsyncFacade, in_thread, in_thread_to_its_end, renumber
 from embeddedpulsar.asyncio.sent_messages import SendCallback, SentMessages, TurnEnd
 from embeddedpulsar.client.common.message_options import Options, check_options
-from embeddedpulsar.client.common.value_type import T
 from embeddedpulsar.client.producer.bulk.sent_messages import SentMessages as StoredMessages
 from embeddedpulsar.exceptions import PulsarException
+from embeddedpulsar.message import T
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

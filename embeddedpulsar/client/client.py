@@ -10,7 +10,6 @@ from embeddedpulsar.client.client_core import ClientCore
 from embeddedpulsar.client.common.arguments import check_type, check_type_or_none, refuse_unbuilt
 from embeddedpulsar.client.common.client_log import ClientLog
 from embeddedpulsar.client.common.network_options import Authentication, ServiceInfo
-from embeddedpulsar.client.common.value_type import T
 from embeddedpulsar.client.consumer.consumer import Consumer
 from embeddedpulsar.client.consumer.consumer_config import consumer_config, reader_config
 from embeddedpulsar.client.consumer.opening import open_consumer, open_reader
@@ -33,6 +32,7 @@ from embeddedpulsar.enums import (
     RegexSubscriptionMode,
     SubscriptionMode,
 )
+from embeddedpulsar.message import T
 from embeddedpulsar.platform import interrupts
 from embeddedpulsar.schema import BytesSchema, Schema
 from embeddedpulsar.topic.catalog.topic_list import partition_names

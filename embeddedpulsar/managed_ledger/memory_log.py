@@ -22,8 +22,13 @@ from embeddedpulsar.format.frame import (
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.managed_ledger.damage_log import DamageLog
 from embeddedpulsar.managed_ledger.log_positions import LogPositions
-from embeddedpulsar.managed_ledger.memory_cursor import MemoryCursor
-from embeddedpulsar.managed_ledger.memory_ledgers import Contents, MemoryLedger, MemoryLedgers, Record
+from embeddedpulsar.managed_ledger.memory_ledgers import (
+    Contents,
+    MemoryCursor,
+    MemoryLedger,
+    MemoryLedgers,
+    Record,
+)
 from embeddedpulsar.managed_ledger.opening import open_control
 from embeddedpulsar.managed_ledger.options import LedgerOptions
 from embeddedpulsar.managed_ledger.position import Position

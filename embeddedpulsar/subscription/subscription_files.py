@@ -22,7 +22,7 @@ from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform import descriptors, disk, failpoints
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.storage.filenames import gone_path, lock_path, parse_generation
-from embeddedpulsar.storage.journal.journal_recovery import choose, note_if_lost, replay
+from embeddedpulsar.storage.journal.journal_follower import choose, note_if_lost, replay
 from embeddedpulsar.subscription.control import SubscriptionControl
 from embeddedpulsar.subscription.state.replica import SubscriptionReplica
 

@@ -6,10 +6,9 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Generic, Self
 
 from embeddedpulsar.client.common.arguments import check_type, checked_seek_target
-from embeddedpulsar.client.common.value_type import T
 from embeddedpulsar.client.consumer.ack_grouping_tracker import MOST_QUICK
 from embeddedpulsar.exceptions import AlreadyClosed
-from embeddedpulsar.message import Message
+from embeddedpulsar.message import Message, T
 from embeddedpulsar.platform import interrupts
 
 if TYPE_CHECKING:

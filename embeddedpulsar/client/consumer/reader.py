@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Generic, Self
 
 from embeddedpulsar.client.common.arguments import check_type, checked_seek_target
-from embeddedpulsar.client.common.value_type import T
+from embeddedpulsar.message import T
 from embeddedpulsar.platform import interrupts
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from embeddedpulsar.client.common.arguments import INT32_MAX, check_range, check_type, check_type_or_none
 from embeddedpulsar.client.common.message_options import NO_OPTIONS, NULL_VALUE, check_key, check_options
-from embeddedpulsar.client.common.value_type import T
 from embeddedpulsar.client.producer.bulk.bulk_publisher import BulkPublisher
 from embeddedpulsar.client.producer.bulk.bulk_rows import (
     BULK_BYTES,
@@ -17,6 +16,7 @@ from embeddedpulsar.client.producer.bulk.bulk_rows import (
 )
 from embeddedpulsar.client.producer.publisher import Publisher
 from embeddedpulsar.exceptions import InvalidConfiguration, OperationNotSupported
+from embeddedpulsar.message import T
 from embeddedpulsar.platform import interrupts
 from embeddedpulsar.schema import BytesSchema, StringSchema
 

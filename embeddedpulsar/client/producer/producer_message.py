@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from embeddedpulsar.client.common.message_options import Options, check_options
-from embeddedpulsar.client.common.value_type import T
 from embeddedpulsar.client.producer.partitioned.routed_message import RoutedEntry
-from embeddedpulsar.message import Message
+from embeddedpulsar.message import Message, T
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -21,8 +21,13 @@ from embeddedpulsar.format.record_types import END, JournalBase
 from embeddedpulsar.platform import disk, failpoints
 from embeddedpulsar.storage.filenames import journal_path
 from embeddedpulsar.storage.journal.journal_file import Record, sweep, write_generation, write_records
-from embeddedpulsar.storage.journal.journal_follower import JournalFollower
-from embeddedpulsar.storage.journal.journal_recovery import Replica, choose, note_if_lost, replay
+from embeddedpulsar.storage.journal.journal_follower import (
+    JournalFollower,
+    Replica,
+    choose,
+    note_if_lost,
+    replay,
+)
 
 COMPACT_BYTES: Final = 1 << 20
 """A generation this long, or as long as its snapshot if that is more, is followed by a new one."""

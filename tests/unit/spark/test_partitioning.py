@@ -14,10 +14,10 @@ pytest.importorskip("pyarrow")
 
 from embeddedpulsar import Admin, Client, TopicNotFound
 from embeddedpulsar.exceptions import InvalidConfiguration
+from embeddedpulsar.spark.batch_reader import Task, plan_tasks, selected_logs
 from embeddedpulsar.spark.data_loss import DataLossError
 from embeddedpulsar.spark.filters import Pruning
 from embeddedpulsar.spark.options import parse_options
-from embeddedpulsar.spark.partitioning import Task, plan_tasks, selected_logs
 from tests.support.log_files import BASE_MS as BASE
 from tests.support.log_files import write_topic
 
