@@ -1,4 +1,4 @@
-"""The ledgers of a log that is kept in the memory of this process, and reading them in order without a lock."""
+"""The ledgers of a log in the memory of this process, and reading them in order without a lock."""
 
 from __future__ import annotations
 
