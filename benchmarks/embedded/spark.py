@@ -57,7 +57,7 @@ class TupleScan(Scan):
     format = "embeddedpulsar_tuples"
 
     def prepare(self, spark: Any) -> None:
-        from embeddedpulsar.spark.data_source import BatchReader
+        from embeddedpulsar.spark.batch_reader import BatchReader
         from embeddedpulsar.spark.data_source import DefaultSource, requested_columns
         from embeddedpulsar.spark.options import parse_options
 
