@@ -28,8 +28,17 @@ test: $(TEST)
 storm: $(TEST)
 	$(BIN)/python -m pytest -q -m slow --hypothesis-profile=storm $(PYTEST)
 
+# `make bench realistic` runs the workloads that are named behind it.
+NAMED := $(if $(filter bench,$(MAKECMDGOALS)),$(filter-out bench,$(MAKECMDGOALS)))
+
 bench: $(BENCH)
-	$(BIN)/python benchmarks/run.py $(ARGS)
+	$(BIN)/python benchmarks/run.py $(NAMED) $(ARGS)
+
+ifneq ($(NAMED),)
+.PHONY: $(NAMED)
+$(NAMED): bench
+	@:
+endif
 
 demo: $(DEMO)
 	$(BIN)/python examples/flights/run.py $(ARGS)

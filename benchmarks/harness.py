@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -25,9 +26,14 @@ class Row:
     name: str
     survives: str
     figures: list[float] = field(default_factory=list)
-    notes: dict[str, float] = field(default_factory=dict)
+    noted: dict[str, list[float]] = field(default_factory=dict)
     operations: int = 0
     missing: str = ""
+
+    @property
+    def notes(self) -> dict[str, float]:
+        """The medians over the rounds of what the contestant noted."""
+        return {name: median(values) for name, values in self.noted.items()}
 
 
 @dataclass(frozen=True)
@@ -61,7 +67,8 @@ def hold(contest: Contest, settings: Settings, place: Path, say: Callable[[str],
             stack.callback(contestant.stop)
             say(f"{contest.title}: opening {contestant.name}")
             try:
-                directory = here / contestant.key
+                # Letters only: Pulsar takes a comma in a directory for the end of its name.
+                directory = here / re.sub(r"\W+", "-", contestant.key)
                 directory.mkdir()
                 contestant.start(directory)
             except (Unavailable, ImportError) as error:
@@ -97,7 +104,8 @@ def _play(
             gc.collect()
             seconds = contestant.run(row.operations)
             row.figures.append(contest.measure.figure(row.operations, seconds))
-            row.notes.update(contestant.notes)
+            for name, value in contestant.notes.items():
+                row.noted.setdefault(name, []).append(value)
 
 
 def _calibrate(contest: Contest, contestant: Contestant, share: float) -> int:

@@ -5,7 +5,8 @@
     python benchmarks/run.py --smoke                    # about a second each: does everything still run?
 
 Peers that need a server use redis-server and nats-server when they are installed
-(benchmarks/peers/servers.sh); they are started on free loopback ports over a temporary directory and stopped.
+(benchmarks/peers/servers.sh) and a Pulsar broker where its jars were fetched (benchmarks/peers/pulsar.sh);
+they are started on free loopback ports over a temporary directory and stopped.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from benchmarks.contest import Settings
 from benchmarks.harness import hold
 
 WORKLOADS = (
+    "realistic",
     "publish_sync",
     "publish_async",
     "publish_partitioned",

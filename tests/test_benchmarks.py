@@ -23,6 +23,9 @@ from benchmarks.contest import (  # noqa: E402
     Unavailable,
 )
 from benchmarks.harness import hold  # noqa: E402
+from benchmarks.realistic.cell import SEND, Cell  # noqa: E402
+from benchmarks.realistic.contestant import CONSUMERS, CPU_MICROSECONDS, PRODUCER  # noqa: E402
+from benchmarks.realistic.embedded import Embedded  # noqa: E402
 
 
 class Paced(Contestant):
@@ -101,6 +104,18 @@ def test_everything_is_stopped_and_nothing_is_left(tmp_path: Path) -> None:
     hold(contest, Settings(seconds=1, rounds=1), tmp_path, lambda text: None)
     assert all(contestant.stopped for contestant in contest.contestants if isinstance(contestant, Paced))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_realistic_cell_counts_the_processor_time_of_both_sides(tmp_path: Path) -> None:
+    """Two Key_Shared consumers get everything, live and as a backlog; the figure is the sum of its parts."""
+    rows = [Embedded(Cell("KeyShared", SEND, 2, 20, is_backlog)) for is_backlog in (False, True)]
+    contest = Contest("title", CPU_MICROSECONDS, rows, [], fixed=60)
+    table = hold(contest, Settings(seconds=1, rounds=1), tmp_path, lambda text: None)
+    for row in table.rows:
+        assert not row.missing
+        parts = row.notes[PRODUCER] + row.notes[CONSUMERS]
+        assert row.figures == [pytest.approx(parts)]
+        assert row.notes["msg/s"] > 0 and row.notes["MiB"] > 1
 
 
 def test_the_command_prints_tables_and_writes_json(tmp_path: Path) -> None:
