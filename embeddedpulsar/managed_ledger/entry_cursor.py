@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from embeddedpulsar.damage import HOLE, Damage
@@ -14,6 +15,7 @@ from embeddedpulsar.storage.segment_reader import UNKNOWN_CRC, SegmentReader
 
 _TAIL: Final = TopicWord.TAIL
 _OFFSET_BITS: Final = 0xFFFFFFFF
+_UNLIMITED: Final = 1 << 62
 
 
 class EntryCursor:
@@ -99,6 +101,39 @@ class EntryCursor:
             if self._view.is_open():
                 raise
             raise AlreadyClosed("the topic is closed") from None
+
+    def read_spans(self, ledger_id: int, spans: Sequence[tuple[int, int]], max_bytes: int) -> list[EntryView]:
+        """See `Cursor`. About 2 us per span, and 1 us per entry."""
+        out: list[EntryView] = []
+        reader = self._reader
+        try:
+            if reader is None or reader.ledger_id != ledger_id:
+                self.seek(Position(ledger_id, spans[0][0]))
+                reader = self._attach()
+                if reader is None or reader.ledger_id != ledger_id:
+                    return out
+            limit = self._view.end_of(ledger_id)
+            for first, last in spans:
+                if reader.entry_id != first:
+                    reader.move_to(first)
+                start, count = reader.pos, len(out)
+                reader.read_into(out, limit, last - first + 1, _UNLIMITED, max_bytes)
+                if len(out) - count != reader.entry_id - first:
+                    del out[count:]  # something between them is no entry
+                max_bytes -= reader.pos - start
+                if len(out) - count <= last - first or max_bytes <= 0:
+                    break
+        except (CorruptionError, FileNotFoundError):
+            assert reader is not None
+            self.seek(Position(ledger_id, reader.entry_id))  # the slot may be wrong: to be verified
+        except ImportError:
+            if not out:
+                raise
+        except ValueError:
+            if self._view.is_open():
+                raise
+            raise AlreadyClosed("the topic is closed") from None
+        return out
 
     # -- moving between ledgers ----------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from embeddedpulsar.damage import DamageHook
-from embeddedpulsar.format.index import IndexSlot
+from embeddedpulsar.format.index import IndexSlot, SlotColumns
 from embeddedpulsar.storage.chunk_reader import Part
 from embeddedpulsar.storage.segment_chain import LedgerChain
 
@@ -42,6 +42,9 @@ class LedgersView(Protocol):
 
     def slot(self, ledger_id: int, entry_id: int) -> IndexSlot:
         """What the index says of a visible entry."""
+
+    def slots(self, ledger_id: int, first: int, stop: int) -> SlotColumns:
+        """What the index says of visible entries, ``first`` to ``stop`` - 1."""
 
     def flags(self, ledger_id: int, first: int, stop: int) -> bytes:
         """The low byte of the entry flags of visible entries, ``first`` to ``stop`` - 1."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from embeddedpulsar.format.entry_view import EntryView
+from embeddedpulsar.format.index import SlotColumns
 from embeddedpulsar.managed_ledger.chunk_assembler import ChunkAssembler
 from embeddedpulsar.managed_ledger.options import LedgerOptions
 from embeddedpulsar.managed_ledger.position import Position
@@ -34,6 +35,17 @@ class Cursor(Protocol):
         Raises:
             AlreadyClosed: the topic was closed.
             ImportError: the next entry is packed by a codec that is not installed here. The cursor stays.
+        """
+
+    def read_spans(self, ledger_id: int, spans: Sequence[tuple[int, int]], max_bytes: int) -> list[EntryView]:
+        """Entries of one ledger, from the first to the last of each of the spans, which are in order.
+
+        Returns:
+            As many as make up `max_bytes`, without a gap; they end before the first that cannot be read. None
+            if that is the first of all, and `read` is to step over it.
+
+        Raises:
+            AlreadyClosed, ImportError: as `read`.
         """
 
 
@@ -119,6 +131,14 @@ class Log(Protocol):
     @property
     def chunks(self) -> Callable[[], ChunkAssembler]:
         """Makes what puts chunked messages together."""
+
+    def upcoming(self, position: Position, max_messages: int, max_bytes: int) -> SlotColumns | None:
+        """What the index says of the entries from `position` on, within its ledger.
+
+        Returns:
+            At least one entry, and then as many as the two maxima allow. None if there are so few that
+            reading them costs less, if the index does not say, or if `position` is not in a ledger.
+        """
 
     def first_position(self) -> Position:
         """The first retained entry, or where it will be; (0, 0) before the first ledger."""

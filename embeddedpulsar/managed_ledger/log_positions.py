@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from bisect import bisect_left
 from functools import partial
 from typing import Final
 
 from embeddedpulsar.exceptions import AlreadyClosed, StorageError
 from embeddedpulsar.format.control import TopicWord, split_tail
+from embeddedpulsar.format.index import SlotColumns
 from embeddedpulsar.managed_ledger.chunk_assembler import ChunkAssembler
 from embeddedpulsar.managed_ledger.ledgers_view import LedgersView
 from embeddedpulsar.managed_ledger.position import Position
@@ -125,6 +127,8 @@ def _scan(view: LogView, ledger_id: int, publish_ms: int, entries: int, end: int
 
 
 _TAIL: Final = TopicWord.TAIL
+_FEW: Final = 8
+"""Entries that are read in less time than the index is asked and verified."""
 
 
 class LogPositions(ABC):
@@ -173,6 +177,27 @@ class LogPositions(ABC):
                 return Position(closed.ledger_id, closed.last_entry_id)
         previous = self._ledgers.trimmed_before(chain.tail_ledger)
         return Position(*previous) if previous is not None else None
+
+    def upcoming(self, position: Position, max_messages: int, max_bytes: int) -> SlotColumns | None:
+        """See `Log`. About 10 us, and 0.1 us per entry."""
+        self._check_open()
+        ledgers = self._ledgers
+        ledger_id, first = position
+        try:
+            last, _ = ledgers.extent(ledger_id)
+            if first < 0 or last - first < _FEW:
+                return None
+            each = ledgers.slot(ledger_id, first).count or 1
+            most = min(last + 1 - first, -(-max_messages // each))
+            found = ledgers.slots(ledger_id, first, first + most)
+        except (FileNotFoundError, StorageError):
+            return None
+        offsets, messages, hashes, flags, counts = found
+        stop = bisect_left(messages, messages[0] - counts[0] + max_messages) + 1
+        if 0 not in counts:  # parts of chunked messages are not read by those who get the message
+            stop = min(stop, bisect_left(offsets, offsets[0] + (max_bytes >> 3)))
+        some = slice(max(stop, 1))
+        return SlotColumns(offsets[some], messages[some], hashes[some], flags[some], counts[some])
 
     @abstractmethod
     def find_by_publish_time(self, publish_ms: int) -> Position:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from embeddedpulsar.damage import HOLE, Damage, DamageHook
 from embeddedpulsar.exceptions import AlreadyClosed, CorruptionError
 from embeddedpulsar.format.control import TopicWord, split_tail
 from embeddedpulsar.format.entry import EntryView, decode
+from embeddedpulsar.format.entry_view import METADATA
 from embeddedpulsar.format.frame import FrameHeader
-from embeddedpulsar.format.index import IndexSlot
+from embeddedpulsar.format.index import IndexSlot, SlotColumns
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform.file_lock import FileLock
@@ -166,6 +168,17 @@ class MemoryLedgers:
             end - header.length, since, messages, 0, header.flags >> 16, header.message_count, header.crc
         )
 
+    def slots(self, ledger_id: int, first: int, stop: int) -> SlotColumns:
+        """See `LedgersView`."""
+        records = list(map(self.ledger(ledger_id).records.__getitem__, range(first, stop)))
+        return SlotColumns(
+            [end - header.length >> 3 for end, _, header, _ in records],
+            [messages for _, messages, _, _ in records],
+            [METADATA.unpack_from(body)[2] for *_, body in records],
+            bytes([header.flags >> 16 & 0xFF for _, _, header, _ in records]),
+            [header.message_count for _, _, header, _ in records],
+        )
+
     def flags(self, ledger_id: int, first: int, stop: int) -> bytes:
         """See `LedgersView`."""
         records = self.ledger(ledger_id).records
@@ -253,6 +266,25 @@ class MemoryCursor:
                 self.seek(Position(following, 0))
         except ValueError:  # the control words are not mapped any more
             raise AlreadyClosed("the topic is closed") from None
+
+    def read_spans(self, ledger_id: int, spans: Sequence[tuple[int, int]], max_bytes: int) -> list[EntryView]:
+        """See `Cursor`."""
+        out: list[EntryView] = []
+        try:
+            find = self._ledgers.ledger(ledger_id).records.get
+            for first, last in spans:
+                for entry_id in range(first, last + 1):
+                    record = find(entry_id)
+                    if record is None or max_bytes <= 0:
+                        return out
+                    out.append(decode(record[2], record[3], ledger_id))
+                    max_bytes -= record[2].length
+        except (CorruptionError, FileNotFoundError):
+            return out
+        except ImportError:
+            if not out:
+                raise
+        return out
 
     def _read_into(
         self,

@@ -9,7 +9,14 @@ from embeddedpulsar.damage import Damage, DamageHook
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.control import TopicWord, split_tail
 from embeddedpulsar.format.frame import FrameHeader, last_frame_start, read_header
-from embeddedpulsar.format.index import FLAGS_AT, SLOT_SIZE, SLOTS_OFFSET, IndexSlot, slot_offset
+from embeddedpulsar.format.index import (
+    FLAGS_AT,
+    SLOT_SIZE,
+    SLOTS_OFFSET,
+    IndexSlot,
+    SlotColumns,
+    slot_offset,
+)
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.storage.chunk_reader import Part, segment_part
@@ -123,6 +130,18 @@ class LogView:
         if len(slots) < (entry_id + 1) * SLOT_SIZE:
             raise CorruptionError(path=segment.path, reason=f"entry {entry_id} is not in the log")
         return slot_of(slots, entry_id)
+
+    def slots(self, ledger_id: int, first: int, stop: int) -> SlotColumns:
+        """What the index says of visible entries, `first` to `stop` - 1: see `SegmentIndex.slots`. The
+        last is compared with its frame.
+
+        Raises:
+            CorruptionError: the index, or the last frame, is damaged; nothing is repaired.
+        """
+        segment = self.segment(ledger_id)
+        found = segment.index.slots(first, stop)
+        segment.frame_of(stop - 1, self.end_of(ledger_id))
+        return found
 
     def flags(self, ledger_id: int, first: int, stop: int) -> bytes:
         """The low byte of the entry flags of visible entries, `first` to `stop` - 1, by the index."""

@@ -21,6 +21,7 @@ from embeddedpulsar.format.index import (
     SLOTS_PER_BLOCK,
     IndexHeader,
     IndexSlot,
+    SlotColumns,
     block_crc,
     block_crc_offset,
     block_range,
@@ -29,6 +30,7 @@ from embeddedpulsar.format.index import (
     pack_index_header,
     parse_index_header,
     read_slot,
+    read_slots,
 )
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET, SegmentHeader
 from embeddedpulsar.platform import disk
@@ -56,7 +58,7 @@ class SegmentIndex:
     Durable: nothing is flushed. Sealed blocks carry a checksum; the rest is rebuilt after an unclean boot.
     """
 
-    __slots__ = ("capacity", "data", "file", "header", "path")
+    __slots__ = ("_intact", "capacity", "data", "file", "header", "path")
 
     def __init__(self, file: MappedFile, header: IndexHeader) -> None:
         self.file: Final = file
@@ -65,6 +67,7 @@ class SegmentIndex:
         self.capacity: Final = header.capacity
         self.data: Final = cast("bytearray", file.view.obj)
         """The map itself: its slices are bytes, and cost a third of a memoryview's."""
+        self._intact: Final[set[int]] = set()
 
     @classmethod
     def open(cls, directory: str, ledger_id: int, *, writable: bool) -> SegmentIndex:
@@ -128,6 +131,22 @@ class SegmentIndex:
             return read_slot(self.data, entry_id)
         except CorruptionError as e:
             raise e.at(self.path) from None
+
+    def slots(self, first: int, stop: int) -> SlotColumns:
+        """The slots of visible entries, `first` to `stop` - 1. The checksum of sealed blocks is verified
+        once; of other blocks only the sum of the messages.
+
+        Raises:
+            CorruptionError: damaged.
+        """
+        data = self.data
+        for block in range(first // SLOTS_PER_BLOCK, (stop - 1) // SLOTS_PER_BLOCK + 1):
+            if block in self._intact or BLOCK_CRC.unpack_from(data, block_crc_offset(block)) == (0,):
+                continue
+            if not is_block_sealed_and_intact(data, block):
+                raise CorruptionError(path=self.path, reason=f"block {block} of the index is damaged")
+            self._intact.add(block)
+        return read_slots(data, first, stop)
 
     def first_published_at(self, delta_ms: int, entries: int) -> int:
         """The first of `entries` slots whose publish delta is at least `delta_ms`; `entries` if none is.

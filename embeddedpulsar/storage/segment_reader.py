@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import weakref
 from typing import Final
 from zlib import crc32
@@ -17,6 +18,7 @@ from embeddedpulsar.format.frame import (
     FrameHeader,
     read_header,
 )
+from embeddedpulsar.format.index import slot_offset
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.storage.segment import Segment
 from embeddedpulsar.storage.segment_cache import SEGMENTS
@@ -32,6 +34,8 @@ of that size instead, whose page faults alone cost four times as much (docs/deci
 _UNMAPPED: Final = 32
 """Reads of a segment in a row without a map, before it is mapped in the place of another one."""
 UNKNOWN_CRC: Final = -1
+_PLACE: Final = struct.Struct("<II")
+"""Two fields of the index that lie side by side: the crc of a slot, and the offset in the next."""
 
 
 class SegmentReader:
@@ -91,6 +95,19 @@ class SegmentReader:
             self._segment = weakref.ref(segment)
             self._unmapped = 0
         return segment
+
+    def move_to(self, entry_id: int) -> None:
+        """Stand at another visible entry of the segment, where its slot says that it is.
+
+        The slot is not verified: if it is wrong, no frame is found there.
+        """
+        segment = self.segment
+        if not entry_id:
+            self.pos, self.crc = FIRST_FRAME_OFFSET, segment.header.chain_seed
+        else:
+            before, offset = _PLACE.unpack_from(segment.index.data, slot_offset(entry_id) - 4)
+            self.pos, self.crc = offset << 3, before or UNKNOWN_CRC
+        self.entry_id = entry_id
 
     def read_into(
         self, out: list[EntryView], limit: int, max_entries: int, max_messages: int, max_bytes: int

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from embeddedpulsar.exceptions import StorageError
 from embeddedpulsar.format.acknowledgement import FORM_RANGE, MAX_ENTRY_ID, AckGroup
@@ -16,6 +17,9 @@ from embeddedpulsar.managed_ledger.log import LedgerCounts, Log
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.subscription.state.ledger_acks import OPEN
 from embeddedpulsar.subscription.state.state_machine import SubscriptionState
+
+if TYPE_CHECKING:
+    from embeddedpulsar.subscription.dispatch.assignment import FreshEntry
 
 
 def ledgers_of(log: Log) -> Ledgers:
@@ -52,8 +56,10 @@ def existing(log: Log, positions: Iterable[tuple[int, int]]) -> list[tuple[int, 
     return [one for one in positions if (0, 0) <= one <= last and 0 <= one[1] <= MAX_ENTRY_ID]
 
 
-def skipped_entries(log: Log, expected: tuple[int, int], views: Sequence[EntryView]) -> list[AckGroup]:
-    """The entries a cursor stepped over because they are damaged, from ``expected`` through ``views``.
+def skipped_entries(
+    log: Log, expected: tuple[int, int], views: Sequence[EntryView | FreshEntry]
+) -> list[AckGroup]:
+    """The entries that were stepped over because they are damaged, from ``expected`` through ``views``.
 
     Ledgers that were trimmed are not listed any more, and so not in the result.
     """

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import Final
+from itertools import groupby, repeat
+from typing import Any, Final
 
 from embeddedpulsar.format.acknowledgement import AckGroup
 from embeddedpulsar.format.entry import EntryView
 from embeddedpulsar.format.frame import FLAG_CHUNK, FLAG_DELAYED
+from embeddedpulsar.format.index import SlotColumns
 from embeddedpulsar.format.key_hash import sticky_key_hash
-from embeddedpulsar.managed_ledger.chunk_assembler import has_chunks
 from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.subscription.control import SubscriptionControl
@@ -18,14 +19,20 @@ from embeddedpulsar.subscription.dispatch.assignment import FreshEntry
 from embeddedpulsar.subscription.log_queries import skipped_entries
 
 NO_KEY: Final = "NON_KEY"
+_SPECIAL: Final = (FLAG_CHUNK | FLAG_DELAYED) >> 16
+_PLAIN: Final = bytes(flags for flags in range(256) if not flags & _SPECIAL)
+_new: Final[Any] = tuple.__new__
 
 
 class LookAhead:
-    """Entries that are read from the log before they are claimed.
+    """What is known of the next entries of the log before they are claimed.
 
-    Role: keeps the log out of the subscription's lock. Reading is cheap and takes no lock; what another
-    consumer claims first is thrown away. Invariants: `_views` are the readable entries from `_start` on, in
-    order, without a gap but for damage. Callers: the consumer's reading thread.
+    Role: keeps the log out of the subscription's lock. Looking is cheap and takes no lock; what another
+    consumer claims first is thrown away. What dispatch needs to know stands in the index; frames are read
+    where that is not enough (delayed entries, chunked messages), where the index does not say, and where
+    there are few entries. Invariants: `_facts` are the readable entries from `_start` on, in order, without a
+    gap but for damage; some that turn out to be unreadable may be among them. Callers: the consumer's reading
+    thread.
     """
 
     def __init__(self, log: Log, control: SubscriptionControl, keys_matter: bool) -> None:
@@ -36,9 +43,11 @@ class LookAhead:
         self._keys_matter: Final = keys_matter
         self._start: Position | None = None
         self._next = Position(0, 0)
-        self._views: list[EntryView] = []
         self._facts: list[FreshEntry] = []
+        self._views: dict[tuple[int, int], EntryView] = {}
         self._passed: dict[tuple[int, int], EntryView] = {}
+        self.messages = 0
+        """Messages in what was looked at."""
         self._at_tail = False
         self.chunks: list[EntryView] = []
         """Entries of chunked messages that the read position passed; for the owner to take."""
@@ -46,14 +55,11 @@ class LookAhead:
     def clear(self) -> None:
         """Forget everything."""
         self._start = None
-        self._views = []
-        self._facts = []
+        self._forget()
         self._passed = {}
 
-    @property
-    def messages(self) -> int:
-        """Messages in what was read ahead."""
-        return sum(entry.messages for entry in self._facts)
+    def _forget(self) -> None:
+        self._facts, self._views, self.messages = [], {}, 0
 
     @property
     def last_ledger(self) -> int:
@@ -65,17 +71,63 @@ class LookAhead:
         hint = self._control.read_position
         if self._start is None or not self._start <= hint <= self._next:
             self._start = self._next = hint
-            self._views, self._facts = [], []
-            self._cursor.seek(hint)
+            self._forget()
         self.drop_before(hint)
-        if not self._views:
-            views = self._cursor.read(max(max_messages, 1), max(max_messages, 1), max_bytes)
-            self._views = views
-            self._facts = [self._fact(view) for view in views]
+        if not self._facts:
+            most = max(max_messages, 1)
+            slots = self._log.upcoming(self._next, most, max_bytes)
+            if slots is not None:
+                self._facts = self._indexed(*self._next, slots, max_bytes)
+            if not self._facts:
+                self._facts = self._read(self._next, most, max_bytes)
             self._at_tail = True
-            if views:
-                self._next = Position(views[-1].ledger_id, views[-1].entry_id + 1)
+            if self._facts:
+                last = self._facts[-1]
+                self._next = Position(last.ledger_id, last.entry_id + 1)
                 self._at_tail = (self._log.last_position() or self._next) < self._next
+            self.messages = sum([one.messages for one in self._facts])
+
+    def _indexed(self, ledger_id: int, first: int, slots: SlotColumns, max_bytes: int) -> list[FreshEntry]:
+        """What the index says of entries; the frames are read of those of which it does not say enough."""
+        counts, hashes = slots.counts, slots.key_hashes
+        if not self._keys_matter:
+            hashes = [0] * len(counts)
+        elif 0 in hashes:
+            hashes = [one or self._no_key for one in hashes]
+        ids = range(first, first + len(counts))
+        rows = zip(repeat(ledger_id), ids, counts, hashes, repeat(0), strict=False)
+        facts = list(map(_new, repeat(FreshEntry), rows))
+        if 0 not in counts and not slots.flags.translate(None, _PLAIN):
+            return facts
+        found: list[FreshEntry] = []
+        specials = [not count or flags & _SPECIAL for count, flags in zip(counts, slots.flags, strict=True)]
+        for is_special, pairs in groupby(zip(facts, specials, strict=True), lambda pair: bool(pair[1])):
+            run = [fact for fact, _ in pairs]
+            if is_special:
+                try:
+                    views = self._cursor.read_spans(
+                        ledger_id, [(run[0].entry_id, run[-1].entry_id)], max(max_bytes, 1)
+                    )
+                except ImportError:
+                    if not found:
+                        raise
+                    return found
+                max_bytes -= sum([len(view.payload) for view in views])
+                found += self._facts_of(views)
+                if len(views) < len(run):
+                    return found  # what follows is read, or stepped over, next time
+            else:
+                found += run
+        return found
+
+    def _read(self, position: Position, most: int, max_bytes: int) -> list[FreshEntry]:
+        if self._cursor.position != position:
+            self._cursor.seek(position)
+        return self._facts_of(self._cursor.read(most, most, max_bytes))
+
+    def _facts_of(self, views: list[EntryView]) -> list[FreshEntry]:
+        self._views.update({(view.ledger_id, view.entry_id): view for view in views})
+        return [self._fact(view) for view in views]
 
     def _fact(self, view: EntryView) -> FreshEntry:
         deliver_at = 0
@@ -88,9 +140,9 @@ class LookAhead:
     def backlog(self, room: int) -> int:
         """Messages behind the read position, exact where it matters: if they are few."""
         messages = self.messages
-        if messages < room or not self._views:
+        if messages < room or not self._facts:
             return messages
-        last = self._views[-1]
+        last = self._facts[-1]
         return messages + self._log.messages_after(Position(last.ledger_id, last.entry_id))
 
     def covers(self, read: Position) -> bool:
@@ -103,41 +155,38 @@ class LookAhead:
         return self._facts[skip:] if skip else self._facts
 
     def gaps_from(self, read: Position) -> list[AckGroup]:
-        """Entries behind ``read`` that cannot be read."""
-        views = self._views[self._index_of(read) :]
-        if not views:
+        """Entries behind ``read`` that cannot be read, as far as that is known."""
+        facts = self.entries_from(read)
+        if not facts:
             return []
-        first, last = views[0], views[-1]
-        if (first.ledger_id, first.entry_id) == read and last.entry_id - first.entry_id + 1 == len(views):
+        first, last = facts[0], facts[-1]
+        if first[:2] == read and last.entry_id - first.entry_id + 1 == len(facts):
             return []
-        return skipped_entries(self._log, read, views)
+        return skipped_entries(self._log, read, facts)
 
     def is_exhausted_at(self, read: Position) -> bool:
         """Whether nothing of what was read ahead stands behind ``read``, though there may be more."""
-        return self._index_of(read) >= len(self._views) and not self._at_tail
+        return self._index_of(read) >= len(self._facts) and not self._at_tail
 
     def has_beyond(self, read: Position) -> bool:
         """Whether there is, as far as is known, something behind ``read``."""
-        return self._index_of(read) < len(self._views) or not self._at_tail or not self.covers(read)
+        return self._index_of(read) < len(self._facts) or not self._at_tail or not self.covers(read)
 
     def drop_before(self, read: Position) -> None:
         """Drop the entries that the read position has passed: they need no assignment."""
         if self._start is None or read <= self._start:
             return
         skip = self._index_of(read)
-        passed = self._views[:skip]
-        self._passed = {(view.ledger_id, view.entry_id): view for view in passed}
-        if has_chunks(passed):
-            self.chunks += [view for view in passed if view.flags & FLAG_CHUNK]
-        del self._views[:skip], self._facts[:skip]
+        self.messages -= sum([one.messages for one in self._facts[:skip]])
+        del self._facts[:skip]
         self._start = read
+        views, self._passed = self._views, {}
+        if views:
+            self._passed = {place: views.pop(place) for place in list(views) if place < read}
+            self.chunks += [view for view in self._passed.values() if view.flags & FLAG_CHUNK]
 
     def _index_of(self, read: Position) -> int:
-        return bisect_left(self._facts, read, key=_position_of)
-
-    def has(self, ledger_id: int, entry_id: int) -> bool:
-        """Whether `take` may have this entry."""
-        return (ledger_id, entry_id) in self._passed
+        return bisect_left(self._facts, read)  # a fact begins as its position does
 
     def take(self, ledger_id: int, first: int, last: int) -> list[EntryView] | None:
         """The entries ``first..last`` if `drop_before` just dropped them; None if they must be read again."""
@@ -148,7 +197,3 @@ class LookAhead:
             return [passed.pop((ledger_id, entry_id)) for entry_id in range(first, last + 1)]
         except KeyError:
             return None
-
-
-def _position_of(entry: FreshEntry) -> Position:
-    return Position(entry.ledger_id, entry.entry_id)

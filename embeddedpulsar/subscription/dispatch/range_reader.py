@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import Final, NamedTuple
 
 from embeddedpulsar.format.acknowledgement import FORM_RANGE, AckGroup
@@ -13,9 +14,6 @@ from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.subscription.dispatch.look_ahead import LookAhead
 from embeddedpulsar.subscription.state.state_machine import SubscriptionState
 
-_GAP: Final = 8
-"""Entries of others that are read on the way, rather than stepped over: putting a cursor elsewhere costs as
-much as reading ten."""
 _MANY: Final = 1 << 30
 
 
@@ -52,6 +50,11 @@ class FetchedRange(NamedTuple):
     def stamp(self, views: Sequence[EntryView]) -> None:
         """Write what the state says into the entries."""
         counts, indexes = self.counts, self.indexes
+        if counts is None and not indexes:
+            ahead = self.number - self.first + 1
+            for view in views:
+                view.number = view.entry_id + ahead
+            return
         for view in views:
             at = view.entry_id - self.first
             view.number = self.number + at + 1
@@ -95,8 +98,8 @@ def ranges_for(state: SubscriptionState, consumer_id: int, number: int, most: in
 class RangeReader:
     """Reads assigned ranges, from what was read ahead where that is possible.
 
-    Role: between a consumer's ranges and the log; keys scatter the entries of a consumer, so neighbouring
-    ranges are read in one go. Callers: the consumer's reading thread.
+    Role: between a consumer's ranges and the log; keys scatter the entries of a consumer, so its ranges in
+    a ledger are read in one go, and nothing between them. Callers: the consumer's reading thread.
 
     Attributes:
         missing: entries that are not in the log any more, or damaged; for the owner to take.
@@ -132,13 +135,11 @@ class RangeReader:
                 ranges.popleft()
                 part.stamp(found)
             else:
-                neighbours = self._neighbours()
                 try:
-                    found = self._read_span(neighbours, max(max_bytes - size, 1))
+                    found = self._read_some(max(max_bytes - size, 1))
                 except ImportError:  # packed by a codec that is not installed: what comes before is good
                     if not views:
                         raise
-                    ranges.extendleft(reversed(neighbours))
                     break
             views += found
             size += sum([len(one.payload) for one in found])
@@ -146,40 +147,42 @@ class RangeReader:
             return views, ranges[0].number, True
         return views, ready[-1].end if ready else number, False
 
-    def _neighbours(self) -> list[FetchedRange]:
-        """The first range and those close behind it, taken out."""
-        ranges = self._ranges
-        parts = [ranges.popleft()]
-        while ranges and ranges[0].ledger_id == parts[0].ledger_id:
-            if not 0 < ranges[0].first - parts[-1].last <= _GAP:
+    def _read_some(self, max_bytes: int) -> list[EntryView]:
+        """The first entries that are not read yet, of the ledger of the first."""
+        ranges, ledger_id = self._ranges, self._ranges[0].ledger_id
+        parts = list(takewhile(lambda part: part.ledger_id == ledger_id, ranges))
+        found = self._cursor.read_spans(ledger_id, [(part.first, part.last) for part in parts], max_bytes)
+        if not found:
+            return self._read_around_damage(max_bytes)
+        at = 0
+        for part in parts:
+            views = found[at : at + part.last - part.first + 1]
+            if not views:
                 break
-            if self._ahead.has(ranges[0].ledger_id, ranges[0].first):
+            at += len(views)
+            part.stamp(views)
+            ranges.popleft()
+            if views[-1].entry_id < part.last:
+                ranges.appendleft(part.rest(views[-1].entry_id + 1))
                 break
-            parts.append(ranges.popleft())
-        return parts
+        return found
 
-    def _read_span(self, parts: Sequence[FetchedRange], max_bytes: int) -> list[EntryView]:
-        """The entries of ``parts``; what the read did not reach goes back to the ranges."""
-        ledger_id, first, last = parts[0].ledger_id, parts[0].first, parts[-1].last
+    def _read_around_damage(self, max_bytes: int) -> list[EntryView]:
+        """The first entries of the first range; what of it the read did not reach is left."""
+        part = self._ranges[0]
+        ledger_id, first, last = part.ledger_id, part.first, part.last
         if self._cursor.position != (ledger_id, first):
             self._cursor.seek(Position(ledger_id, first))
         span = self._cursor.read(last - first + 1, _MANY, max_bytes)
-        by_entry = {one.entry_id: one for one in span if one.ledger_id == ledger_id}
-        reached = min(max(by_entry), last) if by_entry and span[-1].ledger_id == ledger_id else last
-        views = []
-        for number, part in enumerate(parts):
-            if part.first > reached:
-                self._ranges.extendleft(reversed(parts[number:]))
-                break
-            end = min(part.last, reached)
-            found = [by_entry[one] for one in range(part.first, end + 1) if one in by_entry]
-            self.missing += _missing(part, found, end + 1)
-            part.stamp(found)
-            views += found
-            if end < part.last:
-                self._ranges.extendleft(reversed([part.rest(end + 1), *parts[number + 1 :]]))
-                break
-        return views
+        found = [one for one in span if one.ledger_id == ledger_id and one.entry_id <= last]
+        # What another ledger, or a later entry, was read instead of cannot be read.
+        end = found[-1].entry_id + 1 if found and len(found) == len(span) else last + 1
+        self.missing += _missing(part, found, end)
+        part.stamp(found)
+        self._ranges.popleft()
+        if end <= last:
+            self._ranges.appendleft(part.rest(end))
+        return found
 
 
 def _missing(part: FetchedRange, found: Sequence[EntryView], end: int) -> list[AckGroup]:

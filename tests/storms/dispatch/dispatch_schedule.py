@@ -199,6 +199,10 @@ class DispatchSchedule:
         if left and is_covered and not self.violations:
             scene.problems.append(f"{left[0]} is stranded: {scene.judge.seen}")
             return
+        if is_covered and not self.violations:
+            damaged = [one.position for one in scene.log.entries if one.is_damaged and one.count]
+            kept = [one for one in damaged if one in scene.judge.seen.owners]
+            scene.problems += [f"{one} is damaged, and nobody found out: {scene.judge.seen}" for one in kept]
         if not left or self.violations:
             return
         for consumer in scene.consumers:

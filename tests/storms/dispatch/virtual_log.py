@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from typing import Any, Final, cast
 
 from embeddedpulsar.format.control import CONTROL_SIZE, TopicWord
 from embeddedpulsar.format.frame import FLAG_CHUNK, FLAG_DELAYED
+from embeddedpulsar.format.index import SlotColumns
 from embeddedpulsar.managed_ledger.options import LedgerOptions
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform.processes.peers import Peers
 from embeddedpulsar.storage.segment_snapshot import SegmentInfo
 from embeddedpulsar.storage.waiter_slots import Ringing
+
+_FEW: Final = 3
 
 
 class VirtualEntry:
@@ -202,6 +206,26 @@ class VirtualLog:
                 return entry.position
         return Position(self._ledgers[-1], self._counts[self._ledgers[-1]])
 
+    def upcoming(self, position: Position, max_messages: int, max_bytes: int) -> SlotColumns | None:
+        """The index has all of them, damaged or not; of a few, the entries are read."""
+        found: list[VirtualEntry] = []
+        messages = size = 0
+        for entry in self.entries[self.index_of(position) : self.index_of((position.ledger_id + 1, 0))]:
+            if messages >= max_messages or size >= max_bytes:
+                break
+            found.append(entry)
+            messages += entry.count
+            size += entry.size if entry.count else 0
+        if len(found) < _FEW or found[0].position != position:
+            return None
+        return SlotColumns(
+            list(range(len(found))),
+            list(accumulate(entry.count for entry in found)),
+            [entry.key for entry in found],
+            bytes([VirtualView(entry).flags >> 16 for entry in found]),
+            [entry.count for entry in found],
+        )
+
     def messages_after(self, position: Position) -> int:
         return sum(entry.count for entry in self.entries[self.index_of(position.next()) :])
 
@@ -273,6 +297,21 @@ class VirtualCursor:
                 found.append(VirtualView(entry))
                 messages += entry.count
                 size += entry.size
+        return found
+
+    def read_spans(
+        self, ledger_id: int, spans: Sequence[tuple[int, int]], max_bytes: int
+    ) -> list[VirtualView]:
+        found: list[VirtualView] = []
+        for first, last in spans:
+            for entry_id in range(first, last + 1):
+                self.position = Position(ledger_id, entry_id)
+                entry = self._log.entries[self._log.index_of(self.position)]
+                if entry.is_damaged or max_bytes <= 0:
+                    return found
+                found.append(VirtualView(entry))
+                self.position = self.position.next()
+                max_bytes -= entry.size if entry.count else 0
         return found
 
 

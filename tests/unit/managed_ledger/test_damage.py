@@ -21,7 +21,7 @@ from embeddedpulsar.storage.segment import Segment
 from embeddedpulsar.storage.segment_cache import SEGMENTS
 from embeddedpulsar.storage.segment_snapshot import committed_segments
 from tests.frames import framed
-from tests.ledger_site import PREFIX, START, LedgerSite, drain, send, values
+from tests.ledger_site import EVERYTHING, PREFIX, START, LedgerSite, drain, send, values
 from tests.support.ledger_files import pretend_reboot
 
 BODY, HEADER, TRAILER = 60, 20, -4
@@ -202,6 +202,38 @@ def test_a_damaged_index_is_derived_again(site: LedgerSite, state: str):
     assert ledger.messages_after(sent[9]) == 21
     assert after.ledger_id > sent[0].ledger_id  # others may still have the old index mapped
     assert Path(path).read_bytes()[4096 : 4096 + 30 * 24] == content[4096 : 4096 + 30 * 24]
+
+
+def test_reading_by_place_stops_at_damage(site: LedgerSite):
+    """What comes before is given; `read` goes on behind it. A wrong slot is no damage to an entry."""
+    reports: list[Damage] = []
+    ledger = opened(site, reports)
+    sent = [send(ledger, b"%d" % n) for n in range(30)]
+    ledger_id = sent[0].ledger_id
+    flip(ledger, sent[7], BODY)
+    cursor = ledger.cursor(START, inclusive=True)
+    assert [one.entry_id for one in cursor.read_spans(ledger_id, [(2, 3), (6, 9)], EVERYTHING)] == [2, 3, 6]
+    assert cursor.read_spans(ledger_id, [(7, 9)], EVERYTHING) == [] == reports
+    assert cursor.position == sent[7]
+    assert [one.entry_id for one in cursor.read(2, 2, EVERYTHING)] == [8, 9]
+    assert [report.first_entry for report in reports] == [7]
+    overwrite(index_path(ledger.directory, ledger_id), 4096 + 24 * 20, bytes(24))
+    assert cursor.read_spans(ledger_id, [(20, 20)], EVERYTHING) == []
+    assert [one.entry_id for one in cursor.read_spans(ledger_id, [(20, 20)], EVERYTHING)] == [20]
+    assert [report.kind for report in reports] == [kinds.HOLE, kinds.INDEX]
+
+
+@pytest.mark.parametrize("at", [12, 16, 18])
+def test_a_sealed_block_of_slots_is_believed_while_it_is_intact(site: LedgerSite, at: int):
+    """The key hash of a slot is in no frame header: the checksum of its block is compared."""
+    ledger = site.open()
+    first, *_ = [send(ledger, b"x") for _ in range(1100)]
+    assert ledger.upcoming(first, 1, EVERYTHING) is not None
+    ledger.close()
+    overwrite(index_path(ledger.directory, first.ledger_id), 4096 + 24 * 5 + at, b"\x77")
+    ledger = site.open()
+    assert ledger.upcoming(first, 1, EVERYTHING) is None
+    assert ledger.upcoming(Position(first.ledger_id, 1030), 10, EVERYTHING) is not None
 
 
 @pytest.mark.parametrize("victim", ["log", "both"])

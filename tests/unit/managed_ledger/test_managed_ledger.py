@@ -13,7 +13,7 @@ from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.managed_ledger.options import LedgerOptions
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.testing.manual_clock import ManualClock
-from tests.ledger_site import PREFIX, START, LedgerSite, drain, send, send_batch, values
+from tests.ledger_site import EVERYTHING, PREFIX, START, LedgerSite, drain, send, send_batch, values
 
 
 @pytest.fixture(params=["files", "memory"])
@@ -120,6 +120,38 @@ def test_seek_moves_a_cursor(site: LedgerSite):
         cursor.seek(sent[n])
         assert cursor.position == sent[n]
         assert cursor.read(1, 1, 1)[0].value(0) == b"%d" % n
+
+
+def test_the_index_tells_of_the_next_entries(site: LedgerSite):
+    """Counts and flags of entries without reading them, within a ledger and the maxima."""
+    ledger = site.open(max_entries=30)
+    sent = [send(ledger, b"%d" % n) for n in range(20)]
+    sent += [send_batch(ledger, [b"x"] * 10) for _ in range(20)]
+    first = ledger.upcoming(sent[0], 100, EVERYTHING)
+    assert first is not None and first.counts == [1] * 20 + [10] * 8
+    assert first.flags == bytes(20) + b"\x01" * 8
+    assert first.messages[-1] == 100 and first.key_hashes == [0] * 28
+    batches = ledger.upcoming(sent[20], 25, EVERYTHING)
+    assert batches is not None and batches.counts == [10] * 3
+    few_bytes = ledger.upcoming(sent[1], 100, 300)
+    assert few_bytes is not None and 1 < len(few_bytes.counts) < 5
+    assert all(ledger.upcoming(one, 100, EVERYTHING) is None for one in (sent[29], Position(99, 0), START))
+
+
+def test_single_entries_are_read_by_place(site: LedgerSite):
+    """Spans of a ledger come in order, nothing between them, until the bytes are used up."""
+    ledger = site.open(max_entries=30)
+    sent = [send(ledger, b"%d" % n) for n in range(15)]
+    sent += [send_batch(ledger, [b"%d" % n] * 2) for n in range(15, 40)]
+    ledger_id = sent[0].ledger_id
+    cursor = ledger.cursor(START, inclusive=True)
+    for spans in ([(0, 0)], [(3, 5), (9, 9), (14, 16), (29, 29)], [(1, 2)], [(10, 10), (12, 12)]):
+        found = cursor.read_spans(ledger_id, spans, EVERYTHING)
+        wanted = [n for first, last in spans for n in range(first, last + 1)]
+        assert [(one.entry_id, one.value(0)) for one in found] == [(n, b"%d" % n) for n in wanted]
+    assert [one.entry_id for one in cursor.read_spans(ledger_id, [(2, 4), (6, 9)], 300)] == [2, 3, 4]
+    assert cursor.read_spans(99, [(0, 3)], EVERYTHING) == []
+    assert cursor.read_spans(sent[-1].ledger_id, [(5, 20)], EVERYTHING)[-1].value(0) == b"39"
 
 
 def test_publish_time_never_goes_back(tmp_path: Path):

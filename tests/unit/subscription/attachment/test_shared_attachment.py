@@ -54,7 +54,7 @@ def test_an_interrupted_read_loses_nothing(site: VirtualSite, monkeypatch: pytes
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(consumer._reader, "_neighbours", interrupt)
+        patch.setattr(consumer._reader, "_read_some", interrupt)
         patch.setattr(consumer._ahead, "take", lambda *_: None)
         with pytest.raises(KeyboardInterrupt):
             read(consumer)
