@@ -60,6 +60,23 @@ def test_a_keyed_message_passes_few_functions(topic: Topic, options: dict[str, A
         assert len(files_of(calls)) <= 12 + more, files_of(calls)
 
 
+@pytest.mark.parametrize("way", ["send", "send_async"])
+def test_a_message_with_an_ordering_key_and_an_event_time_passes_few_functions(topic: Topic, way: str):
+    """No more than one with a key and properties."""
+    more: dict[str, Any] = {"ordering_key": "o", "event_timestamp": 5, "properties": {"kind": "new"}}
+    with topic.producer() as producer:
+
+        def send() -> None:
+            if way == "send":
+                producer.send(b"x", partition_key="key", **more)
+            else:
+                producer.send_async(b"x", None, partition_key="key", **more)
+
+        send()
+        calls = min((calls_of(send)[1:] for _ in range(10)), key=len)
+        assert len(calls) <= 20, calls
+
+
 @pytest.mark.parametrize("callback", [None, lambda result, sent: None], ids=["without", "with callback"])
 @pytest.mark.parametrize("count", [2, 500])
 def test_a_batch_passes_few_functions(topic: Topic, callback: Any, count: int):

@@ -166,8 +166,9 @@ class EntryEncoder:
         extras: Extras | None = NO_EXTRAS
         if options is not None:
             properties, key, ordering_key, _, event_time, deliver_at, is_null = options
-            has_more = ordering_key is not None or event_time or deliver_at or is_null
-            extras = None if has_more else pack_extras(properties, key, self._max_size)
+            extras = pack_extras(
+                properties, key, self._max_size, ordering_key, event_time, deliver_at, is_null
+            )
         if extras is None or self._codec:
             content = make_content([value], transposed([options or NO_OPTIONS]), [sequence_id], False)
             encoded = encode(content, self._prefix, self._codec)

@@ -129,16 +129,20 @@ class Producer(Generic[T]):
         """
         if (
             content.__class__ is self._raw
-            and ordering_key is None
             and sequence_id is None
             and replication_clusters is None
-            and event_timestamp is None
             and deliver_at is None
             and deliver_after is None
             and disable_replication is False
             and len(content) <= self._state.alone_max  # type: ignore[arg-type]
         ):
-            found = self._singles.send_alone(content, properties, partition_key)  # type: ignore[arg-type]
+            found = self._singles.send_alone(
+                content,  # type: ignore[arg-type]
+                properties,
+                partition_key,
+                ordering_key,
+                event_timestamp,
+            )
             if found is not None:
                 return found
         options = check_options(

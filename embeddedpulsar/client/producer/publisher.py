@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from embeddedpulsar.client.common.message_options import (
     DELIVER_AT,
-    KEY,
     NO_OPTIONS,
-    PROPERTIES,
     Options,
 )
 from embeddedpulsar.client.producer.admission import Admission
@@ -43,9 +41,6 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.common.statistics import ProducerStats
     from embeddedpulsar.client.producer.producer_config import ProducerConfig
     from embeddedpulsar.client.producer.producer_session import ProducerSession
-
-_BESIDES_EXTRAS: Final = NO_OPTIONS[KEY + 1 :]
-"""The options that a message with at most a key and properties has unset."""
 
 
 class Publisher:
@@ -135,13 +130,14 @@ class Publisher:
         if options == NO_OPTIONS:
             options = None
         try:
-            if len(value) <= self.state.alone_max and (
-                options is None or options[KEY + 1 :] == _BESIDES_EXTRAS
-            ):
-                properties, key = (None, None) if options is None else (options[PROPERTIES], options[KEY])
-                found = self.singles.send_alone(value, properties, key)
-                if found is not None:
-                    return found
+            if len(value) <= self.state.alone_max:
+                properties, key, ordering_key, sequence_id, event_time, deliver_at, is_null = (
+                    options or NO_OPTIONS
+                )
+                if not (sequence_id or deliver_at or is_null):
+                    found = self.singles.send_alone(value, properties, key, ordering_key, event_time or None)
+                    if found is not None:
+                        return found
             index = -1
             if self.config.batching and not (options is not None and options[DELIVER_AT]):
                 waiter = self.batches.publish_now(value, options)
@@ -184,8 +180,13 @@ class Publisher:
             if len(value) <= alone_max:
                 if options is None:
                     extras = NO_EXTRAS
-                elif options[KEY + 1 :] == _BESIDES_EXTRAS:
-                    extras = pack_extras(options[PROPERTIES], options[KEY], alone_max - len(value))
+                else:
+                    properties, key, ordering_key, sequence_id, event_time, deliver_at, is_null = options
+                    if not sequence_id:
+                        room = alone_max - len(value)
+                        extras = pack_extras(
+                            properties, key, room, ordering_key, event_time, deliver_at, is_null
+                        )
             if extras is None or not self.singles.store_alone(value, extras, callback):
                 item = value if callback is None and options is None else (value, callback, *(options or ()))
                 if self.config.batching and not is_delayed:

@@ -65,17 +65,22 @@ class SingleSender:
         self.tally = 0
 
     def send_alone(
-        self, value: bytes, properties: dict[str, str] | None, key: str | None
+        self,
+        value: bytes,
+        properties: dict[str, str] | None,
+        key: str | None,
+        ordering_key: str | None = None,
+        event_time: int | None = None,
     ) -> MessageId | None:
-        """Store a message with at most a key and properties, of at most `SendState.alone_max` bytes.
+        """Store a message of at most `SendState.alone_max` bytes, with these options at most.
 
         Returns:
             Its id; None if it must take the slow path.
         """
         state = self._state
         extras: Extras | None = NO_EXTRAS
-        if properties is not None or key is not None:
-            extras = pack_extras(properties, key, state.alone_max - len(value))
+        if key is not None or properties is not None or ordering_key is not None or event_time is not None:
+            extras = pack_extras(properties, key, state.alone_max - len(value), ordering_key, event_time)
         if extras is None or self._queue.singles:  # the state may not be updated yet
             return None
         ids = self._ids

@@ -24,18 +24,37 @@ def _joined(entry: tuple[Any, ...]) -> tuple[object, ...]:
 
 @given(
     st.binary(max_size=70) | st.just(bytes(40_000)),
-    st.none() | texts | st.text("ab", min_size=60, max_size=70),
+    st.lists(st.none() | texts | st.text("ab", min_size=60, max_size=70), min_size=2, max_size=2),
     st.none() | st.dictionaries(texts, texts, max_size=4),
     st.integers(0, 1 << 40),
+    st.none() | st.integers(0, 2**63 - 1),
+    st.integers(0, 2**63 - 1),
+    st.booleans(),
 )
 def test_the_bytes_are_those_of_the_encoder_for_everything(
-    value: bytes, key: str | None, properties: dict[str, str] | None, sequence_id: int
+    value: bytes,
+    both: list[str | None],
+    properties: dict[str, str] | None,
+    sequence_id: int,
+    event_time: int | None,
+    deliver_at: int,
+    is_null: bool,
 ):
-    """Any key and properties, empty ones included, which are none."""
-    extras = pack_extras(properties, key, PLENTY)
+    """Any options, empty ones included, which are none."""
+    key, ordering_key = both
+    extras = pack_extras(properties, key, PLENTY, ordering_key, event_time, deliver_at, is_null)
     assert extras is not None
-    keys, fields = [key or None], [properties]
-    content = EntryContent([value], sequence_id, False, keys=keys, properties=fields)
+    content = EntryContent(
+        [value],
+        sequence_id,
+        False,
+        keys=[key or None],
+        ordering_keys=[ordering_key or None],
+        properties=[properties],
+        event_times=[event_time or 0],
+        deliver_at=[deliver_at],
+        null_values=[is_null],
+    )
     made = EncodedEntry(*fields_with_extras(value, extras, sequence_id, PREFIX))
     assert _joined(made) == _joined(encode(content, PREFIX))
 
@@ -63,9 +82,17 @@ class _Text(str):  # noqa: SLOT000
 def test_what_has_to_be_looked_at_is_refused(properties: Any, key: Any):
     """The caller checks it, says what is wrong, or makes it what it must be; later ones are not harmed."""
     assert pack_extras(properties, key, PLENTY) is None
+    if properties is None:
+        assert pack_extras(None, None, PLENTY, key) is None
     fine = pack_extras({"n": "v"}, None, PLENTY)
     assert fine is not None
     assert fine[0].hex() == "000000000500000081a16ea176000000"
+
+
+@pytest.mark.parametrize("event_time", [-1, 2**63, "", 1.0, True])
+def test_an_event_time_that_has_to_be_looked_at_is_refused(event_time: Any):
+    """Likewise."""
+    assert pack_extras(None, None, PLENTY, None, event_time) is None
 
 
 def test_room():

@@ -87,7 +87,12 @@ class PartitionedPublisher:
         return found
 
     def send_alone(
-        self, value: bytes, properties: dict[str, str] | None, key: str | None
+        self,
+        value: bytes,
+        properties: dict[str, str] | None,
+        key: str | None,
+        ordering_key: str | None = None,
+        event_time: int | None = None,
     ) -> MessageId | None:
         if key:
             if key.__class__ is not str or not key.isascii():
@@ -99,11 +104,11 @@ class PartitionedPublisher:
         if one is None:
             one = self._attached(index)
         if len(value) <= one.state.alone_max:
-            found = one.singles.send_alone(value, properties, key)
+            found = one.singles.send_alone(value, properties, key, ordering_key, event_time)
             if found is not None:
                 return found
         options = check_options(
-            False, properties, key, None, None, None, False, None, None, None, self.wall_ms
+            False, properties, key, ordering_key, None, None, False, event_time, None, None, self.wall_ms
         )
         return one.send(value, options)
 
