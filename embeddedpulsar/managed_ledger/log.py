@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
+from embeddedpulsar.format.entry import EncodedFields
 from embeddedpulsar.format.entry_view import EntryView
 from embeddedpulsar.format.index import SlotColumns
 from embeddedpulsar.managed_ledger.chunk_assembler import ChunkAssembler
@@ -13,7 +14,7 @@ from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.managed_ledger.tail_wait import TailWait
 from embeddedpulsar.managed_ledger.trimming import Trimming
 from embeddedpulsar.platform.file_lock import FileLock
-from embeddedpulsar.storage.segment_writer import AppendHold, AppendNowait
+from embeddedpulsar.storage.segment_writer import AppendGuard, AppendHold
 
 
 class Cursor(Protocol):
@@ -65,6 +66,18 @@ class LedgerCounts(Protocol):
         """Messages in them."""
 
 
+class AppendNowait(Protocol):
+    """See `SegmentWriter.append`."""
+
+    def __call__(
+        self,
+        entry: EncodedFields,
+        guard: AppendGuard | None = None,
+        timeout_s: float | None = None,
+        hold: AppendHold | None = None,
+    ) -> tuple[int, int, int, int]: ...
+
+
 class Log(Protocol):
     """An endless sequence of entries, cut into ledgers. `topic.logs` says which kind a topic has.
 
@@ -109,6 +122,12 @@ class Log(Protocol):
     @property
     def hold(self) -> Callable[[], AppendHold]:
         """Makes a hold for several appends in one hold of the lock."""
+
+    @property
+    def append_run(
+        self,
+    ) -> Callable[[Sequence[EncodedFields], AppendHold, list[tuple[int, int, int]]], None]:
+        """Append several entries in a hold; see `SegmentWriter.append_run`."""
 
     def wait_durable(self, end_word: int) -> None:
         """Wait until everything before `end_word` (from `append_nowait`) is as durable as it can be."""

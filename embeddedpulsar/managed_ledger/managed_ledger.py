@@ -110,6 +110,7 @@ class ManagedLedger(LogPositions):
         on_idle = self._commit.help_if_overdue
         self.waits: Final = TailWait(control.words, lock, ring, mailbox, self._timeout_s, on_idle)
         self.hold, self.append_nowait = self._writer.hold, self._writer.append
+        self.append_run = self._writer.append_run
         """Append without waiting for durability: (ledger, entry, publish ms, word for `wait_durable`)."""
         fork.register(self)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from embeddedpulsar.exceptions import AlreadyClosed, TopicNotFound, TopicTerminated
@@ -151,6 +151,14 @@ class MemoryLog(LogPositions):
     def hold(self) -> AppendHold:
         """See `Log`."""
         return AppendHold(self._ring)
+
+    def append_run(
+        self, entries: Sequence[EncodedFields], hold: AppendHold, stored: list[tuple[int, int, int]]
+    ) -> None:
+        """See `SegmentWriter.append_run`."""
+        for entry in entries:
+            ledger_id, entry_id, _, word = self.append_nowait(entry, None, None, hold)
+            stored.append((ledger_id, entry_id, word))
 
     def _append(
         self,

@@ -17,7 +17,7 @@ from embeddedpulsar.exceptions import (
     TopicTerminated,
 )
 from embeddedpulsar.format.control import TopicWord, split_tail, tail_word
-from embeddedpulsar.format.index import SLOTS_PER_BLOCK
+from embeddedpulsar.format.index import SLOT_SIZE, SLOTS_OFFSET, SLOTS_PER_BLOCK
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.storage.recovery.salvage import clear_unpublished, salvaged_ending
@@ -140,9 +140,13 @@ class AppendPoint:
             self._state = _UNKNOWN
             if self._is_closed:
                 raise AlreadyClosed("the topic is closed")
-            if self._words[_OWNER]:
-                self._look_at_owner()
+            owner = self._words[_OWNER]
+            if owner:
+                self._look_at_owner(owner)
             self._state = self._found_state()
+            if owner:
+                self._clear_slots(self._state[2] + 1)
+                self._words[_OWNER] = 0
         finally:
             self._is_exclusive = False
         return self._state
@@ -169,9 +173,9 @@ class AppendPoint:
             remedy="send from the program's main flow, or try again",
         )
 
-    def _look_at_owner(self) -> None:
+    def _look_at_owner(self, owner: int) -> None:
         words = self._words
-        owner, state = words[_OWNER], words[TopicWord.STATE]
+        state = words[TopicWord.STATE]
         if state & (TERMINATED | DELETED):
             words[_OWNER] = ATTENTION
             if state & DELETED:
@@ -179,7 +183,15 @@ class AppendPoint:
             raise TopicTerminated("nothing can be appended to a terminated topic")
         if owner != ATTENTION:
             self._repair()
-        words[_OWNER] = 0
+
+    def _clear_slots(self, next_entry: int) -> None:
+        """Clear the slots of a run that died: one behind the next entry would stay, and be taken for that of
+        a published entry once the log has grown beyond its offset. They are all in one block."""
+        block_end = -(-next_entry // SLOTS_PER_BLOCK) * SLOTS_PER_BLOCK
+        start = SLOTS_OFFSET + SLOT_SIZE * next_entry
+        end = min(SLOTS_OFFSET + SLOT_SIZE * block_end, self._words[TopicWord.INDEX_ALLOCATED])
+        if self._segment is not None and start < end:
+            self._index[start:end] = bytes(end - start)
 
     def _found_state(self) -> State:
         words = self._words
@@ -219,7 +231,7 @@ class AppendPoint:
             remove_strays(self._directory, ledger_id)
             if ledger_id:
                 segment = SEGMENTS.get(self._control.home, ledger_id, writable=True)
-                clear_unpublished(segment, end, words[TopicWord.ALLOCATED])
+                clear_unpublished(segment, end, words[TopicWord.ALLOCATED], BY_MAP)
         except (FileNotFoundError, CorruptionError):
             return  # the refresh that follows meets it too, and deals with it
         except DescriptorLimitError:

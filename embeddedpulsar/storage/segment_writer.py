@@ -6,7 +6,7 @@ acquire the topic lock -> frame bytes -> index slot -> tail word -> release -> w
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 from zlib import crc32
 
@@ -48,7 +48,8 @@ class AppendHold:
 
     Role: `SegmentWriter.append` takes and gives back a lock; given a hold, it takes nothing, and adds the
     processes to be rung to the hold. So a group of entries costs one ``flock``, and the interpreter is not
-    handed on between its entries. Each entry is committed by itself: a crash leaves a prefix of the group.
+    handed on between its entries. Entries are committed in order, alone or with their neighbours
+    (`SegmentWriter.append_run`): a crash leaves a prefix of the group.
 
     Used in this shape, in one thread::
 
@@ -99,18 +100,6 @@ class AppendGuard(Protocol):
 
     def check_connected(self) -> None:
         """Follow the journal and bring `checked` up to date. Under the topic lock; raises to refuse."""
-
-
-class AppendNowait(Protocol):
-    """See `SegmentWriter.append`."""
-
-    def __call__(
-        self,
-        entry: EncodedFields,
-        guard: AppendGuard | None = None,
-        timeout_s: float | None = None,
-        hold: AppendHold | None = None,
-    ) -> tuple[int, int, int, int]: ...
 
 
 class SegmentWriter(AppendPoint):
@@ -255,6 +244,83 @@ class SegmentWriter(AppendPoint):
             if active:
                 failpoints.hit("append:woken")
         return tail >> 32, entry_id, now, tail
+
+    def append_run(
+        self, entries: Sequence[EncodedFields], hold: AppendHold, stored: list[tuple[int, int, int]]
+    ) -> None:
+        """Append entries one after the other: those that fit together are written and committed at once.
+
+        Args:
+            entries: their bytes.
+            hold: says that the caller has the lock; see `AppendHold`.
+            stored: gets the ledger id, the entry id and the tail word behind each entry that is stored. An
+                error is that of the entry after them.
+
+        Raises: as `append`.
+        """
+        while len(stored) < len(entries):
+            if not self._append_together(entries[len(stored) :], hold, stored):
+                ledger_id, entry_id, _, word = self.append(entries[len(stored)], None, None, hold)
+                stored.append((ledger_id, entry_id, word))
+
+    def _append_together(
+        self, entries: Sequence[EncodedFields], hold: AppendHold, stored: list[tuple[int, int, int]]
+    ) -> bool:
+        """Append the first entries, with the order of writes of `append`; False if `append` has to do it."""
+        words, state, now_ns = self._words, self._state, self._wall_ns()
+        tail, start, entry_id, crc, messages, now = state
+        if self._is_closed or words[_OWNER] or words[_TAIL] != tail:
+            return False
+        now = max(now, now_ns // 1_000_000)
+        if not self._looked_ns <= now_ns < self._look_by_ns or not self._base_ms <= now < self._time_stop:
+            return False
+        first, end, since, ledger_id = entry_id + 1, start, now - self._base_ms, tail >> 32
+        most = min(start + BY_MAP, self._end_stop)
+        frames: list[bytes] = []
+        slots: list[bytes] = []
+        made: list[tuple[int, int, int]] = []
+        for parts, size, body_crc, count, metadata_length, codec, flags, key_hash in entries:
+            length = size + _FRAMING
+            if end + length > most or entry_id + 1 >= self._entry_stop:
+                break
+            entry_id += 1
+            covered = _pack_covered(
+                crc, body_crc, MAGIC, KIND_ENTRY, codec, flags, entry_id, now, count, metadata_length, 0
+            )
+            crc = crc32(covered, length)
+            frames += (_pack_front(length, crc), covered, *parts, pack_trailer(0, length))
+            messages += count
+            slots.append(
+                _pack_slot(end >> 3, since, messages, key_hash, flags >> 16, min(count, MAX_COUNT), crc)
+            )
+            end += length
+            tail += length >> 3
+            made.append((ledger_id, entry_id, tail))
+        frame, slot = b"".join(frames), b"".join(slots)
+        begin = SLOTS_OFFSET + SLOT_SIZE * first
+        active = failpoints.ACTIVE
+        if not made or self._state is not state:  # a signal handler of this thread appended meanwhile
+            return False
+        words[_OWNER] = self._owner
+        if active:
+            failpoints.hit("append:owner_set")
+        words[_LAST_PUBLISH_MS] = now
+        self._log[start:end] = frame
+        if active:
+            failpoints.hit("append:body_done")
+        self._index[begin : begin + len(slot)] = slot
+        if active:
+            failpoints.hit("append:index_done")
+        words[_TAIL] = tail
+        self._state = (tail, end, entry_id, crc, messages, now)
+        if active:
+            failpoints.hit("append:tail_stored")
+        words[_OWNER] = 0
+        stored += made
+        if words[_WAITERS]:
+            hold.rung += self._waiters.take()
+        hold.release()
+        return True
 
     def hold(self) -> AppendHold:
         """A hold for several appends in one hold of the lock."""

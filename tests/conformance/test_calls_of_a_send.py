@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from embeddedpulsar import StringSchema
+from embeddedpulsar import BatchingType, StringSchema
 from tests.conformance.conftest import Topic
 
 NEVER_MS = 3_600_000
@@ -92,8 +92,43 @@ def test_a_batch_passes_few_functions(topic: Topic, callback: Any, count: int):
         assert len(calls) <= 40, calls
 
 
+def test_a_flush_with_a_batch_passes_few_functions(topic: Topic):
+    """At most 40, if there is no callback to be waited for."""
+    with topic.producer(batching_enabled=True, batching_max_publish_delay_ms=NEVER_MS) as producer:
+        calls = []
+        for _ in range(10):
+            producer.send_async(b"x", None)
+            producer.send_async(b"x", None)
+            calls.append(calls_of(producer.flush)[1:])
+        assert len(min(calls, key=len)) <= 40, min(calls, key=len)
+
+
 def test_a_message_of_a_batch_passes_one_function(topic: Topic):
     """It joins the batch in the call itself."""
     with topic.producer(batching_enabled=True, batching_max_publish_delay_ms=NEVER_MS) as producer:
         producer.send_async(b"x", None)
         assert len(calls_of(lambda: producer.send_async(b"x", None))[1:]) == 1
+
+
+@pytest.mark.parametrize("size", [131, 132, 300, 1000])
+def test_few_messages_of_a_batch_are_measured(topic: Topic, size: int):
+    """Also if a thousand of them would not fit: nine of ten pass one function."""
+    options = {"batching_enabled": True, "batching_max_publish_delay_ms": NEVER_MS}
+    with topic.producer(**options) as producer:
+        for _ in range(300):
+            producer.send_async(bytes(size), None)
+        calls = [calls_of(lambda: producer.send_async(bytes(size), None))[1:] for _ in range(300)]
+        assert sum(len(one) > 1 for one in calls) <= 30
+        producer.flush()
+
+
+@pytest.mark.parametrize("more", [{}, {"properties": {"kind": "new"}, "event_timestamp": 5}])
+def test_a_batch_by_key_passes_few_functions_a_key(topic: Topic, more: dict[str, Any]):
+    """At most fourteen for each of a hundred keys, besides those of the flush."""
+    options = {"batching_enabled": True, "batching_max_publish_delay_ms": NEVER_MS}
+    with topic.producer(**options, batching_type=BatchingType.KeyBased) as producer:
+        producer.send(b"warm")
+        for number in range(100):
+            producer.send_async(b"x", None, partition_key=f"key-{number}", **more)
+        calls = calls_of(producer.flush)[1:]
+        assert len(calls) <= 100 * 14 + 60, len(calls)

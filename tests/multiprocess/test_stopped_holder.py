@@ -192,6 +192,9 @@ def test_killed_while_others_write(tmp_path, batching):
             assert numbers == mine[: len(numbers)]
 
 
+_HALF_A_RUN = 40_000
+
+
 def append_a_group(path: str) -> None:
     """Append five entries: the first alone, as it is encoded at once, the others in one hold of the lock."""
     with Client(path) as client:
@@ -199,21 +202,24 @@ def append_a_group(path: str) -> None:
         producer.send(b"first")
         with held(client):
             for number in range(5):
-                producer.send_async(b"%d" % number, None)
+                producer.send_async(b"%d" % number * _HALF_A_RUN, None)
         producer.flush()
         say("done")
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_killed_between_two_entries_of_a_group(tmp_path, monkeypatch, count):
-    """Each entry of a group is committed by itself: a kill leaves those before, whole."""
+    """Entries of a group that do not fit together are committed one by one: a kill leaves those before."""
     path = tmp_path / "store"
     monkeypatch.setenv(ENVIRONMENT, f"group:entry_stored=kill,nth={count}")
     with Child(append_a_group, path) as child:
         assert child.join() == -signal.SIGKILL
     monkeypatch.delenv(ENVIRONMENT)
     with Client(path) as client:
-        assert payloads(client) == [b"first", b"0", *(b"%d" % number for number in range(1, count + 1))]
+        assert payloads(client) == [
+            b"first",
+            *(b"%d" % number * _HALF_A_RUN for number in range(count + 1)),
+        ]
         client.create_producer("topic").send(b"after")
         ledger = client._core.store.use_topic("topic").topic.ledger
         assert not check_topic(ledger.directory).problems

@@ -59,7 +59,7 @@ class CallbackThread:
 
     def run_after_all(self, job: Job) -> None:
         """Run a job after all jobs added before: in this thread, at once, if they have already run."""
-        if not self._jobs and (self._sleeps or not self._thread.is_started):
+        if self.is_idle:
             job()
         else:
             self.put(job)
@@ -72,12 +72,17 @@ class CallbackThread:
         Raises:
             RuntimeError: there are jobs, and the system refuses the thread.
         """
-        if self.is_current or (not self._jobs and (self._sleeps or not self._thread.is_started)):
+        if self.is_idle or self.is_current:
             return True
         self._thread.start()
         done = threads.Event()
         self.put(done.set)
         return done.wait(timeout_s)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether all jobs added before have run."""
+        return not self._jobs and (self._sleeps or not self._thread.is_started)
 
     @property
     def is_open(self) -> bool:

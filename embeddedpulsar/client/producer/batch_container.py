@@ -17,6 +17,9 @@ Item = tuple[Any, ...]
 VALUE, CALLBACK = 0, 1
 FIRST_OPTION = 2
 _SHUT: Final = -1
+_PLAIN: Final = {bytes}
+_FEW: Final = 16
+"""If fewer messages of a size fit into a batch, each of them is measured."""
 
 
 class BatchContainer:
@@ -26,10 +29,13 @@ class BatchContainer:
     producer's lock and takes messages from the front. An item is the payload alone, or a tuple (payload,
     callback, options).
 
-    Messages up to `limit` bytes need no accounting, because ``max_messages`` of them stay within
-    ``max_bytes``. The first larger one switches the accounting on (`State.COUNTING`) until the container is
-    flushed; the sizes of the earlier messages are then added up once. So the limits are exact for one
-    sender, and small messages cost no accounting.
+    The container measures its messages only now and then, under the producer's lock. Each time it allots
+    the rest of ``max_bytes`` to as many messages of at most `share` bytes as fit: so many may be appended
+    without the lock and without accounting, before the sender of the last one has them measured (`is_full`).
+    The sender of a larger message takes the lock, too. `share` follows the sizes that were seen, and becomes
+    smaller with the room left. So the limits are exact for one sender, and most messages cost no accounting.
+    If several threads add large messages at once, each message is measured (`State.COUNTING`) until the
+    container is flushed.
 
     Invariants: `items` is the same list throughout. A list at its front is a group of encoded entries that
     could not be stored yet; the next flush begins with it.
@@ -37,7 +43,7 @@ class BatchContainer:
     Attributes:
         share: largest payload a sender may append without the lock; set by the `SendState` of the producer.
         limit: its value while that is allowed; -1 if the options of the producer do not allow it.
-        trigger: number of items at which the sender must flush.
+        trigger: number of items at which the sender must call `on_full`.
         armed: whether the publish-delay timer runs.
         mixed: whether some item may be a tuple; a hint only, because encoding detects tuples.
         counted: number of items whose bytes are counted.
@@ -45,13 +51,15 @@ class BatchContainer:
             never reset, because senders set it without the lock.
         partition: of the topic; 0 without partitions.
         arm: starts the publish-delay timer.
-        on_full: called by the sender that reached `trigger`.
+        on_full: called by the sender that reached `trigger`; the batch is full or must be measured.
         on_large: called when a message larger than `limit` was added.
         on_left: called, under the producer's lock, when a batch was taken from the front.
     """
 
     __slots__ = (
         "_bytes",
+        "_fair",
+        "_usual",
         "arm",
         "armed",
         "counted",
@@ -59,6 +67,7 @@ class BatchContainer:
         "items",
         "limit",
         "max_bytes",
+        "max_messages",
         "mixed",
         "on_full",
         "on_large",
@@ -74,9 +83,10 @@ class BatchContainer:
 
     def __init__(self, max_messages: int, max_bytes: int) -> None:
         self.items: list[Any] = []
-        self.trigger = max_messages
+        self.trigger = self.max_messages = max_messages
         self.max_bytes = max_bytes
-        self.share = self.limit = max_bytes // max_messages
+        # All messages of at most the fair share fit, whatever their number.
+        self._fair = self._usual = self.share = self.limit = max_bytes // max_messages
         self.armed = self.mixed = self.has_unbatchable = False
         self.partition = 0
         self.counted = 0
@@ -90,10 +100,26 @@ class BatchContainer:
 
     def add(self, item: bytes | Item, size: int) -> bool:
         """Append a message, and return whether the container is full. Call under the producer's lock."""
-        self.add_unlocked(item, size)
-        if self.share == _SHUT:
-            self._count_up()
-        return self._bytes >= self.max_bytes or len(self.items) >= self.trigger
+        if item.__class__ is tuple:
+            self.mixed = True
+        self.items.append(item)
+        if self._usual < size <= self.max_bytes // _FEW:
+            self._usual = size + (size >> 3)
+        return self.is_full()
+
+    def is_full(self) -> bool:
+        """Measure the messages, and allot the room that is left. Call under the producer's lock."""
+        self._count_up()
+        left, room = self.max_messages - len(self.items), self.max_bytes - self._bytes
+        if left <= 0 or room <= 0:
+            return True
+        limit = min(self._usual, max(room // 2, room // left))
+        self.trigger = len(self.items) + (min(left, room // limit) if limit else left)
+        if self.limit != _SHUT:
+            self.limit = limit
+            if self.share != _SHUT:
+                self.share = limit
+        return False
 
     def add_unlocked(self, item: bytes | Item, size: int) -> None:
         """Append a message while another thread has the producer's lock."""
@@ -111,13 +137,16 @@ class BatchContainer:
     def cut(self, start: int) -> int:
         """Return how many of the messages from index ``start`` on form the next batch."""
         items = self.items
-        most = min(self.trigger, len(items) - start)
+        most = min(self.max_messages, len(items) - start)
         if self.has_unbatchable:
             for count in range(most):
                 if is_unbatchable(items[start + count]):
                     most = max(count, 1)
                     break
-        if self.share != _SHUT:
+        if not self.counted and self.share == self._fair:
+            return most  # no message is larger than the fair share
+        self._count_up()
+        if most == len(items) and self._bytes <= self.max_bytes:
             return most
         total = 0
         for count in range(most):
@@ -128,22 +157,27 @@ class BatchContainer:
         return most
 
     def settle(self) -> None:
-        """Note that messages were taken from the front. Call under the producer's lock."""
+        """Measure what is left after messages were taken from the front. Call under the producer's lock."""
+        if 2 * self._bytes < self.counted * self._usual:
+            self._usual = max(self._usual >> 1, self._fair)  # larger messages have become rare
         self.counted = self._bytes = 0
-
-    def has_large(self) -> bool:
-        """Whether a message needs accounting."""
-        return any(len(payload_of(item)) > self.limit for item in self.items)
+        if self.items:
+            self.is_full()
+        elif self.limit != _SHUT:
+            self.trigger = self.max_bytes // self._usual if self._usual > self._fair else self.max_messages
+            self.limit = self._usual
+            if self.share != _SHUT:
+                self.share = self._usual
 
     def left(self) -> None:
         if self.on_left is not None:
             self.on_left()
 
     def _count_up(self) -> None:
-        items = self.items
-        for item in items[self.counted :]:
-            self._bytes += len(payload_of(item))
-            self.counted += 1
+        new = self.items[self.counted :]
+        sized = new if set(map(type, new)) == _PLAIN else map(payload_of, new)
+        self._bytes += sum(map(len, sized))
+        self.counted += len(new)
 
 
 def shut_batch(partition: int) -> BatchContainer:

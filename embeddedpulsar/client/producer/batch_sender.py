@@ -51,6 +51,16 @@ class BatchSender:
         elif not batch.armed:
             batch.arm()
 
+    def is_full(self) -> bool:
+        """Whether the batch must be ended, because it reached its trigger. Waits for other senders only."""
+        batch, drain = self._batch, self._drain
+        if len(batch.items) >= batch.max_messages:
+            return True
+        try:
+            return not drain.lock.acquire(True, TURN_S) or batch.is_full()
+        finally:
+            drain.lock.release()
+
     def finish_batch(self, size: int) -> bool:
         """End the current batch if a message of ``size`` bytes does not fit. Does not wait for the topic.
 

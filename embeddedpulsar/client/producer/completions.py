@@ -205,7 +205,7 @@ class Completions:
             LockTimeout: the deadline of the call is over; the entries are still finished later.
         """
         stored = self._stored
-        is_over = self._wait_for_callbacks()
+        is_over = self._callbacks.is_idle or self._wait_for_callbacks()
         if is_over and self.waits_for_disk and self._durable < stored and self.can_wait:
             self.waiters.wait(lambda: self._durable >= stored or deadline.left(math.inf) <= 0)
             is_over = self._durable >= stored and self._wait_for_callbacks()

@@ -19,7 +19,7 @@ from embeddedpulsar.client.producer.chunker import Chunker, part_limit
 from embeddedpulsar.client.producer.pending_entry import PendingEntry, SendCallback
 from embeddedpulsar.exceptions import MessageTooBig, PulsarException
 from embeddedpulsar.format.entry import EncodedEntry, EntryContent, ProducerPrefix, encode, encode_plain
-from embeddedpulsar.format.frame import CODEC_ENCRYPTED, METADATA_SIZE
+from embeddedpulsar.format.frame import CODEC_ENCRYPTED, FLAG_BATCHED, MAX_FRAME_SIZE, METADATA_SIZE
 from embeddedpulsar.format.message_extras import (
     NO_EXTRAS,
     Extras,
@@ -29,12 +29,14 @@ from embeddedpulsar.format.message_extras import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from embeddedpulsar.client.producer.producer_config import ProducerConfig
     from embeddedpulsar.client.producer.producer_session import ProducerSession
     from embeddedpulsar.crypto.entry_cipher import EntryCipher
 
-_KEYS: Final = slice(FIRST_OPTION + KEY, FIRST_OPTION + KEY + 2)
-_BESIDES_KEYS: Final = [FIRST_OPTION + i for i in range(len(NO_OPTIONS)) if i != KEY]
+_KEY: Final = FIRST_OPTION + KEY  # the ordering key follows it
+_ID: Final = FIRST_OPTION + SEQUENCE_ID
 _entry: Final = partial(tuple.__new__, EncodedEntry)
 
 
@@ -105,34 +107,51 @@ class EntryEncoder:
         return [out], following
 
     def _encode_rich(self, rows: list[Item], first: int) -> tuple[list[PendingEntry], int]:
-        columns = transposed(rows)
-        explicit = columns[FIRST_OPTION + SEQUENCE_ID]
+        explicit = [row[_ID] for row in rows]
         if not self._key_based:
             ids, following = _assign(explicit, first)
-            return [self._encode_columns(columns, ids)], following
-        return self._encode_by_key(columns, explicit, first)
+            return [self._encode_columns(transposed(rows), ids)], following
+        return self._encode_by_key(rows, explicit, first)
 
     def _encode_by_key(
-        self, columns: list[list[Any]], explicit: list[int], first: int
+        self, rows: list[Item], explicit: list[int], first: int
     ) -> tuple[list[PendingEntry], int]:
         """Encode one entry per key, in the order of their first messages."""
-        keys = [ordering_key or key or "" for key, ordering_key in zip(*columns[_KEYS], strict=True)]
-        has_more = bool(self._codec) or any(any(columns[i]) for i in _BESIDES_KEYS)
         pending_entry = []
-        for one in _grouped(keys, any(explicit)):
-            ids, first = _assign([explicit[i] for i in one], first)
-            key = keys[one[0]]
-            pending_entry.append(
-                self._encode_columns([[column[i] for i in one] for column in columns], ids)
-                if has_more or not key
-                else self._encode_keyed(columns, key, ids, one)
-            )
+        for members in _grouped(rows, any(explicit)):
+            if len(members) == 1 and not self._codec:
+                row = members[0]
+                out = self._encode_lone(row, row[_ID] or first)
+                first += not row[_ID]
+            else:
+                ids, first = _assign([row[_ID] for row in members], first)
+                out = self._encode_members(members, ids)
+            pending_entry.append(out)
         return pending_entry, first
 
-    def _encode_keyed(
-        self, columns: list[list[Any]], key: str, ids: list[int], members: list[int]
-    ) -> PendingEntry:
-        values, callbacks = ([column[i] for i in members] for column in columns[:FIRST_OPTION])
+    def _encode_lone(self, row: Item, sequence_id: int) -> PendingEntry:
+        """Encode the only message of its key: an entry as of a message sent alone, but a batch."""
+        value, callback, properties, key, ordering_key, _, event_time, deliver_at, is_null = row
+        extras = pack_extras(properties, key, MAX_FRAME_SIZE, ordering_key, event_time, deliver_at, is_null)
+        if extras is None:
+            return self._encode_columns(transposed([row]), [sequence_id])
+        columns, flags, key_hash = extras
+        encoded = _entry(
+            fields_with_extras(value, (columns, flags | FLAG_BATCHED, key_hash), sequence_id, self._prefix)
+        )
+        callbacks = None if callback is None else [callback]
+        out = PendingEntry(encoded, 1, sequence_id, sequence_id, callbacks, True)
+        return out if self._cipher is None and encoded[1] <= self._max_size else self.finish(out)
+
+    def _encode_members(self, members: list[Item], ids: list[int]) -> PendingEntry:
+        key = members[0][_KEY]
+        if (
+            self._codec
+            or not key
+            or any(row[FIRST_OPTION:] != (None, key, None, row[_ID], 0, 0, False) for row in members)
+        ):
+            return self._encode_columns(transposed(members), ids)
+        values, callbacks = [row[VALUE] for row in members], [row[CALLBACK] for row in members]
         encoded = encode_keyed(values, key, ids, self._prefix, True)
         return self.finish(PendingEntry(encoded, len(ids), ids[0], ids[-1], _if_any(callbacks), True))
 
@@ -246,21 +265,26 @@ def _if_any(callbacks: list[SendCallback | None]) -> list[SendCallback | None] |
     return None if callbacks.count(None) == len(callbacks) else callbacks
 
 
-def _grouped(keys: list[str], is_order_given: bool) -> list[list[int]]:
-    """Return the indexes of the messages of each entry; an entry holds one key.
+def _grouped(rows: list[Item], is_order_given: bool) -> Iterable[list[Item]]:
+    """Return the messages of each entry; an entry holds one key.
 
     Deduplication drops an id below one already stored. So automatic ids are assigned in the order of storing;
     if the application gave ids, only neighbours share an entry.
-
-    >>> _grouped(["a", "b", "b", "a"], False), _grouped(["a", "b", "b", "a"], True)
-    ([[0, 3], [1, 2]], [[0], [1, 2], [3]])
     """
     if is_order_given:
-        return [list(members) for _, members in groupby(range(len(keys)), keys.__getitem__)]
-    groups: dict[str, list[int]] = {}
-    for i, key in enumerate(keys):
-        groups.setdefault(key, []).append(i)
-    return list(groups.values())
+        return [list(members) for _, members in groupby(rows, _key_of)]
+    groups: dict[str, list[Item]] = {}
+    for row in rows:
+        key = row[_KEY + 1] or row[_KEY] or ""
+        if key in groups:
+            groups[key].append(row)
+        else:
+            groups[key] = [row]
+    return groups.values()
+
+
+def _key_of(row: Item) -> str:
+    return row[_KEY + 1] or row[_KEY] or ""
 
 
 def _assign(explicit: list[int], following: int) -> tuple[list[int], int]:

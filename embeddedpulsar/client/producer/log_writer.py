@@ -215,7 +215,6 @@ class LogWriter:
             ledger.lock.release()
 
     def _append_all(self, entries: list[PendingEntry], hold: AppendHold) -> None:
-        append = self._ledger.append_nowait
         error: Exception | None = None
         try:
             self.check_connected()
@@ -223,26 +222,43 @@ class LogWriter:
             error = None  # nothing was appended: the entries are checked again in the new mode
         except Exception as e:  # noqa: BLE001 - passed to the senders of the messages
             error = named(e)
+        todo: list[PendingEntry] = []
         for out in entries:
-            if out.error is not None or out.is_stored or out.encoded is None:
+            if out.error is not None or out.entry >= 0 or out.is_duplicate or out.encoded is None:
                 continue
             if error is not None:
                 out.error = error
-                continue
-            if self.keeper is not None and self.keeper.is_duplicate(out):
-                continue
+            elif self.keeper is None:
+                todo.append(out)
+            elif not self.keeper.is_duplicate(out):  # which depends on the entry before
+                self._append_run([out], hold)
+        while todo:
+            todo = self._append_run(todo, hold)
+
+    def _append_run(self, todo: list[PendingEntry], hold: AppendHold) -> list[PendingEntry]:
+        """Append entries until one fails. Returns those behind it, which were not tried."""
+        stored: list[tuple[int, int, int]] = []
+        tried = [out.encoded for out in todo if out.encoded is not None]  # all are
+        for out in todo:
             out.attempted = True
-            try:
-                ledger, entry, _, end_word = append(out.encoded, None, None, hold)
-            except LockTimeout:  # of the store, for the id of a new segment: nothing was appended
-                out.attempted = False
-                raise
-            except Exception as e:  # noqa: BLE001 - passed to the senders of the messages
-                out.error = named(e)
-            else:
-                if self._durability == "flush":
+        rest: list[PendingEntry] = []
+        try:
+            self._ledger.append_run(tried, hold, stored)
+        except LockTimeout:  # of the store, for the id of a new segment: nothing more was appended
+            rest = todo[len(stored) :]
+            raise
+        except Exception as e:  # noqa: BLE001 - passed to the senders of the messages
+            todo[len(stored)].error = named(e)
+            rest = todo[len(stored) + 1 :]
+        finally:
+            waits = self._durability == "flush"
+            for out, (ledger, entry, end_word) in zip(todo, stored, strict=False):
+                if waits:
                     out.end_word = end_word
                 self._note(out, ledger, entry)
+            for out in rest:
+                out.attempted = False
+        return rest
 
     def was_stored(self, out: PendingEntry) -> bool:
         """Look for an entry whose append was interrupted. Returns True, and stores its position, if found."""

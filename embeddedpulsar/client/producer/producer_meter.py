@@ -90,7 +90,9 @@ class ProducerMeter:
             self._size += out.chunks.length
             self.chunked += 1
         elif encoded is not None:
-            (columns,) = _COLUMNS_SIZE.unpack_from(encoded.parts[0], _COLUMNS_SIZE_AT)
+            columns = encoded.size - encoded.metadata_length
+            if encoded.codec:
+                (columns,) = _COLUMNS_SIZE.unpack_from(encoded.parts[0], _COLUMNS_SIZE_AT)
             self._size += columns - 4 * out.count - 4
         if out.began and not out.end_word:
             self._latencies.append(self._monotonic() - out.began)

@@ -71,7 +71,7 @@ class Publisher:
         self.meter = session.meter
         limit, most = config.max_pending_messages, config.batching_max_messages
         self.batch = BatchContainer(max(1, min(most, limit)) if limit else most, config.batching_max_bytes)
-        self.batch.on_full = self.flush_full
+        self.batch.on_full = self.on_full
         self.state: SendState = SendState(self.batch)
         self.ids = SequenceIds()
         self.queue = SendQueue(self.batch, self.state, self.ids, session.memory is not None)
@@ -170,7 +170,7 @@ class Publisher:
                 batch.mixed = True
                 items.append((value, callback) if options is None else (value, callback, *options))
             if len(items) >= batch.trigger:
-                self.flush_full()
+                self.on_full()
             elif not batch.armed:
                 batch.arm()
             return
@@ -212,10 +212,16 @@ class Publisher:
         else:
             completions.note_failure(error)
 
-    def flush_full(self, least: int = 0) -> None:
-        """Flush batches of ``least`` messages, by default full ones. Does not wait for the topic."""
+    def on_full(self) -> None:
+        """The batch has reached its trigger: flush it if it is full."""
+        batch = self.batch
+        if self.batches.is_full():
+            self.flush_full(batch.max_messages if len(batch.items) >= batch.max_messages else 1)
+
+    def flush_full(self, least: int) -> None:
+        """Flush batches of ``least`` messages or more. Does not wait for the topic."""
         try:
-            self.drain.advance_soon(least or self.batch.trigger)
+            self.drain.advance_soon(least)
             self.completions.catch_up()
         except BaseException as error:
             interrupts.translate(error)
@@ -228,7 +234,8 @@ class Publisher:
     def flush_all(self) -> None:
         try:
             self.drain.lock.acquire()
-            self.check_open()
+            if self.state.is_closed or self.drain.is_stale:
+                self.check_open()
             self.drain.store_waiting(1)
         finally:
             self.drain.lock.release()

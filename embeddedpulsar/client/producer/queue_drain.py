@@ -152,7 +152,7 @@ class QueueDrain:
 
     def store_waiting(self, least: int) -> LockTimeout | None:
         """Store queued messages, waiting for the topic. Returns the error if the send timeout is over."""
-        if self.queue.is_empty or self.publish(0.0, least):
+        if not (self.queue.singles or self.queue.box.items) or self.publish(0.0, least):
             return None
         at = self._deadline.at
         left = self.patience_s if at is None else at - self._session.monotonic()
@@ -240,15 +240,13 @@ class QueueDrain:
         was_shut = box.share != box.limit
         if self._deadline.marks:
             self._deadline.clear()
-        if box.counted:
-            box.settle()
         self.state.to(Event.SETTLE)
+        if was_shut or box.counted or box.trigger != box.max_messages:
+            box.settle()
         if self.queue.singles or self._session.meter.burst:
             self.reopen()
         self._completions.waiters.wake()
         if box.items:
-            if was_shut and box.has_large():
-                box.on_large()
             if not box.armed and not self.state.is_closed:
                 self.arm()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from embeddedpulsar.damage import Damage
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.format.frame import HEADER_SIZE, read_header
+from embeddedpulsar.format.frame import next_frame
 from embeddedpulsar.format.index import SLOT, SLOT_SIZE, IndexSlot, slot_offset
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.platform import disk
@@ -88,14 +88,20 @@ def slot_of(slots: bytes, i: int) -> IndexSlot:
     return IndexSlot(offset << 3, *rest)
 
 
-def clear_unpublished(segment: Segment, end: int, allocated: int) -> bool:
-    """Make sure that no whole frame stands at `end`, also after a power loss. Under the topic lock.
+def clear_unpublished(segment: Segment, end: int, allocated: int, run: int) -> bool:
+    """Make sure that no whole frame stands behind `end`, also after a power loss. Under the topic lock.
 
-    A writer that died after its frame was complete and before the tail word was stored leaves a frame that
-    verifies and chains. It is not read now; but the next one to write here may lose power before its own
-    bytes reach the disk, or may start a new ledger instead; a recovery would then take the frame for one
-    that was. So its header is zeroed, and that is flushed, before anything else happens. Torn frames never
+    A writer that died after its frames were complete and before the tail word was stored leaves frames that
+    verify and chain. They are not read now; but the next one to write here may lose power before its own
+    bytes reach the disk, or may start a new ledger instead; a recovery would then take such a frame for one
+    that was. So they are zeroed, and that is flushed, before anything else happens. Torn frames never
     verify and need no flush: this costs 0.3 ms, once, for a death in those few nanoseconds.
+
+    Args:
+        segment: the tail ledger.
+        end: of what is published.
+        allocated: where the reserved part of the file ends.
+        run: most bytes of frames that are written together; a larger frame is written alone.
 
     Returns:
         Whether there was one.
@@ -104,10 +110,9 @@ def clear_unpublished(segment: Segment, end: int, allocated: int) -> bool:
         OSError: the flush failed; the next append must not go to this ledger.
     """
     limit = min(allocated, segment.file.size) & ~7
-    try:
-        read_header(segment.data, end, limit)
-    except CorruptionError:
+    window = min(end + run, limit)
+    if next_frame(segment.data, end, window, limit) < 0:
         return False
-    segment.data[end : end + HEADER_SIZE] = bytes(HEADER_SIZE)
+    segment.data[end:window] = bytes(window - end)
     disk.DISK.fdatasync(segment.file.fd, segment.path)
     return True

@@ -102,6 +102,11 @@ class FakeLedger:
     def hold(self) -> AppendHold:
         return AppendHold(lambda uuid: True)
 
+    def append_run(self, entries: Any, hold: Any, stored: list[tuple[int, int, int]]) -> None:
+        for entry in entries:
+            ledger, number, _, word = self.append_nowait(entry, None, None, hold)
+            stored.append((ledger, number, word))
+
     def note_dirty(self) -> None:
         self.dirty += 1
 
@@ -130,6 +135,10 @@ class InlineCallbacks:
 
     def put(self, job: Any) -> None:
         self.jobs.append(job)
+
+    @property
+    def is_idle(self) -> bool:
+        return not self.jobs
 
     def run(self) -> None:
         while self.jobs:

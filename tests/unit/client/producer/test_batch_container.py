@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from embeddedpulsar.client.common.message_options import DELIVER_AT, NO_OPTIONS
 from embeddedpulsar.client.producer.batch_container import BatchContainer
 from embeddedpulsar.client.producer.send_state import Event, SendState
@@ -22,19 +25,38 @@ def test_small_messages_need_no_accounting():
     assert box.add(b"x" * 100, 100)
 
 
-def test_a_large_message_switches_the_accounting_on():
+def test_a_large_message_is_measured():
     """From the first message above the share, bytes are counted, those before it included."""
     box, _ = made(10, 1000)
     box.items.extend([b"x" * 100] * 3)  # appended without the lock, as a producer does
     assert box.has_room(600)
     assert not box.add(b"x" * 600, 600)
-    assert box.share == -1
     assert box.has_room(100)
     assert not box.has_room(101)
     assert box.add(b"x" * 100, 100)
 
 
-def test_flushing_switches_the_accounting_off():
+def test_the_share_follows_the_sizes_and_the_room_that_is_left():
+    """A few messages of a batch take the lock, not all; small ones later make the share small again."""
+    box, state = made(1000, 128 << 10)
+    assert box.share == 131
+    box.add(b"x" * 800, 800)
+    assert box.share == 900
+    assert box.trigger == 1 + (131_072 - 800) // 900
+    box.items.extend([b"x" * 800] * (box.trigger - 1))
+    assert not box.is_full()
+    assert box.share == 900
+    for _ in range(4):
+        del box.items[:]
+        state.to(Event.SETTLE)
+        box.settle()
+        box.items.extend([b"x" * 50] * 10)
+        assert not box.is_full()
+    assert box.share == 131
+    assert box.trigger == 1000
+
+
+def test_flushing_opens_the_path():
     """After a flush small messages are free again."""
     box, state = made(10, 1000)
     box.add(b"x" * 600, 600)
@@ -43,6 +65,53 @@ def test_flushing_switches_the_accounting_off():
     box.settle()
     assert box.share == 100
     assert box.has_room(1000)
+
+
+def batches_of(sizes: list[int], max_messages: int, max_bytes: int) -> list[list[int]]:
+    """What one sender makes of messages: the steps of `Producer.send_async` and of its slow path."""
+    box, state = made(max_messages, max_bytes)
+    batches: list[list[int]] = []
+
+    def flush() -> None:
+        assert box.cut(0) == len(box.items)
+        batches.append([len(item) for item in box.items])
+        del box.items[:]
+        state.to(Event.SETTLE)
+        box.settle()
+
+    for size in sizes:
+        if size <= box.share:
+            box.items.append(bytes(size))
+            is_full = len(box.items) >= box.trigger and (len(box.items) >= max_messages or box.is_full())
+        else:
+            if not box.has_room(size):
+                flush()
+            is_full = box.add(bytes(size), size)
+        if is_full:
+            flush()
+    if box.items:
+        flush()
+    return batches
+
+
+@given(
+    st.lists(st.integers(0, 40) | st.integers(0, 400) | st.just(33), max_size=300),
+    st.integers(1, 40),
+    st.integers(1, 500),
+)
+def test_the_limits_are_exact_for_one_sender(sizes: list[int], max_messages: int, max_bytes: int):
+    """A batch ends where the next message would not fit, or when it is full; nowhere else."""
+    expected: list[list[int]] = []
+    batch: list[int] = []
+    for size in sizes:
+        if batch and sum(batch) + size > max_bytes:
+            expected.append(batch)
+            batch = []
+        batch.append(size)
+        if sum(batch) >= max_bytes or len(batch) >= max_messages:
+            expected.append(batch)
+            batch = []
+    assert batches_of(sizes, max_messages, max_bytes) == expected + [batch] * bool(batch)
 
 
 def test_one_oversized_message_is_its_own_batch():

@@ -22,9 +22,9 @@ def test_a_whole_frame_goes_for_good(tmp_path: Path):
     with disk.use(FakeDisk(tmp_path)) as fake:
         assert isinstance(fake, FakeDisk)
         segment = Segment.open(log.directory, 1, writable=True)
-        assert clear_unpublished(segment, ledger.end, LOG_SIZE)
+        assert clear_unpublished(segment, ledger.end, LOG_SIZE, 64 << 10)
         assert fake.is_durable(log_path(log.directory, 1))
-        assert not clear_unpublished(segment, ledger.end, LOG_SIZE), "there is none any more"
+        assert not clear_unpublished(segment, ledger.end, LOG_SIZE, 64 << 10), "there is none any more"
         segment.close()
     data = Path(log_path(log.directory, 1)).read_bytes()
     assert data[: ledger.end] == bytes(ledger.data)
@@ -40,7 +40,7 @@ def test_torn_frames_cost_nothing(tmp_path: Path, part: int):
     with disk.use(FakeDisk(tmp_path)) as fake:
         assert isinstance(fake, FakeDisk)
         segment = Segment.open(log.directory, 1, writable=True)
-        assert clear_unpublished(segment, ledger.end, LOG_SIZE) == (part >= 48)
+        assert clear_unpublished(segment, ledger.end, LOG_SIZE, 64 << 10) == (part >= 48)
         assert ("fdatasync" in [call for call, _ in fake.log]) == (part >= 48)
         segment.close()
 
@@ -51,5 +51,5 @@ def test_nothing_beyond_the_reserved_blocks_is_touched(tmp_path: Path):
     ledger = log.ledger(1, 3)
     log.patch(ledger, ledger.end, ghost(ledger))
     segment = Segment.open(log.directory, 1, writable=True)
-    assert not clear_unpublished(segment, ledger.end, ledger.end + 40)
+    assert not clear_unpublished(segment, ledger.end, ledger.end + 40, 64 << 10)
     segment.close()
