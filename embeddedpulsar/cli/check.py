@@ -51,7 +51,7 @@ _MEANINGS: Final = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Check the store given on the command line, and return the exit status."""
     parser = argparse.ArgumentParser(
-        prog="python -m embeddedpulsar.storage.check",
+        prog="python -m embeddedpulsar.cli.check",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

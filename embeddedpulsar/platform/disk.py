@@ -37,7 +37,14 @@ FULL_FSYNC: int | None = (
     51 if sys.platform == "darwin" else None
 )  # fcntl F_FULLFSYNC: through the drive's cache
 
-_OPEN_FLAGS: Final = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+# O_NONBLOCK says nothing of regular files. Without it, opening a FIFO that lies in the place of one waits for
+# a process that writes to it, which never comes.
+_OPEN_FLAGS: Final = (
+    getattr(os, "O_CLOEXEC", 0)
+    | getattr(os, "O_NOFOLLOW", 0)
+    | getattr(os, "O_NONBLOCK", 0)
+    | getattr(os, "O_BINARY", 0)
+)
 _ZEROS: Final = bytes(64 * 1024)
 _PAGE: Final = 4096
 _READ_STEP: Final = 1 << 20
@@ -71,7 +78,7 @@ class Disk:
     it."""
 
     def open_file(self, path: str, flags: int, mode: int = 0o600) -> int:
-        """Open ``path`` (never through a symbolic link, closed on exec) and return the descriptor.
+        """Open ``path``, never through a symbolic link, and without waiting; return the descriptor.
 
         Raises:
             DescriptorLimitError: the process may not open any more, and can do without none it has.

@@ -11,6 +11,7 @@ The rules, each from a crash that was measured:
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import mmap
 import os
@@ -305,12 +306,10 @@ class MappedFile:
 
 def _open(path: str, flags: int, create: bool) -> tuple[int, bool]:
     try:
-        try:
-            if create:
+        if create:
+            with contextlib.suppress(FileExistsError):
                 return disk.DISK.create_exclusive(path), True
-        except FileExistsError:
-            return disk.DISK.open_file(path, flags), False
-        return disk.DISK.open_file(path, flags | getattr(os, "O_NONBLOCK", 0)), False
+        return disk.DISK.open_file(path, flags), False
     except IsADirectoryError as e:
         raise ForeignFileError(path=path, reason="is a directory", remedy="move it away") from e
     except OSError as e:

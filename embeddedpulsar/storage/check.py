@@ -1,17 +1,14 @@
 """The auditor of a topic's files: reads everything, trusts nothing, changes nothing.
 
-    python -m embeddedpulsar.storage.check PATH
-
-checks the whole store in PATH; see `embeddedpulsar.cli.check` for its options and its exit status.
+`embeddedpulsar.testing.store_checks` checks a whole store with it; `embeddedpulsar.cli.check` prints that.
 """
 
 from __future__ import annotations
 
 import os
+import stat
 import struct
-import sys
-from collections.abc import Callable, Sequence
-from importlib import import_module
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from embeddedpulsar import damage
@@ -273,6 +270,8 @@ def _read_words(directory: str, kind: int) -> _Words:
         return _Words((), None)
     try:
         status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            raise CorruptionError(reason="it is not a regular file")
         data = disk.DISK.pread(fd, CONTROL_SIZE, 0)
         header = parse_control_header(data, kind)
         if len(data) < CONTROL_SIZE:
@@ -285,15 +284,3 @@ def _read_words(directory: str, kind: int) -> _Words:
     if not is_here or not is_of_this_boot(header, directory):
         return _Words((), None)
     return _Words(_WORDS.unpack(data), None)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Check the store that the command line names, and print what was found; return the exit status.
-
-    The program knows a whole store, so it stands above this layer; only its name is here.
-    """
-    return int(import_module("embeddedpulsar.cli.check").main(arguments))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -142,8 +142,7 @@ def _boot_of_neighbours(directory: str) -> bytes | None:
 
 def _header(path: str) -> ControlHeader | None:
     try:
-        with open(path, "rb") as file:
-            return parse_control_header(file.read(CONTROL_HEADER_SIZE), KIND_STORE)
+        return parse_control_header(disk.DISK.read_file(path, CONTROL_HEADER_SIZE), KIND_STORE)
     except (OSError, CorruptionError):
         return None
 

@@ -15,7 +15,6 @@ from embeddedpulsar.storage.topic_control import DirectoryIdentity
 _DEFAULT_CAPACITY: Final = 32
 _FEWEST: Final = 8
 _DESCRIPTORS_EACH: Final = 3
-_READ_ONLY: Final = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)
 
 
 class SegmentHolder(Protocol):
@@ -105,7 +104,7 @@ class SegmentCache:
         if len(self._segments) < self._capacity or (home, ledger_id) in self._segments:
             return b""
         try:
-            fd = disk.DISK.open_file(log_path(home.directory, ledger_id), _READ_ONLY)
+            fd = disk.DISK.open_file(log_path(home.directory, ledger_id), os.O_RDONLY)
             try:
                 found = disk.DISK.pread(fd, size, start)
             finally:

@@ -13,7 +13,7 @@ from embeddedpulsar.format.catalog_record import TopicEntry
 from embeddedpulsar.format.control import KIND_STORE, KIND_SUBSCRIPTION, StoreWord, parse_control_header
 from embeddedpulsar.format.document import KIND_POLICIES, decode_document
 from embeddedpulsar.format.journal_record import FIRST_RECORD_OFFSET, parse_journal_header, valid_end
-from embeddedpulsar.platform import clock
+from embeddedpulsar.platform import clock, disk
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.platform.processes.lease import is_held
 from embeddedpulsar.settings import BrokerSettings
@@ -214,8 +214,7 @@ def _catalogued(root: str) -> tuple[list[TopicEntry], Callable[[str], int], list
     """The topics of the catalog, which incarnation of a name was deleted last, and what is wrong with it."""
     path = root_layout.in_root(root, root_layout.CATALOG)
     try:
-        with open(path, "rb") as file:
-            data = file.read()
+        data = disk.DISK.read_file(path)
         header = parse_journal_header(data)
         catalog = Catalog(path, _NO_LOCK, is_read_only=True)
     except FileNotFoundError:
@@ -269,8 +268,7 @@ def _check_names(
 def _check_ids(root: str, highest: int) -> Iterator[Problem]:
     path = root_layout.in_root(root, root_layout.CONTROL)
     try:
-        with open(path, "rb") as file:
-            data = file.read()
+        data = disk.DISK.read_file(path)
         parse_control_header(data, KIND_STORE)
     except FileNotFoundError:
         yield Problem(CONTROL, path, 0, "the file is missing")
@@ -288,8 +286,8 @@ def _check_documents(root: str) -> Iterator[Problem]:
     """``broker.conf`` and the policies of namespaces."""
     path = root_layout.in_root(root, root_layout.SETTINGS)
     try:
-        with contextlib.suppress(FileNotFoundError), open(path, encoding="utf-8") as file:
-            settings = BrokerSettings.parse(file.read())
+        with contextlib.suppress(FileNotFoundError):
+            settings = BrokerSettings.parse(disk.DISK.read_file(path).decode())
             yield from (Problem(UNKNOWN_SETTING, path, 0, text) for text in settings.warnings())
             settings.check_supported()
     except (InvalidConfiguration, UnicodeDecodeError) as e:
@@ -302,8 +300,7 @@ def _check_documents(root: str) -> Iterator[Problem]:
 
 def _check_document(path: str) -> Iterator[Problem]:
     try:
-        with open(path, "rb") as file:
-            decode_document(file.read(), KIND_POLICIES)
+        decode_document(disk.DISK.read_file(path), KIND_POLICIES)
     except FileNotFoundError:
         return  # a topic without policies
     except StorageError as e:

@@ -33,7 +33,7 @@ for turn in range(1_000_000):
 def check(root: Path) -> subprocess.CompletedProcess[str]:
     """Run the program."""
     return subprocess.run(
-        [sys.executable, "-W", "error", "-m", "embeddedpulsar.storage.check", str(root)],
+        [sys.executable, "-W", "error", "-m", "embeddedpulsar.cli.check", str(root)],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -98,6 +98,6 @@ def test_a_closed_pipe_is_no_error(tmp_path: Path):
         "import sys, embeddedpulsar as p; p.Client(sys.argv[1]).close()", str(tmp_path)
     ).communicate()
     assert_clean(tmp_path)
-    command = f"{sys.executable} -W error -m embeddedpulsar.storage.check {tmp_path} | true"
+    command = f"{sys.executable} -W error -m embeddedpulsar.cli.check {tmp_path} | true"
     done = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.stderr == ""

@@ -171,7 +171,7 @@ def has_any(path: str) -> bool:
     if not _ARE_THERE:
         return False
     try:
-        fd = descriptors.opening(f"cannot open {path}", os.open, path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = descriptors.opening(f"cannot open {path}", os.open, path, _SWEEP_FLAGS)
     except OSError:
         return False
     try:

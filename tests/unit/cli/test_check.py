@@ -1,4 +1,4 @@
-"""`python -m embeddedpulsar.storage.check` says what is in a store and what is damaged."""
+"""`python -m embeddedpulsar.cli.check` says what is in a store and what is damaged."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ import pytest
 
 from embeddedpulsar import Admin, Client, damage
 from embeddedpulsar.cli import check as program
-from embeddedpulsar.cli.check import Progress
+from embeddedpulsar.cli.check import Progress, main
 from embeddedpulsar.storage import check
-from embeddedpulsar.storage.check import main
 from embeddedpulsar.testing import store_checks
 
 
@@ -203,7 +202,7 @@ def test_a_wrong_command_line(capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit) as caught:
         main([])
     assert caught.value.code == 2
-    assert "usage: python -m embeddedpulsar.storage.check" in capsys.readouterr().err
+    assert "usage: python -m embeddedpulsar.cli.check" in capsys.readouterr().err
 
 
 def test_a_file_that_may_not_be_read(root: Path, monkeypatch: pytest.MonkeyPatch, capsys):
