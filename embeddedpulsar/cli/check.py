@@ -278,3 +278,7 @@ def _size(count: int) -> str:
             return f"{count:,.0f} {unit}"
         count //= 1024
     return f"{count:,} GiB"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,4 +1,4 @@
-"""What the documentation shows, works: doctests of all modules, code in the pages, and the examples.
+"""What the documentation shows, works: doctests of all modules, and code in the pages.
 
 A page opts a block out by a comment of its own before it, ``<!-- not run: why -->``; the reason is required.
 """
@@ -25,11 +25,6 @@ LINK = re.compile(r"\]\((?!https?://|#|mailto:)([^)#]+)(?:#[^)]*)?\)")
 DEFINITION = re.compile(r"^\[([\w.]+)\]: (?!https?://)(\S+)$", re.MULTILINE)
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-# A folder in examples/ is a program of several files with a test of its own.
-EXAMPLES = sorted(path for path in (ROOT / "examples").glob("*.py") if not path.name.startswith("_"))
-
-# Example -> why it is not run here.
-EXAMPLES_NOT_RUN: dict[str, str] = {}
 
 
 def label(path: Path) -> str:
@@ -97,21 +92,6 @@ def test_first_steps_may_be_repeated(name: str, tmp_path: Path):
         assert done.returncode == 0, done.stderr
     for store in tmp_path.glob("*/store.meta"):
         assert_clean(store.parent)
-
-
-@pytest.mark.parametrize(
-    "example", [one for one in EXAMPLES if label(one) not in EXAMPLES_NOT_RUN], ids=label
-)
-def test_examples(example: Path, tmp_path: Path):
-    """Each example runs alone, in an empty folder, and prints its result."""
-    done = run(example, tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip()
-
-
-def test_exceptions_are_needed():
-    """An example that is opted out exists."""
-    assert set(EXAMPLES_NOT_RUN) <= {label(example) for example in EXAMPLES}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=label)

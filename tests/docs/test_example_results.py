@@ -52,6 +52,11 @@ RESULTS = {
 }
 
 
+def test_every_example_has_its_result():
+    """A folder in examples/ is a program of several files with a test of its own."""
+    assert RESULTS.keys() == {path.name for path in (ROOT / "examples").glob("*.py") if path.name[0] != "_"}
+
+
 @pytest.mark.parametrize("name", sorted(RESULTS))
 def test_an_example_prints_its_result(name: str, tmp_path: Path):
     """An example runs alone in an empty folder, prints what it promises, and is short."""

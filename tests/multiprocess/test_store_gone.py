@@ -166,34 +166,53 @@ def test_no_batch_and_no_asynchronous_send_is_acknowledged(store_path: Path, old
 
 
 @pytest.mark.parametrize("kind", [ConsumerType.Exclusive, ConsumerType.Shared])
-def test_a_receive_that_waits_ends(store_path: Path, old: Client, change: Change, kind: ConsumerType):
-    """So does one that begins later, and one with a timeout raises the error of the store."""
-    consumer = old.subscribe("t", "waits", kind)
-    reader = old.create_reader("t", MessageId.latest)
-    errors: list[BaseException] = []
+def test_a_receive_that_waits_ends(tmp_path: Path, kind: ConsumerType):
+    """So does one that begins later, and one with a timeout raises the error of the store.
 
-    def wait(receive: Callable[[], object]) -> None:
+    It is noticed within seconds of real time, so each change has a store, and all of them wait at once.
+    """
+    waits = {change.__name__: Waiting(tmp_path / change.__name__, kind) for change in CHANGES}
+    time.sleep(0.1)
+    for change in CHANGES:
+        change(waits[change.__name__].root)
+    assert {name: waiting.ends_with() for name, waiting in waits.items()} == {
+        change.__name__: [StoreGoneError] * 4 for change in CHANGES
+    }
+
+
+class Waiting:
+    """A client whose consumer and reader wait, each on a thread."""
+
+    def __init__(self, folder: Path, kind: ConsumerType) -> None:
+        folder.mkdir()
+        self.root = folder / "store"
+        fill(self.root, b"old")
+        self.client = Client(self.root)
+        self.consumer = self.client.subscribe("t", "waits", kind)
+        self.reader = self.client.create_reader("t", MessageId.latest)
+        self.errors: list[type[BaseException]] = []
+        self.threads = [
+            threading.Thread(target=self.note, args=[self.consumer.receive]),
+            threading.Thread(target=self.note, args=[lambda: self.reader.read_next(20_000)]),
+        ]
+        for thread in self.threads:
+            thread.start()
+
+    def note(self, receive: Callable[[], object]) -> None:
+        """Receive, and note the error."""
         try:
             receive()
         except PulsarException as error:
-            errors.append(error)
+            self.errors.append(type(error))
 
-    threads = [
-        threading.Thread(target=wait, args=[consumer.receive]),
-        threading.Thread(target=wait, args=[lambda: reader.read_next(20_000)]),
-    ]
-    for thread in threads:
-        thread.start()
-    time.sleep(0.1)
-    change(store_path)
-    for thread in threads:
-        thread.join(10)
-    assert [type(error) for error in errors] == [StoreGoneError] * 2
-    with pytest.raises(StoreGoneError):
-        consumer.receive(1000)
-    with pytest.raises(StoreGoneError):
-        reader.read_next(1000)
-    old.close()
+    def ends_with(self) -> list[type[BaseException]]:
+        """The errors of the calls that waited, and of two later ones; closes the client."""
+        for thread in self.threads:
+            thread.join(10)
+        self.note(lambda: self.consumer.receive(1000))
+        self.note(lambda: self.reader.read_next(1000))
+        self.client.close()
+        return self.errors
 
 
 def test_what_is_open_can_be_closed(store_path: Path, old: Client, change: Change):

@@ -22,7 +22,7 @@ def outcome(function: Any, argument: object) -> Any:
 
 
 @pytest.mark.parametrize("name", ["BytesSchema", "StringSchema"])
-@pytest.mark.parametrize("value", VALUES, ids=repr)
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: f"{type(value).__name__}-{str(value)[:8]}")
 def test_encode_is_that_of_pulsar_client(name: str, value: object):
     """What is encoded is the same, and what is not is a TypeError whose text begins with the same words."""
     ours, theirs = getattr(embeddedpulsar.schema, name)(), getattr(pulsar.schema, name)()
