@@ -6,10 +6,11 @@ The process that commits an assignment has read the log; the command carries wha
 
 from __future__ import annotations
 
+import re
 import struct
 import sys
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from embeddedpulsar.exceptions import CorruptionError
@@ -56,6 +57,14 @@ HANDED_COUNT: Final = struct.Struct(
     "Q"  # 0  consumer_id
     "Q"  # 8  handed: entries its application was given since it attached
 )
+SHARE_HEADER: Final = struct.Struct(
+    "<"
+    "Q"  # 0  ledger_id
+    "I"  # 8  first entry
+    "I"  # 12 entries from there on, of which each has a byte behind the owners
+    "I"  # 16 owners: consumer ids (u64) that follow
+    "I"  # 20 reserved, 0
+)
 REDELIVER_HEADER: Final = struct.Struct(
     "<"
     "Q"  # 0  consumer_id
@@ -66,6 +75,7 @@ REDELIVER_HEADER: Final = struct.Struct(
 )
 COLUMN_MESSAGES: Final = 1
 COLUMN_HASHES: Final = 2
+MAX_OWNERS: Final = 255
 STAY: Final = (0, -1)
 """The read position of an assignment that does not move it."""
 
@@ -83,6 +93,25 @@ class FreshRun(NamedTuple):
     hashes: array[int] | None
 
 
+class Share(NamedTuple):
+    """Waiting entries of one ledger that go to several consumers, which keys scatter among each other.
+
+    ``picks`` has a byte for each entry from ``first`` on: 0 for one that stays, 1 for the first of
+    ``owners``, and so on.
+    """
+
+    ledger_id: int
+    first: int
+    owners: tuple[int, ...]
+    picks: bytes
+
+    def ranges(self) -> Iterator[tuple[int, int, int, int]]:
+        """The same as (consumer_id, ledger, first, last)."""
+        for number, consumer_id in enumerate(self.owners, 1):
+            for found in re.finditer(re.escape(bytes((number,))) + b"+", self.picks):
+                yield consumer_id, self.ledger_id, self.first + found.start(), self.first + found.end() - 1
+
+
 class Assign(NamedTuple):
     """Entries go to consumers.
 
@@ -93,6 +122,7 @@ class Assign(NamedTuple):
         delayed: those of them that are to wait, as (deliver_at_ms, ledger, entry).
         ranges: (consumer_id, ledger, first, last): waiting entries that consumer gets, in this order.
         handed: (consumer_id, entries its application has been given).
+        shares: waiting entries that go to consumers, each to its own in ascending order, after `ranges`.
     """
 
     read: tuple[int, int]
@@ -101,6 +131,12 @@ class Assign(NamedTuple):
     delayed: tuple[tuple[int, int, int], ...]
     ranges: tuple[tuple[int, int, int, int], ...]
     handed: tuple[tuple[int, int], ...]
+    shares: tuple[Share, ...] = ()
+
+    @property
+    def consumers(self) -> set[int]:
+        """The ids of those that get something."""
+        return {one for one, *_ in self.ranges}.union(*(share.owners for share in self.shares))
 
 
 class Redeliver(NamedTuple):
@@ -114,7 +150,7 @@ class Redeliver(NamedTuple):
 
 def encode_assign(command: Assign) -> bytes:
     """The payload of a command."""
-    (ledger_id, entry_id), due_ms, fresh, delayed, ranges, handed = command
+    (ledger_id, entry_id), due_ms, fresh, delayed, ranges, handed, shares = command
     parts = [
         ASSIGN_HEADER.pack(ledger_id, entry_id, due_ms, len(fresh), len(delayed), len(ranges), len(handed))
     ]
@@ -128,6 +164,9 @@ def encode_assign(command: Assign) -> bytes:
     parts += [DELAYED_ENTRY.pack(*entry, 0) for entry in delayed]
     parts += [ASSIGNED_RANGE.pack(*one) for one in ranges]
     parts += [HANDED_COUNT.pack(*one) for one in handed]
+    for ledger_id, first, owners, picks in shares:
+        parts.append(SHARE_HEADER.pack(ledger_id, first, len(picks), len(owners), 0))
+        parts += (struct.pack(f"<{len(owners)}Q", *owners), picks, bytes(-len(picks) & 7))
     return b"".join(parts)
 
 
@@ -146,7 +185,8 @@ def decode_assign(payload: Buffer) -> Assign:
         fresh.append(run)
     ranges_at = at + delayed * DELAYED_ENTRY.size
     counts_at = ranges_at + ranges * ASSIGNED_RANGE.size
-    if counts_at + handed * HANDED_COUNT.size != end:
+    shares_at = counts_at + handed * HANDED_COUNT.size
+    if shares_at > end:
         raise CorruptionError(reason=f"an assignment of {runs} runs and {ranges} ranges in {end} bytes")
     waiting: tuple[tuple[int, int, int], ...] = ()
     if delayed:
@@ -157,8 +197,26 @@ def decode_assign(payload: Buffer) -> Assign:
     for _, _, first, last in assigned:
         if not first <= last <= MAX_ENTRY_ID:
             raise CorruptionError(reason="a range runs backwards")
-    counts = tuple(HANDED_COUNT.iter_unpack(payload[counts_at:]))
-    return Assign((ledger_id, entry_id), due_ms, tuple(fresh), waiting, assigned, counts)
+    counts = tuple(HANDED_COUNT.iter_unpack(payload[counts_at:shares_at]))
+    shares = tuple(_read_shares(payload, shares_at, end))
+    return Assign((ledger_id, entry_id), due_ms, tuple(fresh), waiting, assigned, counts, shares)
+
+
+def _read_shares(payload: Buffer, at: int, end: int) -> Iterator[Share]:
+    while at < end:
+        owners_at = at + SHARE_HEADER.size
+        if owners_at > end:
+            raise CorruptionError(reason="assignment cut short")
+        ledger_id, first, number, count, _ = SHARE_HEADER.unpack_from(payload, at)
+        picks_at = owners_at + 8 * count
+        at = picks_at + number + (-number & 7)
+        if at > end or not number or count > MAX_OWNERS or first + number - 1 > MAX_ENTRY_ID:
+            raise CorruptionError(reason=f"a share of {number} entries for {count} consumers")
+        owners = struct.unpack_from(f"<{count}Q", payload, owners_at)
+        picks = bytes(payload[picks_at : picks_at + number])
+        if picks.translate(None, bytes(range(count + 1))):
+            raise CorruptionError(reason="a share for a consumer that it does not name")
+        yield Share(ledger_id, first, owners, picks)
 
 
 def _read_run(payload: Buffer, at: int, end: int) -> tuple[FreshRun, int]:

@@ -197,7 +197,7 @@ class SharedAttachment(Attachment):
             ):
                 shared.wakeups.one(state, self.consumer_id)  # it holds too much itself
             return _Outcome([], is_stale=not is_known or is_more_due)
-        others = {consumer_id for consumer_id, *_ in command.ranges} - {self.consumer_id}
+        others = command.consumers - {self.consumer_id}
         shared.wakeups.assigned(state, others)
         shared.commit([command])
         shared.control.note_claim()

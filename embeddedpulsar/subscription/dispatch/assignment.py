@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from embeddedpulsar.format.dispatch_record import STAY, Assign, FreshRun
+from embeddedpulsar.format.dispatch_record import MAX_OWNERS, STAY, Assign, FreshRun, Share
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.subscription.control import Facts
 from embeddedpulsar.subscription.state.consumer_registry import Consumer, ConsumerRegistry
 from embeddedpulsar.subscription.state.dispatch_state import DispatchState
+
+_MANY_RANGES: Final = 8
+_GAP: Final = 256
+"""Entries that a share may skip: a byte for each, while another share costs its head."""
+_NEVER: Final = (-1, -1)
 
 
 class FreshEntry(NamedTuple):
@@ -103,6 +108,12 @@ class Assignment:
             self._passed += 1
         return None
 
+    def due(self, cutoff_ms: int) -> Iterator[FreshEntry]:
+        """The fresh entries that are due, one after the other; each is passed."""
+        while (entry := self.next_fresh(cutoff_ms)) is not None:
+            self._passed += 1
+            yield entry
+
     def pass_one(self) -> None:
         """Move the read position past the entry that `next_fresh` returned."""
         self._passed += 1
@@ -116,11 +127,33 @@ class Assignment:
             return None
         passed = fresh[: self._passed]
         read = Position(passed[-1].ledger_id, passed[-1].entry_id + 1) if passed else STAY
-        ranges = tuple((one, *each) for one in self._ranges for each in self._ranges[one])
+        shares = self._shares((passed[0].ledger_id, passed[0].entry_id) if passed else _NEVER)
+        ranges = tuple((one, *each) for one in self._ranges for each in self._ranges[one] if not shares)
         seen = ((one, claim.handed.get(one, 0)) for one in self._ranges)
         handed = tuple((one, number) for one, number in seen if number)
         runs = tuple(_fresh_runs(passed, self._keys_matter))
-        return Assign(read, 0, runs, tuple(self._delayed), ranges, handed)
+        return Assign(read, 0, runs, tuple(self._delayed), ranges, handed, shares)
+
+    def _shares(self, fresh: tuple[int, int]) -> tuple[Share, ...]:
+        """What all consumers get, as shares: where keys scatter it, so that its ranges are many. None of them
+        has entries both before ``fresh`` and from there on: replicas take these in together with the run."""
+        owners = tuple(self._ranges)
+        if len(owners) > MAX_OWNERS or sum(map(len, self._ranges.values())) < _MANY_RANGES:
+            return ()
+        if any(ranges != sorted(ranges) for ranges in self._ranges.values()):
+            return ()  # a share gives to each in ascending order
+        shares, picks, following = list[Share](), bytearray(), _NEVER
+        for (ledger_id, first, last), owner in sorted(
+            (one, number) for number, ranges in enumerate(self._ranges.values(), 1) for one in ranges
+        ):
+            gap = first - following[1]
+            if ledger_id != following[0] or gap > _GAP or following <= fresh <= (ledger_id, first):
+                if picks:
+                    shares.append(Share(following[0], following[1] - len(picks), owners, bytes(picks)))
+                picks, gap = bytearray(), 0
+            picks += bytes(gap) + bytes((owner,)) * (last - first + 1)
+            following = ledger_id, last + 1
+        return (*shares, Share(following[0], following[1] - len(picks), owners, bytes(picks)))
 
 
 def _fresh_runs(passed: Sequence[FreshEntry], keys_matter: bool) -> Iterator[FreshRun]:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from contextlib import closing
-from heapq import heappop, heappush
+from collections import Counter
+from collections.abc import Mapping
 from typing import Final
 
 from embeddedpulsar.enums import KeySharedMode
 from embeddedpulsar.format.consumer_record import FLAG_CLASSIC, FLAG_OUT_OF_ORDER, ConsumerRules
 from embeddedpulsar.format.dispatch_record import Assign
 from embeddedpulsar.policies import KeySharedPolicy
+from embeddedpulsar.subscription.control import Facts
 from embeddedpulsar.subscription.dispatch.assignment import (
     Assignment,
     Claim,
-    FreshEntry,
     others_are_ready,
     permits_of,
 )
@@ -96,15 +96,11 @@ class KeySharedDispatcher(ClaimDispatcher):
         is_ordered = (
             not (first and first.rules.flags & FLAG_OUT_OF_ORDER) and dispatch.selector_kind != STICKY
         )
+        most = min(LOOK_AHEAD_PER_CONSUMER * len(consumers), LOOK_AHEAD)
         round_ = _Round(consumers, dispatch, claim, assignment, is_ordered)
         round_.give_waiting(claim.consumer_id)
-        most = min(LOOK_AHEAD_PER_CONSUMER * len(consumers), LOOK_AHEAD)
-        while not round_.is_over and round_.held_back < most:
-            fresh = assignment.next_fresh(claim.cutoff_ms)
-            if fresh is None:
-                break
-            round_.offer(fresh)
-            assignment.pass_one()
+        if round_.held_back < most and round_.is_anyone_ready():
+            round_.give_fresh(claim.cutoff_ms, most)
         return assignment.command(claim)
 
     def leaves_more(
@@ -117,8 +113,26 @@ class KeySharedDispatcher(ClaimDispatcher):
         return has_beyond and not is_full and others_are_ready(consumers, dispatch, claim)
 
 
+class _Permits(dict[int, int]):
+    """Messages each consumer is ready for; looked up when needed, for there may be hundreds of consumers."""
+
+    __slots__ = ("_consumers", "_dispatch", "_granted")
+
+    def __init__(self, consumers: ConsumerRegistry, dispatch: DispatchState, granted: Facts) -> None:
+        super().__init__()
+        self._consumers = consumers
+        self._dispatch = dispatch
+        self._granted = granted
+
+    def __missing__(self, consumer_id: int) -> int:
+        consumer = self._consumers.get(consumer_id)
+        permits = 0 if consumer is None else permits_of(self._dispatch, self._granted, consumer)
+        self[consumer_id] = permits
+        return permits
+
+
 class _Round:
-    """One pass over the entries that could be given."""
+    """One pass over the entries that could be given. Hot: a few operations for each entry."""
 
     def __init__(
         self,
@@ -128,106 +142,87 @@ class _Round:
         assignment: Assignment,
         is_ordered: bool,
     ) -> None:
-        assert dispatch.selector is not None
         self._dispatch = dispatch
         self._assignment = assignment
         self._is_ordered = is_ordered
-        self._select = dispatch.selector.select
-        self._granted = claim.granted
-        self._consumers = consumers
-        self._permits: dict[int, int] = {}  # of those that were asked for: there may be hundreds
+        self._permits = _Permits(consumers, dispatch, claim.granted)
         self._others: Final = iter(consumers.all())
         self._ready: Consumer | None = next(self._others, None)  # those before it are not ready for more
-        self._held: set[int] = set()
         self._waiting: Final = dispatch.pending.waiting_keys
-        self._served: dict[int, int] = {}
+        self._served: Counter[int] = Counter()  # by hash
         self.held_back = len(self._waiting)
         """Entries that no consumer got."""
 
-    @property
-    def is_over(self) -> bool:
-        """Whether no consumer is ready for more, or may have more."""
-        while self._ready is not None and self._permits_of(self._ready.consumer_id) <= 0:
+    def is_anyone_ready(self) -> bool:
+        """Whether a consumer is ready for more, and may have more."""
+        while self._ready is not None and self._permits[self._ready.consumer_id] <= 0:
             self._ready = next(self._others, None)
-        return self._ready is None or self._assignment.room <= 0
+        return self._ready is not None and self._assignment.room > 0
 
-    def _permits_of(self, consumer_id: int) -> int:
-        """Messages the consumer is ready for. Within a round the number only falls."""
-        permits = self._permits.get(consumer_id)
-        if permits is None:
-            consumer = self._consumers.get(consumer_id)
-            permits = 0 if consumer is None else permits_of(self._dispatch, self._granted, consumer)
-            self._permits[consumer_id] = permits
-        return permits
+    def _codes(self) -> dict[int | None, int]:
+        return {one: assigned.code for one, assigned in self._dispatch.assigned_by_consumer.items()}
 
     def give_waiting(self, consumer_id: int) -> None:
         """Give a consumer what waits for it, in order, as far as it is ready to take it."""
-        waiting, assignment = self._waiting, self._assignment
-        if not waiting or self._permits_of(consumer_id) <= 0:
+        dispatch, assignment, permits = self._dispatch, self._assignment, self._permits
+        if not self._waiting or permits[consumer_id] <= 0:
             return
-        following: list[tuple[tuple[int, int], int]] = []  # entries behind one that is given, of its key
-        with closing(waiting.in_order(consumer_id, self._select, self._dispatch.membership)) as firsts:
-            first = next(firsts, None)
-            while self._permits[consumer_id] > 0 and assignment.room > 0:
-                if following and (first is None or following[0] < first):
-                    self._give_one(consumer_id, *heappop(following), following)
-                elif first is None:
-                    break
-                else:
-                    if self._may_have(consumer_id, first[1] & _SLOT, first[0]):
-                        self._give_one(consumer_id, *first, following)
-                    first = next(firsts, None)
-        self.held_back -= sum(self._served.values())
+        pending, is_ordered = dispatch.pending, self._is_ordered
+        code, holders = dispatch.assigned_by_consumer[consumer_id].code, pending.keys.holders
+        joined = dispatch.joined.get(consumer_id) if is_ordered else None
+        room, left = assignment.room, permits[consumer_id]
+        given: list[int] = []
+        for entry, key_hash in self._waiting.of_consumer(consumer_id, dispatch.owner_of, dispatch.membership):
+            if left <= 0 or room <= 0 or (joined is not None and entry >= joined):
+                break
+            if is_ordered and holders.get(key_hash & _SLOT, code) != code:
+                continue
+            states = pending.ledger(entry[0])
+            assert states is not None
+            messages = 1 if states.messages is None else states.messages_of(entry[1])
+            assignment.give(consumer_id, *entry, messages)
+            left -= messages
+            room -= messages
+            given.append(key_hash)
+        permits[consumer_id] = left
+        self._served.update(given)
+        self.held_back -= len(given)
 
-    def _give_one(
-        self,
-        consumer_id: int,
-        entry: tuple[int, int],
-        key_hash: int,
-        following: list[tuple[tuple[int, int], int]],
-    ) -> None:
-        states = self._dispatch.pending.ledger(entry[0])
-        assert states is not None
-        self._give(consumer_id, *entry, states.messages_of(entry[1]))
-        served = self._served[key_hash] = self._served.get(key_hash, 0) + 1
-        entries = self._waiting.entries_of(key_hash)
-        if served < len(entries) and self._is_before_joining(consumer_id, entries[served]):
-            heappush(following, (entries[served], key_hash))
+    def give_fresh(self, cutoff_ms: int, most: int) -> None:
+        """Give each entry that was not read yet to the consumer of its key, or hold it back.
 
-    def _give(self, consumer_id: int, ledger_id: int, entry_id: int, messages: int) -> None:
-        self._assignment.give(consumer_id, ledger_id, entry_id, messages)
-        self._permits[consumer_id] = self._permits_of(consumer_id) - messages
-
-    def _waits(self, key_hash: int) -> bool:
-        """Whether entries of this key still wait, so that later ones have to."""
-        return len(self._waiting.entries_of(key_hash)) > self._served.get(key_hash, 0)
-
-    def offer(self, entry: FreshEntry) -> None:
-        """Give an entry to the consumer of its key, or hold it back."""
-        slot = entry.key_hash & _SLOT
-        consumer_id = self._select(entry.key_hash)
-        is_next = not self._is_ordered or not self._waits(entry.key_hash)
-        if consumer_id is None or not is_next or not self._may_have(consumer_id, slot, entry[:2]):
-            self.held_back += 1
-            if self._is_ordered:
-                self._held.add(slot)
-            return
-        self._give(consumer_id, entry.ledger_id, entry.entry_id, entry.messages)
-
-    def _may_have(self, consumer_id: int, slot: int, entry: tuple[int, int]) -> bool:
-        if self._permits_of(consumer_id) <= 0:
-            return False
-        if not self._is_ordered:
-            return True
-        if slot in self._held:
-            return False
-        holder = self._dispatch.pending.keys.holder(slot)
-        if holder and holder != self._dispatch.assigned_by_consumer[consumer_id].code:
-            return False
-        return self._is_before_joining(consumer_id, entry)
-
-    def _is_before_joining(self, consumer_id: int, entry: tuple[int, int]) -> bool:
-        """Whether the classic rule admits the entry: a new consumer gets only what stood before it joined,
-        until that is acknowledged."""
-        joined = self._dispatch.joined.get(consumer_id)
-        return joined is None or entry < joined
+        An entry is held back, and with it all later ones of its key, while entries of this key wait, another
+        consumer holds some, or its consumer is not ready.
+        """
+        dispatch, assignment, permits, served = self._dispatch, self._assignment, self._permits, self._served
+        is_ordered, joined = self._is_ordered, dispatch.joined
+        owner_of, holders, codes = dispatch.owner_of, dispatch.pending.keys.holders, self._codes()
+        numbers: Mapping[int, int] = self._waiting.numbers() if is_ordered and len(self._waiting) else {}
+        held = set[int]()
+        for entry in assignment.due(cutoff_ms):
+            key_hash = entry.key_hash
+            slot, consumer_id = key_hash & _SLOT, owner_of(key_hash)
+            if (
+                consumer_id is None
+                or permits[consumer_id] <= 0
+                or (
+                    is_ordered
+                    and (
+                        slot in held
+                        or (numbers and numbers.get(key_hash, 0) > served.get(key_hash, 0))
+                        or holders.get(slot, codes[consumer_id]) != codes[consumer_id]
+                        # The classic rule: a new consumer gets only what stood before it joined, until that
+                        # is acknowledged.
+                        or (joined and consumer_id in joined and entry[:2] >= joined[consumer_id])
+                    )
+                )
+            ):
+                held.add(slot)
+                self.held_back += 1
+                if self.held_back >= most:
+                    return
+                continue
+            assignment.give(consumer_id, entry.ledger_id, entry.entry_id, entry.messages)
+            left = permits[consumer_id] = permits[consumer_id] - entry.messages
+            if (left <= 0 or assignment.room <= 0) and not self.is_anyone_ready():
+                return

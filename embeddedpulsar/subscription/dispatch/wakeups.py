@@ -180,9 +180,9 @@ class Wakeups:
 
     def claimers(self, state: SubscriptionState, but: int = 0) -> None:
         """Wake a consumer for entries that can be claimed. With keys, wake those of waiting entries too."""
-        selector, keys = state.dispatch.selector, state.dispatch.pending.waiting_keys
-        if selector is not None and len(keys):
-            for consumer_id in keys.owners(selector.select, state.dispatch.membership):
+        dispatch, keys = state.dispatch, state.dispatch.pending.waiting_keys
+        if dispatch.selector is not None and len(keys):
+            for consumer_id in keys.owners(dispatch.owner_of, dispatch.membership):
                 if consumer_id is not None and consumer_id != but:
                     self.consumers(state, (consumer_id,))
         self.one(state, but)

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
+from embeddedpulsar.subscription.state.entry_states import runs_of
+
 Range = tuple[int, int, int]
+Scattered = tuple[int, int, bytes, int]
+"""Entries between those of other consumers: (ledger, first, the code of the consumer of each from there on,
+how many are this one's)."""
 _NO_LEDGER: Final = -1
 
 
@@ -19,7 +24,7 @@ class AssignedEntries:
 
     Attributes:
         code: of the consumer, in `EntryStates`.
-        start: number of the first entry in `ranges`.
+        start: number of the first entry that is left.
         end: number the next assigned entry gets.
         messages: messages ever assigned; compared with what the consumer is ready to take.
         is_blocked: it holds too many unacknowledged messages.
@@ -27,11 +32,11 @@ class AssignedEntries:
     >>> assigned = AssignedEntries(4)
     >>> assigned.assign(7, 0, 9, messages=10)
     >>> assigned.forget(4)
-    >>> assigned.behind(6), assigned.end
+    >>> list(assigned.behind(6)), assigned.end
     ([(7, 6, 9)], 10)
     """
 
-    __slots__ = ("code", "end", "is_blocked", "messages", "ranges", "start")
+    __slots__ = ("_pieces", "_skip", "code", "end", "is_blocked", "messages", "start")
 
     def __init__(self, code: int) -> None:
         self.code = code
@@ -39,28 +44,51 @@ class AssignedEntries:
         self.end = 0
         self.messages = 0
         self.is_blocked = False
-        self.ranges: deque[Range] = deque()
+        self._pieces: deque[Range | Scattered] = deque()
+        self._skip = 0  # entries of the first piece that are forgotten, if it is scattered
+
+    @property
+    def ranges(self) -> list[Range]:
+        """What is left, as few ranges as possible."""
+        return list(self.behind(self.start))
+
+    def hold(self, ranges: Iterable[Range]) -> None:
+        """Take over what `ranges` returned."""
+        self._pieces = deque(ranges)
+        self._skip = 0
 
     def assign(self, ledger_id: int, first: int, last: int, messages: int) -> None:
-        ranges = self.ranges
-        if ranges and ranges[-1][0] == ledger_id and ranges[-1][2] + 1 == first:
-            ranges[-1] = (ledger_id, ranges[-1][1], last)
+        pieces = self._pieces
+        before = pieces[-1] if pieces else None
+        if before and len(before) == 3 and before[0] == ledger_id and before[2] + 1 == first:
+            pieces[-1] = (ledger_id, before[1], last)
         else:
-            ranges.append((ledger_id, first, last))
+            pieces.append((ledger_id, first, last))
         self.end += last - first + 1
+        self.messages += messages
+
+    def share(self, ledger_id: int, first: int, codes: bytes, messages: int) -> None:
+        """Note that the consumer got the entries from ``first`` on that have its code in ``codes``."""
+        number = codes.count(self.code)
+        self._pieces.append((ledger_id, first, codes, number))
+        self.end += number
         self.messages += messages
 
     def forget(self, handed: int) -> None:
         """Forget everything before number ``handed``: the application was given it."""
-        ranges = self.ranges
-        while ranges and self.start < handed:
-            ledger_id, first, last = ranges[0]
-            number = last - first + 1
+        pieces = self._pieces
+        while pieces and self.start < handed:
+            piece = pieces[0]
+            number = piece[3] - self._skip if len(piece) == 4 else piece[2] - piece[1] + 1
             if self.start + number > handed:
-                ranges[0] = (ledger_id, first + handed - self.start, last)
+                if len(piece) == 4:
+                    self._skip += handed - self.start
+                else:
+                    pieces[0] = (piece[0], piece[1] + handed - self.start, piece[2])
                 self.start = handed
                 return
-            ranges.popleft()
+            pieces.popleft()
+            self._skip = 0
             self.start += number
 
     def drop(self, ledger_id: int, entries: Sequence[int]) -> None:
@@ -69,33 +97,54 @@ class AssignedEntries:
         if not entries:
             return
         first, last = min(entries), max(entries)
-        if not any(one == ledger_id and a <= last and b >= first for one, a, b in self.ranges):
+        if not any(piece[0] == ledger_id and _meets(piece, first, last) for piece in self._pieces):
             return  # as ever: it was given them before it gave them back
-        dropped, kept = frozenset(entries), deque[Range]()
+        dropped, kept = frozenset(entries), deque[Range | Scattered]()
         for one, a, b in self.ranges:
             if one != ledger_id or a > last or b < first:
                 kept.append((one, a, b))
                 continue
             for entry in range(a, b + 1):
                 owner = _NO_LEDGER if entry in dropped else ledger_id
-                if kept and kept[-1][0] == owner and kept[-1][2] + 1 == entry:
-                    kept[-1] = (owner, kept[-1][1], entry)
+                before = kept[-1] if kept else None
+                if before and len(before) == 3 and before[0] == owner and before[2] + 1 == entry:
+                    kept[-1] = (owner, before[1], entry)
                 else:
                     kept.append((owner, entry, entry))
-        self.ranges = kept
+        self._pieces = kept
+        self._skip = 0
 
-    def behind(self, number: int) -> list[Range]:
+    def behind(self, number: int) -> Iterator[Range]:
         """The ranges from that entry on."""
-        found, at = [], self.start
-        for ledger_id, first, last in self.ranges:
-            skip = max(number - at, 0)
-            if first + skip <= last:
-                found.append((ledger_id, first + skip, last))
-            at += last - first + 1
-        return found
+        before: Range | None = None
+        for ledger_id, first, last in self._behind(number):
+            if before is not None:
+                if before[0] == ledger_id and before[2] + 1 == first:
+                    before = (ledger_id, before[1], last)
+                    continue
+                yield before
+            before = (ledger_id, first, last)
+        if before is not None:
+            yield before
+
+    def _behind(self, number: int) -> Iterator[Range]:
+        at, skipped = self.start, self._skip
+        for piece in self._pieces:
+            if len(piece) == 3:
+                ledger_id, first, last = piece
+                skip = max(number - at, 0)
+                if first + skip <= last:
+                    yield ledger_id, first + skip, last
+                at += last - first + 1
+                continue
+            end = at + piece[3] - skipped
+            if number < end:
+                yield from _runs_behind(piece, self.code, skipped + max(number - at, 0))
+            at, skipped = end, 0
 
     def clear(self) -> None:
-        self.ranges.clear()
+        self._pieces.clear()
+        self._skip = 0
         self.start = self.end
 
     def pack(self) -> list[Any]:
@@ -112,7 +161,25 @@ class AssignedEntries:
             messages,
             is_blocked,
         )
-        assigned.ranges = deque((ledger_id, first, last) for ledger_id, first, last in ranges)
-        if start + sum(last - first + 1 for _, first, last in assigned.ranges) != end:
+        assigned.hold((ledger_id, first, last) for ledger_id, first, last in ranges)
+        if start + sum(last - first + 1 for _, first, last in ranges) != end:
             raise ValueError(f"assigned entries from {start} to {end} that do not add up")
         return assigned
+
+
+def _meets(piece: Range | Scattered, first: int, last: int) -> bool:
+    """Whether entries of the piece may lie within ``first..last``."""
+    end = piece[2] if len(piece) == 3 else piece[1] + len(piece[2]) - 1
+    return piece[1] <= last and end >= first
+
+
+def _runs_behind(piece: Scattered, code: int, skip: int) -> Iterator[Range]:
+    """The runs of a consumer's entries in a piece, without the first ``skip`` entries."""
+    ledger_id, base, codes, _ = piece
+    for found in runs_of(code).finditer(codes):
+        first, end = found.span()
+        if skip >= end - first:
+            skip -= end - first
+            continue
+        yield ledger_id, base + first + skip, base + end - 1
+        skip = 0

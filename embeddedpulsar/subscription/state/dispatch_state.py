@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from embeddedpulsar.format.consumer_record import (
@@ -11,7 +11,7 @@ from embeddedpulsar.format.consumer_record import (
     FLAG_CLASSIC,
     FLAG_OUT_OF_ORDER,
 )
-from embeddedpulsar.format.dispatch_record import STAY, Assign, FreshRun, Redeliver
+from embeddedpulsar.format.dispatch_record import STAY, Assign, FreshRun, Redeliver, Share
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.subscription.state.ack_bitmaps import AckBitmaps
 from embeddedpulsar.subscription.state.assigned_entries import AssignedEntries
@@ -21,6 +21,7 @@ from embeddedpulsar.subscription.state.entry_states import FIRST_OWNER, PART, WA
 from embeddedpulsar.subscription.state.pending_entries import PendingEntries
 from embeddedpulsar.subscription.state.resting_counts import RestingCounts
 from embeddedpulsar.subscription.state.sticky_key_selector import (
+    KeyOwners,
     StickyKeySelector,
     make_selector,
     selector_of,
@@ -65,6 +66,7 @@ class DispatchState:
         self.selector_kind = 0
         self.most_unacked = 0
         self.membership = 0
+        self._owners: KeyOwners | None = None
         self.read = BEFORE_FIRST
         self.is_blocked = self.has_blocked = False
 
@@ -93,9 +95,18 @@ class DispatchState:
 
     # -- consumers ---------------------------------------------------------------------------------
 
+    @property
+    def owner_of(self) -> Callable[[int], int | None]:
+        """Gives the consumer that the selector names for the hash of a key. Only where keys matter."""
+        owners = self._owners
+        if owners is None:
+            assert self.selector is not None
+            owners = self._owners = KeyOwners(self.selector.select)
+        return owners.__getitem__
+
     def join(self, consumer: Consumer, mark_delete: Position) -> None:
         """Add a consumer that attached. The first one decides how keys are divided."""
-        self.membership += 1
+        self._divide_anew()
         rules = consumer.rules
         if not self.assigned_by_consumer:
             self._restart(mark_delete)
@@ -110,6 +121,11 @@ class DispatchState:
             with contextlib.suppress(ValueError):  # refused before the command was written
                 self.selector.add(consumer.consumer_id, consumer.name, rules.ranges)
 
+    def _divide_anew(self) -> None:
+        self.membership += 1
+        self._owners = None
+        self.pending.waiting_keys.divide_anew()
+
     def leave(self, consumer_id: int, reason: int, handed: int, mark_delete: Position) -> None:
         """Remove a consumer; its entries wait for others. With the last one all but the counts is forgotten.
 
@@ -118,11 +134,11 @@ class DispatchState:
         assigned = self.assigned_by_consumer.pop(consumer_id, None)
         if assigned is None:
             return
-        self.membership += 1
+        self._divide_anew()
         self.joined.pop(consumer_id, None)
         if self.selector is not None:
             self.selector.remove(consumer_id)
-        unseen = assigned.behind(handed)
+        unseen = list(assigned.behind(handed))
         self.pending.give_back_all(assigned.code, unseen, counted=reason != DETACH_CLOSED)
         if not self.assigned_by_consumer:
             self.counts.keep(self.pending.counted())
@@ -139,7 +155,7 @@ class DispatchState:
         if command.due_ms:
             for ledger_id, entry_id in self.delayed.pop_due(command.due_ms, MOST_DUE):
                 pending.come_due(ledger_id, entry_id)
-        given = self._read(command, acks)
+        given, shared = self._read(command, acks)
         for deliver_at, ledger_id, entry_id in command.delayed:
             if pending.state(ledger_id, entry_id) == WAITING:
                 pending.delay(ledger_id, entry_id)
@@ -156,31 +172,65 @@ class DispatchState:
                 if messages < 0:
                     messages = pending.assign(ledger_id, first, last, assigned.code)
                 assigned.assign(ledger_id, first, last, messages)
+        for number, share in enumerate(command.shares):
+            self._share(share, shared.get(number))
 
-    def _read(self, command: Assign, acks: AckBitmaps) -> dict[int, int]:
+    def _share(self, share: Share, given: dict[int, int] | None) -> None:
+        """Note that entries go to several consumers; ``given`` is what each got, if that is done."""
+        pending = self.pending
+        codes = self._codes_of(share)
+        given = pending.share(share.ledger_id, share.first, codes) if given is None else given
+        if given is None:  # some are acknowledged already
+            for consumer_id, ledger_id, first, last in share.ranges():
+                if consumer_id in self.assigned_by_consumer:
+                    assigned = self.assigned_by_consumer[consumer_id]
+                    messages = pending.assign(ledger_id, first, last, assigned.code)
+                    assigned.assign(ledger_id, first, last, messages)
+            return
+        for consumer_id in share.owners:
+            if consumer_id in self.assigned_by_consumer:
+                assigned = self.assigned_by_consumer[consumer_id]
+                if assigned.code in given:
+                    assigned.share(share.ledger_id, share.first, codes, given[assigned.code])
+
+    def _codes_of(self, share: Share) -> bytes:
+        """The code of the consumer that gets each entry, 0 for none."""
+        consumers = self.assigned_by_consumer
+        codes = [consumers[one].code if one in consumers else 0 for one in share.owners]
+        return share.picks.translate(bytes((0, *codes)).ljust(256, b"\0"))
+
+    def _read(
+        self, command: Assign, acks: AckBitmaps
+    ) -> tuple[dict[int, int], dict[int, dict[int, int] | None]]:
         """Note that entries were read.
 
         Returns:
-            The ranges of the command, by their number, that are given to their consumers with that, and how
-            many messages they are: nearly always all of them, at half the cost of giving what waits.
+            The ranges and the shares of the command, by their numbers, that are given to their consumers
+            with that, and how many messages they are: at half the cost of giving what waits.
         """
         runs = command.fresh
         if len(runs) == 1 and not self._has_acked(runs[0], acks):
             run, assigned_by_consumer = runs[0], self.assigned_by_consumer
-            numbers, shares = [], []
+            numbers, ranges = [], []
             for number, (consumer_id, ledger_id, first, last) in enumerate(command.ranges):
                 if ledger_id == run.ledger_id and run.first <= first and last <= run.last:
                     if consumer_id in assigned_by_consumer:
                         numbers.append(number)
-                        shares.append((first, last, assigned_by_consumer[consumer_id].code))
-            given = dict(zip(numbers, self.pending.deal(run, shares), strict=True))
+                        ranges.append((first, last, assigned_by_consumer[consumer_id].code))
+            inside = [
+                number
+                for number, (ledger_id, first, _, picks) in enumerate(command.shares)
+                if ledger_id == run.ledger_id and run.first <= first and first + len(picks) <= run.last + 1
+            ]
+            shares = [(command.shares[one].first, self._codes_of(command.shares[one])) for one in inside]
+            given, shared = self.pending.deal(run, ranges, shares)
             self._recall(run)
-            return given
+            return dict(zip(numbers, given, strict=True)), dict(zip(inside, shared, strict=True))
         for run in runs:
             self.pending.add(run)
             self._recall(run)
             self._settle_acked(run, acks)
-        return {}
+        return {}, {}
 
     def _recall(self, run: FreshRun) -> None:
         if self.counts:
@@ -214,7 +264,7 @@ class DispatchState:
             for group in command.groups:
                 assigned.drop(group.ledger_id, self.pending.give_back(assigned.code, group))
         else:
-            self.pending.give_back_all(assigned.code, assigned.behind(command.handed), counted=True)
+            self.pending.give_back_all(assigned.code, list(assigned.behind(command.handed)), counted=True)
             assigned.clear()
 
     def advance(self, mark_delete: Position, acks: AckBitmaps) -> bool:
@@ -334,3 +384,4 @@ class DispatchState:
         self.joined = {consumer_id: Position(*position) for consumer_id, *position in joined}
         self.most_unacked, self.selector_kind = most, kind
         self.selector = None if selector is None else selector_of(kind, selector)
+        self._owners = None

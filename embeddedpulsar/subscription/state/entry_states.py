@@ -27,6 +27,7 @@ FIRST_OWNER: Final = 4
 LAST_OWNER: Final = 253
 OWNERS: Final = LAST_OWNER - FIRST_OWNER + 1
 _LARGEST_BYTE: Final = 255
+_ONES: Final = bytes((0, *(1,) * 255))
 _LOW_HALF: Final = 0 if sys.byteorder == "little" else 1
 
 _find_waiting: Final = re.compile(b"\x01+").search
@@ -59,7 +60,8 @@ def numbers_of(codes: bytes) -> Iterator[tuple[int, int]]:
 
 
 @cache
-def _runs_of(code: int) -> re.Pattern[bytes]:
+def runs_of(code: int) -> re.Pattern[bytes]:
+    """Finds the runs of a state."""
     return re.compile(re.escape(bytes((code,))) + b"+")
 
 
@@ -185,6 +187,34 @@ class EntryStates:
         self.totals[code] += number
         return number
 
+    def share(self, first: int, codes: bytes) -> dict[int, int] | None:
+        """Give waiting entries to consumers: from ``first`` on, each to the one whose code stands in
+        ``codes``, or to none.
+
+        Returns:
+            How many messages each got, by code. None, and nothing is changed, if not all of them wait.
+        """
+        at, end = first - self.base, first - self.base + len(codes)
+        if at < 0 or end > len(self.states):
+            return None
+        given = int.from_bytes(codes.translate(_ONES), "little")
+        others = int.from_bytes(self.states[at:end], "little") ^ given  # 0 where one waits and is given
+        if others & given * 255:
+            return None
+        self.states[at:end] = (others | int.from_bytes(codes, "little")).to_bytes(len(codes), "little")
+        totals, messages = self.totals, self.messages
+        if messages is None:
+            got = dict(numbers_of(codes))
+        else:
+            got = dict.fromkeys(codes.translate(None, b"\0"), 0)
+            for number, code in zip(messages[at:end], codes, strict=True):
+                if code:
+                    got[code] += number
+        for code, number in got.items():
+            totals[WAITING] -= number
+            totals[code] += number
+        return got
+
     def settle_some(self, first: int, mask: bytes) -> tuple[int, bytes]:
         """Note that entries were acknowledged: from ``first`` on, those whose byte in ``mask`` is 255.
 
@@ -304,7 +334,7 @@ class EntryStates:
         """All runs of a state within ``first..last``, as (first, last)."""
         base = self.base
         stop = len(self.states) if last is None else max(last + 1 - base, 0)
-        for found in list(_runs_of(code).finditer(self.states, max(first - base, 0), stop)):
+        for found in list(runs_of(code).finditer(self.states, max(first - base, 0), stop)):
             yield base + found.start(), base + found.end() - 1
 
     def trim(self, floor: int) -> None:

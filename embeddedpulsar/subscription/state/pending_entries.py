@@ -45,15 +45,15 @@ class PendingEntries:
         self.has_parts = False
         self.totals = [0] * 256
         self.keys = KeyHolds()
-        self.waiting_keys = WaitingKeys()
         self._ledgers: dict[int, EntryStates] = {}
+        self.waiting_keys = WaitingKeys(self._ledgers)
 
     def clear(self) -> None:
         self.has_parts = False
         self.totals = [0] * 256
         self.keys = KeyHolds()
-        self.waiting_keys = WaitingKeys()
         self._ledgers = {}
+        self.waiting_keys = WaitingKeys(self._ledgers)
 
     def take_moves(self) -> int:
         """A checksum of all changes since the last call, and of the state before each."""
@@ -91,34 +91,42 @@ class PendingEntries:
             entries = [entry for entry in entries if states.state(entry) == WAITING]
         self.waiting_keys.add(run.ledger_id, states, entries)
 
-    def deal(self, run: FreshRun, shares: Sequence[tuple[int, int, int]]) -> list[int]:
+    def deal(
+        self,
+        run: FreshRun,
+        ranges: Sequence[tuple[int, int, int]],
+        shares: Sequence[tuple[int, bytes]] = (),
+    ) -> tuple[list[int], list[dict[int, int] | None]]:
         """Add entries that were read, and give some of them to consumers at once.
 
         Args:
             run: the entries. None of them is acknowledged.
-            shares: (first, last, code): entries of the run, and the consumer that gets them.
+            ranges: (first, last, code): entries of the run, and the consumer that gets them.
+            shares: (first, codes): the same for entries that go to several; see `EntryStates.share`.
 
         Returns:
-            For each share how many messages it is; -1 if it could not be given, because not all of it waits.
+            For each range how many messages it is; -1 if it could not be given, because not all of it waits.
+            For each share what `share` returns.
         """
         states = self._ledgers.get(run.ledger_id)
         if states is None:
             states = self._ledgers[run.ledger_id] = EntryStates(run.first, self.totals)
         if run.first < states.end:
-            return [-1] * len(shares)  # no writer does that: the read position only rises
+            return [-1] * len(ranges), [None] * len(shares)  # no writer does that
         states.add(run.first, run.last, run.messages, run.hashes)
         self.has_parts |= run.messages is not None and 0 in run.messages
         given = []
-        for first, last, code in shares:
+        for first, last, code in ranges:
             given.append(states.give(first, last, code))
             if given[-1] >= 0 and states.hashes is not None:
                 self.keys.hold(states.slots(first, last - first + 1), code)
+        shared = [self.share(run.ledger_id, *share, is_known=False) for share in shares]
         codes = bytes(states.states[run.first - states.base :])
         self._moves = crc32(codes, self._moves + run.first & _U32)
         if states.hashes is not None and WAITING in codes:
             waiting = compress(range(run.first, run.last + 1), codes.translate(_IS_WAITING))
             self.waiting_keys.add(run.ledger_id, states, list(waiting))
-        return given
+        return given, shared
 
     def _moved(
         self, ledger_id: int, states: EntryStates, changed: Sequence[tuple[int, int]], after: int
@@ -205,6 +213,28 @@ class PendingEntries:
         old = self._move(states, first, last, table)
         self._moved_run(ledger_id, states, max(first, states.base), old.translate(changing(table)), code)
         return self.totals[code] - before
+
+    def share(
+        self, ledger_id: int, first: int, codes: bytes, *, is_known: bool = True
+    ) -> dict[int, int] | None:
+        """Give waiting entries to consumers; see `EntryStates.share`.
+
+        Args:
+            ledger_id, first, codes: the entries, and the code of the consumer of each, or 0.
+            is_known: False while `waiting_keys` does not have them yet.
+        """
+        states = self._ledgers.get(ledger_id)
+        given = None if states is None else states.share(first, codes)
+        if states is None or given is None:
+            return None
+        self._moves = crc32(codes, self._moves + first & _U32)
+        if states.hashes is not None:
+            slots = list(compress(states.slots(first, len(codes)), codes))
+            self.keys.deal(slots, codes.translate(None, b"\0"))
+            if is_known:
+                entries = list(compress(range(first, first + len(codes)), codes))
+                self.waiting_keys.remove(ledger_id, states, entries)
+        return given
 
     def recall(self, ledger_id: int, counted: Sequence[tuple[int, int]]) -> None:
         """Set the counts of entries that were just added and came back before, as (entry, count)."""

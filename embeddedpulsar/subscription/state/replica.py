@@ -6,7 +6,6 @@ applying all commands since it was awake.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -107,7 +106,7 @@ def _pack_dispatch(state: SubscriptionState) -> list[Any]:
         [one.end for one in assigned],
         [one.messages for one in assigned],
         [one.code for one in assigned if one.is_blocked],
-        [[one.code, [list(each) for each in one.ranges]] for one in assigned if one.ranges],
+        [[one.code, [list(each) for each in one.ranges]] for one in assigned if one.start < one.end],
     ]
 
 
@@ -124,7 +123,7 @@ def _unpack_dispatch(dispatch: DispatchState, packed: Sequence[Any]) -> None:
     for one, start, end, messages in zip(assigned, *columns, strict=True):
         one.start, one.end, one.messages = start, end, messages
         one.is_blocked = one.code in blocked
-        one.ranges = deque([tuple(each) for each in behind.get(one.code, ())])
+        one.hold([(ledger_id, first, last) for ledger_id, first, last in behind.get(one.code, ())])
     dispatch.has_blocked = dispatch.is_blocked or bool(blocked)
 
 
@@ -155,7 +154,13 @@ class SubscriptionReplica:
 
     def replay(self, kind: int, payload: bytes, time_ms: int) -> None:
         """Apply a command others committed."""
-        self.apply(record.decode(kind, payload))
+        command = record.decode(kind, payload)
+        waiting_keys = self.state.dispatch.pending.waiting_keys
+        try:
+            waiting_keys.is_replay = True
+            self.apply(command)
+        finally:
+            waiting_keys.is_replay = False
 
     def leap(self, kind: int, payload: bytes) -> bool:
         """Take over a summary (see `storage.journal.replica.Replica`)."""

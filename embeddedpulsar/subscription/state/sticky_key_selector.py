@@ -283,6 +283,27 @@ class HashRangeSelector:
         return [list(pair) for pair in zip(self._bounds, self._owners, strict=True)]
 
 
+class KeyOwners(dict[int, "int | None"]):
+    """What a selector answered, by hash, until consumers come or go: it is asked for each entry.
+
+    >>> owners = KeyOwners(lambda key_hash: key_hash % 3)
+    >>> owners[7], len(owners)
+    (1, 1)
+    """
+
+    __slots__ = ("_select",)
+
+    def __init__(self, select: Callable[[int], int | None]) -> None:
+        super().__init__()
+        self._select: Final = select
+
+    def __missing__(self, key_hash: int) -> int | None:
+        if len(self) >= SLOTS:
+            self.clear()
+        owner = self[key_hash] = self._select(key_hash)
+        return owner
+
+
 def make_selector(kind: int, points: int = DEFAULT_POINTS) -> StickyKeySelector:
     """A selector without consumers. ``points`` are those of a consumer under CONSISTENT_HASHING.
 

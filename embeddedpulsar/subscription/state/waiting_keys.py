@@ -1,23 +1,24 @@
-"""Which keys have entries that wait for their consumer: so that a claim looks at keys, not at entries."""
+"""Which keys are in flight, and which entries wait for the consumer of their key."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Sequence
-from heapq import heapify, heappop, heappush
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import compress
 from typing import Final
 
-from embeddedpulsar.subscription.state.entry_states import FIRST_OWNER, EntryStates
+from embeddedpulsar.subscription.state.entry_states import FIRST_OWNER, WAITING, EntryStates
 
 Entry = tuple[int, int]
-Select = Callable[[int], int | None]
-_NOTHING: Final[list[Entry]] = []
+Waiting = tuple[Entry, int]
+OwnerOf = Callable[[int], int | None]
 _CROWD: Final = 4
 _FEW: Final = 64
+_NO_GENERATION: Final = -1
 SLOT: Final = 0xFFFF
 """The bits of a hash that count here."""
+_IS_WAITING: Final = bytes(code == WAITING for code in range(256))
 _UNOWNED: Final = bytes(range(FIRST_OWNER))
 _IS_OWNED: Final = bytes(code >= FIRST_OWNER for code in range(256))
 
@@ -47,6 +48,11 @@ class KeyHolds:
     def holder(self, key_hash: int) -> int:
         """Code of the consumer that holds entries of this key, 0 for none."""
         return self._holders.get(key_hash & SLOT, 0)
+
+    @property
+    def holders(self) -> Mapping[int, int]:
+        """Code of the consumer by slot. Not to be kept."""
+        return self._holders
 
     def number(self, key_hash: int) -> int:
         return self._numbers[key_hash & SLOT]
@@ -90,124 +96,154 @@ class KeyHolds:
 
 
 class WaitingKeys:
-    """Waiting entries of a Key_Shared subscription by the hash of their key, in order.
+    """Waiting entries of a Key_Shared subscription by key, and by the consumer of the key.
 
     Role: derived from `EntryStates`, never stored. Pure, guarded by the subscription's lock. It holds as many
-    entries as dispatch looks ahead, and those that came back. The consumer of a key changes only when
-    consumers come and go;
-    until then the keys of each are kept in order of their first entries, so that a claim costs what it gives,
-    and not what waits.
+    entries as dispatch looks ahead, and those that came back. A replica that only follows the commands of
+    others is not asked, so changes are noted here, and taken in when it is; after many of them everything is
+    found anew in the states. The consumer of a key changes only when consumers come and go; until then the
+    entries of each are kept in order, so that a claim costs what it gives, and not what waits.
 
-    >>> WaitingKeys().entries_of(7)
-    []
+    Attributes:
+        is_replay: commands of others are applied: `waits_in` may answer True when nothing waits there.
+
+    >>> WaitingKeys({}).number_of(7)
+    0
     """
 
-    __slots__ = ("_by_hash", "_count", "_generation", "_lanes", "_select", "_slots")
+    __slots__ = (
+        "_count",
+        "_generation",
+        "_is_built",
+        "_lanes",
+        "_ledgers",
+        "_noted",
+        "_notes",
+        "_numbers",
+        "_owner_of",
+        "_slots",
+        "is_replay",
+    )
 
-    def __init__(self) -> None:
-        self._by_hash: dict[int, list[Entry]] = {}
-        self._slots: dict[int, int] = {}  # low 16 bits of hashes -> how many of those wait
+    def __init__(self, ledgers: Mapping[int, EntryStates]) -> None:
+        self.is_replay = False
+        self._ledgers: Final = ledgers
         self._count = 0
-        # Per consumer, a heap of the first entries of its keys; some say what was so before.
-        self._lanes: dict[int | None, list[tuple[Entry, int]]] = {}
-        self._select: Select | None = None
-        self._generation = -1
+        self._is_built = False
+        self._notes: list[tuple[int, int, Sequence[int], list[int]]] = []
+        self._noted = 0  # entries in the notes
+        self._numbers: Counter[int] = Counter()  # entries by hash
+        self._slots: Counter[int] = Counter()  # entries by the low 16 bits
+        self._lanes: dict[int | None, list[Waiting]] = {}  # by consumer, ascending
+        self._owner_of: OwnerOf | None = None
+        self._generation = _NO_GENERATION
 
     def __len__(self) -> int:
         return self._count
 
-    def __contains__(self, key_hash: int) -> bool:
-        return key_hash in self._by_hash
-
-    def entries_of(self, key_hash: int) -> list[Entry]:
-        """Its waiting entries, ascending. Not to be changed."""
-        return self._by_hash.get(key_hash, _NOTHING)
+    def number_of(self, key_hash: int) -> int:
+        """How many entries of a key wait."""
+        return self.numbers().get(key_hash, 0)
 
     def waits_in(self, slot: int) -> bool:
         """Whether entries wait whose key has these low 16 bits."""
-        return slot in self._slots
+        if self.is_replay or not self._count:
+            return self._count > 0
+        self.numbers()
+        return self._slots[slot] > 0
+
+    # -- changes -----------------------------------------------------------------------------------
 
     def add(self, ledger_id: int, states: EntryStates, entries: Sequence[int]) -> None:
-        hashes, base, by_hash, slots = states.hashes, states.base, self._by_hash, self._slots
-        if hashes is None:
-            return
-        for entry_id in entries:
-            key_hash, entry = hashes[entry_id - base], (ledger_id, entry_id)
-            found = by_hash.get(key_hash)
-            if found is None:
-                found = by_hash[key_hash] = []
-                slots[key_hash & SLOT] = slots.get(key_hash & SLOT, 0) + 1
-            if not found or found[-1] < entry:
-                found.append(entry)
-            else:
-                insort(found, entry)
-            if found[0] == entry and self._select is not None:
-                self._note_first(entry, key_hash)
-        self._count += len(entries)
+        """Note that entries wait now."""
+        self._note(1, ledger_id, states, entries)
 
     def remove(self, ledger_id: int, states: EntryStates, entries: Sequence[int]) -> None:
-        hashes, base, by_hash = states.hashes, states.base, self._by_hash
+        """Note that entries wait no more."""
+        self._note(-1, ledger_id, states, entries)
+
+    def _note(self, change: int, ledger_id: int, states: EntryStates, entries: Sequence[int]) -> None:
+        hashes, base = states.hashes, states.base
         if hashes is None:
             return
-        for entry_id in entries:
-            key_hash = hashes[entry_id - base]
-            found = by_hash[key_hash]
-            if len(found) == 1:
-                del by_hash[key_hash]
-                self._leave(key_hash & SLOT)
-                continue
-            at = bisect_left(found, (ledger_id, entry_id))
-            del found[at]
-            if not at and self._select is not None:
-                self._note_first(found[0], key_hash)
-        self._count -= len(entries)
+        self._count += change * len(entries)
+        if not self._is_built:
+            return
+        self._noted += len(entries)
+        if self._noted > _FEW + self._count // _CROWD:
+            self._is_built = False
+            self._notes.clear()
+            return
+        self._notes.append((change, ledger_id, entries, [hashes[entry - base] for entry in entries]))
+
+    def numbers(self) -> Mapping[int, int]:
+        """How many entries of each key wait, by hash, with all changes. 0 stands for none, too."""
+        if not self._is_built:
+            self._numbers.clear()
+            self._slots.clear()
+            for states in self._ledgers.values():
+                if states.hashes is not None and self._count:
+                    waiting = states.states.translate(_IS_WAITING)
+                    self._numbers.update(compress(states.hashes, waiting))
+                    self._slots.update(compress(states.slots(states.base, len(waiting)), waiting))
+            self._generation = _NO_GENERATION
+            self._is_built, self._noted = True, 0
+        elif self._noted:
+            for change, ledger_id, entries, hashes in self._notes:
+                for entry_id, key_hash in zip(entries, hashes, strict=True):
+                    self._change(change, (ledger_id, entry_id), key_hash)
+            self._notes.clear()
+            self._noted = 0
+        return self._numbers
+
+    def _change(self, change: int, entry: Entry, key_hash: int) -> None:
+        for counter, at in ((self._numbers, key_hash), (self._slots, key_hash & SLOT)):
+            counter[at] += change
+            if not counter[at]:
+                del counter[at]
+        if self._owner_of is None or self._generation == _NO_GENERATION:
+            return
+        lane = self._lanes.setdefault(self._owner_of(key_hash), [])
+        if change < 0:
+            del lane[bisect_left(lane, (entry, key_hash))]
+        elif not lane or lane[-1][0] < entry:
+            lane.append((entry, key_hash))
+        else:
+            insort(lane, (entry, key_hash))
 
     # -- whose they are ----------------------------------------------------------------------------
 
-    def in_order(
-        self, consumer_id: int, select: Select, generation: int
-    ) -> Generator[tuple[Entry, int], None, None]:
-        """The first waiting entry of each key of a consumer, ascending, with the hash of the key.
+    def divide_anew(self) -> None:
+        """Forget whose they are: consumers came or went."""
+        self._generation = _NO_GENERATION
 
-        To be closed. Nothing changes by going through them; the first time after consumers came or went
-        costs a look at every key.
+    def of_consumer(self, consumer_id: int, owner_of: OwnerOf, generation: int) -> Sequence[Waiting]:
+        """The waiting entries of a consumer's keys, ascending, each with the hash of its key.
+
+        The first time after consumers came or went costs a look at every entry. Not to be changed.
         """
-        lane = self._lanes_by(select, generation).get(consumer_id, [])
-        taken: list[tuple[Entry, int]] = []
-        try:
-            while lane:
-                first = heappop(lane)
-                entry, key_hash = first
-                if self.entries_of(key_hash)[:1] == [entry] and taken[-1:] != [first]:
-                    taken.append(first)
-                    yield first
-        finally:
-            for first in taken:
-                heappush(lane, first)
+        return self._lanes_by(owner_of, generation).get(consumer_id, ())
 
-    def owners(self, select: Select, generation: int) -> list[int | None]:
-        """The consumers that have waiting keys, and perhaps some that had; see `in_order`."""
-        return [consumer_id for consumer_id, lane in self._lanes_by(select, generation).items() if lane]
+    def owners(self, owner_of: OwnerOf, generation: int) -> list[int | None]:
+        """The consumers that have waiting entries; see `of_consumer`."""
+        return [consumer_id for consumer_id, lane in self._lanes_by(owner_of, generation).items() if lane]
 
-    def _lanes_by(self, select: Select, generation: int) -> dict[int | None, list[tuple[Entry, int]]]:
-        lanes = self._lanes
-        is_crowded = sum(map(len, lanes.values())) > _CROWD * len(self._by_hash) + _FEW
-        if generation != self._generation or is_crowded:
-            lanes = self._lanes = {}
-            for key_hash, entries in self._by_hash.items():
-                lanes.setdefault(select(key_hash), []).append((entries[0], key_hash))
-            for lane in lanes.values():
-                heapify(lane)
-            self._select, self._generation = select, generation
+    def _lanes_by(self, owner_of: OwnerOf, generation: int) -> dict[int | None, list[Waiting]]:
+        self.numbers()
+        if generation == self._generation:
+            return self._lanes
+        lanes = self._lanes = {}
+        for ledger_id in sorted(self._ledgers):
+            states = self._ledgers[ledger_id]
+            if states.hashes is None or not self._count:
+                continue
+            waiting = states.states.translate(_IS_WAITING)
+            entries = compress(range(states.base, states.end), waiting)
+            for entry_id, key_hash in zip(entries, compress(states.hashes, waiting), strict=True):
+                owner = owner_of(key_hash)
+                if owner in lanes:
+                    lanes[owner].append(((ledger_id, entry_id), key_hash))
+                else:
+                    lanes[owner] = [((ledger_id, entry_id), key_hash)]
+        self._owner_of, self._generation = owner_of, generation
         return lanes
-
-    def _note_first(self, entry: Entry, key_hash: int) -> None:
-        assert self._select is not None
-        heappush(self._lanes.setdefault(self._select(key_hash), []), (entry, key_hash))
-
-    def _leave(self, slot: int) -> None:
-        number = self._slots[slot] - 1
-        if number:
-            self._slots[slot] = number
-        else:
-            del self._slots[slot]

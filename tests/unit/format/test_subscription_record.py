@@ -24,7 +24,7 @@ from embeddedpulsar.format.acknowledgement import (
     group_batches,
     group_entries,
 )
-from embeddedpulsar.format.dispatch_record import FreshRun
+from embeddedpulsar.format.dispatch_record import FreshRun, Share
 
 U32 = st.integers(0, (1 << 32) - 1)
 U64 = st.integers(0, (1 << 64) - 1)
@@ -46,6 +46,15 @@ def _run(extra: int) -> st.SearchStrategy[FreshRun]:
     return st.builds(lambda ledger, at, two: FreshRun(ledger, at, at + extra, *two), U64, first, columns)
 
 
+SHARES = st.builds(
+    lambda ledger, first, owners, picks: Share(
+        ledger, first, owners, bytes(pick % (len(owners) + 1) for pick in picks)
+    ),
+    U64,
+    st.integers(0, 100),
+    st.lists(U64, max_size=5).map(tuple),
+    st.binary(min_size=1, max_size=40),
+)
 COMMANDS = st.one_of(
     st.builds(record.Create, NAME, U64, U64, ENTRY),
     st.builds(
@@ -79,6 +88,7 @@ COMMANDS = st.one_of(
             tuple
         ),
         st.lists(st.tuples(U64, U64), max_size=3).map(tuple),
+        st.lists(SHARES, max_size=3).map(tuple),
     ),
     st.builds(record.Redeliver, U64, U64, U64, ENTRIES.map(group_entries)),
     st.builds(

@@ -154,7 +154,8 @@ class StateSite:
         found: dict[int, list[tuple[int, int]]] = {}
         if command is not None:
             self.apply(command)
-            for one, _, first, last in command.ranges:
+            shared = (one for share in command.shares for one in share.ranges())
+            for one, _, first, last in (*command.ranges, *shared):
                 found.setdefault(one, []).append((first, last))
         return found
 

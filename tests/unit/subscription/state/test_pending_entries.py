@@ -112,7 +112,7 @@ def test_hashes_of_zero_are_kept():
     pending.assign(3, 0, 0, A)
     other.unpack(pending.pack({}))
     assert other.keys.number(0) == 1
-    assert other.waiting_keys.entries_of(0) == [(3, 1)]
+    assert other.waiting_keys.number_of(0) == 1
 
 
 def test_changes_show_in_the_checksum():
@@ -230,7 +230,5 @@ def check(pending: PendingEntries, simple: Simple, sizes: list[int], hashes: lis
         assert {slot: pending.keys.number(slot) for slot in held} == held
         assert len(pending.keys) == len(held)
         for one in set(hashes):
-            waiting = [
-                e for e, state in sorted(simple.states.items()) if state == WAITING and hashes[e] == one
-            ]
-            assert pending.waiting_keys.entries_of(one) == [(3, e) for e in waiting]
+            waiting = sum(state == WAITING and hashes[e] == one for e, state in simple.states.items())
+            assert pending.waiting_keys.number_of(one) == waiting
