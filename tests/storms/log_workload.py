@@ -210,32 +210,48 @@ class Workload:
             self.model.poison()
 
     def _append(self, ledger: ManagedLedger) -> None:
-        entry, payloads = self._entry()
-        self.model.pending.append(payloads)
+        made = [self._entry() for _ in range(self.rng.choice((1, 1, 1, 2, 8)))]
+        for _, payloads in made:
+            self.model.pending.append(payloads)
         level = self.rng.choice((None, None, "process", "flush")) if self._flushes else None
         try:
-            ledger_id, entry_id, *_ = ledger.append_nowait(entry)
+            places = self._places(ledger, [entry for entry, _ in made])
         except BaseException:
             self._unsettled = True
             raise
-        self.model.pending.remove(payloads)
+        for _, payloads in made:
+            self.model.pending.remove(payloads)
         if self._unsettled:
             # What became of those that raised? Whatever is not in the log by now must never be.
-            place = (ledger_id, entry_id)
             before = Position(*self.model.highest)
             entries = ledger.cursor(before, inclusive=False).read(*_READ)
             self.model.settle(
                 Seen((e.ledger_id, e.entry_id), tuple(e.values()), e.publish_time)
                 for e in entries
-                if (e.ledger_id, e.entry_id) < place
+                if (e.ledger_id, e.entry_id) < places[0]
             )
             self._unsettled = False
-        self.model.commit((ledger_id, entry_id), payloads)
+        for place, (_, payloads) in zip(places, made, strict=True):
+            self.model.commit(place, payloads)
         if level == "flush" or (level is None and ledger.options.durability == "flush"):
             ledger.wait_durable(ledger.tail)
             self.model.sync()
         elif ledger.options.durability == "interval":
             ledger.note_dirty()
+
+    def _places(self, ledger: ManagedLedger, entries: list[EncodedEntry]) -> list[tuple[int, int]]:
+        """Append entries, several in one hold of the lock; return where they are."""
+        if len(entries) == 1:
+            return [ledger.append_nowait(entries[0])[:2]]
+        stored: list[tuple[int, int, int]] = []
+        hold = ledger.hold()
+        try:
+            ledger.lock.acquire(1.0)
+            ledger.append_run(entries, hold, stored)
+        finally:
+            ledger.lock.release()
+            hold.ring_all()
+        return [place[:2] for place in stored]
 
     def _trim(self, ledger: ManagedLedger) -> None:
         segments = ledger.segments()
