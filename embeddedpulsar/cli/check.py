@@ -19,7 +19,7 @@ from embeddedpulsar.storage import check, filenames
 from embeddedpulsar.storage.check import Problem
 from embeddedpulsar.testing import store_checks
 from embeddedpulsar.testing.store_checks import StoreReport, TopicReport, check_store
-from embeddedpulsar.topic import store_meta
+from embeddedpulsar.topic import store_root
 from embeddedpulsar.topic.catalog import root_layout
 
 CLEAN: Final = 0
@@ -97,7 +97,7 @@ def _refusal(root: str) -> str:
     if not os.path.isdir(root):
         return f"{root} is a file; name the directory of a store, as given to Client"
     try:
-        if store_meta.read(root) is not None:
+        if store_root.read_meta(root) is not None:
             return ""
     except UnsupportedVersionError as e:
         return str(e)

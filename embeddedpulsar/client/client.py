@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self
 
 from embeddedpulsar.client.client_config import client_config
-from embeddedpulsar.client.client_core import ClientCore
+from embeddedpulsar.client.client_core import OPEN_CLIENTS, ClientCore
 from embeddedpulsar.client.common.arguments import check_type, check_type_or_none, refuse_unbuilt
 from embeddedpulsar.client.common.client_log import ClientLog
 from embeddedpulsar.client.common.network_options import Authentication, ServiceInfo
@@ -15,7 +15,6 @@ from embeddedpulsar.client.consumer.consumer_config import consumer_config, read
 from embeddedpulsar.client.consumer.opening import open_consumer, open_reader
 from embeddedpulsar.client.consumer.reader import Reader
 from embeddedpulsar.client.interceptors import ConsumerInterceptor, ProducerInterceptor, ReaderInterceptor
-from embeddedpulsar.client.open_clients import OPEN_CLIENTS
 from embeddedpulsar.client.producer.producer import Producer
 from embeddedpulsar.client.producer.producer_config import producer_config
 from embeddedpulsar.client.producer.producer_opening import open_producer

@@ -1,11 +1,13 @@
-"""The state behind `Client`: the store, the threads, and the open producers, consumers and readers."""
+"""The state behind `Client`: store, threads, producers and consumers; and the clients that are left open."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
+import warnings
 import weakref
 from collections import deque
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from embeddedpulsar.client.common.callbacks import CallbackThread
 from embeddedpulsar.client.common.partition_watch import PartitionWatch
@@ -14,7 +16,6 @@ from embeddedpulsar.client.consumer.closing import AcknowledgementsUnwritten, to
 from embeddedpulsar.client.consumer.listener import ListenerThreads
 from embeddedpulsar.client.flusher import Flusher
 from embeddedpulsar.client.memory_limit import MemoryLimit
-from embeddedpulsar.client.open_clients import OPEN_CLIENTS
 from embeddedpulsar.client.workers import Workers
 from embeddedpulsar.exceptions import AlreadyClosed, PulsarException, Timeout
 from embeddedpulsar.platform import deadline, fork, threads
@@ -31,6 +32,90 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.common.client_log import ClientLog
     from embeddedpulsar.damage import Damage
     from embeddedpulsar.topic.open_topics import TopicUse
+
+
+LONGEST_S: Final = 5.0
+"""Total time limit in seconds for all clients, even if another process holds a lock."""
+
+
+class OpenClients:
+    """The open clients of this process.
+
+    Role: a client that became garbage is closed on a thread of its own. A finalizer runs at any instruction
+    of any thread, perhaps in a critical section or in a signal handler, so it only starts this thread, which
+    is one call into C; the thread holds no lock of this package and may wait. It first stores pending
+    messages and acknowledgements, as a file writes its buffer. At the normal end of the program (see
+    `fork.at_exit`) the batches and acknowledgements of the clients that are still open are stored.
+
+    Any thread may call the methods. The references to clients are weak. A forked child stores only what it
+    sent itself: its copies of the parent's batches are empty.
+    """
+
+    def __init__(self) -> None:
+        self._clients: dict[int, weakref.ref[ClientCore]] = {}
+        self._numbers = itertools.count()
+        self._is_registered = False
+        self._running: dict[int, threads.Daemon] = {}
+        self._left: list[tuple[ClientCore, tuple[Any, ...]]] = []
+        self._is_over = False
+        fork.register(self)
+
+    def add(self, client: ClientCore) -> None:
+        if not self._is_registered:
+            self._is_registered = True
+            fork.at_exit(self.save_all)  # after the registry of stores, so it runs before it
+        while self._left:  # closing these could not begin, because no thread could start
+            self._close_apart(*self._left.pop())
+        number = next(self._numbers)
+        self._clients[number] = weakref.ref(client, lambda _: self._clients.pop(number, None))
+
+    def drop(self, core: ClientCore, consumers: tuple[Any, ...], name: str) -> None:
+        """Close a client that is garbage, with its consumers and readers. Runs in a finalizer."""
+        if self._is_over or not core.is_left_open or core.fork_generation != fork.GENERATION:
+            return
+        self._close_apart(core, consumers)
+        warnings.warn(f"unclosed client {name}", ResourceWarning, stacklevel=3)
+
+    def _close_apart(self, core: ClientCore, consumers: tuple[Any, ...]) -> None:
+        def close() -> None:
+            try:
+                _close(core, consumers)
+            finally:
+                self._running.pop(id(core), None)
+
+        try:
+            self._running[id(core)] = threads.start_daemon(close, "unclosed")
+        except RuntimeError:  # too many threads
+            self._left.append((core, consumers))
+
+    def save_all(self) -> None:
+        """Store pending messages and acknowledgements of all open clients, at the end of the program."""
+        end = SYSTEM_CLOCK.monotonic() + LONGEST_S
+        self._is_over = True
+        for thread in list(self._running.values()):
+            thread.join(LONGEST_S)
+        for reference in list(self._clients.values()):
+            client = reference()
+            if client is not None and not client.is_closed:
+                client.save(max(0.0, end - SYSTEM_CLOCK.monotonic()))
+
+    def after_fork_in_child(self) -> None:
+        self._running, self._left = {}, []
+
+
+def _close(core: ClientCore, consumers: tuple[Any, ...]) -> None:
+    for one in consumers:
+        core.know(one)
+    try:
+        core.save(LONGEST_S)
+        core.close()
+    except AlreadyClosed:
+        return
+    except Exception:
+        core.log.exception("Closing a client that was dropped failed")
+
+
+OPEN_CLIENTS: Final = OpenClients()
 
 
 R = TypeVar("R")

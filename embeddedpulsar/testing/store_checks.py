@@ -26,7 +26,7 @@ from embeddedpulsar.storage.check import (
     check_topic,
 )
 from embeddedpulsar.storage.filenames import ledgers_of
-from embeddedpulsar.topic import store_meta
+from embeddedpulsar.topic import store_root
 from embeddedpulsar.topic.catalog import root_layout
 from embeddedpulsar.topic.catalog.catalog import Catalog
 from embeddedpulsar.topic.catalog.topic_directories import read_meta
@@ -201,7 +201,7 @@ def assert_clean(root: str | os.PathLike[str]) -> StoreReport:
 
 def _check_root(root: str) -> Iterator[Problem]:
     try:
-        if store_meta.read(root) is None:
+        if store_root.read_meta(root) is None:
             yield Problem(META, root_layout.in_root(root, root_layout.META), 0, "there is no store here")
     except StorageError as e:
         yield Problem(META, e.path or root, e.offset or 0, e.reason)

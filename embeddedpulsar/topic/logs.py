@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from embeddedpulsar.platform.processes.peers import Peers
     from embeddedpulsar.platform.scheduler import SchedulerLike
     from embeddedpulsar.topic.damage_channel import DamageChannel
-    from embeddedpulsar.topic.ledger_ids import LedgerIds
-    from embeddedpulsar.topic.store_meta import StoreMeta
+    from embeddedpulsar.topic.store_control import LedgerIds
+    from embeddedpulsar.topic.store_root import StoreMeta
 
 MEMORY: Final = "memory"
 """The kind of every topic of a store in memory; other kinds are domains of topic names."""

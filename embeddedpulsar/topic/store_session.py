@@ -20,16 +20,15 @@ from embeddedpulsar.platform.processes.peers import Peers
 from embeddedpulsar.platform.scheduler import SchedulerLike
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage.topic_control import gone
-from embeddedpulsar.topic import store_meta
+from embeddedpulsar.topic import store_root
 from embeddedpulsar.topic.catalog import root_layout
 from embeddedpulsar.topic.catalog.catalog import Catalog
 from embeddedpulsar.topic.catalog.topic_directories import TopicDirectories
 from embeddedpulsar.topic.catalog.topic_list import TopicList
 from embeddedpulsar.topic.damage_channel import DamageChannel
 from embeddedpulsar.topic.housekeeping import Housekeeping
-from embeddedpulsar.topic.ledger_ids import LedgerIds
 from embeddedpulsar.topic.policy_documents import PolicyDocuments
-from embeddedpulsar.topic.store_control import StoreControl
+from embeddedpulsar.topic.store_control import LedgerIds, StoreControl
 
 if TYPE_CHECKING:
     from embeddedpulsar.managed_ledger.memory_ledgers import Contents
@@ -63,7 +62,7 @@ class StoreSession:
         self.control = control
         self.boot = boot_id()
         self.ledger_ids = LedgerIds(control, lock)
-        self.meta: store_meta.StoreMeta
+        self.meta: store_root.StoreMeta
         self.settings: BrokerSettings
         self.damage: DamageChannel
         self.policies: PolicyDocuments
@@ -94,7 +93,7 @@ class StoreSession:
         with contextlib.ExitStack() as undo:
             undo.callback(lease.close)
             settings = _read_settings(root)
-            meta = store_meta.read(root)
+            meta = store_root.read_meta(root)
             lock = FileLock(root_layout.in_root(root, root_layout.STORE_LOCK))
             undo.callback(lock.close)
             if meta is None:
@@ -250,11 +249,11 @@ def _read_settings(root: str) -> BrokerSettings:
     return settings
 
 
-def _create(root: str, lock: FileLock, clock: Clock) -> store_meta.StoreMeta:
+def _create(root: str, lock: FileLock, clock: Clock) -> store_root.StoreMeta:
     """Make the empty directory ``root`` a store. ``store.meta`` comes last: before it, there is no store."""
     try:
         lock.acquire()
-        meta = store_meta.read(root)
+        meta = store_root.read_meta(root)
         if meta is not None:
             return meta  # another process was faster
         if failpoints.ACTIVE:
@@ -269,7 +268,7 @@ def _create(root: str, lock: FileLock, clock: Clock) -> store_meta.StoreMeta:
         if failpoints.ACTIVE:
             failpoints.hit("store:catalog_made")
         # 3. The document that makes it a store, durably with all names so far.
-        meta = store_meta.write(root, clock.wall_ms())
+        meta = store_root.write_meta(root, clock.wall_ms())
         if failpoints.ACTIVE:
             failpoints.hit("store:meta_written")
         return meta

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from embeddedpulsar import Client, ConsumerBusy, ConsumerType, InitialPosition, MessageId
-from embeddedpulsar.client.open_clients import OPEN_CLIENTS
+from embeddedpulsar.client.client_core import OPEN_CLIENTS
 from embeddedpulsar.topic.store_registry import REGISTRY
 
 TYPES = [ConsumerType.Exclusive, ConsumerType.Failover, ConsumerType.Shared, ConsumerType.KeyShared]

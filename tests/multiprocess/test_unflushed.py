@@ -116,8 +116,8 @@ def test_the_end_does_not_wait_for_others_for_ever(tmp_path: Path):
     root, log = tmp_path / "store", tmp_path / "log"
     body = f"""
     import logging, subprocess
-    from embeddedpulsar.client import open_clients
-    open_clients.LONGEST_S = 0.5
+    from embeddedpulsar.client import client_core
+    client_core.LONGEST_S = 0.5
     logging.basicConfig(filename={str(log)!r})
     producer.send(b"0")
     send(1)

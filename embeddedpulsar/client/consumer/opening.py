@@ -113,6 +113,6 @@ def _open_reader(client: ClientContext, config: ReaderConfig, full: str) -> Read
     partitions = client.store.topics.resolve(full)
     if not partitions:
         return Reader(ReaderCore(client, config), config.chain)
-    from embeddedpulsar.client.consumer.topic_group.reader_group import ReaderGroup  # as for consumers
+    from embeddedpulsar.client.consumer.topic_group.topic_group import ReaderGroup  # as for consumers
 
     return Reader(ReaderGroup(client, config, full, partitions), config.chain)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from embeddedpulsar.client.common.interceptor_chain import InterceptorChain
     from embeddedpulsar.client.consumer.reader_core import ReaderCore
-    from embeddedpulsar.client.consumer.topic_group.reader_group import ReaderGroup
+    from embeddedpulsar.client.consumer.topic_group.topic_group import ReaderGroup
     from embeddedpulsar.message import Message
     from embeddedpulsar.message_id import MessageId
 

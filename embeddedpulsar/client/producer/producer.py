@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.common.client_context import ClientContext
     from embeddedpulsar.client.common.message_options import Options
     from embeddedpulsar.client.common.statistics import ProducerStats
-    from embeddedpulsar.client.producer.bulk.sent_messages import SentMessages
+    from embeddedpulsar.client.producer.bulk.bulk_publisher import SentMessages
     from embeddedpulsar.client.producer.interception import Interception
     from embeddedpulsar.client.producer.partitioned.message_router import Router
     from embeddedpulsar.client.producer.partitioned.partitioned_publisher import PartitionedPublisher

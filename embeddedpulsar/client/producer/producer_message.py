@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from embeddedpulsar.client.common.message_options import Options, check_options
-from embeddedpulsar.client.producer.partitioned.routed_message import RoutedEntry
+from embeddedpulsar.client.producer.partitioned.message_router import RoutedEntry
 from embeddedpulsar.message import Message, T
 
 if TYPE_CHECKING:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar.client.producer.batch_container import payload_of
-from embeddedpulsar.client.producer.send_deadline import SendDeadline
-from embeddedpulsar.client.producer.send_queue import SendQueue, fate_of
+from embeddedpulsar.client.producer.send_queue import SendDeadline, SendQueue, fate_of
 from embeddedpulsar.client.producer.send_state import Event, SendState, State
 from embeddedpulsar.client.producer.sequence_keeper import SequenceIds, SequenceKeeper
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, Timeout

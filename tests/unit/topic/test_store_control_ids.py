@@ -15,9 +15,8 @@ from embeddedpulsar.format.control import StoreWord
 from embeddedpulsar.format.entry import ProducerPrefix, encode_single
 from embeddedpulsar.platform import disk, failpoints
 from embeddedpulsar.platform.file_lock import FileLock
-from embeddedpulsar.topic.ledger_ids import LARGEST_BLOCK, LAST_ID, SMALLEST_BLOCK, LedgerIds
 from embeddedpulsar.topic.store import Store
-from embeddedpulsar.topic.store_control import StoreControl
+from embeddedpulsar.topic.store_control import LARGEST_BLOCK, LAST_ID, SMALLEST_BLOCK, LedgerIds, StoreControl
 from tests.support.disks.fake_disk import FakeDisk
 from tests.support.disks.faulty_disk import FaultyDisk
 
