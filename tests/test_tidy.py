@@ -32,8 +32,6 @@ MANY_COLLABORATORS: dict[str, str] = {
     "embeddedpulsar.managed_ledger.managed_ledger.ManagedLedger": "made in one place, of its parts",
     "embeddedpulsar.storage.append_point.AppendPoint": "made in one place, of the parts of a topic's storage",
     "embeddedpulsar.storage.group_commit.GroupCommit": "made in one place, of the parts of a topic's storage",
-    "embeddedpulsar.storage.journal.journal.Journal": "the differences between the journals that share it",
-    "embeddedpulsar.storage.journal.journal_follower.JournalFollower": "as Journal",
     "embeddedpulsar.subscription.attachment.membership.Membership": "what consumers of a process share",
 }
 # Base class with a single subclass -> why it is one.

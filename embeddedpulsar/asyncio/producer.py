@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypedDict, Unpack
 
 from embeddedpulsar.asyncio.offload import AsyncFacade, in_thread, in_thread_to_its_end, renumber
 from embeddedpulsar.client.common.message_options import Options, check_options
-from embeddedpulsar.client.producer.bulk.bulk_publisher import SentMessages as StoredMessages
+from embeddedpulsar.client.producer.bulk.bulk_publisher import SentMessages
 from embeddedpulsar.client.producer.pending_entry import ErrorTaker
 from embeddedpulsar.enums import Result
 from embeddedpulsar.exceptions import PulsarException
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Outcome = tuple["asyncio.Future[Any]", Any, bool]
 
 
-class SentMessages:
+class SendResults:
     """Receives the results of sends of one loop.
 
     Role: waking a loop costs as much as ten sends, so results that come before a wake-up is handled are
@@ -71,7 +71,7 @@ class SendCallback(ErrorTaker):
 
     __slots__ = ("_future", "_sent")
 
-    def __init__(self, sent: SentMessages, future: asyncio.Future[MessageId]) -> None:
+    def __init__(self, sent: SendResults, future: asyncio.Future[MessageId]) -> None:
         self._sent = sent
         self._future = future
 
@@ -151,7 +151,7 @@ class Producer(AsyncFacade, Generic[T]):
         self._sends_block = sends_block
         self._is_batching = producer._publisher.config.batching
         # The state of the loop that used it last:
-        self._sent: SentMessages | None = None
+        self._sent: SendResults | None = None
         self._turn_end: TurnEnd
         self._entering = 0  # number of sends that wait for their turn
         self._room: asyncio.Semaphore
@@ -235,17 +235,17 @@ class Producer(AsyncFacade, Generic[T]):
         async with self._room:
             return await self._send(sent, content, options)
 
-    def _of_loop(self) -> SentMessages:
+    def _of_loop(self) -> SendResults:
         """Return the state of the running loop."""
         loop = asyncio.get_running_loop()
         sent = self._sent
         if sent is None or sent.loop is not loop:
-            sent = self._sent = SentMessages(loop)
+            sent = self._sent = SendResults(loop)
             self._turn_end, self._entering = TurnEnd(loop, self._blocking._publisher.store_soon), 0
             self._room, self._turn = asyncio.Semaphore(self._most_pending), asyncio.Lock()
         return sent
 
-    async def _send(self, sent: SentMessages, content: T | None, options: Options) -> MessageId:
+    async def _send(self, sent: SendResults, content: T | None, options: Options) -> MessageId:
         future: asyncio.Future[MessageId] = sent.loop.create_future()
         callback = SendCallback(sent, future)
         if self._sends_block:
@@ -267,7 +267,7 @@ class Producer(AsyncFacade, Generic[T]):
 
     async def send_many(
         self, contents: Iterable[T | None], **options: Unpack[SendManyOptions]
-    ) -> StoredMessages:
+    ) -> SentMessages:
         """Publish many messages and wait until they are stored: like `send` for each, up to 50 times as fast.
 
         It runs on a thread that lives as long as the call, while the loop continues. Messages that the same
@@ -300,9 +300,9 @@ class Producer(AsyncFacade, Generic[T]):
         """
         await self._sent_before()
         send_many = self._blocking.send_many
-        return await in_thread_to_its_end(lambda: send_many(contents, **options), StoredMessages())
+        return await in_thread_to_its_end(lambda: send_many(contents, **options), SentMessages())
 
-    async def send_arrow(self, data: Any, **options: Unpack[SendArrowOptions]) -> StoredMessages:
+    async def send_arrow(self, data: Any, **options: Unpack[SendArrowOptions]) -> SentMessages:
         """Publish Arrow columns, one message per row, and wait until they are stored, like `send_many`.
 
         Args:
@@ -317,7 +317,7 @@ class Producer(AsyncFacade, Generic[T]):
         """
         await self._sent_before()
         send_arrow = self._blocking.send_arrow
-        return await in_thread_to_its_end(lambda: send_arrow(data, **options), StoredMessages())
+        return await in_thread_to_its_end(lambda: send_arrow(data, **options), SentMessages())
 
     async def _sent_before(self) -> None:
         """Wait until the underlying producer has all messages sent before."""

@@ -23,7 +23,7 @@ class StateOptions(NamedTuple):
         interval_s: seconds between flushes at level "interval".
         lock_timeout_s: how long to wait for the lock.
         boot: identity of the boot in which control words are believed.
-        compact_bytes: see `storage.journal.journal.COMPACT_BYTES`.
+        compact_bytes: see `storage.journal.journal_follower.COMPACT_BYTES`.
         report: called with what could not be read, outside the lock.
         check_in_place: raises if the topic's directory is not the one that was opened.
     """

@@ -15,6 +15,7 @@ from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.platform import failpoints, fork, package_log
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.storage.journal.journal import Journal
+from embeddedpulsar.storage.journal.journal_follower import JournalPlace
 from embeddedpulsar.storage.topic_control import ThrottledCheck
 from embeddedpulsar.subscription import subscription_files as files
 from embeddedpulsar.subscription.ack_ring import sweep_rings
@@ -70,16 +71,16 @@ class SharedState:
         self._has_leavers = False
         self._gone = ""  # a directory to be removed
         self._is_published = True
-        self._journal: Final = Journal(
+        place = JournalPlace(
             directory,
-            words=control.words,
-            word=SubscriptionWord.JOURNAL,
-            owner_kind=KIND_SUBSCRIPTION,
-            replica=self._replica,
-            compact_bytes=options.compact_bytes,
-            leap_word=SubscriptionWord.SUMMARY,
-            check_in_place=options.check_in_place,
+            control.words,
+            SubscriptionWord.JOURNAL,
+            KIND_SUBSCRIPTION,
+            options.compact_bytes,
+            SubscriptionWord.SUMMARY,
+            options.check_in_place,
         )
+        self._journal: Final = Journal(place, self._replica)
         self._summaries: Final = Summaries(control, self._journal, self._replica, options.clock)
         self._flusher: Final = StateFlusher(directory, self._journal, options, lambda: self.is_removed)
         lock.on_rest, lock.check_reopened = self._journal.rest, options.check_in_place

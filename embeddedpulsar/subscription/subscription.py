@@ -24,7 +24,7 @@ from embeddedpulsar.platform.processes.peers import Peers
 from embeddedpulsar.platform.scheduler import SchedulerLike
 from embeddedpulsar.policies import KeySharedPolicy
 from embeddedpulsar.settings import BrokerSettings
-from embeddedpulsar.storage.journal.journal import COMPACT_BYTES
+from embeddedpulsar.storage.journal.journal_follower import COMPACT_BYTES
 from embeddedpulsar.subscription.attachment.active_attachment import ActiveAttachment
 from embeddedpulsar.subscription.attachment.attachment import Attachment
 from embeddedpulsar.subscription.attachment.membership import AttachRequest, Membership, detach_lost, names_of

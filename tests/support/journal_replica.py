@@ -7,6 +7,7 @@ import os
 from embeddedpulsar.format.control import KIND_TOPIC, WORD_COUNT, TopicWord
 from embeddedpulsar.format.document import KIND_TOPIC_SNAPSHOT, decode_document, encode_document
 from embeddedpulsar.storage.journal.journal import Journal
+from embeddedpulsar.storage.journal.journal_follower import JournalPlace
 
 
 class Recorder:
@@ -42,12 +43,6 @@ def open_journal(
 ) -> tuple[Journal, Recorder]:
     """A journal as one process has it, and its replica."""
     recorder = Recorder()
-    journal = Journal(
-        os.fspath(directory),
-        words=words,
-        word=TopicWord.JOURNAL,
-        owner_kind=KIND_TOPIC,
-        replica=recorder,
-        compact_bytes=compact_bytes,
-    )
+    place = JournalPlace(os.fspath(directory), words, TopicWord.JOURNAL, KIND_TOPIC, compact_bytes)
+    journal = Journal(place, recorder)
     return journal, recorder

@@ -23,14 +23,13 @@ from embeddedpulsar.storage.filenames import journal_path
 from embeddedpulsar.storage.journal.journal_file import Record, sweep, write_generation, write_records
 from embeddedpulsar.storage.journal.journal_follower import (
     JournalFollower,
+    JournalPlace,
     Replica,
     choose,
     note_if_lost,
     replay,
 )
 
-COMPACT_BYTES: Final = 1 << 20
-"""A generation this long, or as long as its snapshot if that is more, is followed by a new one."""
 COMPACT_COMMANDS: Final = 3000
 """The same by number of commands, some 10 us each to replay; or one per KiB of a larger snapshot."""
 
@@ -53,48 +52,16 @@ class Journal:
     Durable: after a compaction everything; after `sync` what was committed before (the owner flushes the
     names of the files, once); else what the kernel wrote. Callers: the holder of the directory's lock;
     `exists` and `sync` any thread.
-
-    Args:
-        directory: of the topic or subscription.
-        words, word: its mapped ctl, and the index of the commit word in it.
-        owner_kind: kind of ctl file (format/control.py), written into the headers.
-        replica: the state.
-        compact_bytes: see `COMPACT_BYTES`.
-        leap_word: index of the word that says where a command is that a replica may leap to; -1 for none.
-        check_in_place: raises if the directory is not the one that was opened.
     """
 
-    def __init__(
-        self,
-        directory: str,
-        *,
-        words: memoryview,
-        word: int,
-        owner_kind: int,
-        replica: Replica,
-        compact_bytes: int = COMPACT_BYTES,
-        leap_word: int = -1,
-        check_in_place: Callable[[], object] = int,
-    ) -> None:
-        self.directory: Final = directory
-        self._at: Final = JournalFollower(
-            directory,
-            words=words,
-            word=word,
-            owner_kind=owner_kind,
-            replica=replica,
-            compact_bytes=compact_bytes,
-            leap_word=leap_word,
-            check_in_place=check_in_place,
-        )
+    def __init__(self, place: JournalPlace, replica: Replica) -> None:
+        self.place: Final = place
+        self._words: Final = place.words
+        self._word: Final = place.word
+        self._at: Final = JournalFollower(place, replica)
         self._at.on_removed = self._finish_removal
         self.damage: Final = self._at.damage
         """What could not be read. The owner reports it once it holds no lock, and empties the list."""
-        self._check_in_place: Final = check_in_place
-        self._words = words
-        self._word = word
-        self._owner_kind = owner_kind
-        self._compact_bytes = compact_bytes
         self._synced = 0  # the commit word up to which everything is durable, as far as this process knows
         self.catch_up: Final = self._at.catch_up
         self.preload: Final = self._at.preload
@@ -130,10 +97,10 @@ class Journal:
         """
         self._at.is_settled = False
         self.close()
-        found = choose(self.directory, self._owner_kind, self.damage)
+        found = choose(self.place.directory, self.place.owner_kind, self.damage)
         if found.journal is None:
             self._at.generation = found.newest
-            note_if_lost(self.directory, *split_journal(self._words[self._word]), self.damage)
+            note_if_lost(self.place.directory, *split_journal(self._words[self._word]), self.damage)
             if not self.damage:
                 self._finish_removal()
                 return
@@ -149,19 +116,19 @@ class Journal:
 
     def create(self, commands: Sequence[Record], time_ms: int) -> None:
         """Bring a state that does not exist into being, by its first commands."""
-        self._check_in_place()
+        self.place.check_in_place()
         generation = split_journal(self._words[self._word])[0] + 1
-        while os.path.lexists(path := journal_path(self.directory, generation)) and self.damage:
+        while os.path.lexists(path := journal_path(self.place.directory, generation)) and self.damage:
             generation += 1  # what is left of a damaged state keeps its name
         # 1. Remove what a creator that died left; but what is left of a damaged state is kept.
         if not self.exists and not self.damage:
-            sweep(self.directory, (), ())
+            sweep(self.place.directory, (), ())
         # 2. The file. No process looks at it yet.
         seed = int.from_bytes(os.urandom(4), "little")
         fd = disk.DISK.create_exclusive(path)
         try:
             failpoints.hit("journal:file_created")
-            header = pack_journal_header(JournalHeader(generation, seed, 0, self._owner_kind))
+            header = pack_journal_header(JournalHeader(generation, seed, 0, self.place.owner_kind))
             end, crc = write_records(fd, 0, seed, commands, time_ms, header)
             failpoints.hit("journal:created")
         except BaseException:
@@ -170,7 +137,7 @@ class Journal:
         self._at.seen = 0
         self._at.file.use(fd, path)
         self._at.must_leave = False
-        self._at.compact_at = self._compact_bytes
+        self._at.compact_at = self.place.compact_bytes
         self._at.commands = len(commands)
         # 3. The word.
         self._at.is_settled = False
@@ -232,7 +199,7 @@ class Journal:
 
     def remove(self, time_ms: int) -> None:
         """End the state. Durable when this returns; the word remembers the generation number."""
-        self._check_in_place()
+        self.place.check_in_place()
         # 1. The last record. From here on a process that finds the journal continues the removal.
         self.append([(END, b"")], time_ms, apply=lambda: None)
         self._at.file.flush()
@@ -247,11 +214,11 @@ class Journal:
         self.close()
         # 3. All but the journal that says so, then that one. In any other order a power loss could bring
         # an older generation back.
-        if sweep(self.directory, (generation,), ()):
-            disk.DISK.fsync_dir(self.directory)
+        if sweep(self.place.directory, (generation,), ()):
+            disk.DISK.fsync_dir(self.place.directory)
         failpoints.hit("journal:older_unlinked")
-        if sweep(self.directory, (), ()):
-            disk.DISK.fsync_dir(self.directory)
+        if sweep(self.place.directory, (), ()):
+            disk.DISK.fsync_dir(self.place.directory)
         failpoints.hit("journal:unlinked")
         self._at.replica.reset(None)
         self._at.moved(generation, 0, 0)
@@ -268,26 +235,27 @@ class Journal:
         except (OSError, ValueError):
             # The disk is full, or the state too large for a document. The commands are committed all the
             # same; try again when there are more.
-            self._at.compact_at = self._at.end + self._compact_bytes
+            self._at.compact_at = self._at.end + self.place.compact_bytes
             self._at.commands = 0
 
     def _start_generation(self, generation: int, time_ms: int) -> None:
-        self._check_in_place()
+        self.place.check_in_place()
         snapshot = self._at.replica.snapshot()
         base = JournalBase(self._at.generation, self._at.crc, self._at.end)
-        fd, end, crc = write_generation(self.directory, generation, self._owner_kind, snapshot, base, time_ms)
+        directory, kind = self.place.directory, self.place.owner_kind
+        fd, end, crc = write_generation(directory, generation, kind, snapshot, base, time_ms)
         keep = (self._at.generation, generation)
         self._at.seen = 0
-        self._at.file.use(fd, journal_path(self.directory, generation))
+        self._at.file.use(fd, journal_path(directory, generation))
         # (f) The word: all processes go over to the new generation.
         self._commit(generation, end, crc, lambda: None)
         failpoints.hit("compact:word_stored")
         self._at.must_leave = False
         self._synced = self._at.seen
-        self._at.compact_at = end + max(self._compact_bytes, len(snapshot))
+        self._at.compact_at = end + max(self.place.compact_bytes, len(snapshot))
         self._at.commands = 0
         # (g) Drop what is older than the generation before.
-        sweep(self.directory, keep, keep)
+        sweep(directory, keep, keep)
         failpoints.hit("compact:unlinked")
 
     def sync(self) -> None:

@@ -34,6 +34,11 @@ from embeddedpulsar.platform import disk
 from embeddedpulsar.storage.filenames import journal_path
 from embeddedpulsar.storage.journal.journal_file import JournalDescriptor, JournalFile, generations
 
+COMPACT_BYTES: Final = 1 << 20
+"""A generation this long, or as long as its snapshot if that is more, is followed by a new one."""
+WORTH_A_LEAP: Final = 4096
+"""Commands of fewer bytes are applied rather than leapt over."""
+
 
 class Replica(Protocol):
     """One process's copy of a replicated state. Called under the lock of the directory.
@@ -60,6 +65,28 @@ class Replica(Protocol):
 
     def snapshot(self) -> bytes:
         """The state as a document (format/document.py); equal states give equal bytes."""
+
+
+class JournalPlace(NamedTuple):
+    """Where a journal is, and whose.
+
+    Attributes:
+        directory: of the topic or subscription.
+        words: of its mapped ctl.
+        word: the index of the commit word in them.
+        owner_kind: kind of ctl file (format/control.py), written into the headers.
+        compact_bytes: see `COMPACT_BYTES`.
+        leap_word: index of the word that says where a command is that a replica may leap to; -1 for none.
+        check_in_place: raises if the directory is not the one that was opened.
+    """
+
+    directory: str
+    words: memoryview
+    word: int
+    owner_kind: int
+    compact_bytes: int = COMPACT_BYTES
+    leap_word: int = -1
+    check_in_place: Callable[[], object] = int
 
 
 class Choice(NamedTuple):
@@ -194,10 +221,6 @@ def _restore_from_older(journal: JournalFile, replica: Replica, damage: list[Dam
     return "it was made anew from the generation before"
 
 
-WORTH_A_LEAP: Final = 4096
-"""Commands of fewer bytes are applied rather than leapt over."""
-
-
 class JournalFollower:
     """The reading half of a `Journal`.
 
@@ -217,30 +240,15 @@ class JournalFollower:
         must_leave: something of this generation is unreadable, or was not flushed.
     """
 
-    def __init__(
-        self,
-        directory: str,
-        *,
-        words: memoryview,
-        word: int,
-        owner_kind: int,
-        replica: Replica,
-        compact_bytes: int,
-        leap_word: int,
-        check_in_place: Callable[[], object],
-    ) -> None:
-        self.directory: Final = directory
+    def __init__(self, place: JournalPlace, replica: Replica) -> None:
+        self.place: Final = place
+        self._words: Final = place.words
+        self._word: Final = place.word
         self.damage: Final[list[Damage]] = []
         self.on_removed: Callable[[], object] = int
-        self.check_in_place: Final = check_in_place
         self.replica: Final = replica
         self.file: Final = JournalDescriptor()
-        self._words = words
-        self._word = word
-        self._leap_word = leap_word
-        self._owner_kind = owner_kind
-        self._compact_bytes = compact_bytes
-        self.compact_at = compact_bytes
+        self.compact_at = place.compact_bytes
         self.commands = 0
         self.generation = self.seen = self.end = self.crc = 0
         self.is_settled = True
@@ -267,15 +275,15 @@ class JournalFollower:
         """`catch_up` without the lock, before this object is shared; it makes good what goes wrong here."""
         generation, end = split_journal(self._words[self._word])
         with contextlib.suppress(StorageError, OSError):
-            self._adopt(JournalFile(self.directory, generation, end), generation, end)
+            self._adopt(JournalFile(self.place.directory, generation, end), generation, end)
         self.is_settled = self.is_settled and not self.damage
         self.damage.clear()
 
     def _leap(self, generation: int, end: int) -> None:
         """Go on at the last command that holds the whole state before it, if that is far ahead."""
-        if self._leap_word < 0 or not self.is_settled or not self.generation:
+        if self.place.leap_word < 0 or not self.is_settled or not self.generation:
             return
-        named, at = split_journal(self._words[self._leap_word])
+        named, at = split_journal(self._words[self.place.leap_word])
         if named != generation or not FIRST_RECORD_OFFSET <= at < end:
             return
         if generation == self.generation and at - self.end < WORTH_A_LEAP:
@@ -283,10 +291,10 @@ class JournalFollower:
         self.is_settled = False
         with contextlib.suppress(CorruptionError, OSError):
             if generation != self.generation:
-                path = journal_path(self.directory, generation)
+                path = journal_path(self.place.directory, generation)
                 self.file.use(disk.DISK.open_file(path, os.O_RDWR), path)
-                self.check_in_place()
-                self.must_leave, self.commands, self.compact_at = False, 0, self._compact_bytes
+                self.place.check_in_place()
+                self.must_leave, self.commands, self.compact_at = False, 0, self.place.compact_bytes
             record = record_at(disk.DISK.pread(self.file.get(), end - at, at))
             if self.replica.leap(record.type, record.payload):
                 self.moved(generation, at, record.prev_crc)
@@ -324,9 +332,9 @@ class JournalFollower:
             self.moved(generation, 0, 0)
             return
         try:
-            journal = JournalFile(self.directory, generation, end)
+            journal = JournalFile(self.place.directory, generation, end)
         except FileNotFoundError:
-            path = journal_path(self.directory, generation)
+            path = journal_path(self.place.directory, generation)
             self.damage.append(Damage(path, reason="the journal is missing", kind=JOURNAL))
             self._salvage(generation, end)
             return
@@ -338,14 +346,14 @@ class JournalFollower:
     def _adopt(self, journal: JournalFile, generation: int, end: int) -> None:
         crc, removed, self.commands = replay(journal, self.replica, self.damage)
         self.file.use(disk.DISK.open_file(journal.path, os.O_RDWR), journal.path)
-        self.check_in_place()  # after they were opened: so they are ours
-        self.compact_at = max(self._compact_bytes, journal.snapshot_size)
+        self.place.check_in_place()  # after they were opened: so they are ours
+        self.compact_at = max(self.place.compact_bytes, journal.snapshot_size)
         self.moved(generation, end, crc)
         self.is_settled = not removed  # the next holder of the lock finishes a removal
 
     def _salvage(self, generation: int, end: int) -> None:
         """The journal that the word names is gone: take what the other files say, and leave that at once."""
-        found = choose(self.directory, self._owner_kind, self.damage)
+        found = choose(self.place.directory, self.place.owner_kind, self.damage)
         if found.journal is None:
             self.replica.reset(None)
         else:

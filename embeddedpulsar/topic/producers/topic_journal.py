@@ -15,6 +15,7 @@ from embeddedpulsar.platform.clock import Clock
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.platform.processes.peers import Peers
 from embeddedpulsar.storage.journal.journal import Journal
+from embeddedpulsar.storage.journal.journal_follower import JournalPlace
 from embeddedpulsar.topic.producers.producer_table import ProducerTable
 
 JOURNAL_CHECKED: Final = TopicWord.JOURNAL + 1
@@ -70,14 +71,10 @@ class TopicJournal:
     ) -> None:
         self.words: Final = words
         self.replica: Final = TopicReplica()
-        self.journal: Final = Journal(
-            directory,
-            words=words,
-            word=TopicWord.JOURNAL,
-            owner_kind=KIND_TOPIC,
-            replica=self.replica,
-            check_in_place=lock.check_reopened,
+        place = JournalPlace(
+            directory, words, TopicWord.JOURNAL, KIND_TOPIC, check_in_place=lock.check_reopened
         )
+        self.journal: Final = Journal(place, self.replica)
         self.lock_timeout_s: Final = lock_timeout_s
         self._directory: Final = directory
         self.lock: Final = lock

@@ -8,6 +8,7 @@ from typing import Final
 from embeddedpulsar.format.control import KIND_SUBSCRIPTION, SubscriptionWord
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.storage.journal.journal import Journal
+from embeddedpulsar.storage.journal.journal_follower import JournalPlace
 from embeddedpulsar.subscription.control import SubscriptionControl
 from embeddedpulsar.subscription.state.entry_states import WAITING
 from embeddedpulsar.subscription.state.replica import SubscriptionReplica
@@ -36,13 +37,8 @@ class DispatchJudge:
         self._model: Final = model
         self._control: Final = SubscriptionControl.open(directory)
         self._replica: Final = SubscriptionReplica()
-        self._journal: Final = Journal(
-            directory,
-            words=self._control.words,
-            word=SubscriptionWord.JOURNAL,
-            owner_kind=KIND_SUBSCRIPTION,
-            replica=self._replica,
-        )
+        place = JournalPlace(directory, self._control.words, SubscriptionWord.JOURNAL, KIND_SUBSCRIPTION)
+        self._journal: Final = Journal(place, self._replica)
 
     @property
     def state(self) -> SubscriptionState:

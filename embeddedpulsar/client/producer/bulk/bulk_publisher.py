@@ -18,7 +18,7 @@ from embeddedpulsar.exceptions import Interrupted, MessageTooBig
 from embeddedpulsar.message_id import MessageId, make
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable
 
     from embeddedpulsar.client.producer.publisher import Publisher
     from embeddedpulsar.format.entry import EncodedEntry, ProducerPrefix

@@ -16,6 +16,7 @@ from embeddedpulsar.format.document import document_crc
 from embeddedpulsar.format.journal_record import FIRST_RECORD_OFFSET
 from embeddedpulsar.platform import failpoints
 from embeddedpulsar.storage.journal.journal import Journal
+from embeddedpulsar.storage.journal.journal_follower import JournalPlace
 from tests.support.journal_replica import Recorder, control_words, open_journal
 
 
@@ -288,9 +289,7 @@ def test_a_removal_that_lost_power_is_completed(tmp_path: Path) -> None:
 def test_the_journal_of_another_kind_is_refused(tmp_path: Path) -> None:
     """A subscription's files in a topic's directory are somebody's mistake, not this owner's state."""
     written(tmp_path)
-    journal = Journal(
-        str(tmp_path), words=control_words(), word=TopicWord.JOURNAL, owner_kind=3, replica=Recorder()
-    )
+    journal = Journal(JournalPlace(str(tmp_path), control_words(), TopicWord.JOURNAL, 3), Recorder())
     with pytest.raises(CorruptionError, match="belongs to something else"):
         journal.recover(0)
 
