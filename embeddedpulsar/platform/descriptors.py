@@ -17,7 +17,7 @@ from embeddedpulsar.exceptions import DescriptorLimitError
 from embeddedpulsar.platform import fork, threads
 from embeddedpulsar.platform.access import explained
 
-_EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE)
+_EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _FEWEST: Final = 8
 _SHARE: Final = 8
 _UNLIMITED: Final = 1 << 16
@@ -171,7 +171,7 @@ def names_in(directory: str) -> list[str]:
 
 
 def is_shortage(error: BaseException) -> bool:
-    """Whether an error means that no descriptor was available."""
+    """Whether an error means that no descriptor, or no map, was available."""
     return isinstance(error, OSError) and error.errno in _EXHAUSTED
 
 
@@ -180,6 +180,9 @@ def limit_error(what: str, code: int) -> DescriptorLimitError:
     if code == errno.ENFILE:
         reason = "the system has no file descriptors left (ENFILE)"
         remedy = "raise fs.file-max, or close other programs"
+    elif code == errno.ENOMEM:
+        reason = "this process may not have another map, or the system has no memory left (ENOMEM)"
+        remedy = "raise vm.max_map_count or the limit of the address space (ulimit -v), or use fewer topics"
     else:
         numbers = f"{_in_use()} file descriptors open, and may have {_limit_text()} at most"
         reason = f"this process has {numbers} (EMFILE)"

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import repeat
 from typing import Final, NoReturn
 
@@ -43,6 +43,8 @@ _PATIENT_PAUSE_S: Final = 10e-3
 _PATIENCE: Final = 8
 _NESTING_LIMIT: Final = 100
 _CLOSE_TIMEOUT_S: Final = 10.0
+_FIRST: Final = repeat(0)  # shared by all: an endless repeat has no state
+_UNLOCK: Final = repeat(LOCK_UN)
 _yield_cpu: Callable[[], object] = getattr(os, "sched_yield", lambda: time.sleep(0))
 
 
@@ -102,6 +104,7 @@ class FileLock:
 
     __slots__ = (
         "__weakref__",
+        "_chains",
         "_count",
         "_enter",
         "_thread",
@@ -126,7 +129,7 @@ class FileLock:
             ownership.make_empty(self.path)
             self.fd = self._open()
         self._new_thread_lock()
-        self.release = self._release_of(self.fd)
+        self._use(self.fd)
         fork.register(self)
         descriptors.SLEEPERS.opened(self)
 
@@ -195,7 +198,9 @@ class FileLock:
                 self.on_rest()
             fd = self.fd
             if fd >= 0:
-                self.release, self.fd = self._release_of(_TO_REOPEN), _TO_REOPEN
+                if self._chains is None:
+                    self._make_chains()
+                self._use(_TO_REOPEN)
                 os.close(fd)
             return True
         finally:
@@ -207,7 +212,7 @@ class FileLock:
         try:
             self._enter(True, deadline.left(_CLOSE_TIMEOUT_S))
             fd = self.fd
-            self.release, self.fd = self._release_of(_CLOSED), _CLOSED
+            self._use(_CLOSED)
             if fd >= 0:
                 os.close(fd)
             descriptors.SLEEPERS.closed(self)
@@ -222,23 +227,41 @@ class FileLock:
         if not is_free:
             self._new_thread_lock()
         if fd >= 0:
-            self.release, self.fd = self._release_of(_TO_REOPEN), _TO_REOPEN
+            self._use(_TO_REOPEN)
             os.close(fd)  # never LOCK_UN: that would end the parent's hold
         elif not is_free:
-            self.release = self._release_of(fd)
+            self._use(fd)
 
     def _new_thread_lock(self) -> None:
         self._thread = threading.RLock()
         self._enter = self._thread.acquire
         self._count = indivisible.count_of(self._thread)
+        self._chains: tuple[list[int], indivisible.Step, indivisible.Step] | None = None
 
-    def _release_of(self, fd: int) -> indivisible.Step:
-        """The `release` that unlocks ``fd`` and then the thread lock; for the thread lock alone without an
-        fd."""
+    def _use(self, fd: int) -> None:
+        """Set the descriptor, and the `release` for it: of the thread lock alone if there is none."""
+        if self._chains is None:
+            self.release, self.fd = self._release_of(repeat(fd) if fd >= 0 else None), fd
+        else:
+            place, unlock, give_back = self._chains
+            place[0] = fd
+            self.release, self.fd = unlock if fd >= 0 else give_back, fd
+
+    def _make_chains(self) -> None:
+        """Prepare for many rests.
+
+        A `release` with a fixed descriptor is 50 ns faster, but to make one for each costs 4 us and 13
+        objects. With 10,000 topics these bring on a garbage collection of 5 s every 40,000 messages.
+        """
+        place = [self.fd]
+        unlock = self._release_of(map(place.__getitem__, _FIRST))
+        self._chains = place, unlock, self._release_of(None)
+
+    def _release_of(self, descriptor: Iterator[int] | None) -> indivisible.Step:
         give_back: indivisible.Step = self._thread.release
         last = give_back
-        if fd >= 0:
-            last = indivisible.in_order(map(flock, repeat(fd), repeat(LOCK_UN)), give_back)
+        if descriptor is not None:
+            last = indivisible.in_order(map(flock, descriptor, _UNLOCK), give_back)
         return indivisible.choose((bool, last, *(give_back,) * _NESTING_LIMIT), self._count)
 
     def _reopen(self, error: OSError | ValueError) -> None:
@@ -259,7 +282,7 @@ class FileLock:
                 os.close(fd)
             self._thread.release()
             raise
-        self.release, self.fd = self._release_of(fd), fd
+        self._use(fd)
         descriptors.SLEEPERS.opened(self)
 
     def _open_again(self) -> int:

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import mmap
 import os
 import stat
 import sys
 import weakref
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError
 from embeddedpulsar.platform import descriptors, disk
@@ -26,6 +27,7 @@ from embeddedpulsar.platform.fork import late_import
 
 if TYPE_CHECKING:
     import ctypes
+    from collections.abc import Sequence
 
 SMALL_FILE: Final = 64 * 1024  # up to here a file is reserved whole when created
 
@@ -33,6 +35,7 @@ _KEEPS_NO_DESCRIPTOR: Final = sys.version_info >= (3, 13)
 _EASY_MAPS: Final = 32
 """So many maps of control words may cost a descriptor each, at most; those of further ones take 5 ms once."""
 _SHARE: Final = 16
+_USUAL_MAP_LIMIT: Final = 65_530
 _easy_maps = 0
 _FAILED: Final = (1 << 64) - 1
 _calls: tuple[Any, Any] | None = None
@@ -43,12 +46,23 @@ def is_available() -> bool:
     return _load() is not None
 
 
-def map_bare(fd: int, size: int) -> ctypes.Array[ctypes.c_char]:
-    """Map ``size`` bytes of the file for reading and writing, as ``mmap`` does from Python 3.13 on
-    (``trackfd``): ``fd`` may be closed afterwards.
+@functools.cache
+def map_limit() -> int:
+    """Return how many maps the system lets a process have."""
+    try:
+        with open("/proc/sys/vm/max_map_count", "rb") as file:
+            return int(file.read())
+    except (OSError, ValueError):
+        return _USUAL_MAP_LIMIT
+
+
+def map_bare(fd: int, size: int, *, writable: bool = True) -> ctypes.Array[ctypes.c_char]:
+    """Map ``size`` bytes of the file as ``mmap`` does from Python 3.13 on (``trackfd``): ``fd`` may be closed
+    afterwards.
 
     Returns:
-        The bytes. They are unmapped when this and the last view of it are gone, and cannot be before.
+        The bytes. They are unmapped when this and the last view of it are gone, and cannot be before. Unless
+        writable, a store into them ends the process: the caller makes a read-only view.
     """
     calls = _load()
     if calls is None:
@@ -56,7 +70,8 @@ def map_bare(fd: int, size: int) -> ctypes.Array[ctypes.c_char]:
     import ctypes  # there by now
 
     map_, unmap = calls
-    address = map_(None, size, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, fd, 0)
+    access = mmap.PROT_READ | mmap.PROT_WRITE if writable else mmap.PROT_READ
+    address = map_(None, size, access, mmap.MAP_SHARED, fd, 0)
     if address in (None, _FAILED):
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
@@ -132,19 +147,25 @@ class MappedFile:
         self.inode: Final = status.st_ino
         self.allocated = 0
         self._is_easy = False
-        is_easy = _KEEPS_NO_DESCRIPTOR or not (lean and writable) or self._is_among_the_first()
+        is_easy = _KEEPS_NO_DESCRIPTOR or not lean or self._is_among_the_first()
+        what = f"cannot map {path}"
         if not is_easy and is_available():
-            self._map = map_bare(fd, size)
+            self._map = descriptors.opening(what, lambda: map_bare(fd, size, writable=writable))
         else:
             access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
             options = {"trackfd": False} if _KEEPS_NO_DESCRIPTOR else {}
-            what = f"cannot map {path}"
             self._map = descriptors.opening(what, lambda: mmap.mmap(fd, size, access=access, **options))
-        self.view = memoryview(self._map).cast("B")
+        view = memoryview(self._map).cast("B")
+        self.view = view if writable else view.toreadonly()
         self.words = self.view[: size // 8 * 8].cast("Q")
         if lean and is_easy:
             self._is_easy = True
             _easy_maps += 1
+
+    @property
+    def slices(self) -> bytearray:
+        """The map as what takes slices fastest. A slice stored into a bare map is copied byte by byte."""
+        return cast("bytearray", self._map if isinstance(self._map, mmap.mmap) else self.view)
 
     @staticmethod
     def _is_among_the_first() -> bool:
@@ -189,6 +210,18 @@ class MappedFile:
         if fd >= 0:
             os.close(fd)
 
+    def pwrite(self, buffers: Sequence[disk.Buffer], offset: int) -> None:
+        """Write by one call, not through the map. Errors as of `fd` and `Disk.pwrite_all`."""
+        try:
+            disk.DISK.pwrite_all(self.fd, buffers, offset)
+        finally:
+            self.rest_if_lean()
+
+    def rest_if_lean(self) -> None:
+        """Give the descriptor back unless it is kept between uses."""
+        if not self._keeps_fd:
+            self.rest()
+
     @classmethod
     def open(
         cls,
@@ -208,7 +241,7 @@ class MappedFile:
                 `SMALL_FILE` bytes it is reserved whole; a larger one is a hole until `allocate`. Any number
                 of processes may do this at once for the same size.
             lean: keep no descriptor (see `rest`); the map itself needs none either where many are open. For
-                small files of which there are many.
+                files of which there are many.
 
         Raises:
             FileNotFoundError: absent, and not to be created.
@@ -252,8 +285,7 @@ class MappedFile:
             raise ValueError(f"cannot reserve {upto} bytes of {self.path}: {self.size} are mapped")
         if upto > first:
             disk.DISK.fallocate(self.fd, first, upto - first)
-            if not self._keeps_fd:
-                self.rest()
+            self.rest_if_lean()
         self.allocated = max(self.allocated, upto)
 
     def is_current(self) -> bool:

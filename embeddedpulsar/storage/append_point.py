@@ -248,8 +248,8 @@ class AppendPoint:
         index = segment.index
         SEGMENTS.put(self._control.home, segment, holder=self)
         self._segment = None  # an interrupt must not leave this segment with the base time of another
-        self._log = segment.data
-        self._index = index.data
+        self._log = segment.file.slices
+        self._index = index.file.slices
         header = segment.header
         self._size = segment.file.size
         self._base_ms = header.base_publish_ms
@@ -361,7 +361,7 @@ class AppendPoint:
             first_allocation=first_allocation,
             is_synced=options.is_rolled_synced or (previous is not None and is_demanded),
         )
-        segment = start_ledger(self._directory, words, new, previous)
+        segment = start_ledger(self._directory, words, new, previous, lean=SEGMENTS.is_crowded)
         self._use(segment)
         self.rolls += 1
         word = tail_word(new.ledger_id, FIRST_FRAME_OFFSET)

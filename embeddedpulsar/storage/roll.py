@@ -104,6 +104,8 @@ def start_ledger(
     words: memoryview,
     new: NewLedger,
     previous: Ending | None,
+    *,
+    lean: bool = False,
 ) -> Segment:
     """Create a segment and make it the tail. Under the topic lock.
 
@@ -112,6 +114,7 @@ def start_ledger(
         words: its control words.
         new: the ledger to start; its id is above the tail's.
         previous: where the present tail ledger ends; None if there is none.
+        lean: as of `MappedFile.open`.
 
     Raises:
         StorageFullError: no room; the old ledger is still the tail, and no file is left.
@@ -128,9 +131,13 @@ def start_ledger(
     segment: Segment | None = None
     try:
         # 2. The files, with disk space. A crash leaves strays.
-        segment = Segment.create(directory, header, new.first_allocation)
+        segment = Segment.create(directory, header, new.first_allocation, lean=lean)
         index = SegmentIndex.create(
-            index_path(directory, new.ledger_id), new.ledger_id, new.index_capacity, new.created_ms
+            index_path(directory, new.ledger_id),
+            new.ledger_id,
+            new.index_capacity,
+            new.created_ms,
+            lean=lean,
         )
         segment.use_index(index)
         failpoints.hit("roll:file_created")
@@ -144,6 +151,7 @@ def start_ledger(
             disk.DISK.fsync_dir(directory)
         failpoints.hit("roll:synced")
         index.file.rest()
+        segment.file.rest_if_lean()
     except OSError:
         if segment is not None:
             segment.close()

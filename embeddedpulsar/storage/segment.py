@@ -70,8 +70,11 @@ class Segment:
     while that ran, a weak reference would still give out the segment.
     """
 
-    def __init__(self, directory: str, file: MappedFile, header: SegmentHeader) -> None:
+    def __init__(
+        self, directory: str, file: MappedFile, header: SegmentHeader, *, lean: bool = False
+    ) -> None:
         self.file: Final = file
+        self._is_lean: Final = lean
         self._closing: Final = _Closing(file)
         self._index: SegmentIndex | None = None
         self._opened_index: Final[dict[int, SegmentIndex]] = {}  # of threads that open it at once, one wins
@@ -83,20 +86,23 @@ class Segment:
         self.header: Final = header
         self.ledger_id: Final = header.ledger_id
         self.data: Final = cast("bytearray", file.view.obj)
-        """The map itself: its slices are bytes. Access after `close` raises ValueError."""
+        """The map itself, for reading: its slices are bytes."""
         self.view: Final = file.view
         """The same as a memoryview, whose slices copy nothing."""
 
     @classmethod
-    def open(cls, directory: str, ledger_id: int, *, writable: bool = False) -> Segment:
+    def open(cls, directory: str, ledger_id: int, *, writable: bool = False, lean: bool = False) -> Segment:
         """Map the segment of a ledger. For writing its header must be intact; for reading it may be derived.
+
+        Args:
+            lean: as of `MappedFile.open`, for log and index.
 
         Raises:
             FileNotFoundError: trimmed, or lost.
             CorruptionError: the header is damaged, or it is another ledger's.
             UnsupportedFormatVersion: a newer release wrote it.
         """
-        file = MappedFile.open(log_path(directory, ledger_id), writable=writable)
+        file = MappedFile.open(log_path(directory, ledger_id), writable=writable, lean=lean)
         try:
             header = _header_of(file, directory, ledger_id)
         except BaseException:
@@ -104,13 +110,15 @@ class Segment:
             raise
         if not writable:
             file.rest()
-        return cls(directory, file, header)
+        return cls(directory, file, header, lean=lean)
 
     @classmethod
-    def create(cls, directory: str, header: SegmentHeader, first_allocation: int) -> Segment:
+    def create(
+        cls, directory: str, header: SegmentHeader, first_allocation: int, *, lean: bool = False
+    ) -> Segment:
         """Make the log file of a new ledger, without header yet (`write_header`). Under the topic lock."""
         path = log_path(directory, header.ledger_id)
-        file = MappedFile.open(path, writable=True, size=header.log_size, create=True)
+        file = MappedFile.open(path, writable=True, size=header.log_size, create=True, lean=lean)
         try:
             if not file.created:
                 raise CorruptionError(
@@ -120,7 +128,7 @@ class Segment:
         except BaseException:
             file.close()
             raise
-        return cls(directory, file, header)
+        return cls(directory, file, header, lean=lean)
 
     def write_header(self) -> int:
         """Write the header page, and zeros behind it. Once, before the tail points into this ledger.
@@ -141,7 +149,9 @@ class Segment:
         """The entry index, mapped on first use."""
         index = self._index
         if index is None:
-            opened = SegmentIndex.open(self.directory, self.ledger_id, writable=self.writable)
+            opened = SegmentIndex.open(
+                self.directory, self.ledger_id, writable=self.writable, lean=self._is_lean
+            )
             self.home.check()  # after it was opened: so it is this segment's
             self._index = index = self._opened_index.setdefault(self.ledger_id, opened)
         return index
@@ -282,7 +292,7 @@ def touch(segment: Segment, start: int, end: int, touched: int, allocated: int, 
     first = max(start, touched)
     stride = max(_FIRST_STRIDE, min(_LONGEST_STRIDE, first))
     upto = min(allocated, _page_up(max(end, first + stride)))
-    disk.DISK.pwrite_all(segment.file.fd, [_some_zeros(upto - first)], first)
+    segment.file.pwrite([_some_zeros(upto - first)], first)
     return upto
 
 

@@ -7,7 +7,7 @@ import weakref
 from collections import OrderedDict
 from typing import Final, Protocol
 
-from embeddedpulsar.platform import descriptors, disk, fork, threads
+from embeddedpulsar.platform import descriptors, disk, fork, mapped_file, threads
 from embeddedpulsar.storage.filenames import log_path
 from embeddedpulsar.storage.segment import Segment
 from embeddedpulsar.storage.topic_control import DirectoryIdentity
@@ -15,6 +15,7 @@ from embeddedpulsar.storage.topic_control import DirectoryIdentity
 _DEFAULT_CAPACITY: Final = 32
 _FEWEST: Final = 8
 _DESCRIPTORS_EACH: Final = 3
+_MAPS_EACH: Final = 2
 
 
 class SegmentHolder(Protocol):
@@ -26,8 +27,10 @@ class SegmentHolder(Protocol):
 
 
 class SegmentCache:
-    """Least recently used segments go first. A segment costs up to three descriptors (none that is only read,
-    from Python 3.13 on) and its size of address space.
+    """Least recently used segments go first. A segment costs its size of address space, two of the maps the
+    system allows, and up to three descriptors (none that is only read, from Python 3.13 on). When the
+    descriptors that segments may have are taken, further ones are mapped without any, where the system
+    supports it.
 
     Role: hands the same mapping to writer and readers of a process, and is the only one to keep it: cursors
     refer to it weakly and ask again. So what is dropped is closed, unless it is being read this moment.
@@ -39,6 +42,7 @@ class SegmentCache:
     def __init__(self, capacity: int | None = None) -> None:
         self._wanted = 0
         self._capacity = min(_descriptor_budget(), _DEFAULT_CAPACITY) if capacity is None else capacity
+        self._with_descriptors = self._capacity
         self._lock = threads.RLock()  # guards _segments and _holders
         self._segments: OrderedDict[tuple[DirectoryIdentity, int], Segment] = OrderedDict()
         self._holders: dict[tuple[DirectoryIdentity, int], weakref.ref[SegmentHolder]] = {}
@@ -46,16 +50,24 @@ class SegmentCache:
     def __len__(self) -> int:
         return len(self._segments)
 
+    @property
+    def is_crowded(self) -> bool:
+        """Whether the next segment is to be mapped without a descriptor."""
+        return len(self._segments) >= self._with_descriptors
+
     def allow(self, segments: int) -> None:
         """A topic was opened (or closed, if negative) that may keep so many segments mapped.
 
-        Together they get what they want as long as it takes no more than a quarter of the descriptors this
-        process may have open.
+        Together they get what they want as long as it takes no more than a third of the maps this process may
+        have, or, where each needs descriptors, a quarter of those it may have open.
         """
         try:
             self._lock.acquire()
             self._wanted += segments
-            self._capacity = min(_descriptor_budget(), max(_DEFAULT_CAPACITY, self._wanted))
+            self._with_descriptors = _descriptor_budget()
+            wanted = max(_DEFAULT_CAPACITY, self._wanted)
+            most = self._with_descriptors if wanted <= self._with_descriptors else _map_budget()
+            self._capacity = min(max(self._with_descriptors, most), wanted)
         finally:
             self._lock.release()
 
@@ -76,7 +88,7 @@ class SegmentCache:
                 return segment
         finally:
             self._lock.release()
-        opened = Segment.open(home.directory, ledger_id, writable=writable)
+        opened = Segment.open(home.directory, ledger_id, writable=writable, lean=self.is_crowded)
         home.check()  # after it was opened: so it is one of ours
         opened.home = home
         dropped: list[tuple[Segment, SegmentHolder | None]] = []
@@ -196,6 +208,11 @@ class SegmentCache:
 
 def _descriptor_budget() -> int:
     return max(_FEWEST, descriptors.limit() // _DESCRIPTORS_EACH // 4)
+
+
+def _map_budget() -> int:
+    """How many segments may be mapped without descriptors; 0 where that is not possible."""
+    return mapped_file.map_limit() // _MAPS_EACH // 3 if mapped_file.is_available() else 0
 
 
 SEGMENTS: Final = SegmentCache()

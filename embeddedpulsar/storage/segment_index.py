@@ -70,9 +70,9 @@ class SegmentIndex:
         self._intact: Final[set[int]] = set()
 
     @classmethod
-    def open(cls, directory: str, ledger_id: int, *, writable: bool) -> SegmentIndex:
-        """Map the index of a ledger."""
-        file = MappedFile.open(index_path(directory, ledger_id), writable=writable)
+    def open(cls, directory: str, ledger_id: int, *, writable: bool, lean: bool = False) -> SegmentIndex:
+        """Map the index of a ledger; ``lean`` as of `MappedFile.open`."""
+        file = MappedFile.open(index_path(directory, ledger_id), writable=writable, lean=lean)
         try:
             header = parse_index_header(bytes(file.view[:INDEX_HEADER_SIZE]))
             if header.ledger_id != ledger_id or file.size < index_file_size(header.capacity):
@@ -94,11 +94,18 @@ class SegmentIndex:
 
     @classmethod
     def create(
-        cls, path: str, ledger_id: int, capacity: int, created_ms: int, entries: int = 0
+        cls,
+        path: str,
+        ledger_id: int,
+        capacity: int,
+        created_ms: int,
+        entries: int = 0,
+        *,
+        lean: bool = False,
     ) -> SegmentIndex:
         """Make an index file for `entries` slots and the first block beyond. Under the topic lock."""
         header = IndexHeader(ledger_id, capacity, created_ms)
-        file = MappedFile.open(path, writable=True, size=index_file_size(capacity), create=True)
+        file = MappedFile.open(path, writable=True, size=index_file_size(capacity), create=True, lean=lean)
         try:
             index = cls(file, header)
             index.allocate(entries, 0)
@@ -167,7 +174,7 @@ class SegmentIndex:
         """Store the checksum of a block whose entries are all visible. Under the topic lock."""
         start, end = block_range(block)
         at = block_crc_offset(block)
-        self.data[at : at + BLOCK_CRC.size] = BLOCK_CRC.pack(block_crc(self.data[start:end]))
+        self.file.view[at : at + BLOCK_CRC.size] = BLOCK_CRC.pack(block_crc(self.data[start:end]))
 
     def close(self) -> None:
         self.file.close()
@@ -239,7 +246,7 @@ def write_index(directory: str, header: SegmentHeader, slots: bytes) -> None:
         building, header.ledger_id, max(header.index_capacity, count), header.created_ms, entries=count
     )
     try:
-        index.data[SLOTS_OFFSET : SLOTS_OFFSET + len(slots)] = slots
+        index.file.view[SLOTS_OFFSET : SLOTS_OFFSET + len(slots)] = slots
         for block in range(count // SLOTS_PER_BLOCK):
             index.seal(block)
         disk.DISK.fsync(index.file.fd, building)

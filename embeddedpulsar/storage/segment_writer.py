@@ -15,7 +15,8 @@ from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.format.entry import EncodedFields
 from embeddedpulsar.format.frame import COVERED, FRONT, HEADER_SIZE, KIND_ENTRY, MAGIC, TRAILER, TRAILER_SIZE
 from embeddedpulsar.format.index import MAX_COUNT, SLOT, SLOT_SIZE, SLOTS_OFFSET
-from embeddedpulsar.platform import deadline, disk, failpoints
+from embeddedpulsar.platform import deadline, failpoints
+from embeddedpulsar.platform.mapped_file import MappedFile
 from embeddedpulsar.storage.append_point import BY_MAP, AppendPoint, State
 from embeddedpulsar.storage.waiter_slots import WaiterSlots
 
@@ -330,25 +331,24 @@ class SegmentWriter(AppendPoint):
         """For tests: leave a torn frame and stop."""
         torn = b"".join((header, *parts))
         torn = torn[: len(torn) // 2]
-        disk.DISK.pwrite_all(self._log_fd(), [torn], start)
+        self._log_file().pwrite([torn], start)
         failpoints.hit("append:body_part")
 
     def _write_large(self, state: State, start: int, buffers: list[bytes]) -> None:
         try:
             self._is_exclusive = True
             if self._state is state:
-                disk.DISK.pwrite_all(self._log_fd(), buffers, start)
+                self._log_file().pwrite(buffers, start)
         except StorageFullError:
             self._words[_OWNER] = 0  # nothing was published
             raise
         finally:
             self._is_exclusive = False
 
-    def _log_fd(self) -> int:
-        segment = self._segment
-        if segment is None:
+    def _log_file(self) -> MappedFile:
+        if self._segment is None:
             raise AlreadyClosed("the topic was closed during an append")
-        return segment.file.fd
+        return self._segment.file
 
     def roll(self) -> int:
         """Start a new ledger now; return its id. An empty tail ledger is kept."""

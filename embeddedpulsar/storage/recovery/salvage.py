@@ -113,6 +113,6 @@ def clear_unpublished(segment: Segment, end: int, allocated: int, run: int) -> b
     window = min(end + run, limit)
     if next_frame(segment.data, end, window, limit) < 0:
         return False
-    segment.data[end:window] = bytes(window - end)
+    segment.view[end:window] = bytes(window - end)
     disk.DISK.fdatasync(segment.file.fd, segment.path)
     return True

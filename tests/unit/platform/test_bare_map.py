@@ -78,6 +78,19 @@ def test_closing_unmaps_unless_a_slice_is_held(path: Path):
 
 
 @pytest.mark.usefixtures("no_easy_maps")
+def test_one_for_reading(path: Path):
+    """It refuses stores, and slices of it are bytes."""
+    path.write_bytes(b"12345678" * 1024)
+    file = MappedFile.open(path, writable=False, lean=True)
+    assert file.view.obj[2:4] == b"34"
+    for view in (file.view, file.words, file.slices):
+        with pytest.raises(TypeError):
+            view[0] = 1
+    file.close()
+    assert maps_of(path) == 0
+
+
+@pytest.mark.usefixtures("no_easy_maps")
 def test_the_descriptor_comes_back_when_needed(path: Path):
     """For flushes and to reserve blocks; not if the file was removed or replaced."""
     file = MappedFile.open(path, writable=True, size=8192, lean=True)

@@ -403,3 +403,33 @@ def test_the_pauses_grow_with_the_wait(tmp_path: Path, monkeypatch: pytest.Monke
     assert sum(pauses) == pytest.approx(10.0)
     holder.close()
     waiter.close()
+
+
+def test_resting_makes_nothing_anew(path: str):
+    """A process with more locks than descriptors lets one rest for each that it takes: objects that are made
+    each time bring on the garbage collection of all others."""
+    lock = FileLock(path)
+    releases = set()
+    for _ in range(4):
+        assert lock.rest()
+        lock.acquire()
+        assert not is_free(path)
+        releases.add(lock.release)
+        lock.release()
+        assert is_free(path)
+    assert len(releases) == 1
+    assert lock.rest()
+    lock.keep_threads_out()
+    lock.release()
+    assert not lock.held
+    lock.acquire()
+
+    def held_in_child() -> bool:
+        lock.release()
+        return lock.held
+
+    assert in_child(held_in_child) == "False"
+    assert not is_free(path)
+    lock.release()
+    assert is_free(path)
+    lock.close()

@@ -27,6 +27,7 @@ FIRST = b"first"
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LedgerSite]:
     """A place for ledgers, in a process that has no room for another map."""
     monkeypatch.setattr(segment_cache, "_descriptor_budget", lambda: 0)
+    monkeypatch.setattr(segment_cache, "_map_budget", lambda: 0)
     with LedgerSite(tmp_path) as made:
         yield made
     monkeypatch.undo()

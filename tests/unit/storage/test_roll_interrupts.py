@@ -28,9 +28,11 @@ def test_a_roll_that_is_interrupted_counts_the_ledger_before_it_once(
     def interrupt() -> None:
         raise KeyboardInterrupt
 
-    def under_fire(*arguments: object) -> Segment:
+    def under_fire(*arguments: object, **options: object) -> Segment:
         started: list[Segment] = []
-        strike(lambda: started.append(start_ledger(*arguments)), interrupt, sent, "storage/roll.py")
+        strike(
+            lambda: started.append(start_ledger(*arguments, **options)), interrupt, sent, "storage/roll.py"
+        )
         return started[0]
 
     with LedgerSite(tmp_path, clock=ManualClock()) as site:
