@@ -147,6 +147,7 @@ class EntryCursor:
         following = self._view.chain().after(reader.ledger_id)
         if not following:
             return False
+        reader.forget_pages()
         self.seek(Position(following, 0))
         return True
 

@@ -33,6 +33,9 @@ of that size instead, whose page faults alone cost four times as much (docs/deci
 """
 _UNMAPPED: Final = 32
 """Reads of a segment in a row without a map, before it is mapped in the place of another one."""
+_KEPT: Final = 4 << 20
+"""Bytes behind the place that stay in the memory of this process. Without that, a process that reads a log
+once holds pages of the size of all its segments."""
 UNKNOWN_CRC: Final = -1
 _PLACE: Final = struct.Struct("<II")
 """Two fields of the index that lie side by side: the crc of a slot, and the offset in the next."""
@@ -52,6 +55,7 @@ class SegmentReader:
 
     __slots__ = (
         "_base",
+        "_dropped",
         "_home",
         "_length",
         "_segment",
@@ -78,6 +82,7 @@ class SegmentReader:
         self._base = 0
         self._length = MIN_FRAME_SIZE
         self._unmapped = 0
+        self._dropped = pos
 
     @property
     def segment(self) -> Segment:
@@ -95,6 +100,13 @@ class SegmentReader:
             self._segment = weakref.ref(segment)
             self._unmapped = 0
         return segment
+
+    def forget_pages(self) -> None:
+        """Take what lies before the place out of the memory of this process."""
+        segment = self._segment()
+        if segment is not None:
+            segment.file.not_needed(0, self.pos)
+        self._dropped = self.pos
 
     def move_to(self, entry_id: int) -> None:
         """Stand at another visible entry of the segment, where its slot says that it is.
@@ -121,6 +133,8 @@ class SegmentReader:
             FileNotFoundError: see `segment`.
         """
         segment = self._segment()
+        if not -1 < self.pos - self._dropped < _KEPT:
+            self.forget_pages()
         if segment is None:
             if self._read_unmapped(out, limit, min(max_entries, max_messages), max_bytes):
                 return

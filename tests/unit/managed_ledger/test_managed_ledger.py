@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -152,6 +153,36 @@ def test_single_entries_are_read_by_place(site: LedgerSite):
     assert [one.entry_id for one in cursor.read_spans(ledger_id, [(2, 4), (6, 9)], 300)] == [2, 3, 4]
     assert cursor.read_spans(99, [(0, 3)], EVERYTHING) == []
     assert cursor.read_spans(sent[-1].ledger_id, [(5, 20)], EVERYTHING)[-1].value(0) == b"39"
+
+
+def resident_bytes(name: str) -> int:
+    """How much of the mapped files of that name this process has in memory."""
+    found, is_wanted = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if "-" in line.split(" ")[0]:
+            is_wanted = line.endswith(name)
+        elif is_wanted and line.startswith("Rss:"):
+            found += int(line.split()[1]) << 10
+    return found
+
+
+@FILES
+@pytest.mark.skipif(not os.path.exists("/proc/self/smaps"), reason="asks the kernel of Linux")
+def test_what_was_read_does_not_stay_in_memory(site: LedgerSite):
+    """Reading a log of any size keeps a few MiB of its pages in the process, over several ledgers."""
+    ledger = site.open(segment_size=12 << 20)
+    count, value = 900, b"x" * (32 << 10)
+    for _ in range(count):
+        send(ledger, value)
+    ledger.close()  # unmaps what the writer brought into memory
+    ledger = site.open(segment_size=12 << 20)
+    cursor = ledger.cursor(START, inclusive=True)
+    found = most = 0
+    while entries := cursor.read(10, 10, EVERYTHING):
+        found += len(entries)
+        most = max(most, resident_bytes(".log"))
+    assert found == count and len(ledger.segments()) == 3
+    assert 1 << 20 < most < 6 << 20
 
 
 def test_publish_time_never_goes_back(tmp_path: Path):
