@@ -34,7 +34,7 @@ class Backoff:
     0.001
     """
 
-    __slots__ = ("_is_reported", "_passed_s", "pause_s")
+    __slots__ = ("_is_reported", "_passed_s", "_progress", "_reached_s", "pause_s")
 
     def __init__(self) -> None:
         self.reset()
@@ -42,7 +42,8 @@ class Backoff:
     def reset(self) -> None:
         """Note that the lock was free."""
         self.pause_s = 0.0
-        self._passed_s = 0.0
+        self._passed_s = self._reached_s = 0.0
+        self._progress: object = None
         self._is_reported = False
 
     def next(self) -> float:
@@ -52,9 +53,16 @@ class Backoff:
         self._passed_s += self.pause_s
         return self.pause_s
 
-    def is_long(self) -> bool:
-        """Whether to tell the user: once, when the pauses since the last `reset` come to a second."""
-        if self._is_reported or self._passed_s < LONG_S:
+    def is_long(self, progress: object = None) -> bool:
+        """Whether to tell the user: once, when the pauses since the last `reset` come to a second.
+
+        Args:
+            progress: what the holders of the lock change, if that is known. A lock that passes from one to
+                the next is busy, not stuck: the second begins anew with each change.
+        """
+        if progress != self._progress:
+            self._progress, self._reached_s = progress, self._passed_s
+        if self._is_reported or self._passed_s - self._reached_s < LONG_S:
             return False
         self._is_reported = True
         return True

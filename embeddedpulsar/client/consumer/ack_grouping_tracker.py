@@ -259,7 +259,7 @@ class AckGroupingTracker:
             pause_s = self._backoff.next()
             if not self.armed:
                 self.arm(pause_s)
-            if self._backoff.is_long():
+            if self._backoff.is_long(self._attachment.progress()):
                 self._warn(error)
 
     @property

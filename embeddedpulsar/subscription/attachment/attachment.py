@@ -263,6 +263,13 @@ class Attachment:
         """Where `version` stands."""
         return self.words, int(SubscriptionWord.VERSION)
 
+    def progress(self) -> int:
+        """Changes whenever any process changes the subscription. Lock-free."""
+        try:
+            return int(self.words[SubscriptionWord.JOURNAL])
+        except ValueError:
+            return 0  # closed
+
     def arm(self, seen_version: int) -> bool:
         """Ask to be rung when `version` changes; False, and nothing asked, if it is not ``seen_version``.
 

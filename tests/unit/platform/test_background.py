@@ -125,6 +125,20 @@ def test_a_long_wait_is_told_once():
     assert told() == first
 
 
+def test_a_busy_lock_is_not_told():
+    """While others take the lock and give it back; a second after the last of them it is stuck."""
+    backoff = Backoff()
+    passed_s = 0.0
+    for commits in range(100):
+        passed_s += backoff.next()
+        assert not backoff.is_long(commits)
+    assert passed_s > 10
+    pauses = 0.0
+    while not backoff.is_long(99):
+        pauses += backoff.next()
+    assert pauses < 2.1
+
+
 def test_what_fails_in_a_timer_is_done_again():
     """Its error goes to the log, and a second later it is tried anew."""
     site = Site()
