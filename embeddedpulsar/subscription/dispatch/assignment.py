@@ -79,7 +79,16 @@ class Assignment:
 
     def give(self, consumer_id: int, ledger_id: int, entry_id: int, messages: int) -> None:
         """Give an entry to a consumer, behind those it gets already."""
-        self.give_range(consumer_id, ledger_id, entry_id, entry_id, messages)
+        ranges = self._ranges.get(consumer_id)
+        if ranges is None:
+            ranges = self._ranges[consumer_id] = []
+            self.given[consumer_id] = 0
+        if ranges and ranges[-1][2] + 1 == entry_id and ranges[-1][0] == ledger_id:
+            ranges[-1] = (ledger_id, ranges[-1][1], entry_id)
+        else:
+            ranges.append((ledger_id, entry_id, entry_id))
+        self.given[consumer_id] += messages
+        self.room -= messages
 
     def give_range(self, consumer_id: int, ledger_id: int, first: int, last: int, messages: int) -> None:
         """Give several entries to a consumer, likewise."""

@@ -14,6 +14,7 @@ from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.subscription.dispatch.look_ahead import LookAhead
 from embeddedpulsar.subscription.state.state_machine import SubscriptionState
 
+_NO_INDEXES: Final = dict[int, int]()
 _MANY: Final = 1 << 30
 
 
@@ -72,19 +73,20 @@ def ranges_for(state: SubscriptionState, consumer_id: int, number: int, most: in
     found: list[FetchedRange] = []
     left = most
     at = max(number, assigned.start)
+    known, states, acks, partial = -1, None, None, dict[int, int]()
     for ledger_id, first, last in assigned.behind(at):
-        states = dispatch.pending.ledger(ledger_id)
-        acks = state.acks.ledger(ledger_id)
-        partial = acks.partial if acks is not None else {}
-        runs = [] if states is None else list(states.runs(assigned.code, first, last))
-        for start, end in runs:
+        if ledger_id != known:
+            known = ledger_id
+            states, acks = dispatch.pending.ledger(ledger_id), state.acks.ledger(ledger_id)
+            partial = acks.partial if acks is not None else {}
+        for start, end in () if states is None else states.held(assigned.code, first, last):
             assert states is not None
             skip = start - states.base
             counts = None if states.counts is None else states.counts[skip : skip + end - start + 1]
             messages = end - start + 1
             if states.messages is not None:
                 messages = sum(states.messages[skip : skip + messages])
-            indexes = {}
+            indexes = _NO_INDEXES
             if partial and acks is not None:
                 indexes = {one: acks.indexes(one) for one in partial if start <= one <= end}
             found.append(FetchedRange(ledger_id, start, end, at + start - first, messages, counts, indexes))

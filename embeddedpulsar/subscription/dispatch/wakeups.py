@@ -182,7 +182,7 @@ class Wakeups:
         """Wake a consumer for entries that can be claimed. With keys, wake those of waiting entries too."""
         dispatch, keys = state.dispatch, state.dispatch.pending.waiting_keys
         if dispatch.selector is not None and len(keys):
-            for consumer_id in keys.owners(dispatch.owner_of, dispatch.membership):
+            for consumer_id in keys.owners(dispatch.owner_of):
                 if consumer_id is not None and consumer_id != but:
                     self.consumers(state, (consumer_id,))
         self.one(state, but)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from itertools import compress
 from typing import Final
@@ -336,6 +336,13 @@ class EntryStates:
         stop = len(self.states) if last is None else max(last + 1 - base, 0)
         for found in list(runs_of(code).finditer(self.states, max(first - base, 0), stop)):
             yield base + found.start(), base + found.end() - 1
+
+    def held(self, code: int, first: int, last: int) -> Iterable[tuple[int, int]]:
+        """The runs of a consumer's entries within ``first..last``: nearly always all of them."""
+        start, stop = first - self.base, last + 1 - self.base
+        if start >= 0 and self.states.count(code, start, stop) == stop - start:
+            return ((first, last),)
+        return self.runs(code, first, last)
 
     def trim(self, floor: int) -> None:
         """Let go of entries below ``floor``, which are acknowledged."""

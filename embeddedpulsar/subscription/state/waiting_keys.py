@@ -203,7 +203,9 @@ class WaitingKeys:
                 del counter[at]
         if self._owner_of is None or self._generation == _NO_GENERATION:
             return
-        lane = self._lanes.setdefault(self._owner_of(key_hash), [])
+        lane = self._lanes.get(self._owner_of(key_hash))
+        if lane is None:
+            return
         if change < 0:
             del lane[bisect_left(lane, (entry, key_hash))]
         elif not lane or lane[-1][0] < entry:
@@ -222,28 +224,27 @@ class WaitingKeys:
 
         The first time after consumers came or went costs a look at every entry. Not to be changed.
         """
-        return self._lanes_by(owner_of, generation).get(consumer_id, ())
+        keys = self.numbers()
+        if generation != self._generation:
+            self._lanes = {}
+            self._owner_of, self._generation = owner_of, generation
+        lane = self._lanes.get(consumer_id)
+        if lane is None:
+            own = {key_hash for key_hash in keys if owner_of(key_hash) == consumer_id}
+            lane = self._lanes[consumer_id] = self._entries_of(own) if own else []
+        return lane
 
-    def owners(self, owner_of: OwnerOf, generation: int) -> list[int | None]:
-        """The consumers that have waiting entries; see `of_consumer`."""
-        return [consumer_id for consumer_id, lane in self._lanes_by(owner_of, generation).items() if lane]
-
-    def _lanes_by(self, owner_of: OwnerOf, generation: int) -> dict[int | None, list[Waiting]]:
-        self.numbers()
-        if generation == self._generation:
-            return self._lanes
-        lanes = self._lanes = {}
+    def _entries_of(self, own: set[int]) -> list[Waiting]:
+        found: list[Waiting] = []
         for ledger_id in sorted(self._ledgers):
             states = self._ledgers[ledger_id]
-            if states.hashes is None or not self._count:
-                continue
-            waiting = states.states.translate(_IS_WAITING)
-            entries = compress(range(states.base, states.end), waiting)
-            for entry_id, key_hash in zip(entries, compress(states.hashes, waiting), strict=True):
-                owner = owner_of(key_hash)
-                if owner in lanes:
-                    lanes[owner].append(((ledger_id, entry_id), key_hash))
-                else:
-                    lanes[owner] = [((ledger_id, entry_id), key_hash)]
-        self._owner_of, self._generation = owner_of, generation
-        return lanes
+            if states.hashes is not None:
+                waiting = states.states.translate(_IS_WAITING)
+                entries = compress(range(states.base, states.end), waiting)
+                pairs = zip(entries, compress(states.hashes, waiting), strict=True)
+                found += [((ledger_id, entry_id), one) for entry_id, one in pairs if one in own]
+        return found
+
+    def owners(self, owner_of: OwnerOf) -> set[int | None]:
+        """The consumers that have waiting entries."""
+        return set(map(owner_of, self.numbers()))
