@@ -14,7 +14,7 @@ from embeddedpulsar.format.entry import EncodedEntry
 from embeddedpulsar.managed_ledger.damage_log import DamageLog
 from embeddedpulsar.managed_ledger.entry_cursor import EntryCursor
 from embeddedpulsar.managed_ledger.log_positions import LogPositions, entries_between, find_by_publish_time
-from embeddedpulsar.managed_ledger.opening import open_control, writer_options
+from embeddedpulsar.managed_ledger.opening import open_topic, writer_options
 from embeddedpulsar.managed_ledger.options import FLUSH, INTERVAL, PROCESS, LedgerOptions
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.managed_ledger.sequence_scan import SequenceScan
@@ -27,13 +27,13 @@ from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.platform.processes.mailbox import Mailbox
 from embeddedpulsar.platform.processes.peers import Peers
 from embeddedpulsar.platform.scheduler import SchedulerLike
-from embeddedpulsar.storage.filenames import lock_path, sync_lock_path
+from embeddedpulsar.storage.filenames import sync_lock_path
 from embeddedpulsar.storage.group_commit import GroupCommit
 from embeddedpulsar.storage.log_view import LogView
 from embeddedpulsar.storage.segment_cache import SEGMENTS
 from embeddedpulsar.storage.segment_snapshot import SegmentInfo
 from embeddedpulsar.storage.segment_writer import AppendGuard, SegmentWriter
-from embeddedpulsar.storage.topic_control import TERMINATED, TopicControl
+from embeddedpulsar.storage.topic_control import TERMINATED
 from embeddedpulsar.storage.waiter_slots import Ringing
 
 
@@ -50,67 +50,33 @@ class ManagedLedger(LogPositions):
 
     def __init__(
         self,
-        directory: str,
         name: str,
-        control: TopicControl,
-        lock: FileLock,
-        sync_lock: FileLock,
+        view: LogView,
+        writer: SegmentWriter,
+        commit: GroupCommit,
+        waits: TailWait,
         damage: DamageLog,
-        *,
-        incarnation: int,
-        store_id: bytes,
-        allocate_ledger_id: Callable[[int], int],
-        mailbox: Mailbox,
-        peers: Peers,
         options: LedgerOptions,
-        clock: Clock,
-        scheduler: SchedulerLike,
     ) -> None:
-        self._timeout_s: Final = options.lock_timeout_s
-        self.view: Final = LogView(directory, control, lock, self._timeout_s, damage.report)
-        super().__init__(name, self.view)
-        self.directory: Final = directory
+        super().__init__(name, view)
+        self.view: Final = view
+        self.directory: Final = view.directory
         self.options: Final = options
-        self._control: Final = control
-        self._lock: Final = lock
-        self._sync_lock: Final = sync_lock
+        self.lock: Final = view.lock  # for the topic's journal, too
+        self.waits: Final = waits
+        self._control: Final = view.control
+        self._writer: Final = writer
+        self._commit: Final = commit
         self._damage: Final = damage
         self._durability: Final = options.durability
-        self.lock: Final = lock  # for the topic's journal, too
-        self.check_in_place, self.is_in_place = control.check_in_place, control.home.is_current
+        self.check_in_place, self.is_in_place = view.control.check_in_place, view.control.home.is_current
         self._is_dirty = False
         self._own_scheduler: SchedulerLike | None = None
         SEGMENTS.allow(options.max_open_segments)
-        ring = Ringing(control.words, lock, peers)
-        self._writer: Final = SegmentWriter(
-            control,
-            lock,
-            ring.waiters,
-            directory,
-            writer_options(options, store_id, incarnation),
-            wall_ns=clock.wall_ns,
-            ring=ring,
-            allocate_ledger_id=allocate_ledger_id,
-            report=damage.report,
-        )
-        self._commit: Final = GroupCommit(
-            control,
-            self.view,
-            lock,
-            sync_lock,
-            lock_timeout_s=self._timeout_s,
-            interval_s=options.interval_ms / 1000,
-            wall_ms=clock.wall_ms,
-            schedule=scheduler.call_later,
-        )
-        self.trimming: Final = Trimming(
-            control, lock, self.view, self._timeout_s, partial(remove_trimmed, directory, control)
-        )
-        self._writer.on_rolled = lambda: self.trimming.suggest()
-        on_idle = self._commit.help_if_overdue
-        self.waits: Final = TailWait(control.words, lock, ring, mailbox, self._timeout_s, on_idle)
-        self.hold, self.append_nowait = self._writer.hold, self._writer.append
-        self.append_run = self._writer.append_run
+        remove = partial(remove_trimmed, view.directory, view.control)
+        self.trimming: Final = Trimming(view.control, view.lock, view, view.timeout_s, remove)
+        writer.on_rolled = lambda: self.trimming.suggest()
+        self.hold, self.append_nowait, self.append_run = writer.hold, writer.append, writer.append_run
         """Append without waiting for durability: (ledger, entry, publish ms, word for `wait_durable`)."""
         fork.register(self)
 
@@ -153,36 +119,39 @@ class ManagedLedger(LogPositions):
             LockTimeout: another process stayed in the topic lock.
         """
         own_scheduler = scheduler if scheduler is not None else clock.scheduler()
-        lock = FileLock(lock_path(directory))
-        with contextlib.ExitStack() as stack:
-            stack.callback(lock.close)
-            damage_log = DamageLog(name, lambda: lock.held, own_scheduler.call_later, damage)
-            control = open_control(directory, lock, incarnation, options, damage_log.report)
-            stack.callback(control.close)
-            lock.describe, lock.check_reopened = control.describe_owner, control.check_in_place
+        topic = open_topic(directory, name, incarnation, options, own_scheduler, damage)
+        control, lock, timeout_s = topic.control, topic.lock, options.lock_timeout_s
+        with contextlib.ExitStack() as undo:
+            undo.callback(topic.close)
             sync_lock = FileLock(sync_lock_path(directory))
-            stack.callback(sync_lock.close)
+            undo.callback(sync_lock.close)
             sync_lock.check_reopened = control.check_in_place
             sync_lock.rest()  # most topics are never flushed
-            ledger = cls(
-                directory,
-                name,
+            view = LogView(directory, control, lock, timeout_s, topic.damage.report)
+            ring = Ringing(control.words, lock, peers)
+            writer = SegmentWriter(
                 control,
                 lock,
-                sync_lock,
-                damage_log,
-                incarnation=incarnation,
-                store_id=store_id,
+                ring.waiters,
+                directory,
+                writer_options(options, store_id, incarnation),
+                wall_ns=clock.wall_ns,
+                ring=ring,
                 allocate_ledger_id=allocate_ledger_id,
-                mailbox=mailbox,
-                peers=peers,
-                options=options,
-                clock=clock,
-                scheduler=own_scheduler,
+                report=topic.damage.report,
             )
+            commit = GroupCommit(
+                view,
+                sync_lock,
+                interval_s=options.interval_ms / 1000,
+                wall_ms=clock.wall_ms,
+                schedule=own_scheduler.call_later,
+            )
+            waits = TailWait(control.words, lock, ring, mailbox, timeout_s, commit.help_if_overdue)
+            ledger = cls(name, view, writer, commit, waits, topic.damage, options)
             if scheduler is None:
                 ledger._own_scheduler = own_scheduler
-            stack.pop_all()
+            undo.pop_all()
             return ledger
 
     def __repr__(self) -> str:
@@ -255,7 +224,7 @@ class ManagedLedger(LogPositions):
     def terminate(self) -> Position | None:
         """Refuse all appends until the next reboot (the topic's journal remembers it beyond)."""
         self._check_open()
-        self._control.demand_under(self._lock, self._timeout_s, TERMINATED)
+        self._control.demand_under(self.lock, self.view.timeout_s, TERMINATED)
         return self.last_position()
 
     # -- reading -------------------------------------------------------------------------------------------
@@ -347,8 +316,8 @@ class ManagedLedger(LogPositions):
             self._writer.close()
             SEGMENTS.forget(self._control.home)
             SEGMENTS.allow(-self.options.max_open_segments)
-            self._lock.close()
-            self._sync_lock.close()
+            self.lock.close()
+            self._commit.lock.close()
             self._control.close()
             if self._own_scheduler is not None:
                 self._own_scheduler.close()

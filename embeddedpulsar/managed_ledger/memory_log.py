@@ -20,7 +20,6 @@ from embeddedpulsar.format.frame import (
     FrameHeader,
 )
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
-from embeddedpulsar.managed_ledger.damage_log import DamageLog
 from embeddedpulsar.managed_ledger.log_positions import LogPositions
 from embeddedpulsar.managed_ledger.memory_ledgers import (
     Contents,
@@ -29,18 +28,16 @@ from embeddedpulsar.managed_ledger.memory_ledgers import (
     MemoryLedgers,
     Record,
 )
-from embeddedpulsar.managed_ledger.opening import open_control
+from embeddedpulsar.managed_ledger.opening import open_topic
 from embeddedpulsar.managed_ledger.options import LedgerOptions
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.managed_ledger.tail_wait import TailWait
 from embeddedpulsar.managed_ledger.trimming import Trimming
 from embeddedpulsar.platform import deadline, fork, indivisible
 from embeddedpulsar.platform.clock import Clock
-from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.platform.processes.mailbox import Mailbox
 from embeddedpulsar.platform.processes.peers import Peers
 from embeddedpulsar.platform.scheduler import SchedulerLike
-from embeddedpulsar.storage.filenames import lock_path
 from embeddedpulsar.storage.roll import RollPolicy
 from embeddedpulsar.storage.segment_writer import AppendGuard, AppendHold
 from embeddedpulsar.storage.topic_control import DELETED, TERMINATED, TopicControl, is_deleted
@@ -128,18 +125,14 @@ class MemoryLog(LogPositions):
             keep: the entries of each topic of the store, by directory: what is there when a topic is opened
                 again.
         """
-        lock = FileLock(lock_path(directory))
+        topic = open_topic(directory, name, incarnation, options, scheduler, None)
         with contextlib.ExitStack() as undo:
-            undo.callback(lock.close)
-            damage = DamageLog(name, lambda: lock.held, scheduler.call_later, None)
-            control = open_control(directory, lock, incarnation, options, damage.report)
-            undo.callback(control.close)
-            lock.describe, lock.check_reopened = control.describe_owner, control.check_in_place
-            words, timeout_s = control.words, options.lock_timeout_s
-            ledgers = MemoryLedgers(name, keep, directory, words, lock, timeout_s, damage.report)
+            undo.callback(topic.close)
+            lock, words, timeout_s = topic.lock, topic.control.words, options.lock_timeout_s
+            ledgers = MemoryLedgers(name, keep, directory, words, lock, timeout_s, topic.damage.report)
             ring = Ringing(words, lock, peers)
             waits = TailWait(words, lock, ring, mailbox, timeout_s, lambda: None)
-            log = cls(ledgers, control, ring, waits, options, clock, allocate_ledger_id)
+            log = cls(ledgers, topic.control, ring, waits, options, clock, allocate_ledger_id)
             undo.pop_all()
             return log
 

@@ -1,14 +1,18 @@
-"""Finding or making the control words of a topic that is opened."""
+"""Finding or making what a topic is opened with: its lock, its control words, its log of damage."""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from embeddedpulsar.damage import CONTROL, Damage, DamageHook
 from embeddedpulsar.exceptions import CorruptionError
+from embeddedpulsar.managed_ledger.damage_log import DamageLog
 from embeddedpulsar.managed_ledger.options import PROCESS, LedgerOptions
 from embeddedpulsar.platform import descriptors
 from embeddedpulsar.platform.file_lock import FileLock
+from embeddedpulsar.platform.scheduler import SchedulerLike
 from embeddedpulsar.storage.append_point import WriterOptions
-from embeddedpulsar.storage.filenames import control_path, ledgers_of
+from embeddedpulsar.storage.filenames import control_path, ledgers_of, lock_path
 from embeddedpulsar.storage.recovery.recovery import recover_topic
 from embeddedpulsar.storage.topic_control import TopicControl
 
@@ -31,15 +35,47 @@ def writer_options(options: LedgerOptions, store_id: bytes, incarnation: int) ->
     )
 
 
-def open_control(
-    directory: str, lock: FileLock, incarnation: int, options: LedgerOptions, report: DamageHook
-) -> TopicControl:
-    """The control words of a topic, true for this boot: mapped, made, or recovered under the topic lock.
+class OpenedTopic(NamedTuple):
+    """What every kind of log needs of its topic's directory."""
+
+    control: TopicControl
+    lock: FileLock
+    damage: DamageLog
+
+    def close(self) -> None:
+        self.lock.close()
+        self.control.close()
+
+
+def open_topic(
+    directory: str,
+    name: str,
+    incarnation: int,
+    options: LedgerOptions,
+    scheduler: SchedulerLike,
+    hook: DamageHook | None,
+) -> OpenedTopic:
+    """Open a topic's directory; recover it first if its control words are of another boot or damaged.
 
     Raises:
         FileNotFoundError: the directory is gone.
         StorageError: it belongs to another incarnation of the topic, or cannot be recovered.
     """
+    lock = FileLock(lock_path(directory))
+    damage = DamageLog(name, lambda: lock.held, scheduler.call_later, hook)
+    try:
+        control = _control_of(directory, lock, incarnation, options, damage.report)
+    except BaseException:
+        lock.close()
+        raise
+    lock.describe, lock.check_reopened = control.describe_owner, control.check_in_place
+    return OpenedTopic(control, lock, damage)
+
+
+def _control_of(
+    directory: str, lock: FileLock, incarnation: int, options: LedgerOptions, report: DamageHook
+) -> TopicControl:
+    """The control words of a topic, true for this boot: mapped, made, or recovered under the topic lock."""
     try:
         control = TopicControl.open(directory)
     except (FileNotFoundError, CorruptionError):

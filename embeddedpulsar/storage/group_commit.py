@@ -19,7 +19,6 @@ from embeddedpulsar.storage.topic_control import (
     MUST_ROLL,
     POISON_FROM,
     POISON_TO,
-    TopicControl,
 )
 
 failpoints.declare("sync:before", "sync:after")
@@ -43,22 +42,19 @@ class GroupCommit:
 
     def __init__(
         self,
-        control: TopicControl,
         view: LogView,
-        topic_lock: FileLock,
         sync_lock: FileLock,
         *,
-        lock_timeout_s: float,
         interval_s: float,
         wall_ms: Callable[[], int],
         schedule: Schedule,
     ) -> None:
-        self._control: Final = control
-        self._words: Final = control.words
+        self.lock: Final = sync_lock
         self._view: Final = view
-        self._topic_lock: Final = topic_lock
-        self._lock: Final = sync_lock
-        self._timeout_s: Final = lock_timeout_s
+        self._control: Final = view.control
+        self._words: Final = view.words
+        self._topic_lock: Final = view.lock
+        self._timeout_s: Final = view.timeout_s
         self._interval_s: Final = interval_s
         self._wall_ms: Final = wall_ms
         self._schedule: Final = schedule
@@ -81,14 +77,14 @@ class GroupCommit:
         words = self._words
         if words[_SYNCED] < end_word:
             try:
-                self._lock.acquire(self._timeout_s)
+                self.lock.acquire(self._timeout_s)
                 if self._failed_from is not None:
                     self._poison(self._failed_from)
                 # The process that had the lock may have flushed our entry too.
                 if words[_SYNCED] < end_word and not self._is_poisoned(end_word):
                     self._flush()
             finally:
-                self._lock.release()
+                self.lock.release()
         self._control.check_in_place()
         if self._is_poisoned(end_word):
             raise PoisonedSegment(

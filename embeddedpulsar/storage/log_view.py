@@ -46,9 +46,9 @@ class LogView:
         self.directory: Final = directory
         self.words: Final = control.words
         self.report: Final = report
-        self._control: Final = control
-        self._lock: Final = lock
-        self._timeout_s: Final = lock_timeout_s
+        self.control: Final = control
+        self.lock: Final = lock
+        self.timeout_s: Final = lock_timeout_s
         self._segments: Final = SegmentSet(control.home, control.words, report)
 
     @property
@@ -67,7 +67,7 @@ class LogView:
 
     def segment(self, ledger_id: int) -> Segment:
         """The mapped segment of a ledger."""
-        return SEGMENTS.get(self._control.home, ledger_id)
+        return SEGMENTS.get(self.control.home, ledger_id)
 
     def is_trimmed(self, ledger_id: int) -> bool:
         """Whether the ledger lies before the trim point; the tail's never does, whatever the word says."""
@@ -104,9 +104,9 @@ class LogView:
     def barrier(self) -> None:
         """Pass through the topic lock: what its holders wrote before is seen afterwards, on any machine."""
         try:
-            self._lock.acquire(self._timeout_s)
+            self.lock.acquire(self.timeout_s)
         finally:
-            self._lock.release()
+            self.lock.release()
 
     def _last_frame(self, segment: Segment, end: int) -> FrameHeader:
         try:
@@ -200,25 +200,25 @@ class LogView:
         mapped and would continue to write there.
         """
         try:
-            self._lock.acquire(self._timeout_s)
-            SEGMENTS.forget(self._control.home, ledger_id)
+            self.lock.acquire(self.timeout_s)
+            SEGMENTS.forget(self.control.home, ledger_id)
             segment = self.segment(ledger_id)
             last, _ = self.extent(ledger_id)
             if entry_id <= last and self._fits(segment, entry_id):  # another process was faster
                 index = segment.index.data
                 return bytes(index[SLOTS_OFFSET : SLOTS_OFFSET + SLOT_SIZE * (last + 1)])
             slots = self._derived_slots(segment)
-            self._control.check_in_place()
+            self.control.check_in_place()
             reason = "it did not fit its segment and was derived from the log again"
             try:
                 write_index(self.directory, segment.header, slots)
                 if ledger_id == self.tail >> 32:
-                    self._control.demand(MUST_ROLL)
+                    self.control.demand(MUST_ROLL)
             except OSError as e:
                 reason = f"it does not fit its segment and cannot be replaced: {e}"
             segment.use_index(None)
         finally:
-            self._lock.release()
+            self.lock.release()
         path = index_path(self.directory, ledger_id)
         self.report(Damage(path, ledger_id, -1, -1, 0, 0, reason, damage.INDEX))
         return slots

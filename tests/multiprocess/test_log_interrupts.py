@@ -69,7 +69,7 @@ def interrupted_appends(root: str, wanted: str) -> None:
                 interrupts += 1
             budget.left = 0
             signal.setitimer(signal.ITIMER_REAL, 0)
-            leaks += ledger._lock.held
+            leaks += ledger.lock.held
         stop.set()
         thread.join()
         send(ledger, b"after")
@@ -126,7 +126,7 @@ def interrupted_writer(root: str) -> None:
             while True:
                 send(ledger, b"x" * 100)
         except KeyboardInterrupt:
-            say("interrupted", ledger._lock.held)
+            say("interrupted", ledger.lock.held)
         try:
             send(ledger, b"last")
             say("sent")

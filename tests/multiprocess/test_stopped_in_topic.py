@@ -29,7 +29,7 @@ def hold(path: str, which: str) -> None:
         ledger = store.use_topic("stuck").topic.ledger
         locks = {
             "topic": ledger.lock,
-            "sync": ledger._sync_lock,
+            "sync": ledger._commit.lock,
             "catalog": session.catalog.lock,
             "store": session.lock,
         }

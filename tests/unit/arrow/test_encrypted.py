@@ -38,7 +38,12 @@ def fill(root: Path, topic: str, **options: Any) -> None:
         for compression in (CompressionType.NONE, CompressionType.ZLib):
             for batching in (True, False):
                 with client.create_producer(
-                    topic, "p", compression_type=compression, batching_enabled=batching, **options
+                    topic,
+                    "p",
+                    compression_type=compression,
+                    batching_enabled=batching,
+                    batching_max_publish_delay_ms=60_000,  # no batch is cut by time
+                    **options,
                 ) as producer:
                     for i in range(20):
                         producer.send_async(
