@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from typing import Final
 
@@ -33,7 +32,7 @@ class DamageLog:
         self._is_locked: Final = is_locked
         self._call_later: Final = call_later
         self._seen: dict[tuple[str, int, int], None] = {}
-        self._pending: deque[Damage] = deque()
+        self._pending: list[Damage] = []
 
     def report(self, damage: Damage) -> None:
         """Hand `damage` on: now, or from the timer thread if the caller is inside the topic lock."""
@@ -54,5 +53,5 @@ class DamageLog:
     def deliver(self) -> None:
         """Hand on what is pending."""
         while self._pending:
-            damage = self._pending.popleft()
+            damage = self._pending.pop(0)
             (self.hook or package_log.damage)(damage)

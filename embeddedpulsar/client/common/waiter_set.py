@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
@@ -30,7 +29,7 @@ class WaiterSet:
     __slots__ = ("_waiters",)
 
     def __init__(self) -> None:
-        self._waiters: deque[Any] = deque()
+        self._waiters: list[Any] = []
 
     def wait(self, is_over: Callable[[], bool]) -> None:
         """Sleep until ``is_over()``. Interruptible; not to be called under a lock."""

@@ -19,6 +19,8 @@ ONE: Final = 1 << 48
 SAMPLES: Final = 1024
 BURST: Final = 32
 """Messages sent one by one that take the slow path, which measures time, at the start of each interval."""
+_NO_LATENCIES: Final[deque[float]] = deque(maxlen=0)
+"""Of a producer that has measured nothing: a deque takes 0.7 KiB, and there may be thousands of producers."""
 _COLUMNS_SIZE: Final = struct.Struct("<I")
 _COLUMNS_SIZE_AT: Final = 8
 
@@ -71,7 +73,7 @@ class ProducerMeter:
     def reset(self) -> None:
         self.chunked = self.burst = 0
         self._entries = self._messages = self._size = self._failures = 0
-        self._latencies: deque[float] = deque(maxlen=SAMPLES)
+        self._latencies = _NO_LATENCIES
         self._begun = self._monotonic()
         self._before = Totals(0, 0, 0)
         self._timer: Timer | None = None
@@ -95,13 +97,18 @@ class ProducerMeter:
                 (columns,) = _COLUMNS_SIZE.unpack_from(encoded.parts[0], _COLUMNS_SIZE_AT)
             self._size += columns - 4 * out.count - 4
         if out.began and not out.end_word:
-            self._latencies.append(self._monotonic() - out.began)
+            (self._latencies or self._measured()).append(self._monotonic() - out.began)
             out.began = 0.0
 
     def durable(self, out: PendingEntry) -> None:
         began, out.began = out.began, 0.0
         if began:
-            self._latencies.append(self._monotonic() - began)
+            (self._latencies or self._measured()).append(self._monotonic() - began)
+
+    def _measured(self) -> deque[float]:
+        if self._latencies is _NO_LATENCIES:
+            self._latencies = deque(maxlen=SAMPLES)
+        return self._latencies
 
     def failed(self, count: int) -> None:
         self._failures += count
