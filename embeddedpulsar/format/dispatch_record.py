@@ -198,7 +198,7 @@ def decode_assign(payload: Buffer) -> Assign:
         if not first <= last <= MAX_ENTRY_ID:
             raise CorruptionError(reason="a range runs backwards")
     counts = tuple(HANDED_COUNT.iter_unpack(payload[counts_at:shares_at]))
-    shares = tuple(_read_shares(payload, shares_at, end))
+    shares = tuple(_read_shares(payload, shares_at, end)) if shares_at < end else ()
     return Assign((ledger_id, entry_id), due_ms, tuple(fresh), waiting, assigned, counts, shares)
 
 

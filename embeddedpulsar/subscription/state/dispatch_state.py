@@ -27,6 +27,7 @@ from embeddedpulsar.subscription.state.sticky_key_selector import (
     selector_of,
 )
 
+_NO_SHARES: Final[tuple[tuple[int, ...], tuple[tuple[int, bytes], ...]]] = (), ()
 UNLIMITED: Final = 1 << 62
 MOST_DUE: Final = 10_000
 """Delayed entries that one command makes due: it is applied under the lock, at about 1 us each. Part of what
@@ -67,6 +68,7 @@ class DispatchState:
         self.most_unacked = 0
         self.membership = 0
         self._owners: KeyOwners | None = None
+        self._codes_end = FIRST_OWNER  # behind the codes of all consumers there were
         self.read = BEFORE_FIRST
         self.is_blocked = self.has_blocked = False
 
@@ -117,6 +119,7 @@ class DispatchState:
             if mark_delete.next() < self.read:
                 self.joined[consumer.consumer_id] = self.read
         self.assigned_by_consumer[consumer.consumer_id] = AssignedEntries(consumer.code)
+        self._codes_end = max(self._codes_end, consumer.code + 1)
         if self.selector is not None:
             with contextlib.suppress(ValueError):  # refused before the command was written
                 self.selector.add(consumer.consumer_id, consumer.name, rules.ranges)
@@ -217,12 +220,7 @@ class DispatchState:
                     if consumer_id in assigned_by_consumer:
                         numbers.append(number)
                         ranges.append((first, last, assigned_by_consumer[consumer_id].code))
-            inside = [
-                number
-                for number, (ledger_id, first, _, picks) in enumerate(command.shares)
-                if ledger_id == run.ledger_id and run.first <= first and first + len(picks) <= run.last + 1
-            ]
-            shares = [(command.shares[one].first, self._codes_of(command.shares[one])) for one in inside]
+            inside, shares = self._shares_in(run, command.shares) if command.shares else _NO_SHARES
             given, shared = self.pending.deal(run, ranges, shares)
             self._recall(run)
             return dict(zip(numbers, given, strict=True)), dict(zip(inside, shared, strict=True))
@@ -231,6 +229,17 @@ class DispatchState:
             self._recall(run)
             self._settle_acked(run, acks)
         return {}, {}
+
+    def _shares_in(
+        self, run: FreshRun, shares: Sequence[Share]
+    ) -> tuple[Sequence[int], Sequence[tuple[int, bytes]]]:
+        """Those of its entries: their numbers, and their first entries and codes."""
+        inside = [
+            number
+            for number, (ledger_id, first, _, picks) in enumerate(shares)
+            if ledger_id == run.ledger_id and run.first <= first and first + len(picks) <= run.last + 1
+        ]
+        return inside, [(shares[one].first, self._codes_of(shares[one])) for one in inside]
 
     def _recall(self, run: FreshRun) -> None:
         if self.counts:
@@ -298,7 +307,7 @@ class DispatchState:
         """Whether `check_limits` could change anything after entries were assigned: seldom, and it looks at
         hundreds of consumers. ``least`` is the lowest limit of a consumer; 0 if there is none."""
         least = min(least or UNLIMITED, self.most_unacked or UNLIMITED)
-        return self.has_blocked or sum(self.pending.totals[FIRST_OWNER:]) >= least
+        return self.has_blocked or sum(self.pending.totals[FIRST_OWNER : self._codes_end]) >= least
 
     def check_limits(self, limits: Mapping[int, int]) -> bool:
         """Block consumers that hold too much, unblock those at half of that. True if one was unblocked."""
@@ -378,6 +387,8 @@ class DispatchState:
         self.assigned_by_consumer = {
             consumer_id: AssignedEntries.unpack(rest) for consumer_id, *rest in assigned_by_consumer
         }
+        codes = [one.code for one in self.assigned_by_consumer.values()]
+        self._codes_end = max(codes, default=FIRST_OWNER) + 1
         self.has_blocked = self.is_blocked or any(
             one.is_blocked for one in self.assigned_by_consumer.values()
         )

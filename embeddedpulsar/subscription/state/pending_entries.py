@@ -119,8 +119,11 @@ class PendingEntries:
         for first, last, code in ranges:
             given.append(states.give(first, last, code))
             if given[-1] >= 0 and states.hashes is not None:
-                self.keys.hold(states.slots(first, last - first + 1), code)
-        shared = [self.share(run.ledger_id, *share, is_known=False) for share in shares]
+                if first == last:
+                    self.keys.hold_one(states.hashes[first - states.base] & SLOT, code)
+                else:
+                    self.keys.hold(states.slots(first, last - first + 1), code)
+        shared = [self.share(run.ledger_id, *share, is_known=False) for share in shares] if shares else []
         codes = bytes(states.states[run.first - states.base :])
         self._moves = crc32(codes, self._moves + run.first & _U32)
         if states.hashes is not None and WAITING in codes:
@@ -217,12 +220,8 @@ class PendingEntries:
     def share(
         self, ledger_id: int, first: int, codes: bytes, *, is_known: bool = True
     ) -> dict[int, int] | None:
-        """Give waiting entries to consumers; see `EntryStates.share`.
-
-        Args:
-            ledger_id, first, codes: the entries, and the code of the consumer of each, or 0.
-            is_known: False while `waiting_keys` does not have them yet.
-        """
+        """Give waiting entries to consumers; see `EntryStates.share`. While `waiting_keys` does not have them
+        yet, ``is_known`` is False."""
         states = self._ledgers.get(ledger_id)
         given = None if states is None else states.share(first, codes)
         if states is None or given is None:

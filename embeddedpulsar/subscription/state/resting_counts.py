@@ -30,6 +30,9 @@ class RestingCounts:
     def __len__(self) -> int:
         return sum(map(len, self._ledgers.values()))
 
+    def __bool__(self) -> bool:
+        return bool(self._ledgers)
+
     def keep(self, counted: Iterable[tuple[int, int, int]]) -> None:
         for ledger_id, entry, count in counted:
             known = self._ledgers.get(ledger_id)
