@@ -99,10 +99,16 @@ def test_a_full_disk_fails_what_waited(topic, monkeypatch):
             raise StorageFullError("no room")
         return append(*arguments)
 
+    def full_run(entries, hold, stored):
+        for entry in entries:
+            ledger_id, entry_id, _, word = full(entry, None, None, hold)
+            stored.append((ledger_id, entry_id, word))
+
     with held(topic.client):
         for number in range(5):
             producer.send_async(b"%d" % number, answers.of(number))
         monkeypatch.setattr(ledger, "append_nowait", full)
+        monkeypatch.setattr(ledger, "append_run", full_run)
     producer.flush()
     failed = Result.BrokerPersistenceError
     assert answers.results == [(0, failed), (1, failed), (2, failed), (3, Result.Ok), (4, Result.Ok)]
