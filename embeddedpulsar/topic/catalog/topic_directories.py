@@ -13,6 +13,7 @@ from embeddedpulsar.exceptions import (
     UnsupportedFormatVersion,
 )
 from embeddedpulsar.format.catalog_record import TopicEntry
+from embeddedpulsar.format.control import CONTROL_HEADER_SIZE, KIND_TOPIC, parse_control_header
 from embeddedpulsar.format.document import KIND_TOPIC_META, decode_document, encode_document
 from embeddedpulsar.format.segment_header import SEGMENT_HEADER_SIZE, parse_segment_header
 from embeddedpulsar.platform import descriptors, disk, failpoints
@@ -143,15 +144,16 @@ class TopicDirectories:
             failpoints.hit("partitions:grown")
 
     def _incarnation_within(self, directory: str) -> int:
-        """The incarnation its segments were written for; a new one if there are none that can be read."""
+        """The incarnation its segments were written for, or its control words; a new one if none of them can
+        be read."""
+        unreadable = CorruptionError, FileNotFoundError, PermissionError
         for ledger_id in filenames.ledgers_of(descriptors.names_in(directory)):
-            with contextlib.suppress(CorruptionError, FileNotFoundError, PermissionError):
-                fd = disk.DISK.open_file(filenames.log_path(directory, ledger_id), os.O_RDONLY)
-                try:
-                    page = disk.DISK.pread(fd, SEGMENT_HEADER_SIZE, 0)
-                finally:
-                    os.close(fd)
+            with contextlib.suppress(*unreadable):
+                page = _beginning(filenames.log_path(directory, ledger_id), SEGMENT_HEADER_SIZE)
                 return parse_segment_header(page).topic_incarnation
+        with contextlib.suppress(*unreadable):
+            page = _beginning(filenames.control_path(directory), CONTROL_HEADER_SIZE)
+            return parse_control_header(page, KIND_TOPIC).incarnation
         return _random_incarnation()
 
     def ensure(self, entry: TopicEntry) -> str:
@@ -276,6 +278,14 @@ def _described(directory: str) -> tuple[TopicEntry | None, str]:
 def _undescribed(directory: str, topic: str, reason: str, done: str) -> Damage:
     remedy = "nothing needs to be done, unless messages are missing"
     return Damage(directory, reason=reason, kind=TOPIC_FILES, topic=topic, done=done, remedy=remedy)
+
+
+def _beginning(path: str, size: int) -> bytes:
+    fd = disk.DISK.open_file(path, os.O_RDONLY)
+    try:
+        return disk.DISK.pread(fd, size, 0)
+    finally:
+        os.close(fd)
 
 
 def _random_incarnation() -> int:

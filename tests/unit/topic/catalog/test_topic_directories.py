@@ -166,6 +166,20 @@ def test_a_store_at_level_process_opens_after_any_power_loss(tmp_path: Path, mon
     assert len(found) > 1, "the images differ"
 
 
+def test_a_topic_of_which_only_the_control_words_are_left(tmp_path: Path):
+    """A power loss may take its description, its segments and its place in the catalog, at level process."""
+    root = tmp_path / "store"
+    store = Store.open(root)
+    directory = Path(store.use_topic("orders").topic.ledger.directory)
+    store.release()
+    (directory / "topic.meta").unlink()
+    (root / "catalog").unlink()
+    store = Store.open(root)
+    store.use_topic("orders").topic.ledger.append(encode_single(b"x", 0, PREFIX))
+    store.release()
+    assert (directory / "topic.meta").exists()
+
+
 def test_a_flush_producer_makes_its_topic_durable(tmp_path: Path, monkeypatch):
     """In a store at level process, a producer that asks for more first makes the topic itself findable."""
     root = tmp_path / "store"
