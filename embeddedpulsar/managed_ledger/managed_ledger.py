@@ -23,11 +23,9 @@ from embeddedpulsar.managed_ledger.tail_wait import TailWait
 from embeddedpulsar.managed_ledger.trimming import EVERYTHING, Trimming, remove_trimmed
 from embeddedpulsar.platform import fork
 from embeddedpulsar.platform.clock import Clock
-from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.platform.processes.mailbox import Mailbox
 from embeddedpulsar.platform.processes.peers import Peers
 from embeddedpulsar.platform.scheduler import SchedulerLike
-from embeddedpulsar.storage.filenames import sync_lock_path
 from embeddedpulsar.storage.group_commit import GroupCommit
 from embeddedpulsar.storage.log_view import LogView
 from embeddedpulsar.storage.segment_cache import SEGMENTS
@@ -123,10 +121,6 @@ class ManagedLedger(LogPositions):
         control, lock, timeout_s = topic.control, topic.lock, options.lock_timeout_s
         with contextlib.ExitStack() as undo:
             undo.callback(topic.close)
-            sync_lock = FileLock(sync_lock_path(directory))
-            undo.callback(sync_lock.close)
-            sync_lock.check_reopened = control.check_in_place
-            sync_lock.rest()  # most topics are never flushed
             view = LogView(directory, control, lock, timeout_s, topic.damage.report)
             ring = Ringing(control.words, lock, peers)
             writer = SegmentWriter(
@@ -142,7 +136,6 @@ class ManagedLedger(LogPositions):
             )
             commit = GroupCommit(
                 view,
-                sync_lock,
                 interval_s=options.interval_ms / 1000,
                 wall_ms=clock.wall_ms,
                 schedule=own_scheduler.call_later,
@@ -317,7 +310,6 @@ class ManagedLedger(LogPositions):
             SEGMENTS.forget(self._control.home)
             SEGMENTS.allow(-self.options.max_open_segments)
             self.lock.close()
-            self._commit.lock.close()
             self._control.close()
             if self._own_scheduler is not None:
                 self._own_scheduler.close()

@@ -61,7 +61,7 @@ class LedgerOptions(_Fields):
         cls,
         *,
         segment_size: int = 64 << 20,
-        first_allocation: int = 64 << 10,
+        first_allocation: int = 8 << 10,
         allocation_step: int = 4 << 20,
         max_entries: int = 250_000,
         max_age_ms: int = 240 * 60_000,

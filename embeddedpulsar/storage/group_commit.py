@@ -6,13 +6,19 @@ import os
 from collections.abc import Callable
 from typing import Final
 
-from embeddedpulsar.exceptions import CorruptionError, DescriptorLimitError, LockTimeout, PoisonedSegment
+from embeddedpulsar.exceptions import (
+    AlreadyClosed,
+    CorruptionError,
+    DescriptorLimitError,
+    LockTimeout,
+    PoisonedSegment,
+)
 from embeddedpulsar.format.control import TopicWord, split_tail
 from embeddedpulsar.platform import deadline, disk, failpoints
 from embeddedpulsar.platform.background import Backoff
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.platform.scheduler import Timer
-from embeddedpulsar.storage.filenames import log_path
+from embeddedpulsar.storage.filenames import log_path, sync_lock_path
 from embeddedpulsar.storage.log_view import LogView
 from embeddedpulsar.storage.topic_control import (
     DIRTY_SINCE_MS,
@@ -43,13 +49,12 @@ class GroupCommit:
     def __init__(
         self,
         view: LogView,
-        sync_lock: FileLock,
         *,
         interval_s: float,
         wall_ms: Callable[[], int],
         schedule: Schedule,
     ) -> None:
-        self.lock: Final = sync_lock
+        self._lock: FileLock | None = None
         self._view: Final = view
         self._control: Final = view.control
         self._words: Final = view.words
@@ -66,6 +71,27 @@ class GroupCommit:
         """Flushes this process did."""
         self.help_if_overdue()
 
+    @property
+    def lock(self) -> FileLock:
+        """The sync lock. Its file is made by the first flush: most topics are never flushed.
+
+        Raises:
+            StoreGoneError: the store was removed, moved or replaced.
+            AlreadyClosed: the topic was closed or deleted.
+        """
+        if self._lock is None:
+            self._control.check_in_place()
+            directory = self._view.directory
+            if self._is_closed or not os.path.isdir(directory):
+                raise AlreadyClosed(f"{directory}: the topic was closed or deleted")
+            made = FileLock(sync_lock_path(directory))
+            made.check_reopened = self._control.check_in_place
+            if self._lock is None:  # no call between this and the store: no other thread can come between
+                self._lock = made
+            else:
+                made.close()
+        return self._lock
+
     def wait_durable(self, end_word: int) -> None:
         """Return once everything before `end_word`, a tail word, survives a power loss.
 
@@ -76,15 +102,16 @@ class GroupCommit:
         """
         words = self._words
         if words[_SYNCED] < end_word:
+            lock = self.lock
             try:
-                self.lock.acquire(self._timeout_s)
+                lock.acquire(self._timeout_s)
                 if self._failed_from is not None:
                     self._poison(self._failed_from)
                 # The process that had the lock may have flushed our entry too.
                 if words[_SYNCED] < end_word and not self._is_poisoned(end_word):
                     self._flush()
             finally:
-                self.lock.release()
+                lock.release()
         self._control.check_in_place()
         if self._is_poisoned(end_word):
             raise PoisonedSegment(
@@ -222,8 +249,10 @@ class GroupCommit:
         self._timer = None
 
     def close(self) -> None:
-        """Cancel the timer. The owner decides about a last `sync`."""
+        """Cancel the timer and close the lock. The owner decides about a last `sync`."""
         self._is_closed = True
         timer, self._timer = self._timer, None
         if timer is not None:
             timer.cancel()
+        if self._lock is not None:
+            self._lock.close()

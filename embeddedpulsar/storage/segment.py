@@ -263,12 +263,16 @@ def _header_of(file: MappedFile, directory: str, ledger_id: int) -> SegmentHeade
 def grown_allocation(segment: Segment, end: int, allocated: int, step: int) -> int:
     """Reserve disk up to `end` and some way beyond; return how far. Under the topic lock.
 
-    Doubling up to `step`: a topic of three messages keeps 64 KiB, a busy one is back here every 4 MiB (5 us).
+    A topic of a few messages keeps the 8 KiB it began with. From 64 KiB on it doubles up to `step`: a busy
+    one is back here every 4 MiB (5 us).
 
     Raises:
         StorageFullError: not even `end` fits; nothing changed.
     """
-    ahead = min(segment.file.size, max(_page_up(end), allocated + min(step, max(allocated, _FIRST_STRIDE))))
+    ahead = min(
+        segment.file.size,
+        max(_page_up(end), allocated + min(step, max(allocated, _FIRST_STRIDE - allocated))),
+    )
     try:
         segment.file.allocate(ahead, start=allocated)
     except StorageFullError:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import random
+import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from embeddedpulsar.exceptions import PoisonedSegment
+from embeddedpulsar.exceptions import PoisonedSegment, StoreGoneError
 from embeddedpulsar.format.entry import encode_single
 from embeddedpulsar.platform import disk, failpoints
+from embeddedpulsar.storage.filenames import sync_lock_path
 from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
 from tests.ledger_site import PREFIX, LedgerSite, send, values
 from tests.support.disks.fake_disk import FakeDisk
@@ -248,3 +251,19 @@ def test_an_interrupted_flush_claims_nothing(site: LedgerSite, point: str):
     assert ledger.statistics().is_synced == (point == "sync:after")
     send(ledger, b"y", "flush")
     assert ledger.statistics().is_synced
+
+
+def test_the_lock_is_made_by_the_first_flush(site: LedgerSite):
+    """Most topics are never flushed. What is put in the place of a removed topic gets no lock file."""
+    ledger = site.open(durability="process")
+    send(ledger, b"x")
+    path = sync_lock_path(site.directory)
+    assert not os.path.exists(path)
+    send(ledger, b"y", "flush")
+    assert os.path.exists(path)
+    other = site.open()
+    shutil.rmtree(site.directory)
+    os.mkdir(site.directory)
+    with pytest.raises(StoreGoneError):
+        other._commit.wait_durable(1 << 62)
+    assert not os.listdir(site.directory)
