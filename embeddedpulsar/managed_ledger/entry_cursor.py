@@ -15,7 +15,6 @@ from embeddedpulsar.storage.segment_reader import UNKNOWN_CRC, SegmentReader
 
 _TAIL: Final = TopicWord.TAIL
 _OFFSET_BITS: Final = 0xFFFFFFFF
-_UNLIMITED: Final = 1 << 62
 
 
 class EntryCursor:
@@ -103,29 +102,19 @@ class EntryCursor:
             raise AlreadyClosed("the topic is closed") from None
 
     def read_spans(self, ledger_id: int, spans: Sequence[tuple[int, int]], max_bytes: int) -> list[EntryView]:
-        """See `Cursor`. About 2 us per span, and 1 us per entry."""
+        """See `Cursor`. About 1 us per span, and 1 us per entry."""
         out: list[EntryView] = []
-        reader = self._reader
+        reader, is_whole = self._reader, False
         try:
             if reader is None or reader.ledger_id != ledger_id:
                 self.seek(Position(ledger_id, spans[0][0]))
                 reader = self._attach()
                 if reader is None or reader.ledger_id != ledger_id:
                     return out
-            limit = self._view.end_of(ledger_id)
-            for first, last in spans:
-                if reader.entry_id != first:
-                    reader.move_to(first)
-                start, count = reader.pos, len(out)
-                reader.read_into(out, limit, last - first + 1, _UNLIMITED, max_bytes)
-                if len(out) - count != reader.entry_id - first:
-                    del out[count:]  # something between them is no entry
-                max_bytes -= reader.pos - start
-                if len(out) - count <= last - first or max_bytes <= 0:
-                    break
+            reader.read_spans(out, spans, self._view.end_of(ledger_id), max_bytes)
+            is_whole = reader.entry_id > spans[-1][1]
         except (CorruptionError, FileNotFoundError):
-            assert reader is not None
-            self.seek(Position(ledger_id, reader.entry_id))  # the slot may be wrong: to be verified
+            is_whole = False
         except ImportError:
             if not out:
                 raise
@@ -133,6 +122,9 @@ class EntryCursor:
             if self._view.is_open():
                 raise
             raise AlreadyClosed("the topic is closed") from None
+        if not is_whole:
+            assert reader is not None
+            self.seek(Position(ledger_id, reader.entry_id))  # a slot may be wrong: the next is verified
         return out
 
     # -- moving between ledgers ----------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import weakref
+from collections.abc import Iterable
 from typing import Final
 from zlib import crc32
 
@@ -37,6 +38,7 @@ _KEPT: Final = 4 << 20
 """Bytes behind the place that stay in the memory of this process. Without that, a process that reads a log
 once holds pages of the size of all its segments."""
 UNKNOWN_CRC: Final = -1
+_UNLIMITED: Final = 1 << 62
 _PLACE: Final = struct.Struct("<II")
 """Two fields of the index that lie side by side: the crc of a slot, and the offset in the next."""
 
@@ -108,18 +110,44 @@ class SegmentReader:
             segment.file.not_needed(0, self.pos)
         self._dropped = self.pos
 
-    def move_to(self, entry_id: int) -> None:
-        """Stand at another visible entry of the segment, where its slot says that it is.
+    def read_spans(
+        self, out: list[EntryView], spans: Iterable[tuple[int, int]], limit: int, max_bytes: int
+    ) -> None:
+        """Append visible entries, from the first to the last of each span, found where their slots say.
 
-        The slot is not verified: if it is wrong, no frame is found there.
+        The slots are not verified: if one is wrong, no frame is found there. Ends early at `max_bytes`, and
+        before what is no entry.
+
+        Raises:
+            CorruptionError, FileNotFoundError: see `read_into`.
         """
-        segment = self.segment
-        if not entry_id:
-            self.pos, self.crc = FIRST_FRAME_OFFSET, segment.header.chain_seed
-        else:
-            before, offset = _PLACE.unpack_from(segment.index.data, slot_offset(entry_id) - 4)
-            self.pos, self.crc = offset << 3, before or UNKNOWN_CRC
-        self.entry_id = entry_id
+        segment, ledger_id = self.segment, self.ledger_id
+        data, slots = segment.data, segment.index.data
+        window, base, end = b"", 0, 0
+        if not -1 < self.pos - self._dropped < _KEPT:
+            self.forget_pages()
+        for first, last in spans:
+            start, crc = self.pos, self.crc
+            if first != self.entry_id:
+                before, offset = _PLACE.unpack_from(slots, slot_offset(first) - 4)
+                start = offset << 3
+                crc = (before or UNKNOWN_CRC) if first else segment.header.chain_seed
+            if not base <= start < end:
+                window = bytes(data[start : min(limit, start + WINDOW)])
+                base, end = start, start + len(window)
+            at, entry_id, self.crc, _ = decode_singles(
+                out, window, start - base, last + 1 - first, max_bytes, ledger_id, first, crc
+            )
+            self.pos, self.entry_id = base + at, entry_id
+            if entry_id <= last and self.pos < start + max_bytes:  # not all in the window, or a batch
+                count = len(out)
+                self.read_into(out, limit, last + 1 - entry_id, _UNLIMITED, max_bytes - self.pos + start)
+                if len(out) - count != self.entry_id - entry_id:
+                    del out[count:]
+                    return
+            max_bytes -= self.pos - start
+            if self.entry_id <= last or max_bytes <= 0:
+                return
 
     def read_into(
         self, out: list[EntryView], limit: int, max_entries: int, max_messages: int, max_bytes: int

@@ -19,6 +19,8 @@ from embeddedpulsar.subscription.dispatch.assignment import FreshEntry
 from embeddedpulsar.subscription.log_queries import skipped_entries
 
 NO_KEY: Final = "NON_KEY"
+_FEW: Final = 8
+"""Entries, which are batches then, that are read rather than looked up: their messages bear the cost."""
 _SPECIAL: Final = (FLAG_CHUNK | FLAG_DELAYED) >> 16
 _PLAIN: Final = bytes(flags for flags in range(256) if not flags & _SPECIAL)
 _new: Final[Any] = tuple.__new__
@@ -49,6 +51,7 @@ class LookAhead:
         self.messages = 0
         """Messages in what was looked at."""
         self._at_tail = False
+        self._each = 1  # messages of an entry, as of the last look
         self.chunks: list[EntryView] = []
         """Entries of chunked messages that the read position passed; for the owner to take."""
 
@@ -75,7 +78,9 @@ class LookAhead:
         self.drop_before(hint)
         if not self._facts:
             most = max(max_messages, 1)
-            slots = self._log.upcoming(self._next, most, max_bytes)
+            slots = None
+            if most > _FEW * self._each:
+                slots = self._log.upcoming(self._next, most, max_bytes)
             if slots is not None:
                 self._facts = self._indexed(*self._next, slots, max_bytes)
             if not self._facts:
@@ -86,6 +91,7 @@ class LookAhead:
                 self._next = Position(last.ledger_id, last.entry_id + 1)
                 self._at_tail = (self._log.last_position() or self._next) < self._next
             self.messages = sum([one.messages for one in self._facts])
+            self._each = self.messages // max(len(self._facts), 1)
 
     def _indexed(self, ledger_id: int, first: int, slots: SlotColumns, max_bytes: int) -> list[FreshEntry]:
         """What the index says of entries; the frames are read of those of which it does not say enough."""
