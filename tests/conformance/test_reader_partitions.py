@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from queue import Queue
 from typing import Any
 
 import pytest
@@ -110,16 +111,15 @@ def test_seek_moves_all_partitions_or_the_one_of_an_id(client):
 def test_waiting_ends_with_a_message_of_any_partition(client):
     """Also of one that is new."""
     reader = client.create_reader("orders", MessageId.earliest)
-    received: list[bytes] = []
-    waiting = threading.Thread(
-        target=lambda: [received.append(reader.read_next(10_000).data()) for _ in "12"]
-    )
+    received: Queue[bytes] = Queue()
+    waiting = threading.Thread(target=lambda: [received.put(reader.read_next(10_000).data()) for _ in "12"])
     waiting.start()
     publish(client, 1, range(1, 2))
+    assert received.get(timeout=10) == b"1-0"
     store_of(client).grow_partitions("orders", 4)
     publish(client, 1, range(3, 4))
+    assert received.get(timeout=10) == b"3-0"
     waiting.join()
-    assert received == [b"1-0", b"3-0"]
 
 
 def test_a_listener_gets_all(client):
