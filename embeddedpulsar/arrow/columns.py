@@ -14,8 +14,7 @@ import pyarrow.compute as pc
 
 from embeddedpulsar.arrow import schema as names
 from embeddedpulsar.arrow.mapped_segment import MappedSegment
-from embeddedpulsar.arrow.message_ids import MessageIds
-from embeddedpulsar.arrow.pieces import Batch, Mixed, Piece, Singles, Whole, pieces_of
+from embeddedpulsar.arrow.pieces import Batch, MessageIds, Mixed, Piece, Singles, Whole, pieces_of
 from embeddedpulsar.arrow.plan import EntryRange
 from embeddedpulsar.arrow.schema import arrow_schema
 from embeddedpulsar.arrow.segment_frames import DamageHandler, FrameGroup, frame_groups

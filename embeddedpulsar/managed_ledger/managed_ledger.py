@@ -11,10 +11,9 @@ from typing import Final
 from embeddedpulsar.damage import DamageHook
 from embeddedpulsar.exceptions import AlreadyClosed, StoreGoneError
 from embeddedpulsar.format.entry import EncodedEntry
-from embeddedpulsar.managed_ledger.damage_log import DamageLog
 from embeddedpulsar.managed_ledger.entry_cursor import EntryCursor
 from embeddedpulsar.managed_ledger.log_positions import LogPositions, entries_between, find_by_publish_time
-from embeddedpulsar.managed_ledger.opening import open_topic, writer_options
+from embeddedpulsar.managed_ledger.opening import DamageLog, open_topic, writer_options
 from embeddedpulsar.managed_ledger.options import FLUSH, INTERVAL, PROCESS, LedgerOptions
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.managed_ledger.sequence_scan import SequenceScan

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
+from embeddedpulsar.arrow.damage import gone
 from embeddedpulsar.arrow.plan import (
     Bounds,
     EntryRange,
@@ -17,10 +18,16 @@ from embeddedpulsar.arrow.plan import (
     split,
     topic_partitions,
 )
-from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, InvalidConfiguration, TopicNotFound
+from embeddedpulsar.damage import Damage
+from embeddedpulsar.exceptions import (
+    CorruptionError,
+    ForeignFileError,
+    InvalidConfiguration,
+    ReadError,
+    TopicNotFound,
+)
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.platform import descriptors
-from embeddedpulsar.spark.data_loss import DataLossPolicy
 from embeddedpulsar.spark.filters import Pruning, prune
 from embeddedpulsar.spark.options import Limits, Place, ReadOptions, key_reader
 from embeddedpulsar.storage.segment_snapshot import SegmentInfo
@@ -30,6 +37,60 @@ from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+CODE = "EMBEDDEDPULSAR_DATA_LOSS"
+ROWS: Final = 16_384
+"""Small entries are gathered into batches of about this many rows; fewer cost Spark more."""
+LARGE_ENTRY: Final = 4_096
+"""Entries of this many messages are worth a batch of their own, which is not copied."""
+
+
+class DataLossError(ReadError):
+    """Part of what was asked for is damaged or gone.
+
+    Spark shows errors of its workers as text; the code in brackets stays the same.
+    """
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(f"[{CODE}] {detail}; set failOnDataLoss to false to read what is left")
+
+
+class DataLossPolicy:
+    """What to do about lost data: fail, or log it and continue.
+
+    Args:
+        fail: whether it is an error (option failOnDataLoss).
+    """
+
+    def __init__(self, fail: bool) -> None:
+        self._fail = fail
+
+    def lost(self, detail: str) -> None:
+        """Report a loss.
+
+        Raises:
+            DataLossError: losses are errors.
+        """
+        if self._fail:
+            raise DataLossError(detail)
+        import logging
+
+        logging.getLogger("embeddedpulsar.spark").warning("[%s] %s", CODE, detail)
+
+    def damaged(self, error: CorruptionError, first: int, after: int) -> None:
+        """Report entries that do not verify; the handler `record_batches` wants."""
+        lost = f"entry {first}" if after == first + 1 else f"entries {first} to {after - 1}"
+        where = f"{error.path} at offset {error.offset}"
+        self.lost(f"{lost} of {where}: {error.reason}")
+
+    def gone(self, planned: EntryRange) -> None:
+        """Report a range whose segment went after the query was planned; the handler `open_ahead` wants."""
+        self.lost(gone(planned))
+
+    def segment_lost(self, report: Damage) -> None:
+        """Report a segment that cannot be read at all; the handler `committed_segments` wants."""
+        self.lost(str(report))
 
 
 Task = tuple[EntryRange, ...]
@@ -171,12 +232,6 @@ def _tasks(ranges: list[EntryRange], most: int) -> list[Task]:
     if task:
         found.append(tuple(task))
     return found
-
-
-ROWS: Final = 16_384
-"""Small entries are gathered into batches of about this many rows; fewer cost Spark more."""
-LARGE_ENTRY: Final = 4_096
-"""Entries of this many messages are worth a batch of their own, which is not copied."""
 
 
 class LogPartition(InputPartition):

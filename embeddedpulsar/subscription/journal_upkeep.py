@@ -15,9 +15,9 @@ from embeddedpulsar.platform.clock import Clock
 from embeddedpulsar.platform.scheduler import Timer
 from embeddedpulsar.storage.journal.journal import Journal
 from embeddedpulsar.subscription.control import SubscriptionControl
-from embeddedpulsar.subscription.options import StateOptions
 from embeddedpulsar.subscription.state import replica
 from embeddedpulsar.subscription.state.replica import SubscriptionReplica
+from embeddedpulsar.subscription.subscription_files import StateOptions
 
 EVERY_BYTES: Final = 2048
 """Bytes of commands between two summaries, some 20 commands: applying them costs as much as a summary."""

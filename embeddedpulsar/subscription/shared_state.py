@@ -22,11 +22,10 @@ from embeddedpulsar.subscription.ack_ring import sweep_rings
 from embeddedpulsar.subscription.control import SubscriptionControl
 from embeddedpulsar.subscription.dispatch.wakeups import Wakeups
 from embeddedpulsar.subscription.journal_upkeep import StateFlusher, Summaries
-from embeddedpulsar.subscription.options import StateOptions
 from embeddedpulsar.subscription.state.replica import SubscriptionReplica
 from embeddedpulsar.subscription.state.snapshot import checkpoint_of
 from embeddedpulsar.subscription.state.state_machine import CLAIMABLE, MEMBERS, REWOUND, SubscriptionState
-from embeddedpulsar.subscription.subscription_files import SubscriptionGone
+from embeddedpulsar.subscription.subscription_files import StateOptions, SubscriptionGone
 
 CHECKPOINT_EVERY: Final = 1000
 """Commands between checkpoints, by which replicas notice that they disagree."""

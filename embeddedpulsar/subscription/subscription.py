@@ -31,12 +31,11 @@ from embeddedpulsar.subscription.attachment.membership import AttachRequest, Mem
 from embeddedpulsar.subscription.attachment.shared_attachment import SharedAttachment
 from embeddedpulsar.subscription.attachment.unacked_reader import unacked_entries
 from embeddedpulsar.subscription.chunks.chunk_keeper import DEFAULT_CHUNKS, ChunkOptions
+from embeddedpulsar.subscription.detach_commands import detach, detach_at_last
 from embeddedpulsar.subscription.dispatch.dispatch_rules import Asked
 from embeddedpulsar.subscription.dispatch.dispatcher import CLAIM_DISPATCHERS, dispatcher_for
-from embeddedpulsar.subscription.liveness.detach_commands import detach, detach_at_last
-from embeddedpulsar.subscription.liveness.liveness_monitor import KeepAlives, LivenessMonitor, WatchRing
+from embeddedpulsar.subscription.liveness_monitor import KeepAlives, LivenessMonitor, WatchRing
 from embeddedpulsar.subscription.log_queries import ledgers_of, seek_commands
-from embeddedpulsar.subscription.options import StateOptions
 from embeddedpulsar.subscription.shared_state import SharedState
 from embeddedpulsar.subscription.state.consumer_registry import Consumer
 from embeddedpulsar.subscription.state.state_machine import SubscriptionState
@@ -46,7 +45,7 @@ from embeddedpulsar.subscription.statistics import (
     messages_left,
     statistics_of,
 )
-from embeddedpulsar.subscription.subscription_files import SubscriptionGone
+from embeddedpulsar.subscription.subscription_files import StateOptions, SubscriptionGone
 from embeddedpulsar.subscription.subscription_lives import SubscriptionLives
 
 

@@ -12,19 +12,54 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
+from typing import NamedTuple
 
-from embeddedpulsar.damage import Damage
+from embeddedpulsar.damage import Damage, DamageHook
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.control import KIND_SUBSCRIPTION, SubscriptionWord, split_journal
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform import descriptors, disk, failpoints
+from embeddedpulsar.platform.clock import Clock
 from embeddedpulsar.platform.file_lock import FileLock
+from embeddedpulsar.platform.processes.peers import Peers
+from embeddedpulsar.platform.scheduler import SchedulerLike
 from embeddedpulsar.storage.filenames import gone_path, lock_path, parse_generation
 from embeddedpulsar.storage.journal.journal_follower import choose, note_if_lost, replay
 from embeddedpulsar.subscription.control import SubscriptionControl
 from embeddedpulsar.subscription.state.replica import SubscriptionReplica
+
+
+class StateOptions(NamedTuple):
+    """Surroundings and settings of one `SharedState`.
+
+    Attributes:
+        name: the subscription's, to start anew with when nothing else is left; empty if not known.
+        peers: to wake others.
+        clock: stamps commands.
+        scheduler: runs the flushes of level "interval".
+        durability: "process", "interval" or "flush".
+        interval_s: seconds between flushes at level "interval".
+        lock_timeout_s: how long to wait for the lock.
+        boot: identity of the boot in which control words are believed.
+        compact_bytes: see `storage.journal.journal_follower.COMPACT_BYTES`.
+        report: called with what could not be read, outside the lock.
+        check_in_place: raises if the topic's directory is not the one that was opened.
+    """
+
+    name: str
+    peers: Peers
+    clock: Clock
+    scheduler: SchedulerLike
+    durability: str
+    interval_s: float
+    lock_timeout_s: float
+    boot: bytes
+    compact_bytes: int
+    report: DamageHook
+    check_in_place: Callable[[], object] = int
+
 
 failpoints.declare("removal:marked", "removal:renamed", "removal:half_removed")
 

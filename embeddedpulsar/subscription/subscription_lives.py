@@ -10,8 +10,8 @@ from typing import Final
 from embeddedpulsar.exceptions import CorruptionError, SubscriptionNotFound
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform import deadline, disk, threads
-from embeddedpulsar.subscription.options import StateOptions
 from embeddedpulsar.subscription.shared_state import SharedState
+from embeddedpulsar.subscription.subscription_files import StateOptions
 
 
 class SubscriptionLives:

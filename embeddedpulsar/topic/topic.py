@@ -16,6 +16,7 @@ from embeddedpulsar.platform import package_log, threads
 from embeddedpulsar.platform.clock import Clock
 from embeddedpulsar.platform.fork import late_import
 from embeddedpulsar.storage.topic_control import is_deleted
+from embeddedpulsar.topic.housekeeping import PATIENCE_S, TopicTrimming
 from embeddedpulsar.topic.logs import open_log
 from embeddedpulsar.topic.open_topics import within_limit
 from embeddedpulsar.topic.producers.producers import ProducerRegistration, Producers
@@ -23,7 +24,6 @@ from embeddedpulsar.topic.producers.sequence_memory import SequenceMemory
 from embeddedpulsar.topic.producers.topic_journal import TopicJournal
 from embeddedpulsar.topic.topic_policy import DEDUPLICATION, KEEP_UNTIL_SUBSCRIBED, RETENTION
 from embeddedpulsar.topic.topic_subscriptions import LOOKED_AT_ONCE, SubscriptionKey, TopicSubscriptions
-from embeddedpulsar.topic.topic_trimming import PATIENCE_S, TopicTrimming
 
 if TYPE_CHECKING:
     from embeddedpulsar.subscription.subscription import Subscription

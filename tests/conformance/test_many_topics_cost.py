@@ -14,7 +14,7 @@ import pytest
 from embeddedpulsar import Client, InitialPosition
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST
 from embeddedpulsar.storage.segment_cache import SegmentCache
-from embeddedpulsar.subscription.liveness.liveness_monitor import LivenessMonitor
+from embeddedpulsar.subscription.liveness_monitor import LivenessMonitor
 from embeddedpulsar.subscription.shared_state import SharedState
 from tests.conformance.conftest import receive_all
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import embeddedpulsar as pulsar
-from embeddedpulsar.client.consumer.batch_receive import BatchReceiver
+from embeddedpulsar.client.consumer.message_receiver import BatchReceiver
 from embeddedpulsar.format.subscription_record import DETACH_SILENT
-from embeddedpulsar.subscription.liveness.detach_commands import detach_command
+from embeddedpulsar.subscription.detach_commands import detach_command
 
 KINDS = ["Exclusive", "Failover", "Shared", "KeyShared"]
 COUNT = 20

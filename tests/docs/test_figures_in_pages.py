@@ -13,7 +13,7 @@ from embeddedpulsar.managed_ledger.options import LedgerOptions
 from embeddedpulsar.platform import file_lock
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage import segment_index
-from embeddedpulsar.subscription.liveness import liveness_monitor
+from embeddedpulsar.subscription import liveness_monitor
 from embeddedpulsar.subscription.state import replica
 from tests.source_tree import ROOT
 

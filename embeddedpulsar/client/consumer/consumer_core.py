@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar.client.common.arguments import id_parts, redelivery_count
 from embeddedpulsar.client.consumer.ack_grouping_tracker import AckGroupingTracker
-from embeddedpulsar.client.consumer.batch_receive import BatchReceiver
 from embeddedpulsar.client.consumer.closing import ConsumerClosing
 from embeddedpulsar.client.consumer.consumer_meter import ConsumerMeter
 from embeddedpulsar.client.consumer.consumer_session import LARGEST_ID, last_message_id, resolve
 from embeddedpulsar.client.consumer.delivery import Delivery
-from embeddedpulsar.client.consumer.message_receiver import MessageReceiver
+from embeddedpulsar.client.consumer.message_receiver import BatchReceiver, MessageReceiver
 from embeddedpulsar.client.consumer.receiver_queue import VOID, ReceiverQueue
 from embeddedpulsar.client.consumer.redelivery import Redelivery
 from embeddedpulsar.exceptions import (

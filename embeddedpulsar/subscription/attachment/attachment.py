@@ -24,7 +24,7 @@ from embeddedpulsar.subscription.attachment.membership import Membership
 from embeddedpulsar.subscription.chunks.chunk_expiry import ChunkExpiry
 from embeddedpulsar.subscription.chunks.chunk_keeper import ChunkKeeper, ChunkOptions
 from embeddedpulsar.subscription.control import Freshness
-from embeddedpulsar.subscription.liveness.detach_commands import detach
+from embeddedpulsar.subscription.detach_commands import detach
 from embeddedpulsar.subscription.log_queries import seek_commands
 from embeddedpulsar.subscription.shared_state import SharedState
 from embeddedpulsar.subscription.state.consumer_registry import Consumer

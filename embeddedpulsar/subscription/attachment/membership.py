@@ -14,19 +14,19 @@ from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.platform.processes.peers import Peers
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.subscription.control import slot_of
-from embeddedpulsar.subscription.dispatch.dispatcher import dispatcher_for
-from embeddedpulsar.subscription.liveness.detach_commands import (
+from embeddedpulsar.subscription.detach_commands import (
     commit_detach_commands,
     detach_commands_for_dead,
     detach_commands_for_silent,
 )
-from embeddedpulsar.subscription.liveness.liveness_monitor import KeepAlives, processes_of
+from embeddedpulsar.subscription.dispatch.dispatcher import dispatcher_for
+from embeddedpulsar.subscription.liveness_monitor import KeepAlives, processes_of
 from embeddedpulsar.subscription.log_queries import ledgers_of, news_for
-from embeddedpulsar.subscription.options import StateOptions
 from embeddedpulsar.subscription.shared_state import SharedState
 from embeddedpulsar.subscription.state.consumer_registry import Consumer, ConsumerRegistry
 from embeddedpulsar.subscription.state.entry_states import OWNERS
 from embeddedpulsar.subscription.state.state_machine import SubscriptionState
+from embeddedpulsar.subscription.subscription_files import StateOptions
 
 _ALIVE: Final = ConsumerSlotWord.ALIVE_MS
 _CONSUMER_ID: Final = ConsumerSlotWord.CONSUMER_ID

@@ -14,8 +14,7 @@ pytest.importorskip("pyarrow")
 
 from embeddedpulsar import Admin, Client, TopicNotFound
 from embeddedpulsar.exceptions import InvalidConfiguration
-from embeddedpulsar.spark.batch_reader import Task, plan_tasks, selected_logs
-from embeddedpulsar.spark.data_loss import DataLossError
+from embeddedpulsar.spark.batch_reader import DataLossError, Task, plan_tasks, selected_logs
 from embeddedpulsar.spark.filters import Pruning
 from embeddedpulsar.spark.options import parse_options
 from tests.support.log_files import BASE_MS as BASE

@@ -9,10 +9,10 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar.client.common.statistics import ConsumerStats, sum_of
-from embeddedpulsar.client.consumer.batch_receive import BatchReceiver
 from embeddedpulsar.client.consumer.consumer import Consumer
 from embeddedpulsar.client.consumer.consumer_core import ConsumerCore
 from embeddedpulsar.client.consumer.consumer_session import ConsumerSession
+from embeddedpulsar.client.consumer.message_receiver import BatchReceiver
 from embeddedpulsar.client.consumer.topic_group.topic_group import TopicGroup, is_end, queue_share
 from embeddedpulsar.enums import InitialPosition
 from embeddedpulsar.exceptions import AlreadyClosed, InvalidConfiguration, OperationNotSupported

@@ -17,7 +17,7 @@ from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.platform import deadline
 from embeddedpulsar.subscription.ack_ring import with_unwritten_acks
 from embeddedpulsar.subscription.control import SubscriptionControl
-from embeddedpulsar.subscription.liveness.liveness_monitor import bereft, processes_of
+from embeddedpulsar.subscription.liveness_monitor import bereft, processes_of
 from embeddedpulsar.subscription.log_queries import ledgers_of
 from embeddedpulsar.subscription.shared_state import SharedState
 from embeddedpulsar.subscription.state.state_machine import SubscriptionState

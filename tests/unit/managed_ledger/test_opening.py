@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from embeddedpulsar.damage import Damage
-from embeddedpulsar.managed_ledger.damage_log import DamageLog
+from embeddedpulsar.managed_ledger.opening import DamageLog
 from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
 
 

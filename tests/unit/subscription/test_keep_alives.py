@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from embeddedpulsar.exceptions import ConsumerBusy
-from embeddedpulsar.subscription.liveness.liveness_monitor import KeepAlives
+from embeddedpulsar.subscription.liveness_monitor import KeepAlives
 from embeddedpulsar.testing.manual_clock import ManualClock
 
 KEEP_ALIVE_S = 30.0
