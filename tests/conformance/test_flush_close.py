@@ -85,6 +85,19 @@ def test_two_send_while_a_third_closes(topic, batching, attempt):
         assert {result for _, result in answers[who].results} <= {Result.Ok, Result.AlreadyClosed}
 
 
+def test_a_message_that_met_the_close_is_answered_in_its_turn(topic):
+    """A thread that had looked at the batch before the close, and appended after it, is answered before the
+    messages that were sent afterwards."""
+    answers = Answers()
+    producer = topic.producer(batching_enabled=True)
+    producer.send(b"first")
+    producer.close()
+    producer._publisher.drain.queue.box.items.append((b"met", answers.of(0)))
+    producer.send_async(b"after", answers.of(1))
+    topic.client._core.callbacks.wait_done()
+    assert answers.results == [(0, Result.AlreadyClosed), (1, Result.AlreadyClosed)]
+
+
 def test_a_full_disk_fails_what_waited(topic, monkeypatch):
     """When there is no room for what waited, its callbacks say so, and later messages are stored."""
     answers = Answers()

@@ -206,6 +206,8 @@ class Publisher:
         if isinstance(error, KeyboardInterrupt) or not completions.can_tell:
             raise error
         if callback is not None:
+            if isinstance(error, AlreadyClosed) and not self.drain.queue.is_empty:
+                self.drain.fail_late()  # a sender that had looked at the batch before
             completions.fail_now(callback, error)
         elif isinstance(error, AlreadyClosed):
             raise error
