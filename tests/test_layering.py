@@ -81,12 +81,10 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     ),
     "subscription.state": (),
     "subscription.dispatch": ("subscription.state", "subscription.control", "subscription.log_queries"),
-    "subscription.chunks": ("subscription.state", "subscription.shared_state"),
     "subscription.attachment": (
         "subscription.ack_ring",
         "subscription.state",
         "subscription.dispatch",
-        "subscription.chunks",
         "subscription.detach_commands",
         "subscription.liveness_monitor",
         "subscription.statistics",

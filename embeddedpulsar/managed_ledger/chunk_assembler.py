@@ -10,9 +10,9 @@ from embeddedpulsar.exceptions import CorruptionError, CryptoError
 from embeddedpulsar.format.entry_decoder import decode
 from embeddedpulsar.format.entry_view import EntryView
 from embeddedpulsar.format.frame import FLAG_CHUNK
-from embeddedpulsar.managed_ledger.ledgers_view import LedgersView
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.storage.chunk_reader import ChunkReader
+from embeddedpulsar.storage.log_view import LedgersView
 
 _CHUNK: Final = FLAG_CHUNK >> 16
 _MOST_LEDGERS: Final = 100

@@ -11,9 +11,8 @@ from embeddedpulsar.exceptions import AlreadyClosed, StorageError
 from embeddedpulsar.format.control import TopicWord, split_tail
 from embeddedpulsar.format.index import SlotColumns
 from embeddedpulsar.managed_ledger.chunk_assembler import ChunkAssembler
-from embeddedpulsar.managed_ledger.ledgers_view import LedgersView
 from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.storage.log_view import LogView
+from embeddedpulsar.storage.log_view import LedgersView, LogView
 from embeddedpulsar.storage.segment_chain import LedgerChain
 
 

@@ -15,12 +15,12 @@ from typing import Final
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.control import TopicWord, split_tail
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
-from embeddedpulsar.managed_ledger.ledgers_view import LedgersView
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform import clock, descriptors, disk, failpoints
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.policies import Retention
 from embeddedpulsar.storage.filenames import INDEX_SUFFIX, LOG_SUFFIX, index_path, ledgers_of, log_path
+from embeddedpulsar.storage.log_view import LedgersView
 from embeddedpulsar.storage.segment_cache import SEGMENTS
 from embeddedpulsar.storage.segment_chain import ClosedLedger, LedgerChain
 from embeddedpulsar.storage.topic_control import TopicControl

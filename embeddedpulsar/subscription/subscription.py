@@ -27,10 +27,10 @@ from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage.journal.journal_follower import COMPACT_BYTES
 from embeddedpulsar.subscription.attachment.active_attachment import ActiveAttachment
 from embeddedpulsar.subscription.attachment.attachment import Attachment
+from embeddedpulsar.subscription.attachment.chunk_keeper import DEFAULT_CHUNKS, ChunkOptions
 from embeddedpulsar.subscription.attachment.membership import AttachRequest, Membership, detach_lost, names_of
 from embeddedpulsar.subscription.attachment.shared_attachment import SharedAttachment
 from embeddedpulsar.subscription.attachment.unacked_reader import unacked_entries
-from embeddedpulsar.subscription.chunks.chunk_keeper import DEFAULT_CHUNKS, ChunkOptions
 from embeddedpulsar.subscription.detach_commands import detach, detach_at_last
 from embeddedpulsar.subscription.dispatch.dispatch_rules import Asked
 from embeddedpulsar.subscription.dispatch.dispatcher import CLAIM_DISPATCHERS, dispatcher_for

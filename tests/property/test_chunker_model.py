@@ -14,7 +14,7 @@ from embeddedpulsar.format.chunk import pack_runs, read_chunk, unpack_runs
 from embeddedpulsar.format.entry import ProducerPrefix
 from embeddedpulsar.format.frame import read_header
 from embeddedpulsar.storage.chunk_reader import ChunkReader, segment_part
-from embeddedpulsar.subscription.chunks.chunk_keeper import ChunkOptions, PendingChunks
+from embeddedpulsar.subscription.attachment.chunk_keeper import ChunkOptions, PendingChunks
 from tests.frames import framed, unframed
 
 PREFIX = ProducerPrefix("producer-1", 7, 3)

@@ -33,7 +33,7 @@ from embeddedpulsar.policies import (
     KeySharedPolicy,
 )
 from embeddedpulsar.schema import Schema
-from embeddedpulsar.subscription.chunks.chunk_keeper import DEFAULT_CHUNKS, ChunkOptions
+from embeddedpulsar.subscription.attachment.chunk_keeper import DEFAULT_CHUNKS, ChunkOptions
 
 _SHORTEST_ACK_TIMEOUT_MS = 10_000
 _SHORTEST_NACK_DELAY_MS = 100

@@ -18,7 +18,7 @@ from embeddedpulsar.format.acknowledgement import (
 from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.subscription.ack_ring import AckRing
-from embeddedpulsar.subscription.chunks.chunk_keeper import ChunkKeeper, around_parts
+from embeddedpulsar.subscription.attachment.chunk_keeper import ChunkKeeper, around_parts
 from embeddedpulsar.subscription.log_queries import existing, ledgers_of, news_for
 from embeddedpulsar.subscription.shared_state import SharedState
 from embeddedpulsar.subscription.state.state_machine import STALE, SubscriptionState

@@ -12,9 +12,9 @@ from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform import fork
 from embeddedpulsar.subscription.attachment.attachment import Attachment, Entry
+from embeddedpulsar.subscription.attachment.chunk_keeper import ChunkOptions
 from embeddedpulsar.subscription.attachment.membership import Membership
 from embeddedpulsar.subscription.attachment.unacked_reader import UnackedReader
-from embeddedpulsar.subscription.chunks.chunk_keeper import ChunkOptions
 from embeddedpulsar.subscription.dispatch.dispatcher import ACTIVE_DISPATCHERS
 from embeddedpulsar.subscription.shared_state import SharedState
 from embeddedpulsar.subscription.state.consumer_registry import Consumer

@@ -20,9 +20,9 @@ from embeddedpulsar.platform import fork
 from embeddedpulsar.platform.background import FIRST_PAUSE_S, BackgroundWork
 from embeddedpulsar.storage.waiter_slots import EACH
 from embeddedpulsar.subscription.attachment.acknowledger import Acknowledger
+from embeddedpulsar.subscription.attachment.chunk_expiry import ChunkExpiry
+from embeddedpulsar.subscription.attachment.chunk_keeper import ChunkKeeper, ChunkOptions
 from embeddedpulsar.subscription.attachment.membership import Membership
-from embeddedpulsar.subscription.chunks.chunk_expiry import ChunkExpiry
-from embeddedpulsar.subscription.chunks.chunk_keeper import ChunkKeeper, ChunkOptions
 from embeddedpulsar.subscription.control import Freshness
 from embeddedpulsar.subscription.detach_commands import detach
 from embeddedpulsar.subscription.log_queries import seek_commands

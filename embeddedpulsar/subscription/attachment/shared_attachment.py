@@ -15,10 +15,10 @@ from embeddedpulsar.managed_ledger.chunk_assembler import has_chunks
 from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.storage.waiter_slots import EACH
 from embeddedpulsar.subscription.attachment.attachment import Attachment, Entry
+from embeddedpulsar.subscription.attachment.chunk_keeper import ChunkOptions
 from embeddedpulsar.subscription.attachment.membership import Membership
 from embeddedpulsar.subscription.attachment.shared_sleep import SharedSleep
 from embeddedpulsar.subscription.attachment.unacked_reader import unacked
-from embeddedpulsar.subscription.chunks.chunk_keeper import ChunkOptions
 from embeddedpulsar.subscription.control import Granted, Handed, handed_tag, slot_of
 from embeddedpulsar.subscription.dispatch.assignment import Claim
 from embeddedpulsar.subscription.dispatch.dispatcher import CLAIM_DISPATCHERS

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.subscription.chunks.chunk_keeper import ChunkOptions
+from embeddedpulsar.subscription.attachment.chunk_keeper import ChunkOptions
 from tests.storms.dispatch.dispatch_judge import DispatchJudge
 from tests.storms.dispatch.dispatch_model import DispatchModel, Seen
 from tests.storms.dispatch.dispatch_setup import DispatchSetup

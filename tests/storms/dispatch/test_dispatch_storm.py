@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from embeddedpulsar.subscription.chunks.chunk_keeper import ChunkKeeper
+from embeddedpulsar.subscription.attachment.chunk_keeper import ChunkKeeper
 from embeddedpulsar.subscription.dispatch.wakeups import Wakeups
 from embeddedpulsar.subscription.state.dispatch_state import DispatchState
 from embeddedpulsar.subscription.state.waiting_keys import KeyHolds

@@ -15,7 +15,7 @@ from embeddedpulsar.format.entry_view import EntryView
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform import deadline, fork
 from embeddedpulsar.platform.background import Backoff
-from embeddedpulsar.subscription.chunks.chunk_keeper import ChunkKeeper, Entry
+from embeddedpulsar.subscription.attachment.chunk_keeper import ChunkKeeper, Entry
 from embeddedpulsar.subscription.shared_state import SharedState
 
 if TYPE_CHECKING:

@@ -1,1 +1,0 @@
-"""Chunked messages in a subscription: incomplete ones, their expiry, and acknowledging all parts as one."""
