@@ -163,7 +163,7 @@ def _size(ledger: ClosedLedger) -> int:
 
 def remove_trimmed(directory: str, control: TopicControl, most: int, within_s: float) -> int:
     """Remove the files of ledgers that were given up, at most `most` of them, and begin none after `within_s`
-    seconds; return how many segments went, 0 when none is left.
+    seconds; return how many ledgers lost files, 0 when no such file is left.
 
     Readers that have a segment mapped read it to its end; others jump to the first retained ledger. May be
     repeated: what a crash left is removed by the next call.
@@ -187,7 +187,7 @@ def remove_trimmed(directory: str, control: TopicControl, most: int, within_s: f
                 with contextlib.suppress(FileNotFoundError):  # another process trims too
                     disk.DISK.unlink(path)
                 failpoints.hit("trim:unlinked")
-            removed += ledger in logs
+            removed += 1  # also if only its index was left, or the caller would take the rest for removed
             if clock.perf_counter() > until:
                 break
     finally:

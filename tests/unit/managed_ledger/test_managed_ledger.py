@@ -13,6 +13,7 @@ from embeddedpulsar.format.entry import encode_single
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.managed_ledger.options import LedgerOptions
 from embeddedpulsar.managed_ledger.position import Position
+from embeddedpulsar.storage.filenames import log_path
 from embeddedpulsar.testing.manual_clock import ManualClock
 from tests.ledger_site import EVERYTHING, PREFIX, START, LedgerSite, drain, send, send_batch, values
 
@@ -261,6 +262,16 @@ def test_a_slice_of_trimming_is_bounded(site: LedgerSite):
     assert ledger.trimming.remove(100, 60.0) == 5
     assert ledger.trimming.remove(100, 60.0) == 0
     assert values(ledger) == [b"10", b"11"]
+
+
+@FILES
+def test_a_slice_that_finds_an_index_alone_is_not_the_last(site: LedgerSite):
+    """A process died between the two files of a ledger; the next one removes the index, then the others."""
+    ledger = site.open(max_entries=1)
+    sent = [send(ledger, b"%d" % n) for n in range(5)]
+    assert ledger.trimming.give_up(sent[3].ledger_id, ledger.trimming.rewind_count())
+    os.unlink(log_path(str(site.directory), sent[0].ledger_id))
+    assert [ledger.trimming.remove(9, 0.0) for _ in range(4)] == [1, 1, 1, 0]
 
 
 @FILES
