@@ -21,7 +21,7 @@ def connect(port: int) -> Any:
     """A client of the server on `port`; without hiredis when that is how redis-py is installed."""
     import redis
 
-    return redis.Redis(host="127.0.0.1", port=port)
+    return redis.Redis(host="127.0.0.1", port=port, socket_timeout=None)  # a read may block for a minute
 
 
 class _OverRedis(Contestant):
