@@ -130,6 +130,7 @@ class FifoDoorbell:
         self._descriptors: dict[bytes, int] = {}
         self._blind: set[bytes] = set()  # watched as well; they live, and have no FIFO at present
         self.dead: deque[bytes] = deque()  # filled by `wait`, emptied by the mailbox
+        self._is_whole = True  # both ends are of one FIFO, and the poller watches it
         poller.register(reader, select.POLLIN)
 
     @classmethod
@@ -170,8 +171,8 @@ class FifoDoorbell:
             self._lock.acquire()  # not while `close` may give the descriptor's number away
             if self._writer >= 0:
                 os.write(self._writer, b"\1")
-        except BlockingIOError:
-            return  # full: already rung
+        except (BlockingIOError, BrokenPipeError):
+            return  # full: already rung; or an interrupt left the end of an old FIFO, until `mend`
         finally:
             self._lock.release()
 
@@ -279,7 +280,7 @@ class FifoDoorbell:
         news = bool(self._blind) and self._look_at_blind()
         try:
             self._lock.acquire()
-            if self._reader < 0 or lease.is_same_file(self._reader, self.path):
+            if self._reader < 0 or (self._is_whole and lease.is_same_file(self._reader, self.path)):
                 return news
             return self._make_again() or news
         finally:
@@ -300,11 +301,15 @@ class FifoDoorbell:
                     return False  # tried again
                 # 1. The new one gets the name: a process that looks from here on finds it, locked.
                 os.rename(building, self.path)
-                # 2. Only now the old one loses its reader, which its watchers notice.
-                self._poller.unregister(self._reader)
+                # 2. Only now the old one loses its reader, which its watchers notice. An interrupt between
+                # these steps leaves ends of two FIFOs: all of it is done again.
+                self._is_whole = False
+                with contextlib.suppress(OSError, KeyError):  # interrupted before it was registered
+                    self._poller.unregister(self._reader)
                 os.dup2(ends[0], self._reader, inheritable=False)
                 os.dup2(ends[1], self._writer, inheritable=False)
                 self._poller.register(self._reader, select.POLLIN)
+                self._is_whole = True
         except OSError:
             return False  # the store was removed, or no descriptor is to be had: tried again
         return True

@@ -129,6 +129,37 @@ def test_a_doorbell_is_made_again(make: Make, what: str, tmp_path: Path):
     assert other.wait(1) and list(other.dead) == [bell.uuid]
 
 
+@pytest.mark.parametrize("nth", [1, 2])
+def test_a_doorbell_whose_mending_is_interrupted_is_made_again(
+    roll: str, nth: int, monkeypatch: pytest.MonkeyPatch
+):
+    """With ends of two FIFOs it does not fail; the next look makes it whole, and waits for the new one."""
+    directory = os.path.join(os.path.dirname(roll), "clients")
+    bell = FifoDoorbell.create(directory, Liveness(directory, roll))
+    dup2, calls = os.dup2, []
+
+    def interrupted(*arguments: Any, **options: Any) -> int:
+        calls.append(arguments)
+        if len(calls) == nth:
+            raise KeyboardInterrupt
+        return dup2(*arguments, **options)
+
+    os.unlink(bell.path)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "dup2", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            bell.mend()
+    bell.ring()
+    assert bell.mend() and not bell.mend()
+    bell.ring()
+    assert bell.wait(0)
+    with open(bell.path, "wb", buffering=0) as stranger:
+        stranger.write(b"1")
+        assert bell.wait(0)
+    bell.close()
+    assert os.listdir(directory) == []
+
+
 @needs_bytes
 def test_one_without_a_doorbell_is_watched_all_the_same(make: Make):
     """Its death is found when somebody looks."""
