@@ -17,7 +17,8 @@ TEST := $(VENV)/.stamp-test
 DEMO := $(VENV)/.stamp-demo
 BENCH := $(VENV)/.stamp-bench
 
-.PHONY: test storm bench demo format clean
+TARGETS := test storm bench demo format clean
+.PHONY: $(TARGETS)
 
 test: $(TEST)
 	@echo "== format" && $(BIN)/ruff format --check --quiet $(SOURCES)
@@ -29,7 +30,7 @@ storm: $(TEST)
 	$(BIN)/python -m pytest -q -m slow --hypothesis-profile=storm $(PYTEST)
 
 # `make bench realistic` runs the workloads that are named behind it.
-NAMED := $(if $(filter bench,$(MAKECMDGOALS)),$(filter-out bench,$(MAKECMDGOALS)))
+NAMED := $(if $(filter bench,$(MAKECMDGOALS)),$(filter-out $(TARGETS),$(MAKECMDGOALS)))
 
 bench: $(BENCH)
 	$(BIN)/python benchmarks/run.py $(NAMED) $(ARGS)

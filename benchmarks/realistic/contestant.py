@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from benchmarks.actors import PATIENCE_SECONDS, Actor, Tally
 from benchmarks.contest import Contestant, Measure
@@ -13,6 +13,14 @@ from benchmarks.realistic.cell import Cell
 WARM_UP = 500
 CPU_MICROSECONDS = Measure("us of CPU", lambda operations, seconds: seconds / operations * 1e6, False)
 PRODUCER, CONSUMERS = "producer us", "consumers us"
+
+
+class Running(Protocol):
+    """A server that `open` started. Its CPU time is part of the work."""
+
+    @property
+    def pid(self) -> int: ...
+    def stop(self) -> None: ...
 
 
 class CellContestant(Contestant):
@@ -31,15 +39,12 @@ class CellContestant(Contestant):
         self.cell = cell
         self.key = f"{self.peer} {cell.text}"
         self.name = self.key
+        self.server: Running | None = None
         self._actors: list[Actor] = []
 
     def open(self, place: Path) -> dict[str, Any]:
-        """Start what the processes share; returns the arguments that each of them gets."""
+        """Start what the processes share, and a `server`; returns the arguments of each process."""
         raise NotImplementedError
-
-    def server_pids(self) -> list[int]:
-        """Processes besides the clients whose CPU time is part of the work."""
-        return []
 
     def start(self, place: Path) -> None:
         arguments = self.open(place)
@@ -58,8 +63,7 @@ class CellContestant(Contestant):
         *sinks, source = self._actors
         for word in range(1 + len(sinks)):
             words[word] = 0
-        servers = self.server_pids()
-        before = sum(map(_cpu_ns, servers))
+        before = self._server_cpu_ns()
         source.begin(operations=operations)
         sent = source.finish() if self.cell.is_backlog else None
         begun = time.monotonic()
@@ -67,7 +71,7 @@ class CellContestant(Contestant):
             sink.begin()
         sent = sent or source.finish()
         ended = self._wait_received(operations)
-        spent = (sum(map(_cpu_ns, servers)) - before) / 1e9
+        spent = (self._server_cpu_ns() - before) / 1e9
         words[0] = 1
         received = [sink.finish() for sink in sinks]
         consumers = sum(answer["cpu"] for answer in received)
@@ -75,7 +79,7 @@ class CellContestant(Contestant):
         self.notes = {
             PRODUCER: sent["cpu"] / operations * 1e6,
             CONSUMERS: consumers / operations * 1e6,
-            **({"server us": spent / operations * 1e6} if servers else {}),
+            **({"server us": spent / operations * 1e6} if self.server else {}),
             "msg/s": operations / (ended - begun),
             "MiB": max(answer["memory"] for answer in [sent, *received]),
         }
@@ -90,12 +94,13 @@ class CellContestant(Contestant):
             time.sleep(0.001)
         return time.monotonic()
 
+    def _server_cpu_ns(self) -> int:
+        """By all its threads, ended ones too: the kernel's clock of that process."""
+        return time.clock_gettime_ns(~self.server.pid << 3 | 2) if self.server else 0
+
     def stop(self) -> None:
         for actor in reversed(self._actors):
             actor.stop()
         self._actors.clear()
-
-
-def _cpu_ns(pid: int) -> int:
-    """CPU time of a process by all its threads, ended ones too: the kernel's clock of that process."""
-    return time.clock_gettime_ns(~pid << 3 | 2)
+        if self.server is not None:
+            self.server.stop()

@@ -22,19 +22,10 @@ class NatsPull(CellContestant):
     survives = MINUTES
     source = "benchmarks.realistic.nats_pull:NatsSource"
     sink = "benchmarks.realistic.nats_pull:NatsSink"
-    _server: servers.Server | None = None
 
     def open(self, place: Path) -> dict[str, Any]:
-        self._server = servers.nats(place)
-        return {"port": self._server.port}
-
-    def server_pids(self) -> list[int]:
-        return [self._server.pid] if self._server else []
-
-    def stop(self) -> None:
-        super().stop()
-        if self._server is not None:
-            self._server.stop()
+        self.server = server = servers.nats(place)
+        return {"port": server.port}
 
 
 class NatsSource(Source):

@@ -23,19 +23,10 @@ class RealPulsar(CellContestant):
     source = "benchmarks.realistic.real_pulsar:PulsarSource"
     sink = "benchmarks.realistic.real_pulsar:PulsarSink"
     is_tuned = False
-    _broker: pulsar_standalone.Broker | None = None
 
     def open(self, place: Path) -> dict[str, Any]:
-        self._broker = pulsar_standalone.Broker(place, is_tuned=self.is_tuned)
-        return {"url": self._broker.url}
-
-    def server_pids(self) -> list[int]:
-        return [self._broker.pid] if self._broker else []
-
-    def stop(self) -> None:
-        super().stop()
-        if self._broker is not None:
-            self._broker.stop()
+        self.server = broker = pulsar_standalone.Broker(place, is_tuned=self.is_tuned)
+        return {"url": broker.url}
 
 
 class TunedPulsar(RealPulsar):

@@ -22,22 +22,13 @@ class RedisGroup(CellContestant):
     survives = SECOND
     source = "benchmarks.realistic.redis_group:RedisSource"
     sink = "benchmarks.realistic.redis_group:RedisSink"
-    _server: servers.Server | None = None
 
     def open(self, place: Path) -> dict[str, Any]:
-        self._server = servers.redis(place)
-        redis = connect(self._server.port)
+        self.server = server = servers.redis(place)
+        redis = connect(server.port)
         redis.xgroup_create(STREAM, GROUP, id="0", mkstream=True)
         redis.close()
-        return {"port": self._server.port}
-
-    def server_pids(self) -> list[int]:
-        return [self._server.pid] if self._server else []
-
-    def stop(self) -> None:
-        super().stop()
-        if self._server is not None:
-            self._server.stop()
+        return {"port": server.port}
 
 
 class RedisSource(Source):
