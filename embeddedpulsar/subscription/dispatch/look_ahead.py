@@ -48,8 +48,6 @@ class LookAhead:
         self._facts: list[FreshEntry] = []
         self._views: dict[tuple[int, int], EntryView] = {}
         self._passed: dict[tuple[int, int], EntryView] = {}
-        self.messages = 0
-        """Messages in what was looked at."""
         self._at_tail = False
         self._each = 1  # messages of an entry, as of the last look
         self.chunks: list[EntryView] = []
@@ -62,7 +60,12 @@ class LookAhead:
         self._passed = {}
 
     def _forget(self) -> None:
-        self._facts, self._views, self.messages = [], {}, 0
+        self._facts, self._views = [], {}
+
+    @property
+    def messages(self) -> int:
+        """Messages in what was looked at."""
+        return sum([one.messages for one in self._facts])
 
     @property
     def last_ledger(self) -> int:
@@ -90,7 +93,6 @@ class LookAhead:
                 last = self._facts[-1]
                 self._next = Position(last.ledger_id, last.entry_id + 1)
                 self._at_tail = (self._log.last_position() or self._next) < self._next
-            self.messages = sum([one.messages for one in self._facts])
             self._each = self.messages // max(len(self._facts), 1)
 
     def _indexed(self, ledger_id: int, first: int, slots: SlotColumns, max_bytes: int) -> list[FreshEntry]:
@@ -183,7 +185,6 @@ class LookAhead:
         if self._start is None or read <= self._start:
             return
         skip = self._index_of(read)
-        self.messages -= sum([one.messages for one in self._facts[:skip]])
         del self._facts[:skip]
         self._start = read
         views, self._passed = self._views, {}
