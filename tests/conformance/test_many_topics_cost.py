@@ -70,7 +70,7 @@ def test_a_message_costs_the_same_among_more_topics(client):
         costs.append(topics.receive(10))
     for cost in costs:
         assert cost["EntryCursor.read"] == 10
-        assert cost["lstat"] == 10
+        assert not cost["lstat"]  # the place of the topic is checked when nothing is found
     few, many = (sum(cost.values()) for cost in costs)
     per_comparison = MANY - FEW  # those that sleep are compared one by one while they are few
     assert many <= few + 2 * per_comparison
