@@ -135,7 +135,7 @@ class Herd(Contestant):
             self._send(source, number)
             time.sleep(GAP_SECONDS)
         ages = sorted(self._note() for _ in range(operations))
-        own = time.process_time_ns() - own  # before the files of the others are read: that takes as much again
+        own = time.process_time_ns() - own  # first: reading the files of the others takes as much again
         spent = own + sum(map(cpu_ns, processes)) - before
         waiting = rest * (time.monotonic() - began)
         self.notes = {
