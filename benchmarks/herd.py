@@ -15,8 +15,8 @@ from benchmarks.contest import Contestant, Unavailable
 
 GAP_SECONDS = 0.01
 PERIOD_SECONDS = 10.0
-"""A process checks its neighbours at this interval, and those that started together do it at about the same time:
-a measurement has to last a whole number of these."""
+"""A process checks its neighbours at this interval, and those that started together do it together: a
+measurement has to last a whole number of these."""
 PATIENCE_SECONDS = 120.0
 NOTE = struct.Struct("=q")
 

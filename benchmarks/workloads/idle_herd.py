@@ -16,7 +16,7 @@ def contests(settings: Settings) -> list[Contest]:
     sizes = (4, 12) if settings.smoke else SIZES
     ours = [EmbeddedHerd(size) for size in sizes]
     keys = [EmbeddedHerd(size, "KeyShared") for size in (sizes[0], sizes[-1])]
-    # With more keys than processes none of them is idle: each is woken from a long sleep in its turn. No budget.
+    # No budget: with more keys than processes none is idle, and each is woken from a long sleep in its turn.
     spread = [EmbeddedHerd(size, "KeyShared", MANY_KEYS) for size in (sizes[0], sizes[-1])]
     peers = [redis_streams.GroupHerd(size) for size in (sizes[0], sizes[-1])]
     return [
