@@ -25,7 +25,8 @@ def default(function: Any, name: str) -> Any:
 
 IN_WORDS = {3: "three"}
 BACK_STOP_MS = f"{round(delivery.back_stop(0) * 1000)} ms"
-IDLE_BACK_STOP_MS = f"{round(delivery.back_stop(1e9) * 1000)} ms"
+IDLE_BACK_STOP_MS = f"{round(delivery.IDLE_BACK_STOP_S * 1000)} ms"
+LONG_IDLE_BACK_STOP = f"{round(delivery.back_stop(1e9))} s"
 PAUSES = (file_lock._FIRST_PAUSE_S, file_lock._LONGEST_PAUSE_S, file_lock._PATIENT_PAUSE_S)
 FIRST_PAUSE, LONGEST_PAUSE, PATIENT_PAUSE = (round(pause * 1e6) for pause in PAUSES)
 GROUP_TIME_MS = default(Client.subscribe, "ack_group_time_ms")
@@ -35,6 +36,7 @@ FIGURES: dict[str, list[str]] = {
     "architecture.md": [
         f"checks by itself after {BACK_STOP_MS}",
         f"every {IDLE_BACK_STOP_MS}",
+        f"every {LONG_IDLE_BACK_STOP} for a consumer that has its",
         f"for the group time, by default {GROUP_TIME_MS} ms",
         f"`keepAliveIntervalSeconds` ({BrokerSettings().keepAliveIntervalSeconds})",
         f"while a subscription has {replica.LEAST_CONSUMERS} consumers or more",

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 # A wake-up may be lost if the process that should send it dies; this limits the delay.
 _BACK_STOP_S: Final = 0.1
 _IDLE_AFTER_S: Final = 0.1
-_IDLE_BACK_STOP_S: Final = 0.5
+IDLE_BACK_STOP_S: Final = 0.5
+# Each such check costs half a millisecond of a processor that slept: 0.1 % of it, twice a second.
+_LONG_IDLE_AFTER_S: Final = 1.0
+_LONG_IDLE_BACK_STOP_S: Final = 2.0
 # A change of `tail` shows such a loss. Other changes are checked less often, because that check keeps the
 # processor awake for ten times as long.
 _LOOK_AGAIN_S: Final = 2.0
@@ -38,7 +41,9 @@ Taken = TypeVar("Taken")
 
 def back_stop(idle_s: float) -> float:
     """Return the longest time to sleep, given the time since the last message."""
-    return _BACK_STOP_S if idle_s < _IDLE_AFTER_S else _IDLE_BACK_STOP_S
+    if idle_s < _IDLE_AFTER_S:
+        return _BACK_STOP_S
+    return IDLE_BACK_STOP_S if idle_s < _LONG_IDLE_AFTER_S else _LONG_IDLE_BACK_STOP_S
 
 
 class Hold(Protocol):
@@ -170,7 +175,8 @@ class Source(ABC):
                 now = self._monotonic()
                 if begun < 0:
                     begun, waiter = now, object()
-                look_at = now + max(_LOOK_AGAIN_S, _LOOKS * self.back_stop(now - begun))
+                nap_s = self.back_stop(now - begun)
+                look_at = now + (_LOOK_AGAIN_S if nap_s <= _LOOK_AGAIN_S else _LOOKS * nap_s)
                 if timeout_ms is not None:
                     end = begun + timeout_ms / 1000
                     if end <= now:

@@ -21,6 +21,7 @@ _GRANTED: Final = ConsumerSlotWord.GRANTED
 _LEAVE_S: Final = 2e-3
 """How long a consumer that waits no more waits for the lock, to say so."""
 _SUSPICION_S: Final = 0.02
+_FIRST_BACK_STOP_S: Final = 0.5
 _LONGEST_BACK_STOP_S: Final = 10.0
 _GRACE_MS: Final = 50
 _MOST_GRACE_MS: Final = 2000
@@ -227,7 +228,9 @@ class SharedSleep:
             rank = self._waiting.rank(self._code)
         except ValueError:
             return seconds
-        return min(seconds * (1 + rank), max(seconds, _LONGEST_BACK_STOP_S))
+        # However long this one has been idle: entries of a consumer that was rung and stopped wait for it.
+        seconds = min(seconds, _FIRST_BACK_STOP_S)
+        return min(seconds * (1 + rank), _LONGEST_BACK_STOP_S)
 
     def due_ms(self) -> int:
         """When the next delayed entry is due, and a little later if another consumer waits for it; 0 for

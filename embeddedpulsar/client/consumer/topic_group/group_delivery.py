@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from embeddedpulsar.client.consumer.delivery import NEVER_S, REAL_TIME, Source, back_stop
+from embeddedpulsar.client.consumer.delivery import IDLE_BACK_STOP_S, NEVER_S, REAL_TIME, Source, back_stop
 from embeddedpulsar.client.consumer.topic_group.ready_topics import ReadyTopics, Seen
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout
 from embeddedpulsar.platform import deadline
@@ -199,7 +199,7 @@ class GroupDelivery(Source):
         return bool(self._line) or bool(self.tail != seen)
 
     def back_stop(self, idle_s: float) -> float:
-        return back_stop(idle_s)
+        return min(back_stop(idle_s), IDLE_BACK_STOP_S)  # each check compares a part of the topics only
 
     def due_in_s(self) -> float:
         """See `Source.due_in_s`; also until a locked topic is tried again."""
