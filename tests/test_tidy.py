@@ -36,6 +36,7 @@ MANY_COLLABORATORS: dict[str, str] = {
 LONE_BASES: dict[str, str] = {
     "AppendPoint": "the slow paths of SegmentWriter: the fast path of an append reads the same fields",
     "LockTimeout": "an error that callers catch; AcknowledgementsUnwritten is one case of it",
+    "TopicLooks": "Topics has the methods of one Java interface; those that look have a file of their own",
 }
 
 # Modules that talk to a terminal.

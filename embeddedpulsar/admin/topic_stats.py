@@ -1,0 +1,180 @@
+"""What `Topics.get_stats` returns. The names of the fields are Pulsar's, in snake case."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from embeddedpulsar.admin.json_form import json_form
+
+
+class PublisherStats(NamedTuple):
+    """A connected producer.
+
+    Attributes:
+        producer_name: given by the application, or by the topic.
+        producer_id: unique for the life of the topic.
+        access_mode: ``Shared``, ``Exclusive``, ``WaitForExclusive`` or ``ExclusiveWithFencing``.
+    """
+
+    producer_name: str
+    producer_id: int
+    access_mode: str
+
+    def json(self) -> dict[str, Any]:
+        """Return the fields by their names in Pulsar."""
+        return dict(json_form(self))
+
+
+class ConsumerStats(NamedTuple):
+    """A consumer that is attached to a subscription, and whose process lives.
+
+    Attributes:
+        consumer_name: given by the application, or made by the client.
+        connected_since: when it attached, in UTC, as ``2026-01-31T12:00:00.000Z``.
+        unacked_messages: messages it holds: assigned and not acknowledged. 0 on Exclusive and Failover, as in
+            Pulsar, which counts them on Shared and Key_Shared alone.
+        blocked_consumer_on_unacked_msgs: it holds as many as ``maxUnackedMessagesPerConsumer`` allows, and
+            gets none until it acknowledges some.
+        available_permits: messages it is ready to take, less those it was assigned. None on Exclusive and
+            Failover, where the consumer reads by itself.
+        msg_out_counter: messages it was assigned since it attached, again included. None there, too.
+        key_hash_ranges: the ranges of slots that a consumer of a sticky Key_Shared subscription named, as
+            ``[0, 99]``; None otherwise.
+    """
+
+    consumer_name: str
+    connected_since: str
+    unacked_messages: int = 0
+    blocked_consumer_on_unacked_msgs: bool = False
+    available_permits: int | None = None
+    msg_out_counter: int | None = None
+    key_hash_ranges: tuple[str, ...] | None = None
+
+    def json(self) -> dict[str, Any]:
+        """Return the fields by their names in Pulsar, without those that are None."""
+        return dict(json_form(self))
+
+
+class SubscriptionStats(NamedTuple):
+    """A subscription of a topic.
+
+    Attributes:
+        type: ``Exclusive``, ``Shared``, ``Failover`` or ``Key_Shared``: that of its consumers; ``None``
+            without any, for the next consumer chooses.
+        msg_backlog: messages that are stored and not acknowledged, exactly: messages of a batch count singly,
+            those acknowledged out of order do not count, delayed ones do.
+        msg_backlog_no_delayed: the same without ``msg_delayed``.
+        msg_delayed: messages that were read for a consumer and are not due yet.
+        backlog_size: bytes of storage from the first message that is not acknowledged to the end.
+        unacked_messages: messages that its consumers hold; the sum of theirs.
+        blocked_subscription_on_unacked_msgs: they hold as many as ``maxUnackedMessagesPerSubscription``
+            allows.
+        earliest_msg_publish_time_in_backlog: publish time of the first entry that is not acknowledged, ms
+            since 1970; 0 without one.
+        active_consumer_name: the consumer that gets the messages; None on Shared and Key_Shared, and without
+            consumers.
+        non_contiguous_deleted_messages_ranges: runs of entries that are acknowledged out of order.
+        allow_out_of_order_delivery: whether a Key_Shared subscription may deliver out of order.
+        key_shared_mode: ``AUTO_SPLIT`` or ``STICKY``; None if it is not Key_Shared.
+        is_durable: whether it outlives its consumers.
+        is_replicated: always False: a store has no other clusters.
+        consumers: the longest attached first.
+    """
+
+    type: str
+    msg_backlog: int
+    msg_backlog_no_delayed: int
+    msg_delayed: int
+    backlog_size: int
+    unacked_messages: int
+    blocked_subscription_on_unacked_msgs: bool
+    earliest_msg_publish_time_in_backlog: int
+    active_consumer_name: str | None
+    non_contiguous_deleted_messages_ranges: int
+    allow_out_of_order_delivery: bool
+    key_shared_mode: str | None
+    is_durable: bool
+    is_replicated: bool
+    consumers: tuple[ConsumerStats, ...]
+
+    def json(self) -> dict[str, Any]:
+        """Return the fields by their names in Pulsar, without those that are None."""
+        return dict(json_form(self))
+
+
+class TopicStats(NamedTuple):
+    """A topic that is not partitioned, or a partition, at one moment, whatever process uses it.
+
+    Attributes:
+        msg_rate_in: messages a second that were published in the last 60 s. If messages of that time are
+            trimmed already, the average since the oldest retained ledger began.
+        msg_throughput_in: the same, bytes of storage a second.
+        average_msg_size: bytes of storage of a message published in that time; 0 without one.
+        msg_in_counter: messages published since the topic was made. After a restart of the machine, and in
+            a copied store, the counter begins at the messages that are retained.
+        bytes_in_counter: the same, bytes of storage.
+        storage_size: bytes of storage of all retained messages.
+        backlog_size: bytes of storage from the first message that some durable subscription has not
+            acknowledged, to the end; 0 without one.
+        earliest_msg_publish_time_in_backlogs: publish time of that message, ms since 1970; 0 without one.
+        publishers: the connected producers, in the order in which they came.
+        waiting_publishers: producers that wait for exclusive access.
+        subscriptions: by name, sorted. Of a durable and a non-durable subscription of one name, the durable.
+        deduplication_status: ``Enabled`` or ``Disabled``.
+        topic_epoch: how often exclusive access was granted; None if never.
+        non_contiguous_deleted_messages_ranges: the sum of those of the subscriptions.
+    """
+
+    msg_rate_in: float
+    msg_throughput_in: float
+    average_msg_size: float
+    msg_in_counter: int
+    bytes_in_counter: int
+    storage_size: int
+    backlog_size: int
+    earliest_msg_publish_time_in_backlogs: int
+    publishers: tuple[PublisherStats, ...]
+    waiting_publishers: int
+    subscriptions: dict[str, SubscriptionStats]
+    deduplication_status: str
+    topic_epoch: int | None
+    non_contiguous_deleted_messages_ranges: int
+
+    def json(self) -> dict[str, Any]:
+        """Return the fields by their names in Pulsar, without those that are None."""
+        return dict(json_form(self))
+
+
+class PartitionedTopicMetadata(NamedTuple):
+    """The metadata of a partitioned topic.
+
+    Attributes:
+        partitions: number of its partitions; 0 for a topic that is not partitioned.
+    """
+
+    partitions: int
+
+    def json(self) -> dict[str, Any]:
+        """Return the fields by their names in Pulsar."""
+        return dict(json_form(self))
+
+
+class PartitionedTopicStats(NamedTuple):
+    """A partitioned topic.
+
+    Attributes:
+        metadata: the number of partitions.
+        totals: the sums over all partitions; a subscription or consumer of several partitions is there once.
+            ``json()`` has these fields beside the others, as Pulsar does.
+        partitions: the partitions by full name; empty unless they were asked for.
+    """
+
+    metadata: PartitionedTopicMetadata
+    totals: TopicStats
+    partitions: dict[str, TopicStats]
+
+    def json(self) -> dict[str, Any]:
+        """Return the fields by their names in Pulsar, without those that are None."""
+        rest: dict[str, Any] = json_form(self)
+        totals: dict[str, Any] = rest.pop("totals")
+        return totals | rest
