@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 # A word in the name of a Pulsar method, and the feature it belongs to.
 _NOT_BUILT: Final = {
-    "subscription": "administration of subscriptions",
     "stats": "statistics",
     "tenant": "administration of tenants",
     "cluster": "clusters",
@@ -32,13 +31,10 @@ _NOT_BUILT: Final = {
     "permission": "permissions: those of the directory count",
     "quota": "backlog quotas",
     "ttl": "message expiry",
-    "expire": "message expiry",
     "compact": "compaction",
     "offload": "offloading",
     "replicat": "replication",
     "terminate": "termination of topics",
-    "skip": "skipping messages",
-    "cursor": "resetting cursors: use Consumer.seek",
     "examine": "reading messages: use a Reader",
     "polic": "other policies than deduplication and retention",
     "dispatch": "other policies than deduplication and retention",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from embeddedpulsar.admin.policy_calls import PolicyCalls
+from embeddedpulsar.admin.subscription_calls import SubscriptionCalls
 from embeddedpulsar.admin.topic_looks import TopicLooks
 from embeddedpulsar.admin.topic_stats import PartitionedTopicMetadata
 from embeddedpulsar.exceptions import TopicNotFound
@@ -17,8 +18,9 @@ if TYPE_CHECKING:
 _DEFAULT_NAMESPACE = "public/default"
 
 
-class Topics(TopicLooks, PolicyCalls):
-    """Creates, grows, lists and deletes topics, and sets their policies. `Admin.topics` returns it.
+class Topics(TopicLooks, SubscriptionCalls, PolicyCalls):
+    """Creates, grows, lists and deletes topics, manages their subscriptions, and sets their policies.
+    `Admin.topics` returns it.
 
     Names may be short (``orders``) or full. Every change is atomic: a process that is killed in the middle
     leaves the topic either unchanged or completely changed. Thread-safe.

@@ -36,6 +36,7 @@ from embeddedpulsar.subscription.dispatch.dispatch_rules import Asked
 from embeddedpulsar.subscription.dispatch.dispatcher import CLAIM_DISPATCHERS, dispatcher_for
 from embeddedpulsar.subscription.liveness_monitor import KeepAlives, LivenessMonitor, WatchRing
 from embeddedpulsar.subscription.log_queries import ledgers_of, seek_commands
+from embeddedpulsar.subscription.operator_commands import OperatorCommands
 from embeddedpulsar.subscription.shared_state import SharedState
 from embeddedpulsar.subscription.state.consumer_registry import Consumer
 from embeddedpulsar.subscription.state.state_machine import SubscriptionState
@@ -342,6 +343,14 @@ class Subscription:
         commands = seek_commands(self._log, position, inclusive)
         shared.transact(lambda state: shared.commit(commands) if state.exists else None)
         self._log.trimming.note_retreat()
+
+    def operator_commands(self) -> OperatorCommands:
+        """Acknowledging and giving back without being a consumer.
+
+        Raises:
+            SubscriptionNotFound: there is no such subscription.
+        """
+        return OperatorCommands(self._existing(), self._log, self._mailbox.uuid, self._options.clock)
 
     def unacked_entries(self) -> Iterator[EntryView]:
         """The entries that are not acknowledged, in order, chunked messages whole, up to the tail. Nothing is

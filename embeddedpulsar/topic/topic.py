@@ -272,9 +272,12 @@ class Topic:
         if not self.closed:
             self._subscriptions.end_use(subscription, SubscriptionKey(name, durable))
 
-    def create_subscription(self, name: str, initial: Position | None = None) -> Subscription:
-        """Make a subscription whatever ``allowAutoSubscriptionCreation`` says; one that is there stays as
-        it is."""
+    def create_subscription(self, name: str, initial: Position | None = None) -> bool:
+        """Make a subscription whatever ``allowAutoSubscriptionCreation`` says.
+
+        Returns:
+            False, and nothing done, if there is one of that name.
+        """
         self._check_open()
         return self._subscriptions.create(SubscriptionKey(name, True), initial)
 

@@ -95,11 +95,13 @@ class TopicSubscriptions:
             raise
         return subscription
 
-    def create(self, key: SubscriptionKey, initial: Position | None) -> Subscription:
+    def create(self, key: SubscriptionKey, initial: Position | None) -> bool:
         """See `Topic.create_subscription`."""
-        subscription = self._of(key, is_kept=True)
-        self._create(subscription, initial)
-        return subscription
+        subscription = self._of(key, is_kept=False)
+        try:
+            return self._create(subscription, initial)
+        finally:
+            self.end_use(subscription, key)
 
     def _of(self, key: SubscriptionKey, *, is_kept: bool) -> Subscription:
         name = key.directory_name
@@ -129,15 +131,15 @@ class TopicSubscriptions:
         if key.durable and not self._settings.allowAutoSubscriptionCreation:
             raise SubscriptionNotFound(
                 f"{self._topic} has no subscription {key.name!r}, and broker.conf says "
-                "allowAutoSubscriptionCreation=false; set it to true there: subscribing is the only way to "
-                "create one"
+                "allowAutoSubscriptionCreation=false; set it to true there, or create it with "
+                "Admin.topics().create_subscription"
             )
         self._create(subscription, initial)
 
-    def _create(self, subscription: Subscription, initial: Position | None) -> None:
+    def _create(self, subscription: Subscription, initial: Position | None) -> bool:
         if initial is None:
             initial = self._ledger.last_position() or BEFORE_FIRST
-        subscription.create(initial)
+        return subscription.create(initial)
 
     def _delete_if_left(self, subscription: Subscription) -> None:
         """Delete a subscription that is not durable if its last consumer has left."""

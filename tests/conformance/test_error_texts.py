@@ -129,7 +129,7 @@ def test_a_typo_in_the_settings(tmp_path: Path, caplog: pytest.LogCaptureFixture
             "not built yet: statistics; it has create_non_partitioned_topic",
         ),
         (lambda admin: admin.topics().trim, "did you mean trim_topic()?"),
-        (lambda admin: admin.topics().createSubscription, "not built yet: administration of subscriptions"),
+        (lambda admin: admin.topics().createSubscription, "it is written create_subscription()"),
         (lambda admin: admin.namespaces().delete_namespace, "not built yet: deleting namespaces"),
         (lambda admin: admin.namespaces().nonsense, "it has create_namespace, "),
     ],

@@ -1,0 +1,192 @@
+"""What an operator does to a subscription without being one of its consumers: acknowledge, and give back.
+
+No command of the state machine is made for this. An acknowledgement needs a consumer. If none is attached,
+one attaches, acknowledges and leaves in a single commit. If consumers claim their entries, the first of them
+acknowledges. An active consumer has a read position of its own, which goes back to the mark-delete position:
+a seek to where the subscription is, which keeps what was acknowledged behind it. The consumer reads from
+there and leaves out what is acknowledged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from embeddedpulsar.enums import ConsumerType
+from embeddedpulsar.format.acknowledgement import FORM_RANGE, Ack, AckBatch, AckGroup, group_entries
+from embeddedpulsar.format.entry_view import EntryView
+from embeddedpulsar.format.subscription_record import (
+    DETACH_CLOSED,
+    Attach,
+    Command,
+    Detach,
+    Ledgers,
+    Seek,
+)
+from embeddedpulsar.managed_ledger.log import Log
+from embeddedpulsar.managed_ledger.position import Position
+from embeddedpulsar.platform.clock import Clock
+from embeddedpulsar.subscription.ack_ring import with_unwritten_acks
+from embeddedpulsar.subscription.attachment.unacked_reader import unacked_entries
+from embeddedpulsar.subscription.log_queries import ledgers_of, news_for
+from embeddedpulsar.subscription.shared_state import SharedState
+from embeddedpulsar.subscription.state.state_machine import SubscriptionState
+
+_NAME: Final = "operator"
+_AT_ONCE: Final = 100_000
+"""Of one command; a record has at most 16 MiB."""
+
+
+class OperatorCommands:
+    """Role: acknowledges in the name of no consumer, and has entries delivered again. Each method is one
+    commit: after a crash all of it holds, or nothing. Consumers of all processes follow it as they follow
+    each other. Callers: any thread.
+
+    Args:
+        shared: the state of a subscription that exists.
+        log: of its topic.
+        uuid: the lease of this process.
+        clock: stamps commands.
+    """
+
+    def __init__(self, shared: SharedState, log: Log, uuid: bytes, clock: Clock) -> None:
+        self._shared: Final = shared
+        self._log: Final = log
+        self._uuid: Final = uuid
+        self._clock: Final = clock
+
+    def skip(self, count: int) -> int:
+        """Acknowledge the first ``count`` messages that are not acknowledged; returns how many there were."""
+        entries: list[Position] = []
+        batches: list[AckBatch] = []
+        left, facts = count, ledgers_of(self._log)
+        self._shared.transact(lambda state: self._write_acks(state, facts))
+        for view in unacked_entries(self._log, self._shared):
+            if left <= 0:
+                break
+            indexes = _unacked_indexes(view)
+            if len(indexes) <= left:
+                entries.append(Position(view.ledger_id, view.entry_id))
+                left -= len(indexes)
+            else:
+                mask = sum(1 << index for index in indexes[:left])
+                batches.append(AckBatch(view.ledger_id, view.entry_id, view.count, mask))
+                left = 0
+        self.acknowledge(group_entries([*entries, *self._parts_of(entries)]), batches)
+        return count - left
+
+    def _parts_of(self, entries: Sequence[Position]) -> list[Position]:
+        """The other parts of those of the entries that end chunked messages."""
+        chunks, wanted = self._log.chunks(), set(entries)
+        parts: list[Position] = []
+        for group in group_entries(entries):
+            for place in chunks.last_parts.between(group.ledger_id, group.first, group.last):
+                if place in wanted:
+                    parts += chunks.parts_of(place)
+        return parts
+
+    def skip_through(self, position: Position) -> None:
+        """Acknowledge everything up to and including ``position``."""
+        start = self._shared.transact(lambda state: state.mark_delete).next()
+        groups = []
+        for segment in self._log.segments():
+            ledger_id = segment.ledger_id
+            if start.ledger_id <= ledger_id <= position.ledger_id:
+                first = start.entry_id if ledger_id == start.ledger_id else 0
+                last = segment.entries - 1
+                if ledger_id == position.ledger_id:
+                    last = min(last, position.entry_id)
+                if first <= last:
+                    groups.append(AckGroup(ledger_id, first, last, FORM_RANGE, b""))
+        self.acknowledge(groups)
+
+    def acknowledge(self, groups: Sequence[AckGroup], batches: Sequence[AckBatch] = ()) -> None:
+        """Acknowledge entries, which must be in the log, and parts of batches. Nothing is written if they are
+        acknowledged already."""
+        facts = ledgers_of(self._log)
+
+        def body(state: SubscriptionState) -> None:
+            left = [group for group in groups if not state.acks.has(group)]
+            if state.exists and (left or batches):
+                if state.consumers.consumer_type is not None and not state.dispatch.assigned_by_consumer:
+                    self._write_acks(state, facts)
+                self._shared.commit(self._acknowledging(state, facts, left, batches))
+
+        if groups or batches:
+            self._shared.transact(body)
+
+    def give_back(self) -> bool:
+        """Have everything that consumers hold and did not acknowledge delivered again.
+
+        Returns:
+            False, and nothing done, if no consumer is attached.
+        """
+        facts = ledgers_of(self._log)
+
+        def body(state: SubscriptionState) -> bool:
+            consumers = state.consumers.all()
+            if consumers:
+                self._write_acks(state, facts)
+                self._shared.commit([*_rewind(state, facts), *_kept(state, consumers[0].consumer_id)])
+            return bool(consumers)
+
+        return self._shared.transact(body)
+
+    def _write_acks(self, state: SubscriptionState, facts: Ledgers) -> None:
+        """Commit what consumers acknowledged and did not write yet: it would be void after a rewind."""
+        shared = self._shared
+        leaving = [Detach(one.consumer_id, DETACH_CLOSED) for one in state.consumers.all()]
+        found = with_unwritten_acks(state, shared.directory, shared.control.boot_id, leaving, lambda: facts)
+        commands = [command for command in found if type(command) is not Detach]
+        if commands:
+            shared.commit(commands)
+
+    def _acknowledging(
+        self,
+        state: SubscriptionState,
+        facts: Ledgers,
+        groups: Sequence[AckGroup],
+        batches: Sequence[AckBatch],
+    ) -> list[Command]:
+        news, following = news_for(state, facts), state.epoch + 1
+        consumers = state.consumers.all()
+        if not consumers:  # its id is its epoch: no earlier consumer has it
+            now_ms = self._clock.wall_ms()
+            joining = Attach(following, _NAME, ConsumerType.Exclusive, 0, self._uuid, now_ms)
+            leaving = Detach(following, DETACH_CLOSED)
+            return [joining, *news, *_acks(following, following, groups, batches), leaving]
+        first = consumers[0]
+        if state.dispatch.assigned_by_consumer:
+            return [*news, *_acks(first.consumer_id, first.epoch, groups, batches)]
+        kept = _kept(state, first.consumer_id)
+        return [*_rewind(state, facts), *kept, *_acks(first.consumer_id, following, groups, batches)]
+
+
+def _rewind(state: SubscriptionState, facts: Ledgers) -> list[Command]:
+    """The commands that put all consumers back to the mark-delete position; what is acknowledged behind it is
+    forgotten."""
+    listed = tuple(ledger for ledger in facts.listed if ledger[0] >= state.mark_delete.ledger_id)
+    return [Seek(*state.mark_delete), Ledgers(listed)]
+
+
+def _kept(state: SubscriptionState, consumer_id: int) -> list[Ack]:
+    """The commands that acknowledge again, after `_rewind`, what is acknowledged behind the mark-delete
+    position."""
+    groups = [AckGroup(*run, FORM_RANGE, b"") for run in state.acks.runs()]
+    batches = [AckBatch(*partial) for partial in state.acks.partials()]
+    return list(_acks(consumer_id, state.epoch + 1, groups, batches))
+
+
+def _acks(
+    consumer_id: int, epoch: int, groups: Sequence[AckGroup], batches: Sequence[AckBatch]
+) -> Iterator[Ack]:
+    for start in range(0, len(groups), _AT_ONCE):
+        yield Ack(consumer_id, epoch, tuple(groups[start : start + _AT_ONCE]), ())
+    for start in range(0, len(batches), _AT_ONCE):
+        yield Ack(consumer_id, epoch, (), tuple(batches[start : start + _AT_ONCE]))
+
+
+def _unacked_indexes(view: EntryView) -> list[int]:
+    skip = view.skip or 0
+    assert isinstance(skip, int)  # of `unacked_entries`
+    return [index for index in range(view.count) if not skip >> index & 1]
