@@ -37,6 +37,9 @@ _RANGES: dict[str, tuple[int, int]] = {
     "subscriptionKeySharedConsistentHashingReplicaPoints": (1, 10_000),
     "delayedDeliveryTickTimeMillis": (1, 1 << 31),
     "maxConsumersPerSubscription": (0, 1 << 31),
+    "maxConsumersPerTopic": (0, 1 << 31),
+    "maxSubscriptionsPerTopic": (0, 1 << 31),
+    "maxTopicsPerNamespace": (0, 1 << 31),
     "maxProducersPerTopic": (0, 1 << 31),
     "brokerDeduplicationEntriesInterval": (1, 1 << 31),
     "brokerDeduplicationSnapshotIntervalSeconds": (1, 1 << 31),
@@ -84,7 +87,10 @@ class BrokerSettings(NamedTuple):
     maxUnackedMessagesPerConsumer: int = 50_000
     maxUnackedMessagesPerSubscription: int = 200_000
     maxConsumersPerSubscription: int = 0
+    maxConsumersPerTopic: int = 0
     maxProducersPerTopic: int = 0
+    maxSubscriptionsPerTopic: int = 0
+    maxTopicsPerNamespace: int = 0
     dispatcherMaxRoundRobinBatchSize: int = 20
     subscriptionKeySharedUseConsistentHashing: bool = False  # Pulsar: true since 3.0
     subscriptionKeySharedConsistentHashingReplicaPoints: int = 100

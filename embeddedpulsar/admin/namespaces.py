@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from embeddedpulsar.admin.limit_calls import limit_calls
 from embeddedpulsar.admin.policy_calls import PolicyCalls
 from embeddedpulsar.exceptions import InvalidTopicName, NotAllowedError
 from embeddedpulsar.platform import interrupts
+from embeddedpulsar.topic import topic_limits
 from embeddedpulsar.topic.policy_changes import is_namespace
 
 
@@ -41,6 +43,25 @@ class Namespaces(PolicyCalls):
     def get_namespaces(self, tenant: str) -> list[str]:
         """Return the namespaces of a tenant, the built-in ones first; empty if there is no such tenant."""
         return [name for name in self._store().topics.namespaces() if name.partition("/")[0] == tenant]
+
+    # -- limits ------------------------------------------------------------------------------------------
+
+    set_max_producers_per_topic, get_max_producers_per_topic, remove_max_producers_per_topic = limit_calls(
+        topic_limits.MAX_PRODUCERS, "max_producers_per_topic", "producers of each topic", "ProducerBusy"
+    )
+    set_max_consumers_per_topic, get_max_consumers_per_topic, remove_max_consumers_per_topic = limit_calls(
+        topic_limits.MAX_CONSUMERS, "max_consumers_per_topic", "consumers of each topic", "ConsumerBusy"
+    )
+    (
+        set_max_topics_per_namespace,
+        get_max_topics_per_namespace,
+        remove_max_topics_per_namespace,
+    ) = limit_calls(
+        topic_limits.MAX_TOPICS,
+        "max_topics_per_namespace",
+        "topics of the namespace, each partition counted",
+        "NotAllowedError",
+    )
 
     def _owner(self, name: str) -> str:
         if not is_namespace(name):

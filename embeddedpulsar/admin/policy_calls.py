@@ -8,8 +8,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NoReturn
 
+from embeddedpulsar.admin.limit_calls import limit_calls
 from embeddedpulsar.platform import interrupts
 from embeddedpulsar.policies import Retention
+from embeddedpulsar.topic import topic_limits
 from embeddedpulsar.topic.topic_policy import DEDUPLICATION, KEEP_UNTIL_SUBSCRIBED, RETENTION
 
 if TYPE_CHECKING:
@@ -36,8 +38,8 @@ _NOT_BUILT: Final = {
     "replicat": "replication",
     "terminate": "termination of topics",
     "examine": "reading messages: use a Reader",
-    "polic": "other policies than deduplication and retention",
-    "dispatch": "other policies than deduplication and retention",
+    "polic": "other policies than deduplication, retention and limits",
+    "dispatch": "other policies than deduplication, retention and limits",
     "unload": "unloading: no broker has a topic",
     "delete_namespace": "deleting namespaces",
     "propert": "properties of topics",
@@ -203,3 +205,26 @@ class PolicyCalls(SaysWhatThereIs, ABC):
         """Undo `set_keep_until_subscribed`. Does nothing if it is not set."""
         with interrupts.translated:
             self._store().set_policy(self._owner(name), KEEP_UNTIL_SUBSCRIBED, None)
+
+    # -- limits ------------------------------------------------------------------------------------------
+
+    (
+        set_max_consumers_per_subscription,
+        get_max_consumers_per_subscription,
+        remove_max_consumers_per_subscription,
+    ) = limit_calls(
+        topic_limits.MAX_CONSUMERS_PER_SUBSCRIPTION,
+        "max_consumers_per_subscription",
+        "consumers of a subscription",
+        "ConsumerBusy",
+    )
+    (
+        set_max_subscriptions_per_topic,
+        get_max_subscriptions_per_topic,
+        remove_max_subscriptions_per_topic,
+    ) = limit_calls(
+        topic_limits.MAX_SUBSCRIPTIONS,
+        "max_subscriptions_per_topic",
+        "durable subscriptions of a topic or partition",
+        "NotAllowedError",
+    )

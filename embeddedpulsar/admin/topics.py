@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from embeddedpulsar.admin.limit_calls import limit_calls
 from embeddedpulsar.admin.policy_calls import PolicyCalls
 from embeddedpulsar.admin.subscription_calls import SubscriptionCalls
 from embeddedpulsar.admin.topic_looks import TopicLooks
 from embeddedpulsar.admin.topic_stats import PartitionedTopicMetadata
 from embeddedpulsar.exceptions import TopicNotFound
 from embeddedpulsar.platform import interrupts
+from embeddedpulsar.topic import topic_limits
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
@@ -30,6 +32,14 @@ class Topics(TopicLooks, SubscriptionCalls, PolicyCalls):
     used.
     """
 
+    # -- limits ------------------------------------------------------------------------------------------
+
+    set_max_producers, get_max_producers, remove_max_producers = limit_calls(
+        topic_limits.MAX_PRODUCERS, "max_producers", "producers of a topic or partition", "ProducerBusy"
+    )
+    set_max_consumers, get_max_consumers, remove_max_consumers = limit_calls(
+        topic_limits.MAX_CONSUMERS, "max_consumers", "consumers of a topic or partition", "ConsumerBusy"
+    )
     # -- making ------------------------------------------------------------------------------------------
 
     def create_non_partitioned_topic(self, topic: str) -> None:

@@ -56,7 +56,8 @@ class _Closing:
         self._file = file
 
     def __del__(self) -> None:
-        self._file.close()
+        if hasattr(self, "_file"):  # an interrupt may end the constructor before
+            self._file.close()
 
 
 class Segment:

@@ -180,7 +180,8 @@ class SegmentIndex:
         self.file.close()
 
     def __del__(self) -> None:
-        self.close()
+        if hasattr(self, "file"):  # an interrupt may end the constructor before
+            self.close()
 
 
 def index_fits(directory: str, link: Link, slots: bytes | None = None) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from embeddedpulsar.damage import DamageHook
@@ -75,6 +75,7 @@ class Subscription:
         self._lives: Final = SubscriptionLives(directory, options, log.last_position, self._prepare)
         self._attached: set[int] = set()  # consumers attached through this object, and some that have left
         self._own_scheduler: SchedulerLike | None = None
+        self._most_consumers: Callable[[], int] = lambda: settings.maxConsumersPerSubscription
         self._keep_alives: Final = KeepAlives(settings.keepAliveIntervalSeconds, options.clock)
         scheduler = options.scheduler
         self._liveness_monitor: Final = LivenessMonitor(
@@ -96,6 +97,7 @@ class Subscription:
         durability: str | None = None,
         compact_bytes: int = COMPACT_BYTES,
         damage: DamageHook | None = None,
+        most_consumers: Callable[[], int] | None = None,
     ) -> Subscription:
         """A subscription whose files are opened by its first use, and recovered if they are of another boot.
 
@@ -110,6 +112,8 @@ class Subscription:
             durability: "process", "interval" or "flush", for acknowledgements too; default that of the log.
             compact_bytes: length at which a journal is replaced by a snapshot; for tests and tuning.
             damage: called with what cannot be read, outside all locks; it is logged if None.
+            most_consumers: called before each consumer attaches, for the number there may be; may raise
+                ConsumerBusy. Default: that of the settings.
         """
         ledger_options, hook = managed_ledger.options, damage or package_log.damage
         options = StateOptions(
@@ -126,6 +130,8 @@ class Subscription:
             check_in_place=managed_ledger.check_in_place,
         )
         subscription = cls(directory, managed_ledger, mailbox, settings, options)
+        if most_consumers is not None:
+            subscription._most_consumers = most_consumers
         if scheduler is None:
             subscription._own_scheduler = options.scheduler
         return subscription
@@ -274,10 +280,11 @@ class Subscription:
         shared = self._existing()
         asked = Asked(self._settings, key_shared, topic, partition, several_topics)
         rules = dispatcher_for(consumer_type).rules(asked)
+        most = self._most_consumers()
         own = self._mailbox.uuid
         uuid = own if client_uuid is None else client_uuid
         attach_request = AttachRequest(
-            consumer_name, consumer_type, uuid, priority, receiver_queue_size, rules
+            consumer_name, consumer_type, uuid, priority, receiver_queue_size, rules, most
         )
         membership = Membership(
             attach_request,

@@ -29,6 +29,8 @@ from embeddedpulsar.topic.damage_channel import DamageChannel
 from embeddedpulsar.topic.housekeeping import Housekeeping
 from embeddedpulsar.topic.policy_documents import PolicyDocuments
 from embeddedpulsar.topic.store_control import LedgerIds, StoreControl
+from embeddedpulsar.topic.topic_limits import check_topics
+from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
     from embeddedpulsar.managed_ledger.memory_ledgers import Contents
@@ -188,6 +190,10 @@ class StoreSession:
         """
         if not self.control.is_in_place():
             raise gone(self.root)
+
+    def check_limit(self, name: TopicName, more: int) -> None:
+        """See `check_topics`."""
+        check_topics(self.policies, self.catalog, name, more)
 
     def _take_number(self) -> None:
         try:

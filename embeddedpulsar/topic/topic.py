@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar.enums import ProducerAccessMode
@@ -22,6 +23,7 @@ from embeddedpulsar.topic.open_topics import within_limit
 from embeddedpulsar.topic.producers.producers import ProducerRegistration, Producers
 from embeddedpulsar.topic.producers.sequence_memory import SequenceMemory
 from embeddedpulsar.topic.producers.topic_journal import TopicJournal
+from embeddedpulsar.topic.topic_limits import MAX_PRODUCERS, Limit
 from embeddedpulsar.topic.topic_policy import DEDUPLICATION, KEEP_UNTIL_SUBSCRIBED, RETENTION
 from embeddedpulsar.topic.topic_subscriptions import LOOKED_AT_ONCE, SubscriptionKey, TopicSubscriptions
 
@@ -64,8 +66,9 @@ class Topic:
         self._session = session
         self._clock = clock
         self._lock = threads.RLock()  # guards _is_durable
+        limit: Callable[[Limit], int] = partial(session.policies.value, name=entry.name, directory=directory)
         self._subscriptions: Final = TopicSubscriptions(
-            self.name, directory, ledger, session.settings, self._open_subscription
+            self.name, directory, ledger, session.settings, self._open_subscription, limit
         )
         self._trimming: Final = TopicTrimming(
             ledger,
@@ -91,9 +94,13 @@ class Topic:
         self._memory: Final = SequenceMemory(
             journal, ledger, session.settings, options.boot_id, self._note_progress
         )
-        most = session.settings.maxProducersPerTopic
         self._producers = Producers(
-            journal, self._memory, session.mailbox, clock, session.scheduler, most=most
+            journal,
+            self._memory,
+            session.mailbox,
+            clock,
+            session.scheduler,
+            most=partial(limit, MAX_PRODUCERS),
         )
         ledger.trimming.snapshot_before = self._memory.save_before_trim
 
@@ -309,6 +316,7 @@ class Topic:
             peers=self._session.peers,
             clock=self._clock,
             settings=self._session.settings,
+            most_consumers=self._subscriptions.most_consumers,
             scheduler=self._session.scheduler,
             durability=self._durability if durable else PROCESS,
             damage=self._session.damage.report,

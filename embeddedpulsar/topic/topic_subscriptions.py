@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from embeddedpulsar.exceptions import (
     BrokerMetadataError,
+    ConsumerBusy,
     LockTimeout,
+    NotAllowedError,
     StoreGoneError,
     SubscriptionNotFound,
 )
@@ -18,6 +20,12 @@ from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.platform import descriptors, threads
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage import filenames
+from embeddedpulsar.topic.topic_limits import (
+    MAX_CONSUMERS,
+    MAX_CONSUMERS_PER_SUBSCRIPTION,
+    MAX_SUBSCRIPTIONS,
+    Limit,
+)
 from embeddedpulsar.topic.usage import Usage
 from embeddedpulsar.topic_name import NON_DURABLE_PREFIX, subscription_directory_name
 
@@ -62,12 +70,14 @@ class TopicSubscriptions:
         ledger: Log,
         settings: BrokerSettings,
         open_subscription: OpenSubscription,
+        limit: Callable[[Limit], int],
     ) -> None:
         self._topic: Final = topic
         self._path: Final = filenames.subscriptions_path(directory)
         self._ledger: Final = ledger
         self._settings: Final = settings
         self._open: Final = open_subscription
+        self._limit: Final = limit
         self._lock = threads.RLock()  # guards everything below
         self._opened: dict[str, Subscription] = {}
         self._usage = Usage(MOST_IDLE_SUBSCRIPTIONS)
@@ -99,7 +109,7 @@ class TopicSubscriptions:
         """See `Topic.create_subscription`."""
         subscription = self._of(key, is_kept=False)
         try:
-            return self._create(subscription, initial)
+            return self._create(subscription, key, initial)
         finally:
             self.end_use(subscription, key)
 
@@ -134,9 +144,15 @@ class TopicSubscriptions:
                 "allowAutoSubscriptionCreation=false; set it to true there, or create it with "
                 "Admin.topics().create_subscription"
             )
-        self._create(subscription, initial)
+        self._create(subscription, key, initial)
 
-    def _create(self, subscription: Subscription, initial: Position | None) -> bool:
+    def _create(self, subscription: Subscription, key: SubscriptionKey, initial: Position | None) -> bool:
+        most = self._limit(MAX_SUBSCRIPTIONS) if key.durable else 0
+        if most and not subscription.exists() and len(self.names()) >= most:
+            raise NotAllowedError(
+                f"{self._topic} has {most} subscriptions, as many as maxSubscriptionsPerTopic allows; "
+                "delete one, or raise the limit"
+            )
         if initial is None:
             initial = self._ledger.last_position() or BEFORE_FIRST
         return subscription.create(initial)
@@ -191,6 +207,18 @@ class TopicSubscriptions:
             finally:
                 opened.close()
         return found
+
+    def most_consumers(self) -> int:
+        """How many consumers a subscription may have. To be called before a consumer attaches to one.
+
+        Raises:
+            ConsumerBusy: the topic has as many as it may have. Consumers that attach to several of its
+                subscriptions in the same moment may pass.
+        """
+        most = self._limit(MAX_CONSUMERS)
+        if most and len(self.consumers()) >= most:
+            raise ConsumerBusy(f"the topic has {most} consumers, as many as maxConsumersPerTopic allows")
+        return self._limit(MAX_CONSUMERS_PER_SUBSCRIPTION)
 
     def _directories(self) -> list[str]:
         return [name for name in self._names() if not filenames.is_gone(name)]

@@ -44,6 +44,7 @@ class AttachRequest(NamedTuple):
         priority: priority level, 0 being the best.
         receiver_queue_size: messages it is ready to take at once.
         rules: its requirements for dispatch.
+        most: how many consumers the subscription may have; 0 for any number.
     """
 
     name: str
@@ -52,6 +53,7 @@ class AttachRequest(NamedTuple):
     priority: int
     receiver_queue_size: int
     rules: ConsumerRules
+    most: int = 0
 
     def command(self, consumer_id: int, now_ms: int) -> Attach:
         """The command by which it attaches."""
@@ -144,7 +146,7 @@ class Membership:
         attach = attach_request.command(state.epoch + 1, self._clock.wall_ms())
         trial = Consumer(*attach[:-1], 0, state.consumers.free_code(), attach.rules)
         try:
-            check_admission(state, trial, self._settings.maxConsumersPerSubscription)
+            check_admission(state, trial, attach_request.most)
         except (ConsumerBusy, ConsumerAssignError):
             if len(state.consumers) <= _FEW or not self._detach_lost(state):
                 raise

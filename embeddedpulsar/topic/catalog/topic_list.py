@@ -29,8 +29,7 @@ class TopicList:
 
     Role: decides under the catalog lock what may be made; `TopicDirectories` does it. A partitioned topic is
     one entry with a number of partitions and no log. Its partitions are topics named ``<name>-partition-<i>``
-    that get directory and entry of their own when they are first opened; they exist from the moment the
-    number says so.
+    that get directory and entry of their own when first opened; they exist as soon as the number says so.
     Invariants: making or growing a partitioned topic is one record of the catalog, so others see all of it
     or nothing. While a topic is partitioned, every topic named like a partition of it is one.
     Callers: any thread, holding no file lock.
@@ -187,6 +186,8 @@ class TopicList:
             )
 
     def _create(self, name: TopicName, partitions: int) -> TopicEntry:
+        if name.partition < 0 or not self._partitions_of_base(name):
+            self._session.check_limit(name, max(1, partitions))
         return self._session.directories.create(
             name.full, self._clock.wall_ms(), durable=self._durable, partitions=partitions
         )
@@ -276,6 +277,7 @@ class TopicList:
                     "only grows, because messages would be lost"
                 )
             if partitions > entry.partitions:
+                self._session.check_limit(name, partitions - entry.partitions)
                 if subscriptions:
                     for index in range(entry.partitions, partitions):
                         self._prepare(name.of_partition(index), subscriptions, open_topic)

@@ -75,7 +75,7 @@ class Producers:
         clock: Clock,
         scheduler: SchedulerLike,
         *,
-        most: int,
+        most: Callable[[], int],
     ) -> None:
         self.memory: Final = memory
         self._shared: Final = journal
@@ -117,7 +117,8 @@ class Producers:
         request = ProducerRequest(self._mailbox.uuid, int(access_mode), named, name)
         given: list[Applicant] = []
         try:
-            while not self._admit(request, deduplicate, given):
+            most = self._most()
+            while not self._admit(request, deduplicate, most, given):
                 self.memory.switch(deduplicate)
             own = given[-1]
             if isinstance(own, EnqueueProducer):  # for days, perhaps
@@ -136,7 +137,7 @@ class Producers:
                 self._leave(given[-1].producer_id, None)
             raise
 
-    def _admit(self, request: ProducerRequest, deduplicate: bool, given: list[Applicant]) -> bool:
+    def _admit(self, request: ProducerRequest, deduplicate: bool, most: int, given: list[Applicant]) -> bool:
         """Let the producer in or into the queue; False if deduplication has to be switched before."""
 
         def admit(commit: Commit) -> bool:
@@ -144,7 +145,7 @@ class Producers:
                 raise TopicTerminated("nothing can be appended to the topic any more")
             if self.memory.is_on != deduplicate:
                 return False
-            commands = self._table.admit(request, self._most)
+            commands = self._table.admit(request, most)
             own = commands[-1]
             if isinstance(own, (AttachProducer, EnqueueProducer)):
                 given.append(own)
@@ -283,8 +284,10 @@ class Producers:
             self._mailbox.uuid, int(ProducerAccessMode.Shared), False, registration.name
         )
 
+        most = self._most()
+
         def admit(commit: Commit) -> int:
-            (own,) = self._table.admit(request, self._most)
+            (own,) = self._table.admit(request, most)
             assert isinstance(own, AttachProducer)
             commit([DetachProducer(number, REASON_CLOSED), own, *self.memory.beginnings([own])])
             self._rejoined[registration.producer_id] = own.producer_id

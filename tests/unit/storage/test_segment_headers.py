@@ -10,12 +10,13 @@ import pytest
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.storage.filenames import index_path, log_path
 from embeddedpulsar.storage.roll import remove_strays
-from embeddedpulsar.storage.segment import Segment
+from embeddedpulsar.storage.segment import Segment, _Closing
 from embeddedpulsar.storage.segment_headers import (
     find_segment_header,
     is_never_written,
     read_segment_header,
 )
+from embeddedpulsar.storage.segment_index import SegmentIndex
 from tests.log_builder import LOG_SIZE, Ledger, LogBuilder, files
 
 GARBAGE = b"\xee" * 1024
@@ -131,3 +132,9 @@ def test_a_lost_ledger_before(log: LogBuilder):
     log.patch(log.ledgers[5], 0, GARBAGE)
     header = find_segment_header(log.directory, 5).header
     assert (header.prev_ledger_id, header.prev_end_offset, header.prev_last_entry_id) == (3, 0, -1)
+
+
+@pytest.mark.parametrize("kind", [SegmentIndex, _Closing])
+def test_an_interrupted_constructor_leaves_nothing_to_close(kind):
+    """The finalizer runs all the same."""
+    kind.__new__(kind).__del__()

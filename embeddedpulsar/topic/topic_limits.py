@@ -1,0 +1,73 @@
+"""Policies that limit how many there may be: producers, consumers, subscriptions, topics. 0 is no limit."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final
+
+from embeddedpulsar.exceptions import CorruptionError, InvalidConfiguration, NotAllowedError
+from embeddedpulsar.topic.topic_policy import TopicPolicy
+from embeddedpulsar.topic_name import TopicName
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from embeddedpulsar.topic.catalog.catalog import Catalog
+    from embeddedpulsar.topic.policy_documents import PolicyDocuments
+
+MOST: Final = 1 << 31
+"""No limit is higher."""
+
+Limit = TopicPolicy[int]
+
+
+def _checked(limit: int) -> int:
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 0 <= limit <= MOST:
+        raise InvalidConfiguration(f"a limit is a number from 0, which means none, to {MOST}, not {limit!r}")
+    return limit
+
+
+def _read(form: Any) -> int:
+    try:
+        return _checked(form)
+    except InvalidConfiguration as e:
+        raise CorruptionError(reason=f"a policy document with a limit that is none: {form!r}") from e
+
+
+def _limit(key: str, setting: str) -> Limit:
+    default: Callable[[Any], int] = attrgetter(setting)
+    return TopicPolicy(key, lambda settings, own: default(settings), _checked, _read)
+
+
+MAX_PRODUCERS: Final = _limit("max_producers_per_topic", "maxProducersPerTopic")
+MAX_CONSUMERS: Final = _limit("max_consumers_per_topic", "maxConsumersPerTopic")
+MAX_CONSUMERS_PER_SUBSCRIPTION: Final = _limit(
+    "max_consumers_per_subscription", "maxConsumersPerSubscription"
+)
+MAX_SUBSCRIPTIONS: Final = _limit("max_subscriptions_per_topic", "maxSubscriptionsPerTopic")
+MAX_TOPICS: Final = _limit("max_topics_per_namespace", "maxTopicsPerNamespace")
+
+
+def check_topics(policies: PolicyDocuments, catalog: Catalog, name: TopicName, more: int) -> None:
+    """Refuse ``more`` topics in the namespace of a topic, if that exceeds its limit.
+
+    Call under the catalog lock, with which topics are made. Each partition is a topic, and counts when its
+    partitioned topic is made or grows.
+
+    Raises:
+        NotAllowedError: the limit is exceeded.
+    """
+    namespace = name.namespace_name
+    most = policies.value(MAX_TOPICS, namespace)
+    if not most:
+        return
+    there = 0
+    for entry in catalog.topics(namespace):
+        base = catalog.find(TopicName.parse(entry.name).base)
+        is_counted_with_base = base is not None and base.partitions and base.name != entry.name
+        there += 0 if is_counted_with_base else max(1, entry.partitions)
+    if there + more > most:
+        raise NotAllowedError(
+            f"{name.full} cannot be made: the namespace {namespace} has {there} topics, and its limit is "
+            f"{most} (max_topics_per_namespace); delete topics, or raise the limit"
+        )
