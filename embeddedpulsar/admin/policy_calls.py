@@ -36,11 +36,9 @@ _NOT_BUILT: Final = {
     "compact": "compaction",
     "offload": "offloading",
     "replicat": "replication",
-    "terminate": "termination of topics",
     "examine": "reading messages: use a Reader",
     "polic": "other policies than deduplication, retention and limits",
     "dispatch": "other policies than deduplication, retention and limits",
-    "unload": "unloading: no broker has a topic",
     "delete_namespace": "deleting namespaces",
     "propert": "properties of topics",
 }

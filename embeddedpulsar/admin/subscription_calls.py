@@ -69,7 +69,7 @@ class SubscriptionCalls:
             partitions = store.topics.resolve(topic)
             _check_place(topic, partitions, message_id)
             made = []
-            for name in _names(topic, partitions):
+            for name in log_names(topic, partitions):
                 use = store.use_topic(name)
                 try:
                     initial = _mark_delete_before(use.topic.ledger, message_id)
@@ -210,7 +210,7 @@ class SubscriptionCalls:
             []
         """
         with interrupts.translated:
-            self._in_each(topic, subscription, _skip_all)
+            self._in_each(topic, subscription, skip_all)
 
     def expire_messages(self, topic: str, subscription: str, seconds: int) -> None:
         """Acknowledge the messages that were published more than ``seconds`` ago; see `skip_messages`.
@@ -246,7 +246,7 @@ class SubscriptionCalls:
         """
         found: list[R] = []
         store = self._store()
-        for name in _names(topic, store.topics.partitions(topic)):
+        for name in log_names(topic, store.topics.partitions(topic)):
             use = store.use_topic(name, create=False)
             try:
                 found += _with_subscription(use.topic, subscription, work)
@@ -262,7 +262,7 @@ class SubscriptionCalls:
     def _in_all(self, topic: str, work: Callable[[Topic, Subscription], object]) -> None:
         """Do ``work`` with every durable subscription of the topic, or of its partitions."""
         store = self._store()
-        for name in _names(topic, store.topics.partitions(topic)):
+        for name in log_names(topic, store.topics.partitions(topic)):
             use = store.use_topic(name, create=False)
             try:
                 for subscription in use.topic.subscriptions():
@@ -283,13 +283,14 @@ def _with_subscription(topic: Topic, name: str, work: Callable[[Topic, Subscript
         topic.end_use(subscription, name)
 
 
-def _names(topic: str, partitions: int) -> list[str]:
+def log_names(topic: str, partitions: int) -> list[str]:
     """The full names of the topics that have the log of a topic."""
     parsed = TopicName.parse(topic)
     return [parsed.of_partition(index).full for index in range(partitions)] or [parsed.full]
 
 
-def _skip_all(topic: Topic, subscription: Subscription) -> None:
+def skip_all(topic: Topic, subscription: Subscription) -> None:
+    """Acknowledge all messages that are stored now."""
     last = topic.ledger.last_position()
     if last is not None:
         subscription.operator_commands().skip_through(last)

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 from embeddedpulsar.admin.limit_calls import limit_calls
 from embeddedpulsar.admin.policy_calls import PolicyCalls
-from embeddedpulsar.admin.subscription_calls import SubscriptionCalls
+from embeddedpulsar.admin.subscription_calls import SubscriptionCalls, log_names, skip_all
 from embeddedpulsar.admin.topic_looks import TopicLooks
 from embeddedpulsar.admin.topic_stats import PartitionedTopicMetadata
-from embeddedpulsar.exceptions import TopicNotFound
+from embeddedpulsar.exceptions import NotAllowedError, TopicNotFound
+from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.platform import interrupts
 from embeddedpulsar.topic import topic_limits
 from embeddedpulsar.topic_name import TopicName
@@ -130,6 +131,83 @@ class Topics(TopicLooks, SubscriptionCalls, PolicyCalls):
         with interrupts.translated:
             self._store().delete_partitioned_topic(topic, force=force)
 
+    # -- ending ------------------------------------------------------------------------------------------
+
+    def terminate_topic(self, topic: str) -> MessageId:
+        """End a topic, for ever: it takes no more messages. Those it has stay, and are received as before.
+
+        Producers of all processes get `TopicTerminated` from their next call, and so does `create_producer`.
+        On return the end survives a power failure. May be repeated.
+
+        Args:
+            topic: its name, or that of a partition.
+
+        Returns:
+            The id of the last entry; `MessageId.earliest` if there is none.
+
+        Raises:
+            TopicNotFound: no such topic.
+            NotAllowedError: it is partitioned; use `terminate_partitioned_topic`.
+
+        Example:
+            >>> from embeddedpulsar import Admin, Client
+            >>> with Client("./data") as client, Admin("./data") as admin:
+            ...     producer = client.create_producer("election")
+            ...     last = producer.send(b"the last vote")
+            ...     admin.topics().terminate_topic("election") == last
+            True
+        """
+        with interrupts.translated:
+            store = self._store()
+            if store.topics.partitions(topic):
+                raise NotAllowedError(
+                    f"{TopicName.parse(topic).full} is partitioned; use terminate_partitioned_topic"
+                )
+            return _terminate(store, topic)
+
+    def terminate_partitioned_topic(self, topic: str) -> dict[int, MessageId]:
+        """End all partitions of a topic, one after the other; see `terminate_topic`. If the process is killed
+        in between, the call can be made again.
+
+        Returns:
+            The id of the last entry of each partition, by the index of the partition.
+
+        Raises:
+            NotAllowedError: it is not partitioned.
+        """
+        with interrupts.translated:
+            store = self._store()
+            partitions = self.get_partitioned_topic_metadata(topic).partitions
+            if not partitions:
+                raise NotAllowedError(
+                    f"{TopicName.parse(topic).full} is not partitioned; use terminate_topic"
+                )
+            names = log_names(topic, partitions)
+            return {index: _terminate(store, name) for index, name in enumerate(names)}
+
+    def unload(self, topic: str) -> None:
+        """Have consumers of all processes begin anew, as when a broker gives up a topic: what they hold or
+        have fetched is void, and what is not acknowledged is delivered again. The redelivery counts of Shared
+        and Key_Shared subscriptions begin at 0. Nothing else is lost.
+
+        For a partitioned topic, in all partitions. Concerns durable subscriptions.
+
+        Raises:
+            TopicNotFound: no such topic.
+
+        Example:
+            >>> from embeddedpulsar import Admin, Client
+            >>> with Client("./data") as client, Admin("./data") as admin:
+            ...     consumer = client.subscribe("alarms", "guard")
+            ...     _ = client.create_producer("alarms").send(b"smoke")
+            ...     first = consumer.receive()
+            ...     admin.topics().unload("alarms")
+            ...     consumer.receive().message_id() == first.message_id()
+            True
+        """
+        with interrupts.translated:
+            self._in_all(topic, lambda _, subscription: subscription.operator_commands().give_back())
+
     # -- trimming ----------------------------------------------------------------------------------------
 
     def trim_topic(self, topic: str) -> int:
@@ -155,6 +233,35 @@ class Topics(TopicLooks, SubscriptionCalls, PolicyCalls):
             if not partitions:
                 return store.trim_topic(topic)
             return sum(store.trim_topic(name.of_partition(index).full) for index in range(partitions))
+
+    def truncate(self, topic: str) -> None:
+        """Acknowledge all messages for every durable subscription, and remove all closed ledgers, whatever
+        retention says. The open ledger, which producers append to, stays. For a partitioned topic, in all
+        partitions.
+
+        Readers and non-durable subscriptions go on with the open ledger.
+
+        Raises:
+            TopicNotFound: no such topic.
+
+        Example:
+            >>> from embeddedpulsar import Admin, Client
+            >>> with Client("./data") as client, Admin("./data") as admin:
+            ...     admin.topics().create_subscription("debug", "nightly")
+            ...     _ = client.create_producer("debug").send(b"...")
+            ...     admin.topics().truncate("debug")
+            ...     admin.topics().peek_messages("debug", "nightly", 1)
+            []
+        """
+        with interrupts.translated:
+            self._in_all(topic, skip_all)
+            store = self._store()
+            for name in log_names(topic, store.topics.partitions(topic)):
+                use = store.use_topic(name, create=False)
+                try:
+                    use.topic.trim_now(ignore_retention=True)
+                finally:
+                    use.release()
 
     def _owner(self, name: str) -> str:
         return TopicName.parse(name).full
@@ -202,3 +309,14 @@ class Topics(TopicLooks, SubscriptionCalls, PolicyCalls):
                 f"{', '.join(store.topics.namespaces())}; use one of those"
             )
         return store
+
+
+def _terminate(store: Store, name: str) -> MessageId:
+    use = store.use_topic(name, create=False)
+    try:
+        last = use.topic.terminate()
+    finally:
+        use.release()
+    if last.entry_id < 0:
+        return MessageId.earliest
+    return MessageId(TopicName.parse(name).partition, last.ledger_id, last.entry_id)

@@ -21,6 +21,7 @@ ENQUEUE_PRODUCER: Final = 3
 REMEMBER_PRODUCER: Final = 4
 FORGET_PRODUCER: Final = 5
 SET_DEDUPLICATION: Final = 6
+TERMINATE: Final = 7
 
 REASON_CLOSED: Final = 0
 REASON_DEAD: Final = 1
@@ -63,6 +64,12 @@ DEDUPLICATION_BODY: Final = struct.Struct(
     "16s"  # 8  boot_id in which this was found out; what came after it may be lost in another
     "B"  # 24 on: 1 if duplicates are dropped from here on
     "7x"  # 25 zero
+)
+
+TERMINATE_BODY: Final = struct.Struct(
+    "<"
+    "Q"  # 0  ledger_id of the last entry
+    "q"  # 8  entry_id of the last entry; -1 for none
 )
 
 Buffer = bytes | bytearray | memoryview
@@ -118,6 +125,13 @@ class SetDeduplication(NamedTuple):
     base: int
     boot: bytes
     on: bool
+
+
+class Terminate(NamedTuple):
+    """Nothing is appended any more, behind the last entry."""
+
+    ledger_id: int
+    entry_id: int
 
 
 ProducerCommand = AttachProducer | EnqueueProducer
@@ -178,6 +192,7 @@ def _name(payload: Buffer, at: int, length: int) -> str:
 RECORDS.add(ATTACH_PRODUCER, AttachProducer, _encode_producer, _decode_producer(AttachProducer))
 RECORDS.add(ENQUEUE_PRODUCER, EnqueueProducer, _encode_producer, _decode_producer(EnqueueProducer))
 RECORDS.add_fixed(DETACH_PRODUCER, DetachProducer, DETACH_BODY)
+RECORDS.add_fixed(TERMINATE, Terminate, TERMINATE_BODY)
 RECORDS.add(REMEMBER_PRODUCER, RememberProducer, _encode_remember, _decode_remember)
 RECORDS.add(FORGET_PRODUCER, ForgetProducer, _encode_forget, _decode_forget)
 RECORDS.add(

@@ -243,7 +243,13 @@ class TopicTrimming:
         any process may change it."""
         return not self._is_closed and self._ledger.trimming.has_closed_ledgers
 
-    def trim(self, lock_timeout_s: float | None = None, done: list[str] | None = None) -> int:
+    def trim(
+        self,
+        lock_timeout_s: float | None = None,
+        done: list[str] | None = None,
+        *,
+        ignore_retention: bool = False,
+    ) -> int:
         """Give up what may go and remove the files of a slice of it; return how many ledgers went.
 
         0 means that there is nothing more to do now.
@@ -251,6 +257,7 @@ class TopicTrimming:
         Args:
             lock_timeout_s: how long to wait for the topic lock; default that of the topic.
             done: what is to be logged is added to it, by a caller that holds a lock; default: it is logged.
+            ignore_retention: keep only what a durable subscription needs.
 
         Raises:
             StorageError: the position of a subscription is unknown. Nothing was given up.
@@ -261,8 +268,8 @@ class TopicTrimming:
             if self._is_closed:
                 return 0
             trimming = self._ledger.trimming
-            retention = self._retention()
-            if not retention.is_unlimited and trimming.has_closed_ledgers:
+            retention = None if ignore_retention else self._retention()
+            if trimming.has_closed_ledgers and (retention is None or not retention.is_unlimited):
                 self._give_up(retention, lock_timeout_s)
             removed = trimming.remove(SLICE, SLICE_S)
         finally:
@@ -275,15 +282,15 @@ class TopicTrimming:
                 done.append(text)
         return removed
 
-    def _give_up(self, retention: Retention, lock_timeout_s: float | None) -> None:
+    def _give_up(self, retention: Retention | None, lock_timeout_s: float | None) -> None:
         trimming = self._ledger.trimming
         is_decided = False
         while not is_decided:
             seen = trimming.rewind_count(lock_timeout_s)
             marks = self._marks()
-            if not marks and self._keeps_until_subscribed():
+            if retention is not None and not marks and self._keeps_until_subscribed():
                 return
-            first = trimming.first_needed(marks, retention, self._clock.wall_ms())
+            first = trimming.first_needed(marks, retention or Retention(0, 0), self._clock.wall_ms())
             if first > trimming.first_retained:
                 first = trimming.snapshot_before(first, lock_timeout_s)
             is_decided = first <= trimming.first_retained or trimming.give_up(first, seen, lock_timeout_s)

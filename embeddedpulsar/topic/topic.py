@@ -232,6 +232,11 @@ class Topic:
         self._check_open()
         return self._producers.check(registration)
 
+    def terminate(self) -> Position:
+        """Refuse all messages from now on, for ever; see `Producers.terminate`."""
+        self._check_open()
+        return self._producers.terminate(self.ledger.last_position)
+
     def producers(self) -> list[str]:
         """Names of the living producers, in order of arrival."""
         self._check_open()
@@ -325,7 +330,7 @@ class Topic:
 
     # -- housekeeping ------------------------------------------------------------------------------
 
-    def trim_now(self) -> int:
+    def trim_now(self, *, ignore_retention: bool = False) -> int:
         """Remove the closed ledgers that all durable subscriptions have acknowledged and retention does not
         keep; return how many went. Housekeeping does the same by itself, in the background.
 
@@ -333,7 +338,7 @@ class Topic:
             StorageError: the position of a subscription is unknown. Nothing was removed.
         """
         self._check_open()
-        return sum(iter(self._trimming.trim, 0))
+        return sum(iter(lambda: self._trimming.trim(ignore_retention=ignore_retention), 0))
 
     def _suggest_chores(self) -> None:
         """Have housekeeping look whether there is something to trim. Called under locks."""

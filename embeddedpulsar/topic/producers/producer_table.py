@@ -17,6 +17,7 @@ from embeddedpulsar.format.topic_record import (
     ProducerCommand,
     RememberProducer,
     SetDeduplication,
+    Terminate,
     TopicCommand,
 )
 
@@ -156,6 +157,8 @@ class ProducerTable:
         self.next_id = 1
         self.epoch = 0
         self.sequences = SequenceTable()
+        self.terminated: Terminate | None = None
+        """Where the topic ends, once it was terminated."""
 
     # -- following the journal ---------------------------------------------------------------------
 
@@ -185,6 +188,9 @@ class ProducerTable:
             self.fenced[number] = gone.client_uuid
         else:
             self.fenced.pop(number, None)
+
+    def _terminate(self, command: Terminate, time_ms: int) -> None:
+        self.terminated = self.terminated or command
 
     def everybody(self) -> list[ProducerCommand]:
         """The connected, then those who wait, each in order of arrival."""
@@ -272,6 +278,7 @@ class ProducerTable:
             "next_id": self.next_id,
             "epoch": self.epoch,
             "sequences": self.sequences.to_fields(),
+            "terminated": None if self.terminated is None else list(self.terminated),
         }
 
     @classmethod
@@ -292,6 +299,8 @@ class ProducerTable:
             table.fenced = {int(number): bytes(uuid) for number, uuid in fields["fenced"]}
             table.next_id, table.epoch = int(fields["next_id"]), int(fields["epoch"])
             table.sequences = SequenceTable.from_fields(fields["sequences"])
+            if fields.get("terminated") is not None:  # not in stores of the first releases
+                table.terminated = Terminate(*map(int, fields["terminated"]))
         except (KeyError, TypeError, ValueError) as e:
             raise CorruptionError(reason=f"the snapshot of a topic's producers is incomplete: {e!r}") from e
         return table
@@ -302,6 +311,7 @@ RECORDS.handlers.update(
         AttachProducer: ProducerTable._attach,
         EnqueueProducer: ProducerTable._enqueue,
         DetachProducer: ProducerTable._detach,
+        Terminate: ProducerTable._terminate,
         RememberProducer: lambda table, *command: table.sequences.remember(*command),
         ForgetProducer: lambda table, *command: table.sequences.forget(*command),
         SetDeduplication: lambda table, *command: table.sequences.switch(*command),

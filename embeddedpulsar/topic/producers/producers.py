@@ -16,8 +16,15 @@ from embeddedpulsar.exceptions import (
     TopicTerminated,
 )
 from embeddedpulsar.format.control import TopicWord
-from embeddedpulsar.format.topic_record import REASON_CLOSED, AttachProducer, DetachProducer, EnqueueProducer
-from embeddedpulsar.platform import deadline, fork
+from embeddedpulsar.format.topic_record import (
+    REASON_CLOSED,
+    AttachProducer,
+    DetachProducer,
+    EnqueueProducer,
+    Terminate,
+)
+from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
+from embeddedpulsar.platform import deadline, failpoints, fork
 from embeddedpulsar.platform.background import FIRST_PAUSE_S, BackgroundWork
 from embeddedpulsar.platform.clock import SYSTEM_CLOCK, Clock
 from embeddedpulsar.platform.processes.mailbox import Mailbox
@@ -26,6 +33,8 @@ from embeddedpulsar.storage.topic_control import DELETED, TERMINATED
 from embeddedpulsar.topic.producers.producer_table import ProducerRequest, ProducerTable
 from embeddedpulsar.topic.producers.sequence_memory import SequenceMemory
 from embeddedpulsar.topic.producers.topic_journal import Commit, TopicJournal
+
+failpoints.declare("termination:recorded")
 
 T = TypeVar("T")
 Applicant = AttachProducer | EnqueueProducer
@@ -141,8 +150,7 @@ class Producers:
         """Let the producer in or into the queue; False if deduplication has to be switched before."""
 
         def admit(commit: Commit) -> bool:
-            if self._words[TopicWord.STATE] & TERMINATED:
-                raise TopicTerminated("nothing can be appended to the topic any more")
+            self._check_not_terminated()
             if self.memory.is_on != deduplicate:
                 return False
             commands = self._table.admit(request, most)
@@ -153,6 +161,34 @@ class Producers:
             return True
 
         return self._section(admit, refused=DELETED)
+
+    def _check_not_terminated(self) -> None:
+        if self._words[TopicWord.STATE] & TERMINATED:
+            raise TopicTerminated("the topic was terminated and takes no more messages; publish to another")
+
+    def terminate(self, last_position: Callable[[], Position | None]) -> Position:
+        """Have all appends refused, for ever. Repeated, it changes nothing.
+
+        Steps, under the topic lock: 1. the journal says so; 2. the state word, which stops the producers that
+        are attached. A process that dies in between leaves the second step to the next producer that looks at
+        the journal, because it changed. Then, without the lock, the journal is flushed.
+
+        Returns:
+            The last entry; `BEFORE_FIRST` if there is none.
+        """
+
+        def terminate(commit: Commit) -> Terminate:
+            if self._table.terminated is None:
+                commit([Terminate(*(last_position() or BEFORE_FIRST))])
+                if failpoints.ACTIVE:
+                    failpoints.hit("termination:recorded")
+                self._shared.enforce_end()
+            assert self._table.terminated is not None
+            return self._table.terminated
+
+        end = self._section(terminate, refused=DELETED)
+        self._shared.sync()
+        return Position(*end)
 
     @property
     def _table(self) -> ProducerTable:
@@ -230,6 +266,7 @@ class Producers:
 
     def _look(self, own: EnqueueProducer) -> tuple[AttachProducer | None, set[bytes]]:
         def look(commit: Commit) -> tuple[AttachProducer | None, set[bytes]]:
+            self._check_not_terminated()
             self._promote(commit)
             table = self._table
             connected = table.connected.get(own.producer_id)

@@ -16,6 +16,7 @@ from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.platform.processes.peers import Peers
 from embeddedpulsar.storage.journal.journal import Journal
 from embeddedpulsar.storage.journal.journal_follower import JournalPlace
+from embeddedpulsar.storage.topic_control import ATTENTION, TERMINATED
 from embeddedpulsar.topic.producers.producer_table import ProducerTable
 
 JOURNAL_CHECKED: Final = TopicWord.JOURNAL + 1
@@ -138,6 +139,15 @@ class TopicJournal:
             self.journal.recover(self._clock.wall_ms())
             words[JOURNAL_CHECKED] = wanted
         self.journal.catch_up()
+        if self.table.terminated is not None:
+            self.enforce_end()
+
+    def enforce_end(self) -> None:
+        """Have all processes refuse appends, as the table says: the word that they look at is lost with a
+        reboot, or when the process that terminated the topic was killed. Under the topic lock."""
+        if not self.words[TopicWord.STATE] & TERMINATED:
+            self.words[TopicWord.STATE] |= TERMINATED
+            self.words[TopicWord.OWNER] = ATTENTION
 
     def _is_alive(self, uuid: bytes) -> bool:
         try:

@@ -1,0 +1,97 @@
+"""A process that is killed while it manages a topic leaves it as it was, or as it is to be."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from embeddedpulsar import Admin, Client, ConsumerType, MessageId, TopicTerminated
+from embeddedpulsar.platform import failpoints
+from embeddedpulsar.subscription import shared_state  # it declares steps when it is imported
+from embeddedpulsar.testing.store_checks import assert_clean
+
+MODULES = (shared_state,)
+STEPS = [name for name in failpoints.names() if name.startswith(("journal:", "subscription:"))]
+
+
+def die_at(step: str, action: Callable[[], object]) -> bool:
+    """Run ``action`` in a child that is killed at a step.
+
+    Returns:
+        Whether it came to the step.
+    """
+    pid = os.fork()
+    if pid == 0:
+        try:
+            failpoints.set(step, "kill")
+            action()
+        finally:
+            os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A store with 6 messages in a topic, and a subscription that has acknowledged one in the middle."""
+    with Client(tmp_path) as client, Admin(tmp_path) as admin:
+        admin.topics().create_subscription("topic", "sub", MessageId.earliest)
+        with client.create_producer("topic") as producer:
+            for number in range(6):
+                producer.send(b"%d" % number)
+        consumer = client.subscribe("topic", "sub", ConsumerType.Shared)
+        for message in [consumer.receive(1000) for _ in range(6)]:
+            if message.data() == b"3":
+                consumer.acknowledge(message)
+        consumer.close()
+    return tmp_path
+
+
+def left(admin: Admin) -> list[bytes]:
+    """What the subscription has not acknowledged."""
+    return [message.data() for message in admin.topics().peek_messages("topic", "sub", 99)]
+
+
+@pytest.mark.parametrize("kind", [None, ConsumerType.Exclusive, ConsumerType.Shared])
+@pytest.mark.parametrize("step", STEPS)
+def test_skipping(root: Path, step: str, kind: ConsumerType | None):
+    """Two messages are skipped or none, with and without a consumer; and the rest can be skipped."""
+
+    def skip() -> None:
+        with Admin(root) as other:
+            other.topics().skip_messages("topic", "sub", 2)
+
+    with Client(root) as client, Admin(root) as admin:
+        consumer = None if kind is None else client.subscribe("topic", "sub", kind)
+        die_at(step, skip)
+        assert left(admin) in ([b"0", b"1", b"2", b"4", b"5"], [b"2", b"4", b"5"])
+        if consumer is not None:
+            assert consumer.receive(5000).data() in (b"0", b"2")
+        admin.topics().skip_all_messages("topic", "sub")
+        assert left(admin) == []
+    Admin(root).close()  # clears away what the killed process left
+    assert_clean(root)
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_terminating(root: Path, is_new: bool):
+    """Between the record and the word: the next producer that looks at the journal completes the end."""
+
+    def terminate() -> None:
+        with Admin(root) as other:
+            other.topics().terminate_topic("topic")
+
+    with Client(root) as client, Admin(root) as admin:
+        producer = client.create_producer("topic")
+        assert die_at("termination:recorded", terminate)
+        with pytest.raises(TopicTerminated):
+            client.create_producer("topic") if is_new else producer.send(b"6")
+        with pytest.raises(TopicTerminated):
+            producer.send(b"7")
+        admin.topics().terminate_topic("topic")
+        assert left(admin) == [b"0", b"1", b"2", b"4", b"5"]
+    Admin(root).close()  # clears away what the killed process left
+    assert_clean(root)
