@@ -155,14 +155,15 @@ class Client(AsyncFacade):
             **options: options that ``pulsar-client`` does not have.
 
         Raises:
-            ValueError: as for the blocking client, and if ``is_pattern_topic`` is given with a list.
+            ValueError: as for the blocking client; with ``is_pattern_topic`` also for a list, and for a text
+                that is no regular expression.
             TypeError, NotImplementedError, PulsarException: as for the blocking client.
         """
         arguments = _given(locals())
         if arguments.pop("is_pattern_topic"):
             if not isinstance(topic, str):
                 raise ValueError("Argument topic is one regular expression where is_pattern_topic is True")
-            arguments["topic"] = re.compile(topic)
+            arguments["topic"] = _pattern(topic)
         consumer = await in_thread(lambda: self._blocking.subscribe(**arguments), lambda made: made.close())
         blocks = bool(options.get("ack_receipt_enabled")) or options.get("ack_group_time_ms") == 0
         return Consumer(consumer, self._blocking._core, acknowledging_blocks=blocks)
@@ -201,6 +202,13 @@ class Client(AsyncFacade):
             AlreadyClosed: it was closed before.
         """
         await in_thread(self._blocking.close)
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise ValueError(f"Argument topic is no regular expression: {text!r}: {error}") from error
 
 
 def _given(arguments: dict[str, Any]) -> dict[str, Any]:

@@ -270,8 +270,9 @@ class Client:
         """Attach a consumer to a subscription. Topic and subscription are created if necessary.
 
         Args:
-            topic: as for `create_producer`, or a list of such names. Messages of several topics or
-                partitions form one stream that keeps the order of each. Patterns are not built.
+            topic: as for `create_producer`, a list of such names, or a compiled regular expression: topics
+                whose names match join when they are made, and leave when they are deleted. Messages of
+                several topics or partitions form one stream that keeps the order of each.
             subscription_name: not empty.
             consumer_type: ``Exclusive``: one consumer. ``Failover``: one active consumer, the others on
                 standby. ``Shared``: any free consumer. ``KeyShared``: one consumer per key, in order.
@@ -289,8 +290,9 @@ class Client:
             initial_position: where a new subscription starts: after the last message, or at the first.
             key_shared_policy: how consumers divide the keys; default is AUTO_SPLIT, in order.
             is_read_compacted: not built.
-            pattern_auto_discovery_period, regex_subscription_mode, replicate_subscription_state_enabled:
-                accepted and ignored: a named topic is no pattern, and a store is not replicated.
+            pattern_auto_discovery_period: accepted and ignored: topics join within a second.
+            regex_subscription_mode: whether a pattern matches persistent topics, which are all there are yet.
+            replicate_subscription_state_enabled: accepted and ignored: a store is not replicated.
             crypto_key_reader: reads the private keys of encrypted messages. Needs the extra ``crypto``.
             crypto_failure_action: for messages that cannot be decrypted: ``FAIL`` leaves them for another
                 consumer; ``DISCARD`` acknowledges them; ``CONSUME`` delivers the ciphertext.
@@ -314,7 +316,7 @@ class Client:
             ack_timeout_redelivery_backoff: added to ``unacked_messages_timeout_ms``, by redelivery count.
             ack_timeout_tick_ms: interval at which overdue messages are looked for.
             enable_retry: allow `Consumer.reconsume_later`, and subscribe to the retry topic as well.
-            retry_letter_topic: its name; default ``<topic>-<subscription>-RETRY``.
+            retry_letter_topic: its name; default ``<topic>-<subscription>-RETRY``. A pattern needs it.
             interceptors: see messages before the application does, and their acknowledgement.
             expire_time_of_incomplete_chunked_message_ms: age at which an incomplete chunked message is
                 acknowledged.
@@ -324,7 +326,7 @@ class Client:
             NotImplementedError: an option whose feature is not built is set.
             ConsumerBusy: the consumers already attached do not allow another one.
             ConsumerAssignError: the hash ranges of this consumer conflict with those of another.
-            InvalidConfiguration: the subscription name is blank.
+            InvalidConfiguration: the subscription name is blank, or options do not go with a pattern.
             InvalidTopicName, TopicNotFound, SubscriptionNotFound: see these classes.
             AlreadyClosed: the client is closed.
 
@@ -332,6 +334,13 @@ class Client:
             >>> with Client("memory://") as client, client.subscribe("orders", "kitchen") as consumer:
             ...     consumer.subscription_name(), consumer.receive_nowait()
             ('kitchen', None)
+
+            >>> import re
+            >>> with Client("memory://") as client:
+            ...     consumer = client.subscribe(re.compile("orders-.*"), "audit")
+            ...     message_id = client.create_producer("orders-eu").send(b"order 1")
+            ...     consumer.receive().topic_name()
+            'persistent://public/default/orders-eu'
         """
         config = consumer_config(_given(locals()), ConsumerInterceptor)
         with interrupts.translated:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import pulsar
 import pytest
 
@@ -184,8 +182,6 @@ def test_what_is_not_built_says_so(client):
     """An absent feature is named, never ignored."""
     with pytest.raises(NotImplementedError, match="table views"):
         client.create_table_view("topic")
-    with pytest.raises(NotImplementedError, match="pattern subscriptions"):
-        client.subscribe(re.compile("a.*"), "s")
 
 
 def test_service_info_and_repr(client, store_path):

@@ -1,4 +1,4 @@
-"""Detection of partitioned topics that grow or are deleted while producers, consumers or readers use them."""
+"""Detection of topics that are made, grow or are deleted while producers, consumers or readers use them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from embeddedpulsar.platform.scheduler import Timer
 
 LOOK_EVERY_S: Final = 1.0
+_LOOK_AT_ALL_EVERY_S: Final = 0.5
+"""With a pattern: making a topic wakes no other process, as that would wake all of them for every topic."""
 
 
 class WatchedTopic:
@@ -32,6 +34,16 @@ class WatchedTopic:
         self.on_changed: Final = on_changed
 
 
+class WatchedCatalog:
+    """The registration of one user of all topics; see `PartitionWatch.add_catalog`."""
+
+    __slots__ = ("on_changed", "topic")
+
+    def __init__(self, topic: str, on_changed: Callable[[], bool]) -> None:
+        self.topic: Final = topic
+        self.on_changed: Final = on_changed
+
+
 class PartitionWatch:
     """Reports a changed number of partitions to the producers, consumers and readers of a topic.
 
@@ -41,13 +53,15 @@ class PartitionWatch:
         ...
         core.partition_watch.remove(self._watched)  # when the user closes; idempotent
 
-    It reads the version of the catalog, which is one ``fstat``, once a second and on each wake-up of this
-    process: a process that grows or deletes a topic wakes all others. Without a topic to watch there is
-    neither timer nor listener. ``on_changed(partitions)`` is called with the new number, always greater than
-    the last one, or with 0 when the topic was deleted, after which it is not called again. It runs on a
-    thread of its own, or in `look`, with no lock held, one call at a time. It may open topics, which may wait
-    for locks. It may be called once after `remove`. If it raises, the exception is logged, and it is called
-    again a second later.
+    Consumers of a pattern follow all topics, by `add_catalog`.
+
+    It reads the version of the catalog, which is one ``fstat``, once a second (twice with a pattern) and on
+    each wake-up of this process: a process that grows or deletes a topic wakes all others. Without a topic to
+    watch there is neither timer nor listener. ``on_changed(partitions)`` is called with the new number,
+    always greater than the last one, or with 0 when the topic was deleted, after which it is not called
+    again. It runs on a thread of its own, or in `look`, with no lock held, one call at a time. It may open
+    topics, which may wait for locks. It may be called once after `remove`. If it raises, the exception is
+    logged, and it is called again a second later.
 
     Thread-safe. After a fork the child's copy watches nothing; users in the child register again.
     """
@@ -59,7 +73,7 @@ class PartitionWatch:
 
     def _reset(self) -> None:
         self._lock = threads.RLock()  # guards everything below
-        self._watched: dict[int, WatchedTopic] = {}
+        self._watched: dict[int, WatchedTopic | WatchedCatalog] = {}
         self._version = -1
         self._timer: Timer | None = None
         self._mailbox: Mailbox | None = None
@@ -76,6 +90,22 @@ class PartitionWatch:
             on_changed: see above.
         """
         watched = WatchedTopic(topic, partitions, on_changed)
+        self._add(watched)
+        return watched
+
+    def add_catalog(self, topic: str, on_changed: Callable[[], bool]) -> WatchedCatalog:
+        """Watch all topics.
+
+        Args:
+            topic: the pattern, for the log.
+            on_changed: called without arguments when any topic was made, grew or was deleted. Returns False
+                to be called again a second later.
+        """
+        watched = WatchedCatalog(topic, on_changed)
+        self._add(watched)
+        return watched
+
+    def _add(self, watched: WatchedTopic | WatchedCatalog) -> None:
         try:
             self._lock.acquire()
             self._watched[id(watched)] = watched
@@ -87,9 +117,12 @@ class PartitionWatch:
                 self._mailbox.add_listener(self._on_ring)
         finally:
             self._lock.release()
-        return watched
 
-    def remove(self, watched: WatchedTopic) -> None:
+    def look_again(self) -> None:
+        """Call every ``on_changed`` within a second, as if the topics had changed."""
+        self._has_failed = True
+
+    def remove(self, watched: WatchedTopic | WatchedCatalog) -> None:
         """Stop watching it. Idempotent."""
         try:
             self._lock.acquire()
@@ -134,7 +167,9 @@ class PartitionWatch:
             try:
                 self._lock.acquire()
                 if self._watched and self._timer is not None and not self._core.is_closed:
-                    self._timer = self._core.scheduler.call_later(LOOK_EVERY_S, self._look_regularly)
+                    follows_all = any(isinstance(one, WatchedCatalog) for one in self._watched.values())
+                    every_s = _LOOK_AT_ALL_EVERY_S if follows_all else LOOK_EVERY_S
+                    self._timer = self._core.scheduler.call_later(every_s, self._look_regularly)
             finally:
                 self._lock.release()
 
@@ -168,6 +203,9 @@ class PartitionWatch:
             self._lock.release()
         try:
             for one in watched:
+                if isinstance(one, WatchedCatalog):
+                    self._tell_of_all(one)
+                    continue
                 partitions = store.topics.partitions(one.topic)
                 if partitions != one.partitions and id(one) in self._watched:
                     self._tell(one, partitions)
@@ -188,6 +226,14 @@ class PartitionWatch:
         except Exception:
             self._has_failed = True
             self._core.log.exception("Following the partitions of %s failed", watched.topic)
+
+    def _tell_of_all(self, watched: WatchedCatalog) -> None:
+        try:
+            if id(watched) in self._watched and not watched.on_changed():
+                self._has_failed = True
+        except Exception:
+            self._has_failed = True
+            self._core.log.exception("Following the topics of %s failed", watched.topic)
 
     def after_fork_in_child(self) -> None:
         self._reset()

@@ -30,10 +30,10 @@ class Consumer(Generic[T]):
 
     A ``with`` block closes the consumer at the end. As an iterator it receives until it is closed.
 
-    A consumer may have several topics: a list of them, a partitioned topic, or ``enable_retry``. Partitions
-    count as topics, and partitions added later join, from their first message on. Each topic keeps its order;
-    there is no order between topics, which take turns. Messages and ids are acknowledged on their topic;
-    those of other topics raise `OperationNotSupported`.
+    A consumer may have several topics: a list of them, a pattern, a partitioned topic, or ``enable_retry``.
+    Partitions count as topics, and partitions added later join, from their first message on. Each topic keeps
+    its order; there is no order between topics, which take turns. Messages and ids are acknowledged on their
+    topic; those of other topics raise `OperationNotSupported`.
 
     Example:
         >>> from embeddedpulsar import Client

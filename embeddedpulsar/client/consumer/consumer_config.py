@@ -75,6 +75,8 @@ class ConsumerConfig(NamedTuple):
         ack_timeout_backoff: added to ``ack_timeout_ms``, by redelivery count.
         ack_receipt: whether an acknowledgement returns only when it is written.
         several_topics: whether the consumer belongs to a consumer of several topics.
+        creates_topic: whether a topic that does not exist is created.
+        regex_mode: which topics a pattern matches.
         dead_letter: when and where messages move that are redelivered too often.
         enable_retry: whether messages may be sent to ``retry_letter_topic``.
         total_queue_size: most messages fetched ahead of all topics together.
@@ -110,6 +112,8 @@ class ConsumerConfig(NamedTuple):
     enable_retry: bool = False
     retry_letter_topic: str | None = None
     several_topics: bool = False
+    creates_topic: bool = True
+    regex_mode: RegexSubscriptionMode = RegexSubscriptionMode.PersistentOnly
     total_queue_size: int = 50_000
     key_reader: CryptoKeyReader | None = None
     crypto_failure_action: ConsumerCryptoFailureAction = ConsumerCryptoFailureAction.FAIL
@@ -185,6 +189,7 @@ def consumer_config(options: dict[str, Any], interceptor_kind: type[Any]) -> Con
         ack_receipt=options["ack_receipt_enabled"],
         dead_letter=options["dead_letter_policy"],
         enable_retry=options["enable_retry"],
+        regex_mode=options["regex_subscription_mode"],
         retry_letter_topic=options["retry_letter_topic"] or None,
         total_queue_size=options["max_total_receiver_queue_size_across_partitions"],
         key_reader=_key_reader(options),
@@ -233,9 +238,6 @@ def _check_consumer_values(options: dict[str, Any]) -> None:
 
 
 def _refuse_unbuilt(options: dict[str, Any]) -> None:
-    topic = options["topic"]
-    one = "subscribe to one topic by its name"
-    refuse_unbuilt(not isinstance(topic, str | list), "a pattern as topic", "pattern subscriptions", one)
     refuse_unbuilt(options["is_read_compacted"], "is_read_compacted", "topic compaction")
 
 

@@ -45,7 +45,7 @@ class ConsumerSession:
     def __init__(
         self, core: ClientContext, config: ConsumerConfig, call_to_write: CallLater | None = None
     ) -> None:
-        use = core.use_topic(config.topic)
+        use = core.use_topic(config.topic, config.creates_topic)
         topic = use.topic
         self._uses: list[TopicUse] = [use]
         store = core.store

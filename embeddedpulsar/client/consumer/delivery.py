@@ -277,6 +277,10 @@ class Delivery(Source):
         tail = (self._ledger.words, int(TopicWord.TAIL))
         return tail, tail if self._hold is None else self._hold.version_word
 
+    @property
+    def is_of_deleted_topic(self) -> bool:
+        return is_deleted(self._ledger.words)
+
     def renew(self) -> None:
         """Have all waiters look again: messages may be available although the log did not change."""
         self.on_change()

@@ -13,6 +13,7 @@ from embeddedpulsar.client.consumer.dead_letter.retry_letter import letter_topic
 from embeddedpulsar.client.consumer.reader import Reader
 from embeddedpulsar.client.consumer.reader_core import ReaderCore
 from embeddedpulsar.enums import ConsumerType
+from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.policies import ConsumerDeadLetterPolicy
 from embeddedpulsar.schema.schema import checked_version
 from embeddedpulsar.topic_name import TopicName
@@ -28,25 +29,24 @@ def open_consumer(client: ClientContext, config: ConsumerConfig, topic: Any) -> 
     Args:
         client: the client.
         config: the options; their topic is ignored.
-        topic: a name, or a list of names; repeated names are ignored. With ``enable_retry`` the retry topic
-            is added.
+        topic: a name, a list of names, or a pattern; repeated names are ignored. With ``enable_retry`` the
+            retry topic is added.
 
     Raises:
         TypeError: a name is not a str.
         InvalidTopicName: one of them is not a topic name. As with every other error, nothing is attached.
-        InvalidConfiguration: a queue of size 0 on a partitioned topic.
+        InvalidConfiguration: a queue of size 0 on a partitioned topic or with a pattern; a pattern with
+            ``enable_retry`` and without ``retry_letter_topic``.
     """
     client.begin_operation()
+    if not isinstance(topic, str | list):
+        return despite_deletion(lambda: _open_matching(client, config, topic))
     for name in topic if isinstance(topic, list) else [topic]:
         if not isinstance(name, str):
             raise TypeError(f"a topic is a str, not {type(name).__name__}")
     names = [TopicName.parse(name).full for name in (topic if isinstance(topic, list) else [topic])]
     topics = list(dict.fromkeys(names))
-    if config.dead_letter is not None and config.dead_letter.dead_letter_topic:
-        TopicName.parse(
-            config.dead_letter.dead_letter_topic
-        )  # checks the name now, not when the first letter is moved
-    _warn_if_idle(client, config)
+    _check_letters(client, config)
     if config.enable_retry and topics:
         config = _with_letter_topics(client, config, topics)
         topics = list(dict.fromkeys([*topics, str(config.retry_letter_topic)]))
@@ -60,6 +60,35 @@ def _open(client: ClientContext, config: ConsumerConfig, topics: list[str]) -> C
         session = ConsumerSession(client, config._replace(topic=topics[0]))
         return Consumer(ConsumerCore(session), config.chain)
     return _open_several(client, config, partitions)
+
+
+def _open_matching(client: ClientContext, config: ConsumerConfig, pattern: Any) -> Consumer[Any]:
+    """Attach a consumer to the topics that match a pattern."""
+    from embeddedpulsar.client.consumer.topic_group.consumer_group import ConsumerGroup
+    from embeddedpulsar.client.consumer.topic_group.topic_pattern import TopicPattern
+
+    _check_letters(client, config)
+    sends_letters = config.dead_letter is not None or config.enable_retry
+    named = {}
+    if config.enable_retry:
+        if not config.retry_letter_topic:
+            raise InvalidConfiguration("enable_retry with a pattern needs retry_letter_topic: name the topic")
+        retry = TopicName.parse(config.retry_letter_topic).full
+        config = _with_letter_topics(client, config, [retry])
+        named = {retry: client.store.topics.resolve(retry)}
+    dead = config.dead_letter.dead_letter_topic if config.dead_letter is not None else ""
+    letters = {*named, *([TopicName.parse(dead).full] if dead else [])}
+    topics = TopicPattern(pattern, config.regex_mode, letters, sends_letters)
+    checked_version(config.schema, named, is_producer=False)
+    return Consumer(
+        ConsumerGroup(client, config._replace(topic=topics.text), named, topics.text, topics), config.chain
+    )
+
+
+def _check_letters(client: ClientContext, config: ConsumerConfig) -> None:
+    if config.dead_letter is not None and config.dead_letter.dead_letter_topic:
+        TopicName.parse(config.dead_letter.dead_letter_topic)  # now, not when the first letter is moved
+    _warn_if_idle(client, config)
 
 
 def _warn_if_idle(client: ClientContext, config: ConsumerConfig) -> None:

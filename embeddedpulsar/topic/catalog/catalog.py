@@ -50,6 +50,7 @@ class Catalog:
         self._topics: dict[str, TopicEntry] = {}
         self._ended: dict[str, tuple[int, int]] = {}  # lives of a name that are over, the last incarnation
         self._namespaces: dict[str, None] = dict.fromkeys(BUILT_IN_NAMESPACES)
+        self._watchers: list[dict[str, None]] = []  # names of topics that changed; see `watch`
         self.version = 0
         """Rises with every record read: watchers of the list compare it."""
         try:
@@ -91,6 +92,38 @@ class Catalog:
         prefix = f"{namespace}/"
         return [entry for entry in found if entry.name.partition("://")[2].startswith(prefix)]
 
+    def watch(self) -> dict[str, None]:
+        """Collect the names of topics that are made, grow or are deleted from now on, for `take_changes`.
+
+        Without it, who follows the list would have to compare all of it after every change."""
+        changed: dict[str, None] = {}
+        try:
+            self._mutex.acquire()
+            self.follow()
+            self._watchers.append(changed)
+        finally:
+            self._mutex.release()
+        return changed
+
+    def take_changes(self, changed: dict[str, None]) -> list[str]:
+        """The names collected since the last call, each once."""
+        try:
+            self._mutex.acquire()
+            self.follow()
+            names = list(changed)
+            changed.clear()
+        finally:
+            self._mutex.release()
+        return names
+
+    def unwatch(self, changed: dict[str, None]) -> None:
+        """Collect no more. Idempotent."""
+        try:
+            self._mutex.acquire()
+            self._watchers = [one for one in self._watchers if one is not changed]
+        finally:
+            self._mutex.release()
+
     def namespaces(self) -> list[str]:
         """All namespaces, the built-in ones first."""
         self.follow()
@@ -123,6 +156,7 @@ class Catalog:
             if record.type == catalog_record.TOPIC:
                 entry = catalog_record.decode_topic(record.payload)
                 self._topics[entry.name] = entry
+                self._note(entry.name)
             elif record.type == catalog_record.TOPIC_DELETED:
                 name, incarnation = catalog_record.decode_topic_deleted(record.payload)
                 known = self._topics.get(name)
@@ -140,8 +174,13 @@ class Catalog:
             raise e.at(self.path) from None
         self.version += 1
 
+    def _note(self, name: str) -> None:
+        for changed in self._watchers:
+            changed[name] = None
+
     def _end_life(self, entry: TopicEntry) -> None:
         if self._topics.pop(entry.name, None) is not None:
+            self._note(entry.name)
             lives, _ = self._ended.get(entry.name, (0, 0))
             self._ended[entry.name] = (lives + 1, entry.incarnation)
 

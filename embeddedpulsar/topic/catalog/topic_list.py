@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from embeddedpulsar.exceptions import InvalidTopicName, NotAllowedError, TopicNotFound
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST
 from embeddedpulsar.platform import failpoints
+from embeddedpulsar.topic.catalog.topic_changes import TopicChanges
 from embeddedpulsar.topic_name import PARTITION_SUFFIX, TopicName
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class TopicList:
 
     @property
     def version(self) -> int:
-        """Rises when topics come or go: pattern consumers compare it instead of listing."""
+        """Rises when topics come, grow or go."""
         self._catalog.follow()
         return self._catalog.version
 
@@ -64,15 +65,15 @@ class TopicList:
         return is_known or 0 <= parsed.partition < self._partitions_of_base(parsed)
 
     def names(self, namespace: str | None = None) -> list[str]:
-        """Full names of all topics, or of those in ``tenant/namespace``, in order of creation: every
-        partition, but not the names of partitioned topics."""
+        """Full names of all topics, or those of a namespace, in order of creation; partitions one by one."""
         found: dict[str, None] = {}
         for entry in self._catalog.topics(namespace):
-            if entry.partitions:
-                found.update(dict.fromkeys(partition_names(entry.name, entry.partitions)))
-            else:
-                found[entry.name] = None
+            found.update(dict.fromkeys(partition_names(entry.name, entry.partitions) or [entry.name]))
         return list(found)
+
+    def changes_of(self, matches: Callable[[str], bool]) -> TopicChanges:
+        """The topics whose full names match, and how they change from now on; to be closed."""
+        return TopicChanges(self._catalog, matches)
 
     def partitioned_names(self, namespace: str | None = None) -> list[str]:
         """Full names of the partitioned topics, in order of creation."""

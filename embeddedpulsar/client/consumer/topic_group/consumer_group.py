@@ -6,7 +6,7 @@ import os
 from collections import deque
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from embeddedpulsar.client.common.statistics import ConsumerStats, sum_of
 from embeddedpulsar.client.consumer.consumer import Consumer
@@ -19,11 +19,15 @@ from embeddedpulsar.exceptions import AlreadyClosed, InvalidConfiguration, Opera
 from embeddedpulsar.message import Message
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.platform import deadline
+from embeddedpulsar.schema.schema import checked_version
 from embeddedpulsar.subscription.control import Freshness
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.common.client_context import ClientContext
     from embeddedpulsar.client.consumer.consumer_config import ConsumerConfig
+    from embeddedpulsar.client.consumer.topic_group.topic_pattern import TopicPattern
+
+R = TypeVar("R")
 
 _SLICE: Final = 64
 _SHARE: Final = 9
@@ -41,17 +45,24 @@ class ConsumerGroup:
         config: of the consumer, and of each topic except for the topic and the size of the queue.
         partitions: full names of the topics, with the number of partitions of each; 0 for a plain one.
         topic_name: the name that the consumer returns as its topic.
+        pattern: the pattern of further topics, or None.
 
     Raises:
-        InvalidConfiguration: a queue of size 0 on a partitioned topic.
+        InvalidConfiguration: a queue of size 0 on a partitioned topic, or with a pattern.
     """
 
     def __init__(
-        self, client: ClientContext, config: ConsumerConfig, partitions: dict[str, int], topic_name: str
+        self,
+        client: ClientContext,
+        config: ConsumerConfig,
+        partitions: dict[str, int],
+        topic_name: str,
+        pattern: TopicPattern | None = None,
     ) -> None:
-        if config.receiver_queue_size == 0 and any(partitions.values()):
+        if config.receiver_queue_size == 0 and (any(partitions.values()) or pattern is not None):
             raise InvalidConfiguration(
-                "receiver_queue_size=0 does not work on a partitioned topic; subscribe to one partition"
+                "receiver_queue_size=0 does not work on a partitioned topic, nor with a pattern, which may "
+                "match one; subscribe to one partition or topic"
             )
         self.client = client
         self.config = config
@@ -63,7 +74,10 @@ class ConsumerGroup:
         self._topic_of: dict[int, str] = {}  # by ledger
         monotonic = client.store.clock.monotonic
         self._writing = TurnTimer(client.scheduler.call_later, monotonic, config.ack_group_time_ms / 1000)
-        self._group = TopicGroup(client, config, self.consumer_name, partitions, self._attach)
+        self._has_pattern, self._named = pattern is not None, partitions
+        self._group = TopicGroup(
+            client, config, self.consumer_name, partitions, self._attach, pattern, self._on_left
+        )
         self.delivery = self._group.delivery
         self.receiver = self._group.receiver
         self.fetched: Any = SimpleNamespace(popleft=self.delivery.take)
@@ -73,16 +87,20 @@ class ConsumerGroup:
             self._put_back,
             config.batch_receive,
             config.receiver_queue_size,
-            lambda: sum(child.voided() for child in self.children.values()),
+            lambda: sum(self._each(ConsumerCore.voided)),
         )
 
     def _attach(self, topic: str, count: int, is_late: bool) -> ConsumerCore:
         """Make the consumer of one more topic, one of ``count``."""
+        is_match = self._has_pattern and topic not in self._named
+        if is_match:
+            checked_version(self.config.schema, (topic,), is_producer=False)
         own = self.config._replace(
             topic=topic,
             name=self.consumer_name,
             listener=None,
             several_topics=True,
+            creates_topic=not is_match,  # it was listed, so otherwise it was deleted meanwhile
             receiver_queue_size=queue_share(
                 self.config.receiver_queue_size, self.config.total_queue_size, count
             ),
@@ -97,11 +115,28 @@ class ConsumerGroup:
     def children(self) -> dict[str, ConsumerCore]:
         return self._group.members
 
+    def _on_left(self, topic: str) -> None:
+        self._faces.pop(topic, None)
+        self._topic_of = {ledger: name for ledger, name in self._topic_of.items() if name != topic}
+
+    def _each(self, call: Callable[[ConsumerCore], R], *topics: str) -> list[R]:
+        """Call a function with the consumers of some topics, or of all; those that left are left out."""
+        found = []
+        for child in [self.children[topic] for topic in topics] or list(self.children.values()):
+            try:
+                found.append(call(child))
+            except AlreadyClosed:
+                if not self._group.has_left(child):
+                    raise
+        return found
+
     def stats(self) -> ConsumerStats:
-        return sum_of(child.stats() for child in self.children.values())
+        return sum_of(child.stats() for child in list(self.children.values()))
 
     def _put_back(self, message: Message[Any]) -> None:
-        self.children[message.topic_name()].put_back(message)
+        child = self.children.get(message.topic_name())
+        if child is not None:
+            child.put_back(message)
 
     # -- finding the topic -------------------------------------------------------------------------------
 
@@ -129,11 +164,20 @@ class ConsumerGroup:
         else:
             raise TypeError(f"expected a Message or a MessageId, not {type(target).__name__}")
         raise OperationNotSupported(
-            f"{target!r} belongs to none of the topics of this consumer: {', '.join(self.children)}"
+            f"{target!r} belongs to none of the topics of this consumer: {', '.join(list(self.children))}"
         )
 
+    def _topic_to_tell(self, target: object) -> str | None:
+        """As `_topic`; with a pattern, None also for a message of a topic that left, or an unknown id."""
+        try:
+            return self._topic(target)
+        except OperationNotSupported:
+            if not self._has_pattern:
+                raise
+            return None
+
     def _find(self, ledger_id: int) -> str | None:
-        for topic, child in self.children.items():
+        for topic, child in list(self.children.items()):
             for segment in child.session.ledger.segments():
                 self._topic_of[segment.ledger_id] = topic
         return self._topic_of.get(ledger_id)
@@ -144,19 +188,24 @@ class ConsumerGroup:
         if message.__class__ is Message and not self.delivery.closed_text:
             face = self._faces.get(message._origin.topic_name)
         if face is None:
-            topic = self._topic(message)
-            if topic is None:
+            topic = self._topic_to_tell(message)
+            face = self._faces.get(topic) if topic is not None else None
+            if face is None:
                 return
-            face = self._faces[topic]
-        face.acknowledge(message)
+        try:
+            face.acknowledge(message)
+        except AlreadyClosed:
+            core: Any = face._core
+            if not self._group.has_left(core):
+                raise
 
     def acknowledge_cumulative(self, message: Message[Any] | MessageId) -> None:
-        topic = self._topic(message)
+        topic = self._topic_to_tell(message)
         if topic is not None:
-            self.children[topic].acknowledge_cumulative(message)
+            self._each(lambda child: child.acknowledge_cumulative(message), topic)
 
     def negative_acknowledge(self, message: Message[Any] | MessageId) -> None:
-        topic = None if self.delivery.closed_text else self._topic(message)
+        topic = None if self.delivery.closed_text else self._topic_to_tell(message)
         if topic is not None:
             self.children[topic].negative_acknowledge(message)
 
@@ -174,15 +223,13 @@ class ConsumerGroup:
 
     def redeliver(self) -> None:
         self.delivery.check_open()
-        for child in self.children.values():
-            child.redeliver()
+        self._each(ConsumerCore.redeliver)
 
     def seek(self, target: MessageId | int) -> None:
         """Move all subscriptions to a time or an end, or the subscription of one topic to an id."""
         self.delivery.check_open()
         topic = None if isinstance(target, int) else self._topic(target)
-        for child in [self.children[topic]] if topic is not None else self.children.values():
-            child.seek(target)
+        self._each(lambda child: child.seek(target), *([topic] if topic is not None else []))
 
     def unsubscribe(self) -> None:
         """Delete the subscription of every topic, and close; if one has other consumers, delete none."""

@@ -13,8 +13,6 @@ from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout
 from embeddedpulsar.platform import deadline
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from embeddedpulsar.client.consumer.delivery import Delivery
     from embeddedpulsar.message import Message
     from embeddedpulsar.platform.clock import Clock
@@ -35,6 +33,8 @@ class Part(Protocol):
     def delivery(self) -> Delivery: ...
     @property
     def take(self) -> Callable[[], Message[Any]]: ...
+    @property
+    def topic_name(self) -> str: ...
     def close(self) -> None: ...
 
 
@@ -67,33 +67,45 @@ class GroupDelivery(Source):
     Any thread may call the methods.
 
     Args:
-        children: the consumers of the topics.
         mailbox: doorbell of the process.
         clock: returns the time.
-        on_lost: called when one of the consumers turns out to be closed; it closes the others.
+        on_lost: called as ``on_lost(part, error)`` when one of the consumers turns out to be closed. Returns
+            True if the others continue, otherwise it closes them.
     """
 
     def __init__(
         self,
-        children: Sequence[Part],
         mailbox: Mailbox,
         clock: Clock,
-        on_lost: Callable[[AlreadyClosed], object],
+        on_lost: Callable[[Any, AlreadyClosed], bool],
     ) -> None:
         super().__init__(mailbox)
-        self._children: Sequence[Part] = ()
+        self._children: list[Part | None] = []  # None: removed
+        self._free: list[int] = []  # numbers of removed ones
         self._wall_ms = clock.wall_ms
         self._on_lost = on_lost
         self._topics = ReadyTopics(REAL_TIME, clock.wall_ms)
-        self.replace(children)
         self._line: deque[Part] = deque()  # topics with fetched messages
         self._left = _IN_A_ROW  # for the first one of the queue
 
-    def replace(self, children: Sequence[Part]) -> None:
-        """Set a longer list of topics, which begins with the known ones. The caller wakes the waiters."""
-        known = len(self._topics)
-        self._children = children
-        self._topics.extend([child.delivery for child in children[known:]])
+    def add(self, child: Part) -> None:
+        """Add a topic. The caller wakes the waiters. One thread at a time may add and remove."""
+        if self._free:
+            number = self._free.pop()
+            self._children[number] = child
+            self._topics.put(number, child.delivery)
+        else:
+            self._children.append(child)
+            self._topics.extend([child.delivery])
+
+    def remove(self, child: Part) -> None:
+        """Remove a topic, with its fetched messages."""
+        number = self._children.index(child)
+        self._topics.remove(number, child.delivery)
+        self._children[number] = None
+        self._free.append(number)
+        with contextlib.suppress(ValueError):
+            self._line.remove(child)
 
     @property
     def is_dry(self) -> bool:
@@ -146,8 +158,7 @@ class GroupDelivery(Source):
         for _ in range(_AT_ONCE):
             if found is None:
                 break
-            number, seen, _ = found
-            part = self._children[number]
+            number, seen, _, part = found
             self._line.append(part)
             if not part.delivery.is_exhausted(seen[0], _IN_A_ROW):
                 topics.end_turn(number)
@@ -167,21 +178,26 @@ class GroupDelivery(Source):
         self._topics.end_turn(found[0])
         return found[2]
 
-    def _ask_next(self, ask: Callable[[Any], R | None]) -> tuple[int, Seen, R] | None:
-        """Return the first topic with an answer that is not None, its state before, and the answer."""
+    def _ask_next(self, ask: Callable[[Any], R | None]) -> tuple[int, Seen, R, Part] | None:
+        """Return the first topic with an answer that is not None, its state before, the answer, the part."""
         topics = self._topics
         while (number := topics.first(self._mailbox.generation)) >= 0:
+            child = self._children[number]
+            if child is None:
+                continue  # another thread removes it
             try:
                 seen = topics.look(number)
-                answer = ask(self._children[number])
+                answer = ask(child)
             except AlreadyClosed as error:
-                self._on_lost(error)
-                raise
+                if not self._on_lost(child, error):
+                    raise
+                topics.remove(number, child.delivery)
+                continue
             except LockTimeout:
                 topics.put_off(number, seen)
                 continue
             if answer is not None:
-                return number, seen, answer
+                return number, seen, answer, child
             topics.note_dry(number, seen)
         return None
 

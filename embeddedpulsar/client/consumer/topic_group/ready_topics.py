@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -28,7 +29,10 @@ _ASKED: Final = 64
 _READY: Final = 0
 _DRY: Final = 1
 _ARMED: Final = 2
+_GONE: Final = 3
 _WORDS: Final = 2
+_UNCHANGING: Final = memoryview(bytes(8)).cast("Q")
+"""In place of the words of a topic that was removed."""
 _FEW: Final = 32
 """Number of topics for which single comparisons are as fast as a comparison of a thousand together."""
 
@@ -59,7 +63,7 @@ class ReadyTopics:
         self._monotonic: Final = monotonic
         self._wall_ms: Final = wall_ms
         self._lock = threads.RLock()  # guards everything below
-        self._deliveries: list[Delivery] = []
+        self._deliveries: list[Delivery | None] = []  # None: removed
         self._states: list[int] = []
         self._touches: list[int] = []
         self._views: list[memoryview] = []  # two for each topic
@@ -91,18 +95,51 @@ class ReadyTopics:
         try:
             self._lock.acquire()
             for delivery in deliveries:
-                number = len(self._deliveries)
-                for view, index in delivery.signs:
-                    self._views.append(view)
-                    self._indexes.append(index)
-                    self._seen.append(0)
+                self._views += [_UNCHANGING] * _WORDS
+                self._indexes += [0] * _WORDS
+                self._seen += [0] * _WORDS
                 self._touches.append(0)
-                self._states.append(_ARMED)
-                self._deliveries.append(delivery)
-                self._make_ready(number)
-                delivery.on_change = partial(self._touch, number)
+                self._states.append(_GONE)
+                self._deliveries.append(None)
+                self.put(len(self._deliveries) - 1, delivery)
         finally:
             self._lock.release()
+
+    def put(self, number: int, delivery: Delivery) -> None:
+        """Add a topic, which is ready, under the number of one that was removed."""
+        try:
+            self._lock.acquire()
+            self._set_signs(number, delivery.signs)
+            self._touches[number] += 1  # so that what a thread saw of the other topic does not count
+            self._deliveries[number] = delivery
+            self._states[number] = _ARMED
+            self._make_ready(number)
+            delivery.on_change = partial(self._touch, number)
+        finally:
+            self._lock.release()
+
+    def remove(self, number: int, delivery: Delivery) -> None:
+        """Remove a topic, unless another one has its number. Idempotent."""
+        try:
+            self._lock.acquire()
+            if self._deliveries[number] is not delivery:
+                return
+            delivery.on_change = int
+            self._set_signs(number, ((_UNCHANGING, 0), (_UNCHANGING, 0)))
+            self._states[number] = _GONE
+            self._deliveries[number] = None
+            with contextlib.suppress(ValueError):
+                self._ready.remove(number)
+            self._dry.pop(number, None)
+            self._due_of.pop(number, None)
+            self._held.pop(number, None)
+            self._tried_again.discard(number)
+        finally:
+            self._lock.release()
+
+    def _set_signs(self, number: int, signs: Sequence[tuple[memoryview, int]]) -> None:
+        for place, (view, index) in enumerate(signs, number * _WORDS):
+            self._views[place], self._indexes[place], self._seen[place] = view, index, 0
 
     # -- taking turns ------------------------------------------------------------------------------------
 
@@ -144,7 +181,8 @@ class ReadyTopics:
 
     def note_dry(self, number: int, seen: Seen) -> None:
         """Record that the topic had no message, with its state ``seen`` before."""
-        due_ms = self._deliveries[number].due_ms()
+        delivery = self._deliveries[number]
+        due_ms = 0 if delivery is None else delivery.due_ms()
         try:
             self._lock.acquire()
             if self._states[number] != _READY:
@@ -205,7 +243,7 @@ class ReadyTopics:
 
     def _make_ready(self, number: int) -> None:
         """Append to the line, then change the state: an item in another state is skipped. Under the lock."""
-        if self._states[number] != _READY:
+        if self._states[number] not in (_READY, _GONE):
             self._ready.append(number)
             self._states[number] = _READY
             self._dry.pop(number, None)
@@ -296,11 +334,16 @@ class ReadyTopics:
             at = number * _WORDS
             if self._ready:
                 break
+            delivery = self._deliveries[number]
+            if delivery is None:
+                continue
             try:
-                is_armed = self._deliveries[number].arm((self._seen[at], self._seen[at + 1]))
+                is_armed = delivery.arm((self._seen[at], self._seen[at + 1]))
             except LockTimeout:
                 self.put_off(number)  # the request failed: the topic is asked for messages instead
                 is_armed = True
+            except AlreadyClosed:
+                is_armed = False  # the topic raises this when it is asked for messages
             try:
                 self._lock.acquire()
                 if self._states[number] == _DRY:

@@ -10,10 +10,12 @@ from embeddedpulsar.client.consumer.consumer_session import LARGEST_ID
 from embeddedpulsar.client.consumer.message_receiver import MessageReceiver
 from embeddedpulsar.client.consumer.reader_core import ReaderCore
 from embeddedpulsar.client.consumer.topic_group.group_delivery import GroupDelivery, Part
-from embeddedpulsar.exceptions import AlreadyClosed, OperationNotSupported
+from embeddedpulsar.client.consumer.topic_group.matching_topics import MatchingTopics
+from embeddedpulsar.exceptions import AlreadyClosed, OperationNotSupported, PulsarException
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.platform import deadline, fork, garbage, threads
 from embeddedpulsar.topic.catalog.topic_list import partition_names
+from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,8 +23,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from embeddedpulsar.client.common.client_context import ClientContext
-    from embeddedpulsar.client.common.partition_watch import WatchedTopic
+    from embeddedpulsar.client.common.partition_watch import WatchedCatalog, WatchedTopic
     from embeddedpulsar.client.consumer.consumer_config import ConsumerConfig, ReaderConfig
+    from embeddedpulsar.client.consumer.topic_group.topic_pattern import TopicPattern
+    from embeddedpulsar.format.catalog_record import TopicEntry
 
 
 _MANY: Final = 64
@@ -39,18 +43,20 @@ class TopicGroup(Generic[M]):
 
     Role: opens one for each topic, and for each partition of a partitioned one. When a topic grows, the new
     partitions join, from their first message on. When a member is lost (its topic or subscription was
-    deleted, or another process detached the consumer), all are closed.
+    deleted, or another process detached the consumer), all are closed. With a pattern, the topics that match
+    it join as well, and a member whose topic was deleted leaves alone.
 
-    Invariants: all topics are open or none. `members` is replaced, never changed, once the group is complete,
-    so any thread may iterate over it.
+    Invariants: all topics are open or none. `members` changes under a lock, in single steps: other threads
+    iterate over a list of it.
 
     Args:
         client: the client.
         config: of the consumer or reader.
         name: of the consumer or reader.
         partitions: full names of the topics, with the number of partitions of each; 0 for a plain one.
-        open_member: opens a topic, given its name, the number of topics so far, and whether it is a partition
-            that was added later.
+        open_member: opens a topic, given its name, the number of topics so far, and whether it joined later.
+        pattern: the pattern of further topics, or None.
+        on_left: called with the name of a topic that left.
     """
 
     def __init__(
@@ -60,6 +66,8 @@ class TopicGroup(Generic[M]):
         name: str,
         partitions: dict[str, int],
         open_member: Callable[[str, int, bool], M],
+        pattern: TopicPattern | None = None,
+        on_left: Callable[[str], object] = str,
     ) -> None:
         self._client = client
         self._config = config
@@ -68,51 +76,129 @@ class TopicGroup(Generic[M]):
         self._open_member = open_member
         self._close_guard = CloseGuard(client)
         self._joining = threads.RLock()  # guards members that are added or removed
-        self._watched: list[WatchedTopic] = []
+        self._watched: list[WatchedTopic | WatchedCatalog] = []
+        self._on_left = on_left
+        self._lost: dict[str, None] = {}  # members whose topics were deleted, and that have not left yet
         self.members: dict[str, M] = {}
+        store = client.store
+        self.delivery = GroupDelivery(store.mailbox, store.clock, self._on_lost)
+        self.receiver = MessageReceiver(client, config, self.delivery, self.delivery.take)
         names = [
             one for topic, number in partitions.items() for one in partition_names(topic, number) or [topic]
         ]
+        self._matching: MatchingTopics | None = None
+        self._expected = len(names)
         try:
+            if pattern is not None:
+                self._matching = MatchingTopics(client, pattern, self._join, self._leave)
+                self._expected += self._matching.count
             join = functools.partial(self._open_all, names)
-            garbage.uncollected(join) if len(names) > _MANY else join()
+            garbage.uncollected(join) if self._expected > _MANY else join()
         except BaseException:
+            self._stop_watching()
             self._close_members()
             raise
-        store = client.store
-        members = tuple(self.members.values())
-        self.delivery = GroupDelivery(members, store.mailbox, store.clock, self._on_lost)
-        self.receiver = MessageReceiver(client, config, self.delivery, self.delivery.take)
+        self._expected = 0
         fork.register(self)
 
     def _open_all(self, names: list[str]) -> None:
-        for topic in names:  # no other thread uses the group yet
-            self.members[topic] = self._open_member(topic, len(names), False)
+        for topic in names:
+            self._add(topic)
+        if self._matching is not None:
+            self._matching.begin()
+
+    def _add(self, topic: str) -> None:
+        """Open a member. Under the lock, or before another thread uses the group."""
+        count = max(self._expected, len(self.members) + 1)
+        member = self._open_member(topic, count, not self._expected)
+        self.members[topic] = member
+        self.delivery.add(member)
 
     def watch(self) -> None:
-        """Follow the number of partitions of every partitioned topic."""
+        """Follow the topics: the number of their partitions, and which of them match the pattern."""
+        watch = self._client.partition_watch
+        if self._matching is not None:
+            self._watched.append(watch.add_catalog(self._config.topic, self._follow))
         for topic, number in self._partitions.items():
             if number:
                 changed = functools.partial(self._on_partitions, topic)
-                self._watched.append(self._client.partition_watch.add(topic, number, changed))
+                self._watched.append(watch.add(topic, number, changed))
 
     def _on_partitions(self, topic: str, partitions: int) -> None:
         """Add new partitions, or close after a deletion. Called when a topic has changed."""
         if not partitions:
-            self._on_lost(AlreadyClosed(f"the topic {topic} was deleted"))
+            self._close_all(AlreadyClosed(f"the topic {topic} was deleted"))
             return
         try:
             self._joining.acquire()
             for name in partition_names(topic, partitions):
                 if name not in self.members and not self.delivery.closed_text:
-                    member = self._open_member(name, len(self.members) + 1, True)
-                    self.members = {**self.members, name: member}
-                    self.delivery.replace(tuple(self.members.values()))
+                    self._add(name)
         finally:
             self._joining.release()
+        self._on_growth(topic, partitions)
+
+    def _on_growth(self, topic: str, partitions: int) -> None:
         self._client.wake()
         if self._config.chain is not None:
             self._config.chain.tell("on_partitions_change", topic, partitions)
+
+    # -- the topics of a pattern -------------------------------------------------------------------------
+
+    def _follow(self) -> bool:
+        """Let topics join and leave. Called when the list of topics has changed, or a member was lost."""
+        if self._matching is None or self.delivery.closed_text:
+            return True
+        try:
+            self._joining.acquire()
+            while self._lost:
+                name, _ = self._lost.popitem()
+                self._leave([name])
+                self._matching.renew(name)
+                self._matching.renew(TopicName.parse(name).base)
+            return self._matching.follow()
+        finally:
+            self._joining.release()
+
+    def _join(self, entry: TopicEntry, names: list[str], was_known: bool) -> None:
+        has_grown = False
+        for name in names:
+            if name not in self.members and not self.delivery.closed_text:
+                self._add(name)
+                has_grown = True
+        if has_grown and was_known:
+            self._on_growth(entry.name, entry.partitions)
+        elif has_grown:
+            self._client.wake()
+
+    def _leave(self, names: list[str]) -> None:
+        for name in names:
+            member = self.members.pop(name, None)
+            if member is None:
+                continue
+            self._on_left(name)
+            self.delivery.remove(member)
+            try:
+                member.close()
+            except AlreadyClosed:
+                continue
+            except PulsarException as error:
+                self._client.log.warning("%s was deleted; closing its %r failed: %s", name, member, error)
+
+    def has_left(self, member: Part) -> bool:
+        """Whether a member does not belong to the group any more because its topic was deleted.
+
+        If so, the application gets no error: the group goes on without it."""
+        if self._matching is None or self.delivery.closed_text:
+            return False
+        name = member.topic_name
+        if self.members.get(name) is not member:
+            return True
+        is_gone = name not in self._partitions and member.delivery.is_of_deleted_topic
+        if is_gone:
+            self._lost[name] = None
+            self._client.partition_watch.look_again()
+        return is_gone
 
     # -- closing -----------------------------------------------------------------------------------------
 
@@ -142,10 +228,15 @@ class TopicGroup(Generic[M]):
     def shut(self, text: str) -> None:
         """Make every later call fail with ``text``; the members stay open."""
         self.delivery.close(text)
-        for watched in self._watched:
-            self._client.partition_watch.remove(watched)
+        self._stop_watching()
         self.receiver.stop()
         self._client.wake()
+
+    def _stop_watching(self) -> None:
+        for watched in self._watched:
+            self._client.partition_watch.remove(watched)
+        if self._matching is not None:
+            self._matching.close()
 
     def _close_members(self) -> BaseException | None:
         """Close the open members, and return the first error."""
@@ -153,7 +244,7 @@ class TopicGroup(Generic[M]):
         unwritten: list[AcknowledgementsUnwritten] = []
         try:
             self._joining.acquire()
-            for member in self.members.values():
+            for member in list(self.members.values()):
                 try:
                     deadline.within_half(member.close)
                 except AlreadyClosed:
@@ -166,8 +257,14 @@ class TopicGroup(Generic[M]):
             self._joining.release()
         return together(unwritten) if unwritten else first_error
 
-    def _on_lost(self, error: AlreadyClosed) -> None:
-        """Close all members, because another process or thread closed one."""
+    def _on_lost(self, member: Part, error: AlreadyClosed) -> bool:
+        """Close all members, because another process or thread closed one; unless it has left alone."""
+        has_left = self.has_left(member)
+        if not has_left:
+            self._close_all(error)
+        return has_left
+
+    def _close_all(self, error: AlreadyClosed) -> None:
         if not self.delivery.closed_text:
             self.shut(str(error))
             self._close_members()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 
 import pulsar
 import pytest
@@ -98,7 +97,6 @@ def test_wrong_options_have_the_texts_of_pulsar_client(theirs, name, value):
 @pytest.mark.parametrize(
     ("options", "feature"),
     [
-        ({"topic": re.compile("t.*")}, "pattern subscriptions"),
         ({"is_read_compacted": True}, "compaction"),
     ],
 )

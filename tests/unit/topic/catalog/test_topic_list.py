@@ -312,3 +312,40 @@ def test_users_of_a_deleted_topic_keep_it_open(store: Store):
     assert not idle.closed
     new.release()
     assert idle.closed
+
+
+def test_changes_are_collected_for_those_who_follow(store: Store):
+    """Each topic that was made, grew or was deleted, once, by any process; partitions are not topics."""
+    store.topics.create_topic("orders-0")
+    changes = store.topics.changes_of(lambda name: "orders" in name)
+    other = Store.open(store.root)
+    try:
+        assert list(changes.all("public/default")) == [f"{NAME}-0"] == list(changes.all(None))
+        assert changes.all("public/functions") == {} == changes.take()
+        other.topics.create_topic("orders-1")
+        other.topics.create_topic("bills")
+        other.topics.create_partitioned("orders", 2)
+        other.use_topic("orders-partition-1").release()
+        other.use_topic("orders-partition-7x").release()
+        store.delete_topic("orders-0")
+        found = changes.take()
+        assert {name: entry and entry.partitions for name, entry in found.items()} == {
+            f"{NAME}-1": 0,
+            NAME: 2,
+            f"{NAME}-partition-7x": 0,
+            f"{NAME}-0": None,
+        }
+        store.grow_partitions("orders", 3)
+        store.delete_topic("orders-1")
+        store.topics.create_topic("orders-1")
+        again = changes.take()
+        assert again[NAME].partitions == 3
+        assert again[f"{NAME}-1"].incarnation != found[f"{NAME}-1"].incarnation
+        store.delete_partitioned_topic("orders")
+        assert changes.take()[NAME] is None
+        changes.close()
+        changes.close()
+        store.topics.create_topic("orders-2")
+        assert changes.take() == {}
+    finally:
+        other.release()

@@ -194,3 +194,52 @@ def test_a_closed_topic_is_asked(site: Site):
         number = site.topics.first(site.generation)
     with pytest.raises(AlreadyClosed):
         site.topics.look(3)
+
+
+def test_a_removed_topic_is_not_asked_and_its_number_is_used_again(site: Site):
+    """Nor does anything that belongs to it make it ready; the next topic of its number is asked at once."""
+    gone = site.logs[7]
+    site.topics.remove(7, gone)  # type: ignore[arg-type]
+    site.topics.remove(7, gone)  # type: ignore[arg-type]
+    gone.words[0] += 1
+    gone.on_change()
+    site.generation += 1
+    for _ in range(3):
+        site.clock.advance(3)
+        assert 7 not in site.asked()
+    site.settle()
+    new = Log()
+    site.topics.put(7, new)  # type: ignore[arg-type]
+    site.topics.remove(7, gone)  # type: ignore[arg-type]  # too late: another topic has the number
+    assert site.asked() == [7]
+    new.words[0] += 1
+    site.generation += 1
+    assert 7 in site.asked()
+
+
+def test_what_was_seen_of_a_removed_topic_does_not_count(site: Site):
+    """A thread that looked at the old topic does not make the new one dry."""
+    site.logs[7].words[0] += 1
+    site.generation += 1
+    assert site.topics.first(site.generation) == 7
+    seen = site.topics.look(7)
+    site.topics.remove(7, site.logs[7])  # type: ignore[arg-type]
+    site.topics.put(7, Log())  # type: ignore[arg-type]
+    site.topics.note_dry(7, seen)
+    assert site.topics.first(site.generation) == 7
+
+
+def test_a_removed_topic_is_forgotten_in_every_state(site: Site):
+    """Ready, dry, waiting for a lock or for a delayed message."""
+    for log in site.logs[:4]:
+        log.words[0] += 1
+    site.generation += 1
+    assert site.topics.first(site.generation) == 0
+    site.logs[1].due = site.clock.wall_ms() + 10
+    site.topics.note_dry(1, site.topics.look(1))
+    site.topics.put_off(2, site.topics.look(2))
+    site.topics.note_dry(3, site.topics.look(3))
+    for number, log in enumerate(site.logs[:4]):
+        site.topics.remove(number, log)  # type: ignore[arg-type]
+    site.clock.advance(5)
+    assert not {0, 1, 2, 3} & set(site.asked())

@@ -1,0 +1,51 @@
+"""The list of topics for those who follow it: the topics that match, and how they change."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from embeddedpulsar.topic_name import PARTITION_SUFFIX, TopicName
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from embeddedpulsar.format.catalog_record import TopicEntry
+    from embeddedpulsar.topic.catalog.catalog import Catalog
+
+
+class TopicChanges:
+    """The topics of a store whose names match, partitioned ones in place of their partitions.
+
+    Role: collects from its creation on which topics are made, grow or are deleted, so that `take` looks at
+    these only, however many topics there are.
+
+    Args:
+        catalog: the catalog of the store.
+        matches: whether a full name matches.
+    """
+
+    def __init__(self, catalog: Catalog, matches: Callable[[str], bool]) -> None:
+        self._catalog: Final = catalog
+        self._matches: Final = matches
+        self._changed: Final = catalog.watch()
+
+    def all(self, namespace: str | None) -> dict[str, TopicEntry]:
+        """Return the topics that match, of ``tenant/namespace`` or of all, by name, in order of creation."""
+        found = [entry for entry in self._catalog.topics(namespace) if self._matches(entry.name)]
+        return {entry.name: entry for entry in found if not self._is_partition(entry.name)}
+
+    def take(self) -> dict[str, TopicEntry | None]:
+        """Return the changes since the last call: what each topic is now, None if it does not exist."""
+        names = [name for name in self._catalog.take_changes(self._changed) if self._matches(name)]
+        return {name: self._catalog.find(name) for name in names if not self._is_partition(name)}
+
+    def _is_partition(self, name: str) -> bool:
+        if PARTITION_SUFFIX not in name:
+            return False
+        parsed = TopicName.parse(name)
+        base = None if parsed.partition < 0 else self._catalog.find(parsed.base)
+        return base is not None and base.partitions > 0
+
+    def close(self) -> None:
+        """Collect no more. Idempotent."""
+        self._catalog.unwatch(self._changed)

@@ -1,0 +1,459 @@
+"""A consumer of all topics whose names match a pattern: `Client.subscribe` with a regular expression."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import threading
+from typing import Any
+
+import pytest
+
+import embeddedpulsar.asyncio as asyncio_client
+from embeddedpulsar import (
+    BrokerMetadataError,
+    Client,
+    ConsumerBatchReceivePolicy,
+    ConsumerBusy,
+    ConsumerDeadLetterPolicy,
+    ConsumerType,
+    IncompatibleSchema,
+    InitialPosition,
+    InvalidConfiguration,
+    InvalidTopicName,
+    MessageId,
+    OperationNotSupported,
+    RegexSubscriptionMode,
+    StringSchema,
+)
+from tests.conformance.conftest import receive_all
+
+ORDERS = re.compile("persistent://public/default/orders-.*")
+EARLIEST = InitialPosition.Earliest
+
+
+def look(client: Any) -> None:
+    """Notice all changes of the list of topics, without waiting for the timer."""
+    client._core.partition_watch.look()
+
+
+def subscribe(client: Client, pattern: Any = ORDERS, **options: Any) -> Any:
+    """A consumer of subscription ``sub``, from the earliest message."""
+    options.setdefault("initial_position", EARLIEST)
+    return client.subscribe(pattern, "sub", **options)
+
+
+def send(client: Client, *topics: str, text: str = "hello") -> list[MessageId]:
+    """Send one message to each topic: its name and the text."""
+    ids = []
+    for topic in topics:
+        with client.create_producer(topic) as producer:
+            ids.append(producer.send(f"{topic} {text}".encode()))
+    return ids
+
+
+def texts(consumer: Any) -> list[str]:
+    """The payloads that are there, sorted; all are acknowledged."""
+    messages = receive_all(consumer)
+    for message in messages:
+        consumer.acknowledge(message)
+    return sorted(message.data().decode() for message in messages)
+
+
+def names(consumer: Any) -> list[str]:
+    """The local names of the topics of a consumer."""
+    return sorted(name.rpartition("/")[2] for name in consumer._core.children)
+
+
+def store_of(client: Client) -> Any:
+    """The store of a client."""
+    return client._core.store
+
+
+def test_the_topics_that_match_are_received(client):
+    """Names match as a whole; others are left alone."""
+    send(client, "orders-eu", "orders-us", "orders", "my-orders-eu", "bills")
+    consumer = subscribe(client)
+    assert texts(consumer) == ["orders-eu hello", "orders-us hello"]
+    assert consumer.topic() == "persistent://public/default/orders-.*"
+    assert consumer.is_connected()
+
+
+def test_topics_that_are_made_later_join(client):
+    """From their first message on, although the consumer asked for new messages only."""
+    consumer = subscribe(client, initial_position=InitialPosition.Latest)
+    assert names(consumer) == []
+    send(client, "orders-eu", "bills")
+    look(client)
+    assert texts(consumer) == ["orders-eu hello"]
+    send(client, "orders-eu", text="again")
+    assert texts(consumer) == ["orders-eu again"]
+
+
+def test_existing_topics_start_at_the_initial_position(client):
+    """As in Pulsar: what was stored before does not come with Latest."""
+    send(client, "orders-eu")
+    consumer = subscribe(client, initial_position=InitialPosition.Latest)
+    send(client, "orders-eu", text="new")
+    assert texts(consumer) == ["orders-eu new"]
+
+
+def test_a_deleted_topic_leaves_and_the_next_one_of_its_name_joins(client):
+    """Without an error; messages of the old topic can be acknowledged, which does nothing to the new one."""
+    send(client, "orders-eu", "orders-us")
+    consumer = subscribe(client, negative_ack_redelivery_delay_ms=100)
+    old = next(message for message in receive_all(consumer) if "eu" in message.topic_name())
+    for _ in range(3):
+        store_of(client).delete_topic("orders-eu", force=True)
+        look(client)
+        assert names(consumer) == ["orders-us"]
+        for call in (consumer.acknowledge, consumer.acknowledge_cumulative, consumer.negative_acknowledge):
+            call(old)
+            call(old.message_id())
+        send(client, "orders-eu", text="reborn")
+        look(client)
+        consumer.acknowledge(old)
+        consumer.acknowledge_cumulative(old)
+        (old,) = receive_all(consumer)
+        assert old.data() == b"orders-eu reborn"
+    consumer.acknowledge(old)
+    consumer.redeliver_unacknowledged_messages()
+    assert texts(consumer) == ["orders-us hello"]
+    assert len(consumer._core.delivery._children) == 2  # numbers are used again
+
+
+def test_a_deletion_is_no_error_before_it_is_noticed(client):
+    """Between the deletion and the next look at the list, every call works on the topics that are left."""
+    send(client, "orders-eu", "orders-us")
+    policy = ConsumerBatchReceivePolicy(10, -1, 50)
+    consumer = subscribe(client, batch_receive_policy=policy)
+    messages = receive_all(consumer)
+    client._core.partition_watch.close()  # only the calls notice anything
+    store_of(client).delete_topic("orders-eu", force=True)
+    for message in messages:
+        consumer.acknowledge(message)
+        consumer.negative_acknowledge(message)
+    consumer.seek(MessageId.earliest)
+    consumer.redeliver_unacknowledged_messages()
+    assert [message.data() for message in consumer.batch_receive()] == [b"orders-us hello"]
+    assert consumer.receive_nowait() is None
+    consumer.seek(0)
+    assert texts(consumer) == ["orders-us hello"]
+    consumer.stats()
+    consumer.unsubscribe()
+
+
+def test_a_waiting_receive_survives_deletions(client):
+    """It gets the message of a topic that is made while it waits."""
+    send(client, "orders-eu")
+    consumer = subscribe(client)
+    assert texts(consumer) == ["orders-eu hello"]
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(consumer.receive(10_000).data()))
+    thread.start()
+    store_of(client).delete_topic("orders-eu", force=True)
+    send(client, "orders-us")
+    thread.join()
+    assert found == [b"orders-us hello"]
+
+
+def test_a_partitioned_topic_joins_as_its_partitions(client):
+    """Its own name matches; it grows and goes as a whole."""
+    topics = store_of(client).topics
+    topics.create_partitioned("orders-eu", 2)
+    topics.create_partitioned("bills-eu", 2)
+    pattern = re.compile("public/default/orders-..")
+    consumer = subscribe(client, pattern)
+    assert names(consumer) == ["orders-eu-partition-0", "orders-eu-partition-1"]
+    topics.create_partitioned("orders-us", 1)
+    store_of(client).grow_partitions("orders-eu", 3)
+    look(client)
+    assert names(consumer) == [
+        "orders-eu-partition-0",
+        "orders-eu-partition-1",
+        "orders-eu-partition-2",
+        "orders-us-partition-0",
+    ]
+    send(client, "orders-eu-partition-2", "orders-us")
+    assert texts(consumer) == ["orders-eu-partition-2 hello", "orders-us hello"]
+    store_of(client).delete_partitioned_topic("orders-eu", force=True)
+    look(client)
+    assert names(consumer) == ["orders-us-partition-0"]
+
+
+def test_namespaces(client):
+    """The namespace of a pattern is literal, and public/default without one; a pattern in its place matches
+    several, which Pulsar does not have."""
+    topics = store_of(client).topics
+    for namespace in ("acme/sales", "acme/sa.es", "acme/hr"):
+        topics.create_namespace(namespace)
+        topics.create_topic(f"{namespace}/orders-eu")
+    topics.create_topic("orders-eu")
+    for pattern, expected in (
+        ("orders-.*", ["public/default"]),
+        ("acme/sa.es/orders-.*", ["acme/sa.es"]),
+        ("persistent://acme/(sales|hr)/orders-.*", ["acme/hr", "acme/sales"]),
+        (".+/.+/orders-.*", ["acme/hr", "acme/sa.es", "acme/sales", "public/default"]),
+        ("acme/none/.*", []),
+    ):
+        consumer = client.subscribe(re.compile(pattern), pattern)
+        found = sorted(name[len("persistent://") : -len("/orders-eu")] for name in consumer._core.children)
+        assert found == expected
+        consumer.close()
+    consumer = client.subscribe(re.compile("acme/later/.*"), "later")
+    topics.create_namespace("acme/later")
+    topics.create_topic("acme/later/orders")
+    look(client)
+    assert names(consumer) == ["orders"]
+
+
+def test_flags_are_kept(client):
+    """In Pulsar they are lost."""
+    send(client, "Orders-EU")
+    assert names(subscribe(client, re.compile("orders-eu"))) == []
+    for number, pattern in enumerate((re.compile("orders-eu", re.IGNORECASE), re.compile("(?i)orders-eu"))):
+        assert names(client.subscribe(pattern, f"sub-{number}")) == ["Orders-EU"]
+
+
+@pytest.mark.parametrize("pattern", ["a/b.*", "a/.*/", "", "http://a/b/c.*", "persistent://orders.*", "//x"])
+def test_patterns_that_name_no_topic(client, pattern):
+    """A pattern has the form of a topic name."""
+    with pytest.raises(InvalidTopicName, match="write the pattern as"):
+        subscribe(client, re.compile(pattern))
+
+
+def test_other_bad_arguments(client):
+    """Patterns of bytes, pieces that are no pattern of their own, and queues of size 0."""
+    with pytest.raises(ValueError, match="bytes"):
+        subscribe(client, re.compile(b"orders"))
+    with pytest.raises(InvalidTopicName, match="nothing to repeat"):
+        subscribe(client, re.compile("persistent://?a/b/c"))
+    with pytest.raises(InvalidConfiguration, match="queue_size=0"):
+        subscribe(client, receiver_queue_size=0)
+    with pytest.raises(InvalidConfiguration, match="retry_letter_topic"):
+        subscribe(client, enable_retry=True, consumer_type=ConsumerType.Shared)
+    with pytest.raises(InvalidTopicName):
+        subscribe(client, dead_letter_policy=ConsumerDeadLetterPolicy(1, "a/b"))
+
+
+def test_modes(client):
+    """Persistent topics are the default, and there are no others."""
+    send(client, "orders-eu")
+    for mode in RegexSubscriptionMode:
+        consumer = client.subscribe(ORDERS, mode.name, regex_subscription_mode=mode)
+        is_matched = mode != RegexSubscriptionMode.NonPersistentOnly
+        assert names(consumer) == (["orders-eu"] if is_matched else [])
+
+
+def test_dead_letters_do_not_come_back(client):
+    """A consumer that makes dead letters does not match them, nor does it make topics without end."""
+    send(client, "orders-eu", "orders-us-other-DLQ")
+    policy = ConsumerDeadLetterPolicy(1)
+    consumer = subscribe(
+        client,
+        consumer_type=ConsumerType.Shared,
+        dead_letter_policy=policy,
+        negative_ack_redelivery_delay_ms=100,
+    )
+    for _ in range(2):
+        message = consumer.receive(5000)
+        assert message.data() == b"orders-eu hello"
+        consumer.negative_acknowledge(message)
+    letters = client.subscribe(re.compile("orders-.*-sub-DLQ"), "letters", initial_position=EARLIEST)
+    assert letters.receive(5000).data() == b"orders-eu hello"
+    look(client)
+    assert names(consumer) == ["orders-eu"]
+    assert names(letters) == ["orders-eu-sub-DLQ"]
+
+
+def test_a_named_dead_letter_topic_is_not_matched(client):
+    """Although its name matches."""
+    send(client, "orders-eu", "orders-failed")
+    policy = ConsumerDeadLetterPolicy(1, "orders-failed")
+    consumer = subscribe(client, consumer_type=ConsumerType.Shared, dead_letter_policy=policy)
+    assert names(consumer) == ["orders-eu"]
+
+
+def test_retry_letters(client):
+    """With a named retry topic, which belongs to the consumer and is made."""
+    send(client, "orders-eu")
+    consumer = subscribe(
+        client, consumer_type=ConsumerType.Shared, enable_retry=True, retry_letter_topic="orders-again"
+    )
+    assert names(consumer) == ["orders-again", "orders-eu"]
+    consumer.reconsume_later(consumer.receive(1000), 0)
+    message = consumer.receive(1000)
+    assert message.topic_name().endswith("orders-again")
+    consumer.acknowledge(message)
+
+
+@pytest.mark.parametrize(
+    "name", ["__change_events", "__transaction_buffer_snapshot", "x__transaction_pending_ack"]
+)
+def test_system_topics_match_nothing(client, name):
+    """As in Pulsar, whose system topics are hidden from clients."""
+    store_of(client).topics.create_topic(name)
+    assert names(subscribe(client, re.compile(".*"))) == []
+
+
+def test_acknowledgements_last(client):
+    """What was acknowledged does not come to the next consumer, on any of the topics."""
+    send(client, "orders-eu", "orders-us")
+    consumer = subscribe(client)
+    for message in receive_all(consumer):
+        if "eu" in message.topic_name():
+            consumer.acknowledge(message.message_id())
+    consumer.close()
+    assert texts(subscribe(client)) == ["orders-us hello"]
+
+
+def test_ids_find_their_topic(client):
+    """A seek by id moves its own topic; ids of other topics are refused by it."""
+    ids = send(client, "orders-eu", "orders-us")
+    (foreign,) = send(client, "bills")
+    consumer = subscribe(client, start_message_id_inclusive=True)
+    receive_all(consumer)
+    consumer.seek(ids[0])
+    assert texts(consumer) == ["orders-eu hello"]
+    with pytest.raises(OperationNotSupported, match="none of the topics"):
+        consumer.seek(foreign)
+    with pytest.raises(OperationNotSupported):
+        consumer.get_last_message_id()
+
+
+def test_unsubscribe_ends_all_subscriptions(client):
+    """Those of all topics, and nothing joins afterwards."""
+    send(client, "orders-eu", "orders-us")
+    consumer = subscribe(client, consumer_type=ConsumerType.Shared)
+    with subscribe(client, consumer_type=ConsumerType.Shared), pytest.raises(BrokerMetadataError):
+        consumer.unsubscribe()
+    consumer.unsubscribe()
+    send(client, "orders-asia")
+    look(client)
+    for topic in ("orders-eu", "orders-us", "orders-asia"):
+        use = store_of(client).use_topic(topic)
+        assert use.topic.subscriptions() == []
+        use.release()
+    assert not client._core.partition_watch._watched
+    assert not store_of(client).topics._catalog._watchers
+
+
+def test_a_listener_gets_the_messages_of_new_topics(client):
+    """A listener is called for topics that join."""
+    found: list[bytes] = []
+    done = threading.Event()
+
+    def listen(consumer: Any, message: Any) -> None:
+        found.append(message.data())
+        consumer.acknowledge(message)
+        if len(found) == 2:
+            done.set()
+
+    subscribe(client, message_listener=listen)
+    send(client, "orders-eu", "orders-us")
+    look(client)
+    assert done.wait(30)
+    assert sorted(found) == [b"orders-eu hello", b"orders-us hello"]
+
+
+def test_a_topic_that_is_taken_joins_when_it_is_free(client, caplog):
+    """An Exclusive consumer keeps it; the reason is logged once. At the beginning it is an error."""
+    consumer = subscribe(client)
+    turn = client._core.partition_watch._turn  # the consumer does not look while the other one subscribes
+    try:
+        turn.acquire()
+        other = client.subscribe("orders-eu", "sub")
+    finally:
+        turn.release()
+    with pytest.raises(ConsumerBusy):
+        client.subscribe(ORDERS, "sub")
+    with caplog.at_level(logging.WARNING, logger="embeddedpulsar"):
+        for _ in range(3):
+            client._core.partition_watch._version = -1
+            look(client)
+    (record,) = [one for one in caplog.records if "cannot be joined now" in one.message]
+    assert "orders-eu" in record.message
+    other.close()
+    send(client, "orders-eu")
+    client._core.partition_watch._version = -1
+    look(client)
+    assert texts(consumer) == ["orders-eu hello"]
+
+
+def test_the_schema_is_asked_about_every_topic(client):
+    """A topic that it refuses does not join."""
+
+    class Picky(StringSchema):
+        def check_topic(self, topic: str, *, is_producer: bool) -> int:
+            if topic.endswith("us"):
+                raise IncompatibleSchema(topic)
+            return super().check_topic(topic, is_producer=is_producer)
+
+    consumer = subscribe(client, schema=Picky())
+    send(client, "orders-eu", "orders-us")
+    look(client)
+    assert texts(consumer) == ["orders-eu hello"]
+    with pytest.raises(IncompatibleSchema):
+        client.subscribe(ORDERS, "other", schema=Picky())
+
+
+def test_nothing_is_left_of_a_consumer(client):
+    """Closing ends the watch; deleted topics leave nothing behind."""
+    consumer = subscribe(client)
+    for i in range(20):
+        send(client, f"orders-{i}")
+        look(client)
+        store_of(client).delete_topic(f"orders-{i}", force=True)
+        look(client)
+    core = consumer._core
+    assert core.children == {} == core._faces
+    assert len(core.delivery._children) == 1
+    consumer.close()
+    assert not client._core.partition_watch._watched
+    assert not store_of(client).topics._catalog._watchers
+
+
+def test_hostile_names(client):
+    """Names of any characters match or do not; they are data, never part of the expression."""
+    ugly = [
+        "a" * 200,
+        "orders-.*",
+        "orders-[",
+        "orders-\\",
+        "orders-(?i)",
+        "orders-a/b//c",
+        "orders-ü 漢 \U0001f600",
+        "$^",
+        "-partition-",
+        "orders--partition-0x",
+        "orders-%2F..%00",
+        "…",
+    ]
+    for name in ugly:
+        store_of(client).topics.create_topic(f"persistent://public/default/{name}")
+    consumer = subscribe(client)
+    assert len(consumer._core.children) == sum(name.startswith("orders-") for name in ugly)
+    everything = client.subscribe(re.compile(r"(?s).*"), "all")
+    assert len(everything._core.children) == len(ugly)
+    everything.unsubscribe()
+
+
+def test_asyncio(run):
+    """``is_pattern_topic=True`` of the asyncio client; a list of patterns is refused, and so is a bad one."""
+
+    async def main(client: asyncio_client.Client) -> None:
+        consumer = await client.subscribe("orders-.*", "sub", is_pattern_topic=True)
+        producer = await client.create_producer("orders-eu")
+        waiting = asyncio.create_task(consumer.receive())
+        await producer.send(b"hello")
+        message = await asyncio.wait_for(waiting, 30)
+        assert message.data() == b"hello"
+        await consumer.acknowledge(message)
+        with pytest.raises(ValueError, match="is_pattern_topic"):
+            await client.subscribe(["a.*"], "sub", is_pattern_topic=True)
+        with pytest.raises(ValueError, match="no regular expression"):
+            await client.subscribe("orders-(", "sub", is_pattern_topic=True)
+        await consumer.close()
+
+    run(main)
