@@ -117,6 +117,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.consumer.consumer import Consumer
     from embeddedpulsar.client.consumer.reader import Reader
     from embeddedpulsar.client.consumer.redelivery_backoff import MultiplierRedeliveryBackoff
+    from embeddedpulsar.client.consumer.table_view import TableView
     from embeddedpulsar.client.interceptors import (
         ConsumerInterceptor,
         ProducerInterceptor,
@@ -159,6 +160,7 @@ _LAZY = {
     "MultiplierRedeliveryBackoff": "embeddedpulsar.client.consumer.redelivery_backoff",
     "Producer": "embeddedpulsar.client.producer.producer",
     "Reader": "embeddedpulsar.client.consumer.reader",
+    "TableView": "embeddedpulsar.client.consumer.table_view",
 }
 # Names of pulsar-client for features that are not built, so that the error can name the feature.
 _NOT_BUILT = {
@@ -168,7 +170,6 @@ _NOT_BUILT = {
     "MessageBatch": "functions",
     "PickleSerDe": "functions",
     "SerDe": "functions",
-    "TableView": "table views",
     "functions": "functions",
 }
 _CLUSTER_SCHEMES = ("pulsar://", "pulsar+ssl://", "http://", "https://")
@@ -230,6 +231,7 @@ __all__ = [
     "Consumer",
     "Producer",
     "Reader",
+    "TableView",
     "connect",
     # Messages
     "Message",

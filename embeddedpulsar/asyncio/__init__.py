@@ -21,6 +21,7 @@ from __future__ import annotations
 from embeddedpulsar.asyncio.client import Client
 from embeddedpulsar.asyncio.consumer import Consumer, Reader
 from embeddedpulsar.asyncio.producer import Producer
+from embeddedpulsar.asyncio.table_view import TableView
 from embeddedpulsar.enums import (
     BatchingType,
     CompressionType,
@@ -45,4 +46,5 @@ __all__ = [
     "PulsarException",
     "Reader",
     "RegexSubscriptionMode",
+    "TableView",
 ]

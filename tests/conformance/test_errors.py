@@ -178,12 +178,6 @@ def test_wrong_timeouts(topic):
             call("10")
 
 
-def test_what_is_not_built_says_so(client):
-    """An absent feature is named, never ignored."""
-    with pytest.raises(NotImplementedError, match="table views"):
-        client.create_table_view("topic")
-
-
 def test_service_info_and_repr(client, store_path):
     """A client shows where its store is."""
     assert client.get_service_info().service_url == str(store_path)

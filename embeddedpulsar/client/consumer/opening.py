@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar.client.common.deletion_retry import despite_deletion
 from embeddedpulsar.client.consumer.consumer import Consumer
+from embeddedpulsar.client.consumer.consumer_config import ReaderConfig
 from embeddedpulsar.client.consumer.consumer_core import ConsumerCore
 from embeddedpulsar.client.consumer.consumer_session import ConsumerSession
 from embeddedpulsar.client.consumer.dead_letter.retry_letter import letter_topics
 from embeddedpulsar.client.consumer.reader import Reader
 from embeddedpulsar.client.consumer.reader_core import ReaderCore
+from embeddedpulsar.client.consumer.table_view import TableView
 from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.exceptions import InvalidConfiguration
+from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.policies import ConsumerDeadLetterPolicy
 from embeddedpulsar.schema.schema import checked_version
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.common.client_context import ClientContext
-    from embeddedpulsar.client.consumer.consumer_config import ConsumerConfig, ReaderConfig
+    from embeddedpulsar.client.consumer.consumer_config import ConsumerConfig
+    from embeddedpulsar.schema import Schema
+
+_TABLE_VIEW_QUEUE: Final = 1000
 
 
 def open_consumer(client: ClientContext, config: ConsumerConfig, topic: Any) -> Consumer[Any]:
@@ -136,6 +142,25 @@ def open_reader(client: ClientContext, config: ReaderConfig) -> Reader[Any]:
     prefix = f"{config.role_prefix}-" if config.role_prefix else ""
     named = config._replace(name=config.name or f"{prefix}reader-{os.urandom(5).hex()}")
     return despite_deletion(lambda: _open_reader(client, named, full))
+
+
+def open_table_view(
+    client: ClientContext, topic: str, subscription_name: str | None, schema: Schema[Any]
+) -> TableView[Any]:
+    """Make a table view, which has not read anything yet."""
+    view = TableView(topic, subscription_name, schema, client.log)
+    config = ReaderConfig(
+        topic=topic,
+        start=MessageId.earliest,
+        schema=schema,
+        listener=view._on_message,
+        receiver_queue_size=_TABLE_VIEW_QUEUE,
+        name=subscription_name or None,
+        role_prefix=None,
+        start_inclusive=False,
+    )
+    view._reader = open_reader(client, config)
+    return view
 
 
 def _open_reader(client: ClientContext, config: ReaderConfig, full: str) -> Reader[Any]:

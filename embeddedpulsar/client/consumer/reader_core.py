@@ -73,6 +73,11 @@ class ReaderCore:
         self.take = self._queue.take
         self.receiver = MessageReceiver(client, config, self.delivery, self.take)
 
+    @property
+    def readers(self) -> list[ReaderCore]:
+        """The readers of the single topics, as those of a `ReaderGroup`."""
+        return [self]
+
     def start(self) -> None:
         """Do nothing: the partitions of a topic are watched by `ReaderGroup`."""
 

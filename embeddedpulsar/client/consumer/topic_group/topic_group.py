@@ -302,7 +302,7 @@ class ReaderGroup:
         self.take = self.delivery.take
         self.receiver = self._group.receiver
         if not is_end(config.start) and (found := self._partition_of(config.start)) is not None:
-            for reader in self._readers:
+            for reader in self.readers:
                 if reader is not found:
                     reader.seek(MessageId.earliest)
 
@@ -312,11 +312,11 @@ class ReaderGroup:
         return ReaderCore(self.client, own._replace(start=MessageId.earliest) if is_late else own)
 
     @property
-    def _readers(self) -> list[ReaderCore]:
+    def readers(self) -> list[ReaderCore]:
         return list(self._group.members.values())
 
     def _partition_of(self, target: MessageId) -> ReaderCore | None:
-        for reader in self._readers:
+        for reader in self.readers:
             if any(segment.ledger_id == target._ledger for segment in reader.ledger.segments()):
                 return reader
         return None
@@ -330,7 +330,7 @@ class ReaderGroup:
 
     def seek(self, target: MessageId | int) -> None:
         self.delivery.check_open()
-        readers = self._readers
+        readers = self.readers
         if isinstance(target, MessageId) and not is_end(target):
             found = self._partition_of(target)
             if found is None:
@@ -342,7 +342,7 @@ class ReaderGroup:
     def to_arrow(self, columns: Sequence[str] | None) -> pa.Table:
         from embeddedpulsar.arrow.schema import require_pyarrow  # it is large, and rarely needed
 
-        tables = [reader.to_arrow(columns) for reader in self._readers]
+        tables = [reader.to_arrow(columns) for reader in self.readers]
         joined: pa.Table = require_pyarrow().concat_tables(tables)
         return joined
 
