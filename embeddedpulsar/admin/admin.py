@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar.admin.namespaces import Namespaces
 from embeddedpulsar.admin.policy_calls import SaysWhatThereIs
+from embeddedpulsar.admin.tenants import Tenants
 from embeddedpulsar.admin.topics import Topics
 from embeddedpulsar.damage import Damage
 from embeddedpulsar.exceptions import AlreadyClosed, PulsarException
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
 class Admin(SaysWhatThereIs):
     """Administers the store in a directory, with the interface of Pulsar's Java class ``PulsarAdmin``.
 
-    The methods are grouped by object: `topics` and `namespaces`. An Admin may be used beside any number of
-    clients, in any process; changes are visible to them at once. Thread-safe. After a fork the child may
-    continue to use it. A ``with`` block closes it at the end. Errors are those of
+    The methods are grouped by object: `topics`, `namespaces` and `tenants`. An Admin may be used beside any
+    number of clients, in any process; changes are visible to them at once. Thread-safe. After a fork the
+    child may continue to use it. A ``with`` block closes it at the end. Errors are those of
     ``embeddedpulsar.exceptions``.
 
     Args:
@@ -76,8 +77,9 @@ class Admin(SaysWhatThereIs):
         self._is_closed = False
         self._topics: Final = Topics(self._open_store)
         self._namespaces: Final = Namespaces(self._open_store)
+        self._tenants: Final = Tenants(self._open_store)
 
-    _parts: Final = {"topics()": Topics, "namespaces()": Namespaces}
+    _parts: Final = {"topics()": Topics, "namespaces()": Namespaces, "tenants()": Tenants}
 
     def _open_store(self) -> Store:
         if self._is_closed:
@@ -91,6 +93,10 @@ class Admin(SaysWhatThereIs):
     def namespaces(self) -> Namespaces:
         """Return the methods for namespaces."""
         return self._namespaces
+
+    def tenants(self) -> Tenants:
+        """Return the methods for tenants."""
+        return self._tenants
 
     def close(self) -> None:
         """Release the store. Idempotent."""

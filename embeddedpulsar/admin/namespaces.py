@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+from typing import TYPE_CHECKING
+
 from embeddedpulsar.admin.limit_calls import limit_calls
 from embeddedpulsar.admin.policy_calls import PolicyCalls
-from embeddedpulsar.exceptions import InvalidTopicName, NotAllowedError
+from embeddedpulsar.exceptions import InvalidTopicName, NotAllowedError, TopicNotFound
 from embeddedpulsar.platform import interrupts
 from embeddedpulsar.topic import topic_limits
 from embeddedpulsar.topic.policy_changes import is_namespace
 
+if TYPE_CHECKING:
+    from embeddedpulsar.topic.store import Store
+
 
 class Namespaces(PolicyCalls):
-    """Creates and lists namespaces, and sets policies for their topics. `Admin.namespaces` returns it.
+    """Creates, lists and deletes namespaces, and sets policies for their topics. `Admin.namespaces` returns
+    it.
 
-    Names are ``tenant/namespace``. A new store has ``public/default`` and ``public/functions``. Namespaces
-    are never deleted. See `PolicyCalls` for the errors of all methods.
+    Names are ``tenant/namespace``. A new store has ``public/default`` and ``public/functions``. See
+    `PolicyCalls` for the errors of all methods.
     """
 
     def create_namespace(self, namespace: str) -> None:
@@ -36,13 +43,53 @@ class Namespaces(PolicyCalls):
         """
         with interrupts.translated:
             store = self._store()
-            if namespace in store.topics.namespaces():
+            if namespace in store.topics.namespaces.names():
                 raise NotAllowedError(f"there is a namespace {namespace} in {store.root} already")
-            store.topics.create_namespace(namespace)
+            store.topics.namespaces.create(namespace)
+
+    def delete_namespace(self, namespace: str, force: bool = False) -> None:
+        """Delete a namespace, with its policies. On return the deletion survives a power failure.
+
+        Its tenant stays. A namespace that is created later under the same name begins without policies.
+
+        Args:
+            namespace: ``tenant/namespace``.
+            force: delete its topics first, even if producers and consumers are attached; see `Topics.delete`.
+                If the process is killed in between, some topics are deleted, and the call can be made again.
+
+        Raises:
+            NotAllowedError: it has topics, and ``force`` is False; or it is ``pulsar/system``.
+            TopicNotFound: there is no such namespace.
+
+        Example:
+            >>> from embeddedpulsar import Admin
+            >>> with Admin("./data") as admin:
+            ...     admin.namespaces().create_namespace("acme/trial")
+            ...     admin.topics().create_non_partitioned_topic("acme/trial/orders")
+            ...     admin.namespaces().delete_namespace("acme/trial", force=True)
+            ...     "acme/trial" in admin.namespaces().get_namespaces("acme")
+            False
+        """
+        with interrupts.translated:
+            store = self._store()
+            store.topics.namespaces.check(self._owner(namespace))
+            if force:
+                delete_topics(store, namespace)
+            store.topics.namespaces.delete(namespace)
+
+    def get_topics(self, namespace: str) -> list[str]:
+        """Return the full names of the topics of a namespace, in order of creation; see `Topics.get_list`.
+
+        Raises:
+            TopicNotFound: there is no such namespace.
+        """
+        store = self._store()
+        store.topics.namespaces.check(self._owner(namespace))
+        return store.topics.names(namespace)
 
     def get_namespaces(self, tenant: str) -> list[str]:
         """Return the namespaces of a tenant, the built-in ones first; empty if there is no such tenant."""
-        return [name for name in self._store().topics.namespaces() if name.partition("/")[0] == tenant]
+        return self._store().topics.namespaces.names(tenant)
 
     # -- limits ------------------------------------------------------------------------------------------
 
@@ -67,3 +114,14 @@ class Namespaces(PolicyCalls):
         if not is_namespace(name):
             raise InvalidTopicName(f"{name!r} is no namespace; write tenant/namespace")
         return name
+
+
+def delete_topics(store: Store, namespace: str) -> None:
+    """Delete all topics of a namespace, whatever is attached to them."""
+    if namespace == "pulsar/system":
+        return  # which cannot be deleted
+    with contextlib.suppress(TopicNotFound):  # another process deletes it
+        for name in store.topics.partitioned_names(namespace):
+            store.delete_partitioned_topic(name, force=True)
+        for name in store.topics.names(namespace):
+            store.delete_topic(name, force=True)

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 # A word in the name of a Pulsar method, and the feature it belongs to.
 _NOT_BUILT: Final = {
     "stats": "statistics",
-    "tenant": "administration of tenants",
     "cluster": "clusters",
     "broker": "brokers: settings are in broker.conf",
     "bookie": "bookies",
@@ -39,7 +38,6 @@ _NOT_BUILT: Final = {
     "examine": "reading messages: use a Reader",
     "polic": "other policies than deduplication, retention and limits",
     "dispatch": "other policies than deduplication, retention and limits",
-    "delete_namespace": "deleting namespaces",
     "propert": "properties of topics",
 }
 

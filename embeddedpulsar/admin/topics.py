@@ -303,11 +303,7 @@ class Topics(TopicLooks, SubscriptionCalls, PolicyCalls):
 
     def _of(self, namespace: str) -> Store:
         store = self._store()
-        if namespace not in store.topics.namespaces():
-            raise TopicNotFound(
-                f"there is no namespace {namespace} in {store.root}, which has "
-                f"{', '.join(store.topics.namespaces())}; use one of those"
-            )
+        store.topics.namespaces.check(namespace)
         return store
 
 

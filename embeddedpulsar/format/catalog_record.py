@@ -15,6 +15,9 @@ from embeddedpulsar.exceptions import CorruptionError
 NAMESPACE: Final = 1
 TOPIC: Final = 2
 TOPIC_DELETED: Final = 3
+NAMESPACE_DELETED: Final = 4
+TENANT: Final = 5
+TENANT_DELETED: Final = 6
 
 TOPIC_HEADER: Final = struct.Struct(
     "<"
@@ -31,7 +34,7 @@ TOPIC_DELETED_HEADER: Final = struct.Struct(
 )
 NAMESPACE_HEADER: Final = struct.Struct(
     "<"
-    "H"  # 0  name_length; the UTF-8 name `tenant/namespace` follows
+    "H"  # 0  name_length; the UTF-8 name `tenant/namespace`, or that of the tenant, follows
     "6x"  # 2  zero
 )
 
@@ -85,7 +88,7 @@ def decode_topic_deleted(payload: Buffer) -> tuple[str, int]:
 
 
 def encode_namespace(name: str) -> bytes:
-    """The payload that says "this namespace exists".
+    """The payload with the name of a namespace, or of a tenant, that exists or is gone.
 
     Example:
         >>> decode_namespace(encode_namespace("public/default"))
@@ -96,7 +99,7 @@ def encode_namespace(name: str) -> bytes:
 
 
 def decode_namespace(payload: Buffer) -> str:
-    """The namespace of such a payload."""
+    """The name in such a payload."""
     (length,) = _head(NAMESPACE_HEADER, payload)
     return _text(payload, NAMESPACE_HEADER.size, length)
 

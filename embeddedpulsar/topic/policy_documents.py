@@ -24,7 +24,7 @@ class PolicyDocuments:
     topic (of a partitioned one, for its partitions). A document that is not there says nothing. What a
     release does not know it keeps.
     Invariants: `version` rises with every change. A reader sees a document before a change or after it.
-    Callers: any thread; `change_namespace` and `change_topic` under the catalog lock.
+    Callers: any thread; `change_namespace`, `remove_namespace` and `change_topic` under the catalog lock.
 
     Args:
         root: of the store.
@@ -117,6 +117,13 @@ class PolicyDocuments:
         if not os.path.isdir(self._tenants):
             filesystem.make_directories(self._tenants, mode=None)
         _change(self._namespace_path(namespace), namespace, changes, durable)
+
+    def remove_namespace(self, namespace: str) -> None:
+        """Remove all policies of a namespace, durably."""
+        path = self._namespace_path(namespace)
+        if os.path.exists(path):
+            disk.DISK.unlink(path)
+            disk.DISK.fsync_dir(self._tenants)
 
     def change_topic(self, name: str, changes: dict[str, Any], *, durable: bool) -> None:
         """Change some policies of a topic that exists; None takes one away.

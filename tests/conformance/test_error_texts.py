@@ -119,8 +119,8 @@ def test_a_typo_in_the_settings(tmp_path: Path, caplog: pytest.LogCaptureFixture
     ("ask", "remedy"),
     [
         (
-            lambda admin: admin.tenants,
-            "not built yet: administration of tenants; it has close, namespaces, topics",
+            lambda admin: admin.clusters,
+            "not built yet: clusters; it has close, namespaces, tenants, topics",
         ),
         (lambda admin: admin.get_list, "it is topics().get_list()"),
         (lambda admin: admin.topics().getList, "it is written get_list()"),
@@ -130,7 +130,7 @@ def test_a_typo_in_the_settings(tmp_path: Path, caplog: pytest.LogCaptureFixture
         ),
         (lambda admin: admin.topics().trim, "did you mean trim_topic()?"),
         (lambda admin: admin.topics().createSubscription, "it is written create_subscription()"),
-        (lambda admin: admin.namespaces().delete_namespace, "not built yet: deleting namespaces"),
+        (lambda admin: admin.namespaces().deleteNamespace, "it is written delete_namespace()"),
         (lambda admin: admin.namespaces().nonsense, "it has create_namespace, "),
     ],
 )

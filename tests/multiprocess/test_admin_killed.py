@@ -18,7 +18,7 @@ MODULES = (shared_state,)
 STEPS = [name for name in failpoints.names() if name.startswith(("journal:", "subscription:"))]
 
 
-def die_at(step: str, action: Callable[[], object]) -> bool:
+def die_at(step: str, action: Callable[[], object], nth: int = 1) -> bool:
     """Run ``action`` in a child that is killed at a step.
 
     Returns:
@@ -27,7 +27,7 @@ def die_at(step: str, action: Callable[[], object]) -> bool:
     pid = os.fork()
     if pid == 0:
         try:
-            failpoints.set(step, "kill")
+            failpoints.set(step, "kill", nth=nth)
             action()
         finally:
             os._exit(0)
@@ -95,3 +95,35 @@ def test_terminating(root: Path, is_new: bool):
         assert left(admin) == [b"0", b"1", b"2", b"4", b"5"]
     Admin(root).close()  # clears away what the killed process left
     assert_clean(root)
+
+
+@pytest.mark.parametrize("nth", [1, 2])
+@pytest.mark.parametrize(
+    "step",
+    ["deletion:marked", "deletion:recorded", "catalog:record_written", "namespace:deleted"],
+)
+def test_deleting_a_tenant(tmp_path: Path, step: str, nth: int):
+    """What is left of it is complete, and can be deleted."""
+
+    def delete() -> None:
+        with Admin(tmp_path) as other:
+            other.tenants().delete_tenant("acme", force=True)
+
+    with Client(tmp_path) as client, Admin(tmp_path) as admin:
+        for namespace in ("acme/sales", "acme/support"):
+            admin.namespaces().create_namespace(namespace)
+            admin.namespaces().set_retention(namespace, -1, -1)
+            client.create_producer(f"{namespace}/topic").send(b"0")
+    assert die_at(step, delete, nth)
+    with Client(tmp_path) as client, Admin(tmp_path) as admin:
+        for namespace in admin.namespaces().get_namespaces("acme"):
+            for topic in admin.namespaces().get_topics(namespace):
+                with client.create_reader(topic, MessageId.earliest) as reader:
+                    assert reader.read_next(1000).data() == b"0"
+        admin.tenants().delete_tenant("acme", force=True)
+        assert "acme" not in admin.tenants().get_tenants()
+        for namespace in ("acme/sales", "acme/support"):
+            admin.namespaces().create_namespace(namespace)
+            assert admin.namespaces().get_retention(namespace) is None
+            client.create_producer(f"{namespace}/topic").close()  # removes what is left of the old one
+    assert_clean(tmp_path)

@@ -1,4 +1,4 @@
-"""The catalog: which namespaces and topics exist. Listing and look-up never open a topic."""
+"""The catalog: which tenants, namespaces and topics exist. Listing and look-up never open a topic."""
 
 from __future__ import annotations
 
@@ -26,6 +26,13 @@ from embeddedpulsar.topic_name import PARTITION_SUFFIX
 
 BUILT_IN_NAMESPACES: Final = ("public/default", "public/functions", "pulsar/system")
 
+_OF_NAMES: Final = (
+    catalog_record.NAMESPACE,
+    catalog_record.NAMESPACE_DELETED,
+    catalog_record.TENANT,
+    catalog_record.TENANT_DELETED,
+)
+
 failpoints.declare("catalog:record_written", "catalog:record_synced")
 
 
@@ -51,6 +58,7 @@ class Catalog:
         self._ended: dict[str, tuple[int, int]] = {}  # lives of a name that are over, the last incarnation
         self._namespaces: dict[str, None] = dict.fromkeys(BUILT_IN_NAMESPACES)
         self._watchers: list[dict[str, None]] = []  # names of topics that changed; see `watch`
+        self._tenants: dict[str, None] = dict.fromkeys(map(_tenant_of, BUILT_IN_NAMESPACES))
         self.version = 0
         """Rises with every record read: watchers of the list compare it."""
         try:
@@ -131,10 +139,13 @@ class Catalog:
 
     def has_namespace(self, name: str) -> bool:
         """Whether ``tenant/namespace`` exists."""
-        if name in self._namespaces:
-            return True
         self.follow()
         return name in self._namespaces
+
+    def tenants(self) -> list[str]:
+        """All tenants, the built-in ones first."""
+        self.follow()
+        return list(self._tenants)
 
     def follow(self) -> None:
         """Apply what other processes appended."""
@@ -163,8 +174,8 @@ class Catalog:
                 if known is not None and known.incarnation == incarnation:
                     for entry in (known, *self._with_logs(known)):
                         self._end_life(entry)
-            elif record.type == catalog_record.NAMESPACE:
-                self._namespaces[catalog_record.decode_namespace(record.payload)] = None
+            elif record.type in _OF_NAMES:
+                self._apply_name(record.type, catalog_record.decode_namespace(record.payload))
             else:
                 raise UnsupportedFormatVersion(
                     reason=f"the catalog has a record of type {record.type}, unknown to this release",
@@ -177,6 +188,17 @@ class Catalog:
     def _note(self, name: str) -> None:
         for changed in self._watchers:
             changed[name] = None
+
+    def _apply_name(self, kind: int, name: str) -> None:
+        if kind == catalog_record.NAMESPACE:
+            self._namespaces[name] = None
+            self._tenants[_tenant_of(name)] = None
+        elif kind == catalog_record.NAMESPACE_DELETED:
+            self._namespaces.pop(name, None)
+        elif kind == catalog_record.TENANT:
+            self._tenants[name] = None
+        else:
+            self._tenants.pop(name, None)
 
     def _end_life(self, entry: TopicEntry) -> None:
         if self._topics.pop(entry.name, None) is not None:
@@ -219,6 +241,18 @@ class Catalog:
     def append_namespace(self, name: str, now_ms: int, *, durable: bool) -> None:
         """Add a namespace. Under `lock`, after `follow`."""
         self._append(catalog_record.NAMESPACE, catalog_record.encode_namespace(name), now_ms, durable)
+
+    def append_namespace_deleted(self, name: str, now_ms: int) -> None:
+        """Remove a namespace, durably. Under `lock`, after `follow`."""
+        self._append(catalog_record.NAMESPACE_DELETED, catalog_record.encode_namespace(name), now_ms, True)
+
+    def append_tenant(self, name: str, now_ms: int, *, durable: bool) -> None:
+        """Add a tenant. Under `lock`, after `follow`."""
+        self._append(catalog_record.TENANT, catalog_record.encode_namespace(name), now_ms, durable)
+
+    def append_tenant_deleted(self, name: str, now_ms: int) -> None:
+        """Remove a tenant, durably. Under `lock`, after `follow`."""
+        self._append(catalog_record.TENANT_DELETED, catalog_record.encode_namespace(name), now_ms, True)
 
     def _append(self, kind: int, payload: bytes, now_ms: int, durable: bool) -> None:
         try:
@@ -266,3 +300,7 @@ def _chain(data: bytes, crc: int) -> Iterator[JournalRecord]:
         yield record
         position += record.length
         crc = record.crc
+
+
+def _tenant_of(namespace: str) -> str:
+    return namespace.partition("/")[0]

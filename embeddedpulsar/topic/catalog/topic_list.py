@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from embeddedpulsar.exceptions import InvalidTopicName, NotAllowedError, TopicNotFound
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST
 from embeddedpulsar.platform import failpoints
+from embeddedpulsar.topic.catalog.namespace_list import NamespaceList
 from embeddedpulsar.topic.catalog.topic_changes import TopicChanges
 from embeddedpulsar.topic_name import PARTITION_SUFFIX, TopicName
 
@@ -35,6 +36,9 @@ class TopicList:
     or nothing. While a topic is partitioned, every topic named like a partition of it is one.
     Callers: any thread, holding no file lock.
 
+    Attributes:
+        namespaces: in which the topics are.
+
     Args:
         durable: whether what is made must survive a power loss when the call returns.
     """
@@ -44,6 +48,13 @@ class TopicList:
         self._catalog = session.catalog
         self._clock = clock
         self._durable = durable
+        self.namespaces = NamespaceList(
+            session.root,
+            session.catalog,
+            clock,
+            session.policies.remove_namespace,
+            durable=durable,
+        )
 
     # -- finding -----------------------------------------------------------------------------------
 
@@ -78,10 +89,6 @@ class TopicList:
     def partitioned_names(self, namespace: str | None = None) -> list[str]:
         """Full names of the partitioned topics, in order of creation."""
         return [entry.name for entry in self._catalog.topics(namespace) if entry.partitions]
-
-    def namespaces(self) -> list[str]:
-        """All namespaces as ``tenant/namespace``."""
-        return self._catalog.namespaces()
 
     def partitions_of_possible(self, name: str) -> int:
         """As `partitions`, of a topic that exists or could be made.
@@ -333,22 +340,6 @@ class TopicList:
         if entry is None:
             raise TopicNotFound(f"{name.full}: no such topic in {self._session.root}")
         return entry
-
-    def create_namespace(self, name: str) -> None:
-        """Make the namespace ``tenant/namespace``, and its tenant with it. Does nothing if it is there.
-
-        Raises:
-            InvalidTopicName: the text names no namespace.
-        """
-        parsed = TopicName.parse(f"persistent://{name}/topic")
-        if parsed.namespace_name != name or name.count("/") != 1:
-            raise InvalidTopicName(f"{name!r}: a namespace is written tenant/namespace")
-        try:
-            self._catalog.lock.acquire()
-            if not self._catalog.has_namespace(name):
-                self._catalog.append_namespace(name, self._clock.wall_ms(), durable=self._durable)
-        finally:
-            self._catalog.lock.release()
 
 
 def persistent_name(name: str) -> TopicName:

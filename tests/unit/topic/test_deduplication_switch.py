@@ -50,7 +50,7 @@ def test_topics_with_producers_are_told(store: Store):
 
 def test_only_those_it_concerns(store: Store):
     """A topic, or the topics of one namespace."""
-    store.topics.create_namespace("acme/sales")
+    store.topics.namespaces.create("acme/sales")
     produce(store, "one", "two", "acme/sales/one")
     store.set_policy("one", DEDUPLICATION, True)
     assert [is_on(store, name) for name in ("one", "two", "acme/sales/one")] == [True, False, False]

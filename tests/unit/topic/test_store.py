@@ -196,10 +196,11 @@ def test_topics_are_made_listed_and_looked_up(store: Store):
         store.use_topic("persistent://acme/sales/orders")
     with pytest.raises(TopicNotFound):
         store.topics.create_topic("acme/sales/orders")
-    store.topics.create_namespace("acme/sales")
-    store.topics.create_namespace("acme/sales")
+    store.topics.namespaces.create("acme/sales")
+    store.topics.namespaces.create("acme/sales")
     assert (
-        store.topics.namespaces()[-1] == "acme/sales" and store.topics.namespaces().count("acme/sales") == 1
+        store.topics.namespaces.names()[-1] == "acme/sales"
+        and store.topics.namespaces.names().count("acme/sales") == 1
     )
     store.use_topic("acme/sales/orders")
     store.use_topic("acme/sales/ünï cødé")
@@ -207,7 +208,7 @@ def test_topics_are_made_listed_and_looked_up(store: Store):
     assert len(store.topics.names("acme/sales")) == 2
     for wrong in ("acme", "a/b/c", "", "a/", "a/b c"):
         with pytest.raises(InvalidTopicName):
-            store.topics.create_namespace(wrong)
+            store.topics.namespaces.create(wrong)
     with pytest.raises(InvalidTopicName):
         store.use_topic("a/b")
     with pytest.raises(NotImplementedError, match="non-persistent topics"):

@@ -32,7 +32,7 @@ def work(root: Path) -> None:
     store = Store.open(root)
     for name in ("orders", "invoices"):
         store.use_topic(name).topic.ledger.append(encode_single(name.encode(), 0, PREFIX))
-    store.topics.create_namespace("acme/sales")
+    store.topics.namespaces.create("acme/sales")
     store.release()
 
 
@@ -43,7 +43,7 @@ def check(root: Path) -> None:
     store = Store.open(root)
     names = store.topics.names()
     assert sorted(names) == [f"persistent://public/default/{name}" for name in ("invoices", "orders")]
-    assert store.topics.namespaces().count("acme/sales") == 1
+    assert store.topics.namespaces.names().count("acme/sales") == 1
     assert len(os.listdir(root / "topics")) == 2
     ledgers = []
     for name in names:
@@ -117,7 +117,7 @@ def test_what_was_made_at_level_flush_survives_a_power_loss(tmp_path: Path, monk
     fake = FakeDisk(root)
     with disk.use(fake):
         store = Store.open(root, durability="flush")
-        store.topics.create_namespace("acme/sales")
+        store.topics.namespaces.create("acme/sales")
         for name in ("orders", "acme/sales/invoices"):
             store.use_topic(name).topic.ledger.append(encode_single(b"x", 0, PREFIX))
         images = list(power_losses(fake, tmp_path, 0))
@@ -130,7 +130,7 @@ def test_what_was_made_at_level_flush_survives_a_power_loss(tmp_path: Path, monk
                     copy.topics.names() == store.topics.names()
                     and copy._current().meta.store_id == store._current().meta.store_id
                 )
-                assert "acme/sales" in copy.topics.namespaces()
+                assert "acme/sales" in copy.topics.namespaces.names()
                 for name in copy.topics.names():
                     ledger = copy.use_topic(name).topic.ledger
                     assert ledger.messages_after(ledger.first_position()._replace(entry_id=-1)) == 1
