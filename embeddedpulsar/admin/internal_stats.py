@@ -86,8 +86,8 @@ class AnalyzeSubscriptionBacklogResult(NamedTuple):
     """The backlog of a subscription, counted.
 
     Attributes:
-        entries: entries with at least one message that is not acknowledged, delayed ones included.
-        messages: the messages in them that are not acknowledged.
+        entries: entries that are not acknowledged as a whole; each part of a chunked message is one.
+        messages: messages that are not acknowledged.
         aborted: always False: all of the backlog is counted.
     """
 

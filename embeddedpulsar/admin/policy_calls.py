@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # A word in the name of a Pulsar method, and the feature it belongs to.
 _NOT_BUILT: Final = {
-    "stats": "statistics",
+    "stats": "statistics of other things than topics",
     "cluster": "clusters",
     "broker": "brokers: settings are in broker.conf",
     "bookie": "bookies",
@@ -35,7 +35,6 @@ _NOT_BUILT: Final = {
     "compact": "compaction",
     "offload": "offloading",
     "replicat": "replication",
-    "examine": "reading messages: use a Reader",
     "polic": "other policies than deduplication, retention and limits",
     "dispatch": "other policies than deduplication, retention and limits",
     "propert": "properties of topics",

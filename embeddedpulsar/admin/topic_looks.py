@@ -3,23 +3,175 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, TypeVar
 
+from embeddedpulsar.admin import topic_figures
+from embeddedpulsar.admin.internal_stats import AnalyzeSubscriptionBacklogResult, TopicInternalStats
+from embeddedpulsar.admin.topic_stats import PartitionedTopicMetadata, PartitionedTopicStats, TopicStats
+from embeddedpulsar.exceptions import InvalidMessage, NotAllowedError, SubscriptionNotFound
 from embeddedpulsar.format.sealed_entry import raw_view
 from embeddedpulsar.format.sealed_view import SealedView
+from embeddedpulsar.managed_ledger.entry_lookup import last_message_id, read_whole_entry
+from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.message import Message, MessageOrigin, messages_left
-from embeddedpulsar.platform import interrupts
+from embeddedpulsar.message_id import MessageId, make
+from embeddedpulsar.platform import deadline, interrupts
 from embeddedpulsar.schema import BytesSchema
+from embeddedpulsar.topic.topic_policy import DEDUPLICATION
+from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
+    from embeddedpulsar.format.entry_view import EntryView
     from embeddedpulsar.topic.store import Store
     from embeddedpulsar.topic.topic import Topic
 
+_PATIENCE_S: Final = 5.0
+_MOST_ID: Final = 1 << 32
+
+R = TypeVar("R")
+
 
 class TopicLooks:
-    """What a topic holds, who uses it, and how far its subscriptions have come."""
+    """The methods of `Topics` that tell what a topic holds, who uses it, and how far its subscriptions have
+    come.
+
+    They see the whole store, whatever process uses it, and change nothing: no file is made or written. An
+    exception are topics that were not used since the machine was restarted or the store was copied: any first
+    use recovers them. They take no lock that producers or consumers hold, so a stopped process does not hold
+    them up. An acknowledgement counts when the consumer has written it: ``ack_group_time_ms`` after it was
+    made, at the latest. Thread-safe.
+
+    All methods raise `TopicNotFound` if there is no such topic, `NotAllowedError` for a partitioned topic
+    unless they say otherwise, and `LockTimeout` after 5 s if a topic must be recovered and a stopped process
+    prevents that.
+    """
 
     _store: Callable[[], Store]
+
+    # -- statistics --------------------------------------------------------------------------------------
+
+    def get_stats(self, topic: str) -> TopicStats:
+        """Return rates, sizes, producers, subscriptions and consumers of a topic that is not partitioned, or
+        of a partition. Backlogs are exact; no message is read for them.
+
+        Example:
+            >>> from embeddedpulsar import Admin, Client
+            >>> with Client("./data") as client, Admin("./data") as admin:
+            ...     consumer = client.subscribe("meters", "billing", consumer_name="c-1")
+            ...     producer = client.create_producer("meters")
+            ...     _ = [producer.send(text) for text in (b"one", b"two", b"three")]
+            ...     stats = admin.topics().get_stats("meters")
+            ...     stats.msg_in_counter, stats.subscriptions["billing"].msg_backlog
+            ...     stats.json()["subscriptions"]["billing"]["consumers"][0]["consumerName"]
+            (3, 3)
+            'c-1'
+        """
+        store = self._store()
+        drops_duplicates = bool(store.policy(TopicName.parse(topic).full, DEDUPLICATION))
+        return self._look(
+            topic, lambda used: topic_figures.topic_stats(used, store.clock.wall_ms(), drops_duplicates)
+        )
+
+    def get_partitioned_stats(self, topic: str, per_partition: bool = True) -> PartitionedTopicStats:
+        """Return the sums of the stats of all partitions.
+
+        Args:
+            topic: its name.
+            per_partition: whether the result also has the stats of each partition.
+
+        Raises:
+            NotAllowedError: it is not partitioned.
+
+        Example:
+            >>> from embeddedpulsar import Admin
+            >>> with Admin("./data") as admin:
+            ...     admin.topics().create_partitioned_topic("gauges", 2)
+            ...     stats = admin.topics().get_partitioned_stats("gauges")
+            ...     stats.metadata.partitions, stats.totals.storage_size, len(stats.partitions)
+            (2, 0, 2)
+        """
+        names = self._partitions_of(topic)
+        if not names:
+            self._store().topics.was_used(topic)  # raises if there is no such topic
+            raise NotAllowedError(f"{TopicName.parse(topic).full} is not partitioned; use get_stats")
+        partitions = {name: self.get_stats(name) for name in names}
+        totals = topic_figures.sum_of(list(partitions.values()))
+        metadata = PartitionedTopicMetadata(len(partitions))
+        return PartitionedTopicStats(metadata, totals, partitions if per_partition else {})
+
+    def get_internal_stats(self, topic: str) -> TopicInternalStats:
+        """Return the ledgers of a topic, and the positions of its durable subscriptions.
+
+        Example:
+            >>> from embeddedpulsar import Admin, Client
+            >>> with Client("./data") as client, Admin("./data") as admin:
+            ...     client.create_producer("counters").send(b"one").entry_id()
+            ...     [ledger.entries for ledger in admin.topics().get_internal_stats("counters").ledgers]
+            0
+            [1]
+        """
+        return self._look(topic, topic_figures.internal_stats)
+
+    def get_subscriptions(self, topic: str) -> list[str]:
+        """Return the names of the subscriptions of a topic, sorted; for a partitioned topic, those of any
+        partition. Subscriptions that are not durable are listed while they have consumers.
+
+        Example:
+            >>> from embeddedpulsar import Admin, Client
+            >>> with Client("./data") as client, Admin("./data") as admin:
+            ...     consumer = client.subscribe("switches", "audit")
+            ...     admin.topics().get_subscriptions("switches")
+            ['audit']
+        """
+        found: set[str] = set()
+        for name in self._partitions_of(topic) or [topic]:
+            subscriptions = self._look(name, lambda used: [] if used is None else used.view.subscriptions())
+            found.update(facts.name for facts, _ in subscriptions)
+        return sorted(found)
+
+    def analyze_subscription_backlog(self, topic: str, subscription: str) -> AnalyzeSubscriptionBacklogResult:
+        """Return how many entries and messages a durable subscription has not acknowledged.
+
+        Raises:
+            SubscriptionNotFound: no such subscription.
+
+        Example:
+            >>> from embeddedpulsar import Admin, Client
+            >>> with Client("./data") as client, Admin("./data") as admin:
+            ...     consumer = client.subscribe("valves", "audit")
+            ...     _ = client.create_producer("valves").send(b"one")
+            ...     admin.topics().analyze_subscription_backlog("valves", "audit")
+            AnalyzeSubscriptionBacklogResult(entries=1, messages=1, aborted=False)
+        """
+
+        def body(used: Topic | None) -> AnalyzeSubscriptionBacklogResult:
+            found = _subscribed(used, topic, subscription)
+            return topic_figures.backlog_of(found.ledger, found.view.facts(subscription))
+
+        return self._look(topic, body)
+
+    def get_backlog_size_by_message_id(self, topic: str, message_id: MessageId) -> int:
+        """Return the bytes of storage of all that is behind a message; with `MessageId.earliest`, of all that
+        is retained.
+
+        Raises:
+            ValueError: ``message_id`` is not a `MessageId`.
+
+        Example:
+            >>> from embeddedpulsar import Admin, Client
+            >>> with Client("./data") as client, Admin("./data") as admin:
+            ...     last = client.create_producer("pipes").send(b"one")
+            ...     admin.topics().get_backlog_size_by_message_id("pipes", last)
+            0
+        """
+        if not isinstance(message_id, MessageId):
+            raise ValueError(f"message_id is a MessageId, not {message_id!r}")
+        position = Position(max(message_id.ledger_id(), 0), message_id.entry_id())
+        return self._look(
+            topic, lambda used: 0 if used is None else used.ledger.survey().bytes_after(position)
+        )
+
+    # -- messages ----------------------------------------------------------------------------------------
 
     def peek_messages(self, topic: str, subscription: str, num_messages: int) -> list[Message[bytes]]:
         """Return the first messages that a subscription has not acknowledged. Nothing is consumed: consumers
@@ -34,9 +186,7 @@ class TopicLooks:
             num_messages: how many messages at most. A message of a batch counts as one.
 
         Raises:
-            TopicNotFound: no such topic.
             SubscriptionNotFound: no such subscription.
-            NotAllowedError: it is a partitioned topic; its partitions can be looked at.
             ValueError: ``num_messages`` is not above 0.
 
         Example:
@@ -48,26 +198,185 @@ class TopicLooks:
             ...     [message.data() for message in admin.topics().peek_messages("letterbox", "postman", 2)]
             [b'one', b'two']
         """
-        if isinstance(num_messages, bool) or not isinstance(num_messages, int) or num_messages < 1:
-            raise ValueError(f"num_messages is a number above 0, not {num_messages!r}")
-        with interrupts.translated:
-            use = self._store().use_topic(topic, create=False)
+        most = _number("num_messages", num_messages, 1)
+
+        def body(used: Topic | None) -> list[Message[bytes]]:
+            found = list[Message[bytes]]()
+            subscribed = _subscribed(used, topic, subscription)
+            for view in subscribed.view.subscription(subscription).unacked_entries(subscribed.ledger):
+                found += _messages_of(view, subscribed.name)
+                if len(found) >= most:
+                    break
+            return found[:most]
+
+        return self._look(topic, body)
+
+    def examine_message(
+        self, topic: str, initial_position: str = "latest", message_position: int = 1
+    ) -> Message[bytes]:
+        """Return one message, counted from an end of the topic.
+
+        Args:
+            topic: its name, or that of a partition.
+            initial_position: ``earliest``, to count from the first retained message; ``latest``, to count
+                backwards from the last.
+            message_position: 1 for the first one there. A message of a batch counts as one.
+
+        Raises:
+            InvalidMessage: there are not as many messages, or it cannot be read.
+            ValueError: an argument is wrong.
+
+        Example:
+            >>> from embeddedpulsar import Admin, Client
+            >>> with Client("./data") as client, Admin("./data") as admin:
+            ...     producer = client.create_producer("sensors")
+            ...     _ = [producer.send(text) for text in (b"one", b"two", b"three")]
+            ...     admin.topics().examine_message("sensors", "latest", 2).data()
+            b'two'
+        """
+        if initial_position not in ("earliest", "latest"):
+            raise ValueError(f"initial_position is 'earliest' or 'latest', not {initial_position!r}")
+        number = _number("message_position", message_position, 1)
+
+        def body(used: Topic | None) -> Message[bytes]:
+            survey = None if used is None else used.ledger.survey()
+            total = 0 if survey is None else sum(one.messages for one in survey.ledgers())
+            at = number - 1 if initial_position == "earliest" else total - number
+            found = survey.nth_message(at) if survey is not None and at >= 0 else None
+            if used is None or found is None:
+                name = TopicName.parse(topic).full
+                raise InvalidMessage(f"{name} has {total} messages, so there is no message {number}")
+            position, index = found
+            messages = _messages_at(used, position)
+            return messages[min(index, len(messages) - 1)]  # an encrypted batch is one message
+
+        return self._look(topic, body)
+
+    def get_message_by_id(self, topic: str, ledger_id: int, entry_id: int) -> Message[bytes]:
+        """Return the message of an entry; of a batch, the first. See `get_messages_by_id`."""
+        return self.get_messages_by_id(topic, ledger_id, entry_id)[0]
+
+    def get_messages_by_id(self, topic: str, ledger_id: int, entry_id: int) -> list[Message[bytes]]:
+        """Return the messages of an entry: one, or those of a batch, or a chunked message by its last part.
+
+        Raises:
+            InvalidMessage: there is no such entry, it cannot be read, or it is another part of a chunked
+                message.
+            ValueError: an id is not a number from 0.
+
+        Example:
+            >>> from embeddedpulsar import Admin, Client
+            >>> with Client("./data") as client, Admin("./data") as admin:
+            ...     sent = client.create_producer("lamps").send(b"one")
+            ...     found = admin.topics().get_messages_by_id("lamps", sent.ledger_id(), sent.entry_id())
+            ...     [message.data() for message in found]
+            [b'one']
+        """
+        position = Position(_number("ledger_id", ledger_id, 0), _number("entry_id", entry_id, 0))
+
+        def body(used: Topic | None) -> list[Message[bytes]]:
+            if used is None:
+                raise InvalidMessage(f"{TopicName.parse(topic).full} has no messages")
+            return _messages_at(used, position)
+
+        return self._look(topic, body)
+
+    def get_last_message_id(self, topic: str) -> MessageId:
+        """Return the id of the last message of a topic; ``(-1,-1,...)`` if it never had any.
+
+        Example:
+            >>> from embeddedpulsar import Admin, Client
+            >>> with Client("./data") as client, Admin("./data") as admin:
+            ...     sent = client.create_producer("doors").send(b"one")
+            ...     admin.topics().get_last_message_id("doors") == sent
+            True
+        """
+        partition = TopicName.parse(topic).partition
+        return self._look(
+            topic,
+            lambda used: (
+                make(-1, -1, -1, partition, 0) if used is None else last_message_id(used.ledger, partition)
+            ),
+        )
+
+    def get_message_id_by_timestamp(self, topic: str, timestamp: int) -> MessageId:
+        """Return the id of the first entry that was published at a time or later.
+
+        Args:
+            topic: its name, or that of a partition.
+            timestamp: ms since 1970.
+
+        Returns:
+            The id; behind the last message if none was published since then.
+
+        Raises:
+            ValueError: ``timestamp`` is not a number from 0.
+
+        Example:
+            >>> from embeddedpulsar import Admin, Client
+            >>> with Client("./data") as client, Admin("./data") as admin:
+            ...     sent = client.create_producer("gates").send(b"one")
+            ...     admin.topics().get_message_id_by_timestamp("gates", 0) == sent
+            True
+        """
+        partition, time_ms = TopicName.parse(topic).partition, _number("timestamp", timestamp, 0)
+
+        def body(used: Topic | None) -> MessageId:
+            found = Position(-1, -1) if used is None else used.ledger.find_by_publish_time(time_ms)
+            return make(found.ledger_id, found.entry_id, -1, partition, 0)
+
+        return self._look(topic, body)
+
+    # -- how ---------------------------------------------------------------------------------------------
+
+    def _partitions_of(self, topic: str) -> list[str]:
+        """The partitions of a topic; none if it is not partitioned, or does not exist."""
+        name = TopicName.parse(topic)
+        return [name.of_partition(index).full for index in range(self._store().topics.partitions(topic))]
+
+    def _look(self, topic: str, body: Callable[[Topic | None], R]) -> R:
+        """``body(topic)``; with None for a topic that was never used."""
+
+        def look() -> R:
+            store = self._store()
+            if not store.topics.was_used(topic):
+                return body(None)
+            use = store.use_topic(topic, create=False, to_look=True)
             try:
-                return _first_unacked(use.topic, subscription, num_messages)
+                return body(use.topic)
             finally:
                 use.release()
 
+        with interrupts.translated:
+            return deadline.within(_PATIENCE_S, look)
 
-def _first_unacked(topic: Topic, name: str, most: int) -> list[Message[bytes]]:
-    subscription = topic.use_subscription(name, create=False)
-    try:
-        origin, found = MessageOrigin(topic.name, BytesSchema()), list[Message[bytes]]()
-        for view in subscription.unacked_entries():
-            if isinstance(view, SealedView):
-                view = raw_view(view, topic.name)
-            found += messages_left(view, view.skip, origin)
-            if len(found) >= most:
-                break
-        return found[:most]
-    finally:
-        topic.end_use(subscription, name)
+
+def _subscribed(used: Topic | None, topic: str, subscription: str) -> Topic:
+    if used is None:
+        raise SubscriptionNotFound(f"{TopicName.parse(topic).full} has no subscription {subscription!r}")
+    return used
+
+
+def _number(name: str, value: int, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(f"{name} is a number from {least}, not {value!r}")
+    return value
+
+
+def _messages_at(topic: Topic, position: Position) -> list[Message[bytes]]:
+    view = None
+    if max(position) < _MOST_ID:
+        view = read_whole_entry(topic.ledger, position, topic.ledger.chunks())
+    if view is None:
+        raise InvalidMessage(
+            f"{topic.name} has no message in entry {position}: it was never stored, was trimmed, is damaged, "
+            "or is a part of a chunked message that is not its last"
+        )
+    return _messages_of(view, topic.name)
+
+
+def _messages_of(view: EntryView | SealedView, topic: str) -> list[Message[bytes]]:
+    """The messages of an entry that are not acknowledged; one with the ciphertext if it is encrypted."""
+    if isinstance(view, SealedView):
+        view = raw_view(view, topic)
+    return messages_left(view, view.skip, MessageOrigin(topic, BytesSchema()))

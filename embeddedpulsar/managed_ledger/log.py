@@ -9,6 +9,7 @@ from embeddedpulsar.format.entry import EncodedFields
 from embeddedpulsar.format.entry_view import EntryView
 from embeddedpulsar.format.index import SlotColumns
 from embeddedpulsar.managed_ledger.chunk_assembler import ChunkAssembler
+from embeddedpulsar.managed_ledger.log_survey import LogSurvey
 from embeddedpulsar.managed_ledger.options import LedgerOptions
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.managed_ledger.tail_wait import TailWait
@@ -176,6 +177,9 @@ class Log(Protocol):
 
     def segments(self) -> Sequence[LedgerCounts]:
         """The retained ledgers, oldest first."""
+
+    def survey(self) -> LogSurvey:
+        """Answers of its indexes to an onlooker."""
 
     def sequence_ids(
         self,

@@ -11,6 +11,7 @@ from embeddedpulsar.exceptions import AlreadyClosed, StorageError
 from embeddedpulsar.format.control import TopicWord, split_tail
 from embeddedpulsar.format.index import SlotColumns
 from embeddedpulsar.managed_ledger.chunk_assembler import ChunkAssembler
+from embeddedpulsar.managed_ledger.log_survey import LogSurvey
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.storage.log_view import LedgersView, LogView
 from embeddedpulsar.storage.segment_chain import LedgerChain
@@ -211,6 +212,11 @@ class LogPositions(ABC):
         """Messages behind `after`, up to and including `through`."""
         self._check_open()
         return messages_between(self._ledgers, after, through)
+
+    def survey(self) -> LogSurvey:
+        """See `Log`."""
+        self._check_open()
+        return LogSurvey(self._ledgers)
 
     def _check_open(self) -> None:
         if self._is_closed:

@@ -61,7 +61,7 @@ class OperatorCommands:
         batches: list[AckBatch] = []
         left, facts = count, ledgers_of(self._log)
         self._shared.transact(lambda state: self._write_acks(state, facts))
-        for view in unacked_entries(self._log, self._shared):
+        for view in unacked_entries(self._log, self._shared.transact):
             if left <= 0:
                 break
             indexes = _unacked_indexes(view)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final
 
 from embeddedpulsar.damage import DamageHook
@@ -14,7 +14,6 @@ from embeddedpulsar.exceptions import (
 )
 from embeddedpulsar.format import subscription_record as record
 from embeddedpulsar.format.control import SubscriptionWord
-from embeddedpulsar.format.entry import EntryView
 from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform import package_log
@@ -30,7 +29,6 @@ from embeddedpulsar.subscription.attachment.attachment import Attachment
 from embeddedpulsar.subscription.attachment.chunk_keeper import DEFAULT_CHUNKS, ChunkOptions
 from embeddedpulsar.subscription.attachment.membership import AttachRequest, Membership, detach_lost, names_of
 from embeddedpulsar.subscription.attachment.shared_attachment import SharedAttachment
-from embeddedpulsar.subscription.attachment.unacked_reader import unacked_entries
 from embeddedpulsar.subscription.detach_commands import detach, detach_at_last
 from embeddedpulsar.subscription.dispatch.dispatch_rules import Asked
 from embeddedpulsar.subscription.dispatch.dispatcher import CLAIM_DISPATCHERS, dispatcher_for
@@ -358,11 +356,6 @@ class Subscription:
             SubscriptionNotFound: there is no such subscription.
         """
         return OperatorCommands(self._existing(), self._log, self._mailbox.uuid, self._options.clock)
-
-    def unacked_entries(self) -> Iterator[EntryView]:
-        """The entries that are not acknowledged, in order, chunked messages whole, up to the tail. Nothing is
-        attached or changed; what others acknowledge meanwhile may be left out."""
-        return unacked_entries(self._log, self._existing())
 
     def backlog(self) -> int:
         return messages_left(self._log, self._existing().transact(acknowledged_in))

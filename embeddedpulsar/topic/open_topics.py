@@ -31,6 +31,15 @@ class TopicUse:
         self.is_over = False
         self._topics: Final = topics
 
+    def begin(self) -> TopicUse:
+        """Begin to use the topic, not only to look at it; see `Topic.begin_use`."""
+        try:
+            self.topic.begin_use()
+            return self
+        except BaseException:
+            self.release()
+            raise
+
     def release(self) -> None:
         """The topic is not needed any more; it may be closed at once. Idempotent."""
         self._topics.end(self)

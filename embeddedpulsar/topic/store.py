@@ -195,13 +195,14 @@ class Store:
         """Which topics there are; makes topics without opening them."""
         return self._present().topics
 
-    def use_topic(self, name: str, create: bool = True) -> TopicUse:
+    def use_topic(self, name: str, create: bool = True, *, to_look: bool = False) -> TopicUse:
         """A hold on the topic of that name, opened once per process; made if need be and allowed. It stays
         open until the hold is released; later it may be closed, and opened again.
 
         Args:
             name: short or full; see `TopicName.parse`.
             create: make the topic if there is none and ``allowAutoTopicCreation`` is on.
+            to_look: nothing is changed: so do not make it durable, or trim it.
 
         Raises:
             InvalidTopicName: the text is not a topic name.
@@ -219,7 +220,8 @@ class Store:
             finally:
                 self.damage.hand_on()
 
-        return self._topics.use(parsed.full, open_topic)
+        use = self._topics.use(parsed.full, open_topic)
+        return use if to_look else use.begin()
 
     def _open_topic(self, session: StoreSession, entry: TopicEntry) -> Topic:
         topic = Topic.open(

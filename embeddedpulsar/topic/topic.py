@@ -26,6 +26,7 @@ from embeddedpulsar.topic.producers.topic_journal import TopicJournal
 from embeddedpulsar.topic.topic_limits import MAX_PRODUCERS, Limit
 from embeddedpulsar.topic.topic_policy import DEDUPLICATION, KEEP_UNTIL_SUBSCRIBED, RETENTION
 from embeddedpulsar.topic.topic_subscriptions import LOOKED_AT_ONCE, SubscriptionKey, TopicSubscriptions
+from embeddedpulsar.topic.topic_view import TopicView
 
 if TYPE_CHECKING:
     from embeddedpulsar.subscription.subscription import Subscription
@@ -45,6 +46,7 @@ class Topic:
         name: the full name.
         incarnation: which life of the topic this is: deleted and made again, it differs.
         ledger: the log.
+        view: what an onlooker sees of producers and subscriptions.
     """
 
     def __init__(
@@ -80,27 +82,19 @@ class Topic:
         ledger.trimming.suggest = self._suggest_chores
         self._make_room: Final = make_room
         self._durability = options.durability
-        self._is_durable = options.durability != PROCESS
+        self._is_durable = self._is_in_use = False
+        self.view: Final = TopicView(directory, ledger, session)
+        report, timeout_s = self.view.report, options.lock_timeout_s
         journal = TopicJournal(
-            directory,
-            ledger.words,
-            ledger.lock,
-            session.peers,
-            clock,
-            lambda found: session.damage.report(found._replace(topic=entry.name)),
-            lock_timeout_s=options.lock_timeout_s,
+            directory, ledger.words, ledger.lock, session.peers, clock, report, lock_timeout_s=timeout_s
         )
         self._journal: Final = journal
         self._memory: Final = SequenceMemory(
             journal, ledger, session.settings, options.boot_id, self._note_progress
         )
+        most = partial(limit, MAX_PRODUCERS)
         self._producers = Producers(
-            journal,
-            self._memory,
-            session.mailbox,
-            clock,
-            session.scheduler,
-            most=partial(limit, MAX_PRODUCERS),
+            journal, self._memory, session.mailbox, clock, session.scheduler, most=most
         )
         ledger.trimming.snapshot_before = self._memory.save_before_trim
 
@@ -115,7 +109,7 @@ class Topic:
         clock: Clock,
         make_room: Callable[[], object] = int,
     ) -> Topic:
-        """Open the topic in ``directory``.
+        """Open the topic in ``directory``, for those who look at it. Others call `begin_use`.
 
         Args:
             make_room: closes other topics without users, when descriptors run out.
@@ -124,17 +118,20 @@ class Topic:
             StorageError: its files cannot be used.
         """
         ledger = open_log(session, directory, entry, options, clock)
-        with contextlib.ExitStack() as undo:
-            undo.callback(ledger.close)
-            topic = cls(directory, entry, session, ledger, options, clock, make_room)
-            undo.callback(topic.close)
-            if topic._is_durable:
-                session.directories.make_durable(entry)
-            undo.pop_all()
-        topic._suggest_chores()
-        if topic._subscriptions.may_find_leftovers():
-            session.housekeeping.look_at(topic)
-        return topic
+        try:
+            return cls(directory, entry, session, ledger, options, clock, make_room)
+        except BaseException:
+            ledger.close()
+            raise
+
+    def begin_use(self) -> None:
+        """Do once what the first user of a topic owes it: make it durable, and suggest it to housekeeping."""
+        if not self._is_in_use:
+            if self._durability != PROCESS:
+                self.ensure_durable()
+            if self.has_chores_later():
+                self._session.housekeeping.look_at(self)
+            self._is_in_use = True
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else "open"
@@ -294,8 +291,7 @@ class Topic:
         return self._subscriptions.create(SubscriptionKey(name, True), initial)
 
     def subscriptions(self) -> list[str]:
-        """Names of the durable subscriptions, sorted. Opens those this process has not opened, and closes
-        them again."""
+        """Names of the durable subscriptions, sorted. Opens and closes those this process has not open."""
         self._check_open()
         return self._subscriptions.names()
 
@@ -357,8 +353,7 @@ class Topic:
     # -- the end -----------------------------------------------------------------------------------
 
     def ensure_durable(self) -> None:
-        """Make the topic itself survive a power loss: its names and its place in the catalog. Cheap after
-        once."""
+        """Make the topic survive a power loss: its names and its place in the catalog. Cheap after once."""
         try:
             self._lock.acquire()
             if self._is_durable:
@@ -390,6 +385,7 @@ class Topic:
             closing.callback(self._subscriptions.close)
             closing.callback(self._session.housekeeping.forget, self)
             closing.callback(self._trimming.close)
+            closing.callback(self.view.close)
 
     def abandon(self) -> None:
         """Forget what the parent opened, in a forked child."""

@@ -9,7 +9,7 @@ from embeddedpulsar.client.common.arguments import id_parts, redelivery_count
 from embeddedpulsar.client.consumer.ack_grouping_tracker import AckGroupingTracker
 from embeddedpulsar.client.consumer.closing import ConsumerClosing
 from embeddedpulsar.client.consumer.consumer_meter import ConsumerMeter
-from embeddedpulsar.client.consumer.consumer_session import LARGEST_ID, last_message_id, resolve
+from embeddedpulsar.client.consumer.consumer_session import LARGEST_ID, resolve
 from embeddedpulsar.client.consumer.delivery import Delivery
 from embeddedpulsar.client.consumer.message_receiver import BatchReceiver, MessageReceiver
 from embeddedpulsar.client.consumer.receiver_queue import VOID, ReceiverQueue
@@ -20,6 +20,7 @@ from embeddedpulsar.exceptions import (
     LockTimeout,
     PulsarException,
 )
+from embeddedpulsar.managed_ledger.entry_lookup import last_message_id
 from embeddedpulsar.message import Message
 from embeddedpulsar.platform import deadline, fork, interrupts
 

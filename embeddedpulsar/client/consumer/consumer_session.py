@@ -11,15 +11,14 @@ from embeddedpulsar.client.common.deletion_retry import MOST_ATTEMPTS
 from embeddedpulsar.client.consumer.decryption import Decryption
 from embeddedpulsar.enums import InitialPosition, SubscriptionMode
 from embeddedpulsar.exceptions import LockTimeout, SubscriptionNotFound
-from embeddedpulsar.format.frame import FLAG_CHUNK
+from embeddedpulsar.managed_ledger.entry_lookup import read_entry
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.message import MessageOrigin
-from embeddedpulsar.message_id import MessageId, make
+from embeddedpulsar.message_id import MessageId
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.common.client_context import ClientContext
     from embeddedpulsar.client.consumer.consumer_config import ConsumerConfig
-    from embeddedpulsar.format.entry import EntryView
     from embeddedpulsar.managed_ledger.log import Log
     from embeddedpulsar.subscription.attachment.attachment import Attachment
     from embeddedpulsar.subscription.subscription import Subscription
@@ -163,33 +162,6 @@ class ConsumerSession:
 def last_or_start(ledger: Log) -> Position:
     """The position of the last entry, or the one before all entries of an empty topic."""
     return ledger.last_position() or BEFORE_FIRST
-
-
-def read_entry(ledger: Log, position: Position) -> EntryView | None:
-    """Read one entry; None if it was removed."""
-    views = ledger.cursor(position, inclusive=True).read(1, 1 << 30, 1)
-    if views and (views[0].ledger_id, views[0].entry_id) == position:
-        return views[0]
-    return None
-
-
-def read_message_entry(ledger: Log, position: Position, attachment: Attachment) -> EntryView | None:
-    """Read one entry with messages, a chunked one as a whole; None if it was removed, or is damaged."""
-    view = read_entry(ledger, position)
-    if view is None or not view.flags & FLAG_CHUNK:
-        return view
-    return attachment.chunks.assembler.try_whole(view) if view.count else None
-
-
-def last_message_id(ledger: Log, partition: int) -> MessageId:
-    """Return the id of the last message; for an empty topic, an id before every message."""
-    position = ledger.last_position()
-    if position is None or position.entry_id < 0:
-        return make(-1 if position is None else position.ledger_id, -1, -1, partition, 0)
-    view = read_entry(ledger, position)
-    if view is None or not view.batched:
-        return make(position.ledger_id, position.entry_id, -1, partition, 0)
-    return make(position.ledger_id, position.entry_id, view.count - 1, partition, view.count)
 
 
 def resolve(ledger: Log, message_id: MessageId, inclusive: bool) -> tuple[Position, bool, int]:

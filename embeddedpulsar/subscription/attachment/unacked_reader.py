@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Final
+from typing import Final, Protocol, TypeVar
 
 from embeddedpulsar.format.acknowledgement import AckGroup
 from embeddedpulsar.format.entry import EntryView
 from embeddedpulsar.managed_ledger.log import Log
-from embeddedpulsar.managed_ledger.position import Position
+from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.subscription.log_queries import skipped_entries
 from embeddedpulsar.subscription.shared_state import SharedState
 from embeddedpulsar.subscription.state.state_machine import SubscriptionState
 
 _AT_ONCE: Final = 100
 _BYTES_AT_ONCE: Final = 1 << 20
+
+R = TypeVar("R")
 
 
 class UnackedReader:
@@ -124,12 +126,18 @@ def unacked(state: SubscriptionState, views: list[EntryView]) -> list[EntryView]
     return found
 
 
-def unacked_entries(log: Log, shared: SharedState) -> Iterator[EntryView]:
+class Look(Protocol):
+    """Calls a function with the state of a subscription; returns None if that is gone."""
+
+    def __call__(self, body: Callable[[SubscriptionState], R], /) -> R | None: ...
+
+
+def unacked_entries(log: Log, look: Look) -> Iterator[EntryView]:
     """The entries that are not acknowledged, in order, chunked messages whole, up to the tail."""
-    chunks = log.chunks()
-    cursor = log.cursor(shared.transact(lambda state: state.mark_delete), inclusive=False)
+    chunks, start = log.chunks(), look(lambda state: state.mark_delete)
+    cursor = log.cursor(start or BEFORE_FIRST, inclusive=False)
     while views := cursor.read(_AT_ONCE, _AT_ONCE, _BYTES_AT_ONCE):
         views, rest = chunks.complete(views, _BYTES_AT_ONCE)
         if rest is not None:
             cursor.seek(Position(rest.ledger_id, rest.entry_id))
-        yield from shared.transact(partial(unacked, views=views))
+        yield from look(partial(unacked, views=views)) or ()

@@ -46,6 +46,15 @@ class TopicDirectories:
         """The directory of a topic."""
         return os.path.join(self._topics, entry.directory)
 
+    def is_used(self, entry: TopicEntry) -> bool:
+        """Whether the topic was ever opened."""
+        directory = self.path(entry)
+        if os.path.exists(filenames.control_path(directory)):
+            return True
+        with contextlib.suppress(FileNotFoundError):
+            return bool(filenames.ledgers_of(descriptors.names_in(directory)))
+        return False
+
     def create(
         self,
         name: str,

@@ -8,6 +8,7 @@ from embeddedpulsar.exceptions import InvalidTopicName, NotAllowedError, TopicNo
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST
 from embeddedpulsar.platform import failpoints
 from embeddedpulsar.topic.catalog.namespace_list import NamespaceList
+from embeddedpulsar.topic.catalog.partition_checks import check_has_log, check_partition, check_partitions
 from embeddedpulsar.topic.catalog.topic_changes import TopicChanges
 from embeddedpulsar.topic_name import PARTITION_SUFFIX, TopicName
 
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from embeddedpulsar.topic.store_session import StoreSession
     from embeddedpulsar.topic.topic import Topic
 
-MOST_PARTITIONS: Final = 10_000
-"""Each is a topic with files of its own."""
 PARTITIONED: Final = "partitioned"
 
 failpoints.declare("partitions:prepared")
@@ -100,7 +99,7 @@ class TopicList:
         self._check_namespace(parsed)
         partitions = self._partitions_of_base(parsed)
         if partitions:
-            _check_partition(parsed, partitions)
+            check_partition(parsed, partitions)
         return self.partitions(name)
 
     def _partitions_of_base(self, name: TopicName) -> int:
@@ -161,16 +160,29 @@ class TopicList:
                     if not partitions:
                         self._check_may_create(name, create)
                     else:
-                        _check_partition(name, partitions)
+                        check_partition(name, partitions)
                     entry = self._create(name, 0)
             finally:
                 self._catalog.lock.release()
-        if entry.partitions:
-            raise NotAllowedError(
-                f"{name.full} is a partitioned topic and has no log of its own; open its partitions, "
-                f"{name.of_partition(0).full} to {name.of_partition(entry.partitions - 1).full}"
-            )
+        check_has_log(name, entry)
         return entry
+
+    def was_used(self, text: str) -> bool:
+        """Whether a topic with a log was ever opened: if not, it holds nothing. Nothing is made.
+
+        Raises:
+            TopicNotFound, NotAllowedError: as `entry_to_open`.
+        """
+        name = persistent_name(text)
+        entry = self._catalog.find(name.full)
+        if entry is not None:
+            check_has_log(name, entry)
+            return self._session.directories.is_used(entry)
+        partitions = self._partitions_of_base(name)
+        if not partitions:
+            self._check_may_create(name, create=False)
+        check_partition(name, partitions)
+        return False
 
     def _check_may_create(self, name: TopicName, create: bool) -> None:
         root = self._session.root
@@ -302,6 +314,7 @@ class TopicList:
         yet: the first process that opens it adds it."""
         topic = open_topic(self._session.directories.prepare(name.full, durable=self._durable))
         try:
+            topic.begin_use()
             for subscription in subscriptions:
                 topic.create_subscription(subscription, BEFORE_FIRST)
             if failpoints.ACTIVE:
@@ -357,14 +370,6 @@ def persistent_name(name: str) -> TopicName:
     return parsed
 
 
-def _check_partition(name: TopicName, partitions: int) -> None:
-    if name.partition >= partitions:
-        raise TopicNotFound(
-            f"{name.full}: {name.base} has {partitions} partitions, numbered from 0; let it grow first, with "
-            "Admin.topics().update_partitioned_topic"
-        )
-
-
 def partition_names(name: str, partitions: int) -> list[str]:
     """The full names of the partitions of a topic.
 
@@ -373,19 +378,3 @@ def partition_names(name: str, partitions: int) -> list[str]:
         ['persistent://public/default/t-partition-0', 'persistent://public/default/t-partition-1']
     """
     return [f"{name}{PARTITION_SUFFIX}{index}" for index in range(partitions)]
-
-
-def check_partitions(partitions: int) -> None:
-    """Refuse what is no number of partitions.
-
-    Raises:
-        ValueError: it is not an int from 1 to `MOST_PARTITIONS`.
-
-    Example:
-        >>> check_partitions(0)
-        Traceback (most recent call last):
-        ValueError: a topic has 1 to 10000 partitions, not 0
-    """
-    is_number = isinstance(partitions, int) and not isinstance(partitions, bool)
-    if not is_number or not 0 < partitions <= MOST_PARTITIONS:
-        raise ValueError(f"a topic has 1 to {MOST_PARTITIONS} partitions, not {partitions!r}")

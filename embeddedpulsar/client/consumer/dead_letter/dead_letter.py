@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from embeddedpulsar.client.consumer.consumer_session import read_message_entry
 from embeddedpulsar.client.consumer.dead_letter.dead_letter_producer import (
     DeadLetterProducer,
     encryption_of,
@@ -12,6 +11,7 @@ from embeddedpulsar.client.consumer.dead_letter.dead_letter_producer import (
     with_origin,
 )
 from embeddedpulsar.exceptions import AlreadyClosed
+from embeddedpulsar.managed_ledger.entry_lookup import read_whole_entry
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.message import Message, is_skipped
 from embeddedpulsar.platform import threads
@@ -128,7 +128,8 @@ class DeadLetters:
             view = None
             if epoch is not None:
                 session = self._session
-                view = read_message_entry(session.ledger, Position(*position), session.attachment)
+                assembler = session.attachment.chunks.assembler
+                view = read_whole_entry(session.ledger, Position(*position), assembler)
             view = self._session.decryption.opened(view) if view is not None else None
             if view is None or epoch is None:
                 others.append(position)

@@ -1,0 +1,253 @@
+"""From facts of a topic to the result types of `Topics`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from embeddedpulsar.admin.internal_stats import (
+    AnalyzeSubscriptionBacklogResult,
+    CursorStats,
+    LedgerInfo,
+    TopicInternalStats,
+)
+from embeddedpulsar.admin.topic_stats import ConsumerStats, PublisherStats, SubscriptionStats, TopicStats
+from embeddedpulsar.enums import ConsumerType, ProducerAccessMode
+from embeddedpulsar.format.consumer_record import FLAG_OUT_OF_ORDER
+from embeddedpulsar.subscription.state.sticky_key_selector import STICKY
+from embeddedpulsar.subscription.statistics import messages_left
+
+if TYPE_CHECKING:
+    from embeddedpulsar.managed_ledger.log import Log
+    from embeddedpulsar.subscription.subscription_view import ConsumerFacts, SubscriptionFacts
+    from embeddedpulsar.topic.topic import Topic
+
+_WINDOW_MS: Final = 60_000
+_TYPES: Final[dict[int, str]] = {
+    ConsumerType.Exclusive: "Exclusive",
+    ConsumerType.Shared: "Shared",
+    ConsumerType.Failover: "Failover",
+    ConsumerType.KeyShared: "Key_Shared",
+}
+
+
+def topic_stats(topic: Topic | None, now_ms: int, drops_duplicates: bool) -> TopicStats:
+    """The stats of a topic; None is a topic that was never used."""
+    status = "Enabled" if drops_duplicates else "Disabled"
+    if topic is None:
+        return TopicStats(0.0, 0.0, 0.0, 0, 0, 0, 0, 0, (), 0, {}, status, None, 0)
+    log, survey, producers = topic.ledger, topic.ledger.survey(), topic.view.producers()
+    subscriptions: dict[str, SubscriptionStats] = {}
+    for facts, durable in topic.view.subscriptions():
+        if facts.name not in subscriptions:  # the durable one of two comes first
+            subscriptions[facts.name] = _subscription_stats(log, facts, durable)
+    appended = survey.appended()
+    rate, throughput, average = _published_lately(log, now_ms)
+    durable_ones = [one for one in subscriptions.values() if one.is_durable]
+    return TopicStats(
+        msg_rate_in=rate,
+        msg_throughput_in=throughput,
+        average_msg_size=average,
+        msg_in_counter=appended.messages,
+        bytes_in_counter=appended.size,
+        storage_size=sum(one.size for one in survey.ledgers()),
+        backlog_size=max((one.backlog_size for one in durable_ones), default=0),
+        earliest_msg_publish_time_in_backlogs=_earliest(durable_ones),
+        publishers=tuple(
+            PublisherStats(one.name, one.producer_id, ProducerAccessMode(one.access_mode).name)
+            for one in producers.connected
+        ),
+        waiting_publishers=producers.waiting,
+        subscriptions=subscriptions,
+        deduplication_status=status,
+        topic_epoch=producers.epoch or None,
+        non_contiguous_deleted_messages_ranges=sum(
+            one.non_contiguous_deleted_messages_ranges for one in subscriptions.values()
+        ),
+    )
+
+
+def _published_lately(log: Log, now_ms: int) -> tuple[float, float, float]:
+    """Messages a second, bytes a second, and bytes a message."""
+    survey, begin = log.survey(), now_ms - _WINDOW_MS
+    begin = max(begin, survey.complete_since())
+    before = log.find_by_publish_time(begin).previous()
+    messages, size = log.messages_after(before), survey.bytes_after(before)
+    seconds = max(now_ms - begin, 1) / 1000
+    return messages / seconds, size / seconds, size / messages if messages else 0.0
+
+
+def _earliest(subscriptions: Iterable[SubscriptionStats | TopicStats]) -> int:
+    times = [
+        one.earliest_msg_publish_time_in_backlogs
+        if isinstance(one, TopicStats)
+        else one.earliest_msg_publish_time_in_backlog
+        for one in subscriptions
+    ]
+    return min((time for time in times if time), default=0)
+
+
+def _subscription_stats(log: Log, facts: SubscriptionFacts, durable: bool) -> SubscriptionStats:
+    acknowledged, survey = facts.acknowledged, log.survey()
+    first = facts.consumers[0].consumer if facts.consumers else None
+    kind = None if first is None else first.consumer_type
+    is_key_shared = first is not None and kind == ConsumerType.KeyShared
+    backlog = messages_left(log, acknowledged)
+    return SubscriptionStats(
+        type="None" if kind is None else _TYPES.get(kind, f"type {kind}"),
+        msg_backlog=backlog,
+        msg_backlog_no_delayed=max(0, backlog - facts.delayed),
+        msg_delayed=facts.delayed,
+        backlog_size=survey.bytes_after(acknowledged.mark_delete),
+        unacked_messages=sum(one.held for one in facts.consumers),
+        blocked_subscription_on_unacked_msgs=facts.is_blocked,
+        earliest_msg_publish_time_in_backlog=survey.published_after(acknowledged.mark_delete),
+        active_consumer_name=facts.active,
+        non_contiguous_deleted_messages_ranges=len(acknowledged.runs),
+        allow_out_of_order_delivery=is_key_shared
+        and first is not None
+        and bool(first.rules.flags & FLAG_OUT_OF_ORDER),
+        key_shared_mode=None
+        if first is None or not is_key_shared
+        else "STICKY"
+        if first.rules.selector == STICKY
+        else "AUTO_SPLIT",
+        is_durable=durable,
+        is_replicated=False,
+        consumers=tuple(map(_consumer_stats, facts.consumers)),
+    )
+
+
+def _consumer_stats(facts: ConsumerFacts) -> ConsumerStats:
+    consumer = facts.consumer
+    since = datetime.fromtimestamp(consumer.attached_ms / 1000, UTC)
+    ranges = tuple(f"[{first}, {last}]" for first, last in consumer.rules.ranges)
+    return ConsumerStats(
+        consumer_name=consumer.name,
+        connected_since=since.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        unacked_messages=facts.held,
+        blocked_consumer_on_unacked_msgs=facts.is_blocked,
+        available_permits=facts.permits,
+        msg_out_counter=facts.assigned,
+        key_hash_ranges=ranges or None,
+    )
+
+
+# -- partitioned topics ----------------------------------------------------------------------------------
+
+
+def sum_of(partitions: Sequence[TopicStats]) -> TopicStats:
+    """The stats of a partitioned topic; there is at least one partition."""
+    rate = sum(one.msg_rate_in for one in partitions)
+    throughput = sum(one.msg_throughput_in for one in partitions)
+    names = sorted({name for one in partitions for name in one.subscriptions})
+    publishers: dict[str, PublisherStats] = {}
+    for one in partitions:
+        for publisher in one.publishers:
+            publishers.setdefault(publisher.producer_name, publisher)
+    return TopicStats(
+        msg_rate_in=rate,
+        msg_throughput_in=throughput,
+        average_msg_size=throughput / rate if rate else 0.0,
+        msg_in_counter=sum(one.msg_in_counter for one in partitions),
+        bytes_in_counter=sum(one.bytes_in_counter for one in partitions),
+        storage_size=sum(one.storage_size for one in partitions),
+        backlog_size=sum(one.backlog_size for one in partitions),
+        earliest_msg_publish_time_in_backlogs=_earliest(partitions),
+        publishers=tuple(publishers.values()),
+        waiting_publishers=sum(one.waiting_publishers for one in partitions),
+        subscriptions={
+            name: _sum_of_subscription(
+                [one.subscriptions[name] for one in partitions if name in one.subscriptions]
+            )
+            for name in names
+        },
+        deduplication_status=partitions[0].deduplication_status,
+        topic_epoch=None,
+        non_contiguous_deleted_messages_ranges=sum(
+            one.non_contiguous_deleted_messages_ranges for one in partitions
+        ),
+    )
+
+
+def _sum_of_subscription(parts: Sequence[SubscriptionStats]) -> SubscriptionStats:
+    used = [one for one in parts if one.consumers]
+    kind = used[0] if used else parts[0]
+    active = {one.active_consumer_name for one in used}
+    consumers: dict[str, list[ConsumerStats]] = {}
+    for one in used:
+        for consumer in one.consumers:
+            consumers.setdefault(consumer.consumer_name, []).append(consumer)
+    return kind._replace(
+        msg_backlog=sum(one.msg_backlog for one in parts),
+        msg_backlog_no_delayed=sum(one.msg_backlog_no_delayed for one in parts),
+        msg_delayed=sum(one.msg_delayed for one in parts),
+        backlog_size=sum(one.backlog_size for one in parts),
+        unacked_messages=sum(one.unacked_messages for one in parts),
+        blocked_subscription_on_unacked_msgs=any(one.blocked_subscription_on_unacked_msgs for one in parts),
+        earliest_msg_publish_time_in_backlog=_earliest(parts),
+        active_consumer_name=active.pop() if len(active) == 1 else None,  # partitions may differ
+        non_contiguous_deleted_messages_ranges=sum(
+            one.non_contiguous_deleted_messages_ranges for one in parts
+        ),
+        consumers=tuple(map(_sum_of_consumer, consumers.values())),
+    )
+
+
+def _sum_of_consumer(parts: Sequence[ConsumerStats]) -> ConsumerStats:
+    permits = [one.available_permits for one in parts if one.available_permits is not None]
+    counters = [one.msg_out_counter for one in parts if one.msg_out_counter is not None]
+    return parts[0]._replace(
+        connected_since=min(one.connected_since for one in parts),
+        unacked_messages=sum(one.unacked_messages for one in parts),
+        blocked_consumer_on_unacked_msgs=any(one.blocked_consumer_on_unacked_msgs for one in parts),
+        available_permits=sum(permits) if permits else None,
+        msg_out_counter=sum(counters) if counters else None,
+    )
+
+
+# -- ledgers and cursors ---------------------------------------------------------------------------------
+
+
+def internal_stats(topic: Topic | None) -> TopicInternalStats:
+    """The ledgers and cursors of a topic; None is a topic that was never used."""
+    if topic is None:
+        return TopicInternalStats(0, 0, 0, 0, 0, "-1:-1", "LedgerOpened", (), {})
+    log, survey = topic.ledger, topic.ledger.survey()
+    cursors = {
+        facts.name: _cursor_stats(log, facts) for facts, durable in topic.view.subscriptions() if durable
+    }
+    ledgers = survey.ledgers()
+    last = log.last_position()
+    return TopicInternalStats(
+        entries_added_counter=survey.appended().entries,
+        number_of_entries=sum(one.entries for one in ledgers),
+        total_size=sum(one.size for one in ledgers),
+        current_ledger_entries=ledgers[-1].entries if ledgers else 0,
+        current_ledger_size=ledgers[-1].size if ledgers else 0,
+        last_confirmed_entry="-1:-1" if last is None else str(last),
+        state="Terminated" if topic.view.is_terminated else "LedgerOpened",
+        ledgers=tuple(LedgerInfo(one.ledger_id, one.entries, one.size) for one in ledgers),
+        cursors=cursors,
+    )
+
+
+def _cursor_stats(log: Log, facts: SubscriptionFacts) -> CursorStats:
+    mark_delete, runs, _ = facts.acknowledged
+    intervals = [f"({ledger}:{first - 1}..{ledger}:{last}]" for ledger, first, last in runs]
+    return CursorStats(
+        mark_delete_position=str(mark_delete),
+        read_position=None if facts.read is None else str(facts.read),
+        individually_deleted_messages=f"[{','.join(intervals)}]",
+        number_of_entries_since_first_not_acked_message=log.survey().entries_after(mark_delete),
+        total_non_contiguous_deleted_messages_range=len(runs),
+    )
+
+
+def backlog_of(log: Log, facts: SubscriptionFacts) -> AnalyzeSubscriptionBacklogResult:
+    """The backlog of a subscription, counted by the indexes."""
+    acknowledged = facts.acknowledged
+    settled = sum(last - first + 1 for _, first, last in acknowledged.runs)
+    entries = max(0, log.survey().entries_after(acknowledged.mark_delete) - settled)
+    return AnalyzeSubscriptionBacklogResult(entries, messages_left(log, acknowledged))

@@ -1,0 +1,200 @@
+"""A subscription as an onlooker sees it: whole and up to date, without its lock, and nothing is changed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple, TypeVar
+
+from embeddedpulsar.damage import DamageHook
+from embeddedpulsar.format.control import KIND_SUBSCRIPTION, SubscriptionWord
+from embeddedpulsar.format.entry_view import EntryView
+from embeddedpulsar.managed_ledger.log import Log
+from embeddedpulsar.managed_ledger.position import Position
+from embeddedpulsar.platform import deadline, threads
+from embeddedpulsar.storage.journal.journal_follower import JournalPlace
+from embeddedpulsar.storage.journal.journal_view import JournalView
+from embeddedpulsar.subscription.attachment.unacked_reader import unacked_entries
+from embeddedpulsar.subscription.control import Granted, SubscriptionControl
+from embeddedpulsar.subscription.dispatch.dispatcher import ACTIVE_DISPATCHERS
+from embeddedpulsar.subscription.state.consumer_registry import Consumer, ConsumerRegistry
+from embeddedpulsar.subscription.state.entry_states import DELAYED
+from embeddedpulsar.subscription.state.replica import SubscriptionReplica
+from embeddedpulsar.subscription.state.state_machine import SubscriptionState
+from embeddedpulsar.subscription.statistics import Acknowledged, acknowledged_in
+
+R = TypeVar("R")
+
+
+class ConsumerFacts(NamedTuple):
+    """A consumer that is attached, and whose process lives.
+
+    Attributes:
+        consumer: what it attached as.
+        held: messages assigned to it and not acknowledged; 0 if its type assigns none.
+        is_blocked: it holds too many of them.
+        permits: messages it could be assigned now, were it not blocked; None if its type assigns none.
+        assigned: messages assigned to it since it attached; None likewise.
+    """
+
+    consumer: Consumer
+    held: int
+    is_blocked: bool
+    permits: int | None
+    assigned: int | None
+
+
+class SubscriptionFacts(NamedTuple):
+    """A subscription at one moment.
+
+    Attributes:
+        name: of the subscription.
+        acknowledged: what is acknowledged.
+        consumers: those whose process lives, the longest attached first.
+        active: the name of the consumer that gets the messages; None if its type has none, or without
+            consumers.
+        delayed: messages that were read and are not due.
+        is_blocked: its consumers together hold too many messages.
+        read: the entry that is read next; None without consumers, or if its type has none.
+    """
+
+    name: str
+    acknowledged: Acknowledged
+    consumers: tuple[ConsumerFacts, ...]
+    active: str | None
+    delayed: int
+    is_blocked: bool
+    read: Position | None
+
+
+class SubscriptionView:
+    """The state of one subscription, followed without its lock.
+
+    Role: what `Admin` and the like look at. Acknowledgements that a consumer has not yet written to the
+    journal do not count. Invariants: nothing is written; no lock of another process is waited for.
+    Callers: any thread.
+
+    Args:
+        directory: of the subscription; need not exist.
+        boot: identity of the boot in which control words are believed.
+        report: called with what cannot be read, once.
+    """
+
+    def __init__(self, directory: str, boot: bytes, report: DamageHook) -> None:
+        self._directory: Final = directory
+        self._boot: Final = boot
+        self._report: Final = report
+        self._lock: Final = threads.RLock()  # guards everything below
+        self._control: SubscriptionControl | None = None
+        self._replica = SubscriptionReplica()
+        self._journal: JournalView | None = None
+
+    def look(self, body: Callable[[SubscriptionState], R]) -> R | None:
+        """``body(state)``, which must neither change nor keep the state; None if there is no subscription.
+
+        Raises:
+            StorageError: its files cannot be read.
+        """
+        try:
+            deadline.enter(self._lock, f"a look at {self._directory}")
+            return body(self._replica.state) if self._is_there() else None
+        finally:
+            self._lock.release()
+
+    def unacked_entries(self, log: Log) -> Iterator[EntryView]:
+        """The entries of the topic that are not acknowledged, in order, chunked messages whole, up to the
+        tail. What others acknowledge meanwhile may be left out."""
+        return unacked_entries(log, self.look)
+
+    def facts(self, is_alive: Callable[[bytes], bool]) -> SubscriptionFacts | None:
+        """Everything of interest; None if there is no subscription.
+
+        Args:
+            is_alive: whether the process of a lease lives.
+        """
+
+        def body(state: SubscriptionState) -> SubscriptionFacts:
+            assert self._control is not None
+            granted = Granted(self._control, state.consumers)
+            return _facts_of(state, granted, is_alive)
+
+        return self.look(body)
+
+    def _is_there(self) -> bool:
+        """Whether the subscription exists; then the replica is up to date."""
+        control, journal = self._opened()
+        if control is None or journal is None:
+            return False
+        if not control.is_trusted(self._boot):
+            control.reload()  # another process may have recovered the words
+        is_trusted = control.is_trusted(self._boot)
+        is_there = journal.follow(is_trusted=is_trusted)
+        if self._replica.has_diverged:
+            journal.read_again()
+            is_there = journal.follow(is_trusted=is_trusted)
+        for found in journal.damage:
+            self._report(found)
+        return is_there and self._replica.state.exists
+
+    def _opened(self) -> tuple[SubscriptionControl | None, JournalView | None]:
+        """Words and journal of the subscription that is in the directory now; it may be another than
+        before."""
+        control = self._control
+        try:
+            if control is None or os.stat(control.path).st_ino != control.identity:
+                self.close()
+                control = SubscriptionControl.open(self._directory)
+                self._replica = SubscriptionReplica()
+                place = JournalPlace(
+                    self._directory,
+                    control.words,
+                    SubscriptionWord.JOURNAL,
+                    KIND_SUBSCRIPTION,
+                    leap_word=SubscriptionWord.SUMMARY,
+                )
+                self._control, self._journal = control, JournalView(place, self._replica)
+            return control, self._journal
+        except (FileNotFoundError, NotADirectoryError):
+            self.close()
+            return None, None
+
+    def close(self) -> None:
+        """Give the map back. Idempotent; another look maps it again."""
+        try:
+            deadline.enter(self._lock, f"a look at {self._directory}")
+            control, self._control, self._journal = self._control, None, None
+            if control is not None:
+                control.close()
+        finally:
+            self._lock.release()
+
+
+def _facts_of(
+    state: SubscriptionState, granted: Granted, is_alive: Callable[[bytes], bool]
+) -> SubscriptionFacts:
+    alive = {one.client_uuid: is_alive(one.client_uuid) for one in state.consumers.all()}
+    living = ConsumerRegistry()
+    for one in state.consumers.all():
+        if alive[one.client_uuid]:
+            living.add(one)
+    dispatch, kind = state.dispatch, living.consumer_type
+    dispatcher = None if kind is None else ACTIVE_DISPATCHERS.get(kind)
+    active = None if dispatcher is None else living.get(dispatcher.active(living))
+    return SubscriptionFacts(
+        name=state.name,
+        acknowledged=acknowledged_in(state),
+        consumers=tuple(_consumer_facts(state, granted, one) for one in living.all()),
+        active=None if active is None else active.name,
+        delayed=dispatch.pending.totals[DELAYED],
+        is_blocked=dispatch.is_blocked,
+        read=dispatch.read if dispatch.assigned_by_consumer else None,
+    )
+
+
+def _consumer_facts(state: SubscriptionState, granted: Granted, consumer: Consumer) -> ConsumerFacts:
+    assigned = state.dispatch.assigned_by_consumer.get(consumer.consumer_id)
+    if assigned is None:
+        return ConsumerFacts(consumer, 0, False, None, None)
+    permits = max(0, granted.get(consumer.consumer_id, 0) - assigned.messages)
+    held = state.dispatch.holds(consumer.consumer_id)
+    return ConsumerFacts(consumer, held, assigned.is_blocked, permits, assigned.messages)
