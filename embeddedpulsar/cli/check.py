@@ -13,14 +13,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, TextIO
 
 from embeddedpulsar import damage
-from embeddedpulsar.exceptions import StorageError, UnsupportedVersionError
+from embeddedpulsar.cli.store_directory import refusal, rights
+from embeddedpulsar.exceptions import UnsupportedVersionError
 from embeddedpulsar.platform.clock import SYSTEM_CLOCK
-from embeddedpulsar.storage import check, filenames
+from embeddedpulsar.storage import check
 from embeddedpulsar.storage.check import Problem
 from embeddedpulsar.testing import store_checks
 from embeddedpulsar.testing.store_checks import StoreReport, TopicReport, check_store
-from embeddedpulsar.topic import store_root
-from embeddedpulsar.topic.catalog import root_layout
 
 CLEAN: Final = 0
 DAMAGED: Final = 1
@@ -60,9 +59,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--all", action="store_true", help=f"list the topics even if over {_LISTED_TOPICS}")
     options = parser.parse_args(arguments)
     root = os.path.abspath(os.path.expanduser(options.path))
-    refusal = _refusal(root)
-    if refusal:
-        print(refusal, file=sys.stderr)
+    text = refusal(root)
+    if text:
+        print(text, file=sys.stderr)
         return NO_STORE
     progress = Progress(sys.stderr)
     begun = SYSTEM_CLOCK.monotonic()
@@ -74,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return NO_STORE
     except OSError as e:
         progress.end()
-        print(f"{e.filename or root} cannot be read: {e.strerror or e}; {_rights(root)}", file=sys.stderr)
+        print(f"{e.filename or root} cannot be read: {e.strerror or e}; {rights(root)}", file=sys.stderr)
         return NO_STORE
     except KeyboardInterrupt:
         progress.end()
@@ -88,34 +87,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of the output has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return DAMAGED if report.damage else CLEAN
-
-
-def _refusal(root: str) -> str:
-    """Return why there is nothing to check; "" if there is."""
-    if not os.path.exists(root):
-        return f"{root} does not exist; name the directory of a store, as given to Client"
-    if not os.path.isdir(root):
-        return f"{root} is a file; name the directory of a store, as given to Client"
-    try:
-        if store_root.read_meta(root) is not None:
-            return ""
-    except UnsupportedVersionError as e:
-        return str(e)
-    except StorageError as e:
-        if os.path.exists(root_layout.in_root(root, root_layout.CATALOG)):
-            return ""  # it is a store, and the check reports what is wrong
-        if os.path.exists(filenames.topic_meta_path(root)):
-            return f"{root} is a directory of one topic; name the directory of its store, two levels up"
-        return f"{root} is not a store: {e.reason}; name the directory of a store, as given to Client"
-    except OSError as e:
-        return f"{e.filename or root} cannot be read: {e.strerror or e}; {_rights(root)}"
-    if os.path.exists(root_layout.in_root(root, root_layout.CATALOG)):
-        return ""
-    return f"{root} is not a store: it holds no {root_layout.META}"
-
-
-def _rights(root: str) -> str:
-    return f"a check needs to read all of {root}, as its owner can"
 
 
 class Progress:

@@ -1,0 +1,7 @@
+"""`python -m embeddedpulsar`: see `embeddedpulsar.cli.main`."""
+
+import sys
+
+from embeddedpulsar.cli.main import main
+
+sys.exit(main())

@@ -1,0 +1,30 @@
+"""The program ``embeddedpulsar``, which manages and shows the topics of a store."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+_NEEDED = ("click", "rich")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the program, and return its exit status.
+
+    0: done. 1: an error, which is printed in one line. 2: the command line is wrong, or the packages of the
+    program are not installed. 130: interrupted. `check` has its own.
+
+    Args:
+        arguments: without the name of the program; default: those of the process.
+    """
+    try:
+        from embeddedpulsar.cli.program import run
+    except ImportError as e:
+        if e.name not in _NEEDED:
+            raise
+        print(
+            f"the command line needs {' and '.join(_NEEDED)}: pip install 'embeddedpulsar[cli]'",
+            file=sys.stderr,
+        )
+        return 2
+    return run(sys.argv[1:] if arguments is None else list(arguments))

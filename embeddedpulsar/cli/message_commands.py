@@ -1,0 +1,165 @@
+"""``embeddedpulsar produce``, ``consume`` and ``tail``."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from embeddedpulsar.admin.admin import Admin
+from embeddedpulsar.cli.message_output import MessagePrinter, message_options
+from embeddedpulsar.cli.opened_store import OpenedStore, pass_store, topic_argument
+from embeddedpulsar.cli.output import Progress
+from embeddedpulsar.client.client import Client
+from embeddedpulsar.enums import ConsumerType, InitialPosition
+from embeddedpulsar.exceptions import Timeout
+from embeddedpulsar.message import Message
+from embeddedpulsar.message_id import MessageId
+
+_QUEUE = 1000
+_TYPES = {kind.name.replace("KeyShared", "Key_Shared"): kind for kind in ConsumerType}
+
+
+@click.command()
+@topic_argument
+@click.option("-m", "--message", "texts", multiple=True, help="A payload; default: each line of the input.")
+@click.option("-k", "--key", help="The key of all messages.")
+@click.option("-p", "--property", "properties", multiple=True, metavar="NAME=VALUE")
+@pass_store
+def produce(
+    store: OpenedStore, topic: str, texts: tuple[str, ...], key: str | None, properties: tuple[str, ...]
+) -> None:
+    """Publish messages to TOPIC, which is created if necessary."""
+    pairs = dict(_pair(text) for text in properties)
+    payloads = (text.encode() for text in texts) if texts else _lines()
+    failures: list[Any] = []
+    sent = 0
+    progress = Progress("messages published")
+    with store.client() as client, client.create_producer(topic, block_if_queue_full=True) as producer:
+        for payload in payloads:
+            producer.send_async(
+                payload,
+                lambda result, message_id: None if message_id is not None else failures.append(result),
+                properties=pairs or None,
+                partition_key=key,
+            )
+            sent += 1
+            progress.show(sent)
+        producer.flush()
+    progress.end()
+    if failures:
+        raise click.ClickException(f"{len(failures):,} of {sent:,} messages were not stored: {failures[0]}")
+    click.echo(f"{sent:,} messages published", err=True)
+
+
+@click.command()
+@topic_argument
+@click.option("-s", "--subscription", required=True, help="Created if necessary.")
+@click.option("-t", "--type", "kind", type=click.Choice(list(_TYPES)), default="Exclusive", show_default=True)
+@click.option("-n", "--count", type=click.IntRange(min=0), default=1, show_default=True, help="0: no end.")
+@click.option(
+    "--from",
+    "position",
+    type=click.Choice(["earliest", "latest"]),
+    default="latest",
+    show_default=True,
+    help="Where a new subscription begins.",
+)
+@click.option("-w", "--wait", "seconds", type=click.FloatRange(min=0), help="End after so long without one.")
+@message_options
+@pass_store
+def consume(
+    store: OpenedStore,
+    topic: str,
+    subscription: str,
+    kind: str,
+    count: int,
+    position: str,
+    seconds: float | None,
+    printer: MessagePrinter,
+) -> None:
+    """Receive messages of TOPIC, print and acknowledge them."""
+    initial = InitialPosition.Earliest if position == "earliest" else InitialPosition.Latest
+    with store.client() as client:
+        consumer = client.subscribe(
+            topic,
+            subscription,
+            _TYPES[kind],
+            receiver_queue_size=min(count or _QUEUE, _QUEUE),  # the rest is left to other consumers
+            initial_position=initial,
+        )
+        for message in _received(consumer, count, seconds):
+            printer.print(message)
+            consumer.acknowledge(message)
+
+
+@click.command()
+@topic_argument
+@click.option("-n", "--count", type=click.IntRange(min=0), default=10, show_default=True)
+@click.option("-f", "--follow", is_flag=True, help="Go on with new messages until interrupted.")
+@message_options
+@pass_store
+def tail(store: OpenedStore, topic: str, count: int, follow: bool, printer: MessagePrinter) -> None:
+    """Show the last messages of TOPIC. No subscription is created, and nothing is acknowledged."""
+    with store.admin() as admin, store.client() as client:
+        begin = _near_end(admin, topic, count)
+        # Before the last messages are read: what is published meanwhile is in both, and shown once.
+        news = client.create_reader(topic, MessageId.latest) if follow else None
+        messages = _last(client, topic, count, begin)
+        for message in messages:
+            printer.print(message)
+        if news is not None:
+            shown = {message.message_id() for message in messages}
+            for message in _received(news, 0, None):
+                if message.message_id() not in shown:
+                    printer.print(message)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator:
+        raise click.UsageError(f"a property is NAME=VALUE, not {text!r}")
+    return name, value
+
+
+def _lines() -> Iterator[bytes]:
+    for line in click.get_binary_stream("stdin"):
+        yield line.removesuffix(b"\n")
+
+
+def _received(source: Any, count: int, seconds: float | None) -> Iterator[Message[Any]]:
+    receive: Any = source.receive if hasattr(source, "receive") else source.read_next
+    taken = 0
+    while not count or taken < count:
+        try:
+            yield receive() if seconds is None else receive(max(1, int(seconds * 1000)))
+        except Timeout:
+            return
+        taken += 1
+
+
+def _last(client: Client, topic: str, count: int, begin: MessageId | None) -> list[Message[Any]]:
+    """The last messages: those behind ``begin`` if there are as many, otherwise of the whole topic."""
+    found: deque[Message[Any]] = deque(maxlen=count)
+    for first in filter(None, (begin, MessageId.earliest) if count else ()):
+        found.clear()
+        reader = client.create_reader(topic, first)
+        while reader.has_message_available():
+            found.append(reader.read_next())
+        reader.close()
+        if len(found) == count:
+            break
+    return list(found)
+
+
+def _near_end(admin: Admin, topic: str, count: int) -> MessageId | None:
+    """An id so many entries before the end of a topic; None if that is in another ledger, or the topic has
+    partitions."""
+    if admin.topics().get_partitioned_topic_metadata(topic).partitions:
+        return None
+    last = admin.topics().get_last_message_id(topic)
+    if last.entry_id() < count:
+        return None
+    return MessageId(last.partition(), last.ledger_id(), last.entry_id() - count, -1)

@@ -1,0 +1,72 @@
+"""The store that a command works on."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+import click
+
+from embeddedpulsar.admin.admin import Admin
+from embeddedpulsar.cli.store_directory import refusal
+from embeddedpulsar.client.client import Client
+
+_DOMAIN: Final = "persistent://"
+_DEFAULT_NAMESPACE: Final = "public/default"
+_DEFAULT_PREFIX: Final = f"{_DOMAIN}{_DEFAULT_NAMESPACE}/"
+
+
+class OpenedStore:
+    """Opens the store named on the command line, and never makes one.
+
+    Args:
+        path: its directory, or None if none was given.
+    """
+
+    def __init__(self, path: str | None) -> None:
+        self._path = path
+
+    @property
+    def root(self) -> str:
+        """The directory, as an absolute path.
+
+        Raises:
+            UsageError: none was given.
+        """
+        if not self._path:
+            raise click.UsageError("name the directory of the store: --store PATH, or EMBEDDEDPULSAR_URL")
+        return os.path.abspath(os.path.expanduser(self._path.removeprefix("file://")))
+
+    def _existing(self) -> str:
+        text = refusal(self.root)
+        if text:
+            raise click.ClickException(text)
+        return self.root
+
+    def admin(self) -> Admin:
+        """An Admin of the store; to be closed."""
+        return Admin(self._existing())
+
+    def client(self) -> Client:
+        """A client of the store; to be closed."""
+        return Client(self._existing())
+
+
+pass_store = click.make_pass_decorator(OpenedStore)
+
+
+def complete_topic(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
+    """Return the names of topics that begin with what was typed, for the completion of a shell."""
+    path = context.find_root().params.get("store")
+    tenant, _, rest = begun.removeprefix(_DOMAIN).partition("/")
+    namespace = f"{tenant}/{rest.partition('/')[0]}" if "/" in rest else _DEFAULT_NAMESPACE
+    try:
+        with OpenedStore(path).admin() as admin:
+            names = admin.topics().get_list(namespace)
+    except Exception:  # noqa: BLE001 - a shell that completes a word shows no errors
+        return []
+    forms = (name.removeprefix(prefix) for name in names for prefix in ("", _DOMAIN, _DEFAULT_PREFIX))
+    return sorted({form for form in forms if form.startswith(begun)})
+
+
+topic_argument = click.argument("topic", shell_complete=complete_topic)

@@ -1,0 +1,70 @@
+"""The commands of the program by subject, and what they share: the store, errors and exit statuses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from embeddedpulsar import __version__
+from embeddedpulsar.cli import check as store_check
+from embeddedpulsar.cli.message_commands import consume, produce, tail
+from embeddedpulsar.cli.namespace_commands import namespaces
+from embeddedpulsar.cli.opened_store import OpenedStore
+from embeddedpulsar.cli.subscription_commands import subscriptions
+from embeddedpulsar.cli.topic_commands import topics
+from embeddedpulsar.exceptions import PulsarException
+
+INTERRUPTED = 130
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--store",
+    envvar="EMBEDDEDPULSAR_URL",
+    show_envvar=True,
+    metavar="PATH",
+    help="The directory of the store.",
+)
+@click.version_option(__version__, prog_name="embeddedpulsar")
+@click.pass_context
+def program(context: click.Context, store: str | None) -> None:
+    """Manage and show the topics of a store of embeddedpulsar.
+
+    Nouns and verbs are those of pulsar-admin and pulsar-client. Commands that only show something change
+    nothing, and can be used while other processes use the store.
+    """
+    context.obj = OpenedStore(store)
+
+
+@program.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.pass_context
+def check(context: click.Context, arguments: tuple[str, ...]) -> None:
+    """Check all files of the store; --json and --all as `python -m embeddedpulsar.cli.check` has them.
+
+    The exit status is 0 without damage, 1 with damage, and 2 if there is no store.
+    """
+    store: OpenedStore = context.obj
+    given = [one for one in arguments if not one.startswith("-")]
+    paths = [] if given or {"-h", "--help"} & set(arguments) else [store.root]
+    context.exit(store_check.main([*arguments, *paths]))
+
+
+for command in (topics, subscriptions, namespaces, produce, consume, tail):
+    program.add_command(command)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run a command line; return the exit status."""
+    try:
+        return int(program.main(list(arguments), "embeddedpulsar", standalone_mode=False) or 0)
+    except click.ClickException as e:
+        e.show()
+        return e.exit_code
+    except click.Abort as e:  # what click makes of an interrupt, and of a question answered by no
+        click.echo("Aborted; nothing more was done.", err=True)
+        return INTERRUPTED if isinstance(e.__cause__, KeyboardInterrupt) else 1
+    except (PulsarException, ValueError, OSError) as e:
+        click.echo(f"Error: {e}", err=True)
+        return 1

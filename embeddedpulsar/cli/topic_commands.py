@@ -1,0 +1,152 @@
+"""``embeddedpulsar topics``."""
+
+from __future__ import annotations
+
+import click
+
+from embeddedpulsar.admin.admin import Admin
+from embeddedpulsar.admin.topic_stats import PartitionedTopicStats, TopicStats
+from embeddedpulsar.cli.message_output import MessagePrinter, message_options
+from embeddedpulsar.cli.opened_store import OpenedStore, pass_store, topic_argument
+from embeddedpulsar.cli.output import as_json, destroys, is_confirmed, print_json, print_table, size
+from embeddedpulsar.message import Message
+from embeddedpulsar.platform.clock import SYSTEM_CLOCK
+
+DEFAULT_NAMESPACE = "public/default"
+
+
+@click.group()
+def topics() -> None:
+    """List, create, show and delete topics."""
+
+
+@topics.command("list")
+@click.argument("namespace", default=DEFAULT_NAMESPACE)
+@as_json
+@pass_store
+def list_topics(store: OpenedStore, namespace: str, is_json: bool) -> None:
+    """List the topics and partitions of NAMESPACE (public/default), and partitioned topics."""
+    with store.admin() as admin:
+        made = admin.topics()
+        found = [
+            (name, made.get_partitioned_topic_metadata(name).partitions)
+            for name in made.get_partitioned_topic_list(namespace)
+        ]
+        found += [(name, 0) for name in made.get_list(namespace)]
+    if is_json:
+        print_json([{"topic": name, "partitions": partitions} for name, partitions in sorted(found)])
+    else:
+        print_table(("topic", "partitions"), [(name, count or "") for name, count in sorted(found)])
+
+
+@topics.command()
+@topic_argument
+@click.option("-p", "--partitions", type=click.IntRange(min=1), help="Create a partitioned topic.")
+@pass_store
+def create(store: OpenedStore, topic: str, partitions: int | None) -> None:
+    """Create TOPIC."""
+    with store.admin() as admin:
+        if partitions is None:
+            admin.topics().create_non_partitioned_topic(topic)
+        else:
+            admin.topics().create_partitioned_topic(topic, partitions)
+
+
+@topics.command("update-partitioned-topic")
+@topic_argument
+@click.option("-p", "--partitions", type=click.IntRange(min=1), required=True, help="The new number.")
+@pass_store
+def update_partitioned_topic(store: OpenedStore, topic: str, partitions: int) -> None:
+    """Add partitions to TOPIC."""
+    with store.admin() as admin:
+        admin.topics().update_partitioned_topic(topic, partitions)
+
+
+@topics.command()
+@topic_argument
+@click.option("-f", "--force", is_flag=True, help="Even if producers or consumers are attached.")
+@destroys
+@pass_store
+def delete(store: OpenedStore, topic: str, force: bool, yes: bool, dry_run: bool) -> None:
+    """Delete TOPIC with its subscriptions and messages."""
+    with store.admin() as admin:
+        partitions = admin.topics().get_partitioned_topic_metadata(topic).partitions
+        size = f" and its {partitions} partitions" if partitions else ""
+        if not is_confirmed(f"delete the topic {topic}{size}, with all messages", yes, dry_run):
+            return
+        if partitions:
+            admin.topics().delete_partitioned_topic(topic, force)
+        else:
+            admin.topics().delete(topic, force)
+
+
+@topics.command()
+@topic_argument
+@as_json
+@pass_store
+def stats(store: OpenedStore, topic: str, is_json: bool) -> None:
+    """Show rates, sizes, backlogs and consumers of TOPIC. With --json, the fields of pulsar-admin."""
+    with store.admin() as admin:
+        partitions = admin.topics().get_partitioned_topic_metadata(topic).partitions
+        if partitions:
+            found: TopicStats | PartitionedTopicStats = admin.topics().get_partitioned_stats(topic)
+            figures = found.totals
+        else:
+            found = figures = admin.topics().get_stats(topic)
+    if is_json:
+        print_json(found.json())
+        return
+    click.echo(f"published  {figures.msg_rate_in:,.1f} messages/s, {size(figures.msg_throughput_in)}/s")
+    click.echo(f"stored     {size(figures.storage_size)}")
+    click.echo(f"producers  {', '.join(one.producer_name for one in figures.publishers) or 'none'}")
+    click.echo()
+    now_ms = SYSTEM_CLOCK.wall_ms()
+    rows = [
+        (
+            name,
+            one.type,
+            one.msg_backlog,
+            size(one.backlog_size),
+            _age(now_ms, one.earliest_msg_publish_time_in_backlog),
+            one.unacked_messages,
+            ", ".join(consumer.consumer_name for consumer in one.consumers) or "none",
+        )
+        for name, one in figures.subscriptions.items()
+    ]
+    print_table(("subscription", "type", "backlog", "size", "oldest", "held", "consumers"), rows)
+
+
+def _age(now_ms: int, published_ms: int) -> str:
+    return f"{(now_ms - published_ms) / 1000:,.1f} s" if published_ms else ""
+
+
+@topics.command()
+@topic_argument
+@pass_store
+def trim(store: OpenedStore, topic: str) -> None:
+    """Remove the ledgers of TOPIC that nothing needs, now rather than in the background."""
+    with store.admin() as admin:
+        click.echo(f"{admin.topics().trim_topic(topic):,} ledgers removed")
+
+
+@topics.command("peek-messages")
+@topic_argument
+@click.option("-s", "--subscription", required=True, help="The subscription whose backlog is shown.")
+@click.option("-n", "--count", type=click.IntRange(min=1), default=10, show_default=True)
+@message_options
+@pass_store
+def peek_messages(
+    store: OpenedStore, topic: str, subscription: str, count: int, printer: MessagePrinter
+) -> None:
+    """Show the first messages that a subscription of TOPIC has not acknowledged. Consumes nothing."""
+    with store.admin() as admin:
+        for message in peeked(admin, topic, subscription, count):
+            printer.print(message)
+
+
+def peeked(admin: Admin, topic: str, subscription: str, count: int) -> list[Message[bytes]]:
+    """The messages, those of all partitions if the topic has some."""
+    partitions = admin.topics().get_partitioned_topic_metadata(topic).partitions
+    names = [f"{topic}-partition-{index}" for index in range(partitions)] or [topic]
+    found = [one for name in names for one in admin.topics().peek_messages(name, subscription, count)]
+    return sorted(found, key=lambda one: one.publish_timestamp())[:count]

@@ -1,0 +1,234 @@
+"""The program `embeddedpulsar`: what each command does, prints and returns."""
+
+from __future__ import annotations
+
+import builtins
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from embeddedpulsar import Admin, Client, ConsumerType, MessageId
+from embeddedpulsar.cli.main import main
+from embeddedpulsar.testing.store_checks import assert_clean
+
+ORDERS = "persistent://public/default/orders"
+
+
+@pytest.fixture
+def store(tmp_path: Path):
+    """A store with twenty orders and a partitioned topic."""
+    root = tmp_path / "store"
+    with Client(root) as client, Admin(root) as admin:
+        producer = client.create_producer("orders", "shop")
+        for number in range(20):
+            producer.send(b"order %d" % number, partition_key="k", properties={"n": str(number)})
+        admin.topics().create_partitioned_topic("flights", 2)
+        admin.topics().create_subscription("orders", "work", MessageId.earliest)
+    yield root
+    assert_clean(root)
+
+
+@pytest.fixture
+def call(store: Path, capfd, monkeypatch):
+    """Runs a command on the store; returns the status, the output and the error output."""
+
+    def run(*arguments: str, typed: bytes = b"") -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(typed)))
+        status = main(["--store", str(store), *arguments])
+        out, err = capfd.readouterr()
+        return status, out, err
+
+    return run
+
+
+def tree(root: Path) -> dict[str, bytes]:
+    """The contents of all files but those of living processes."""
+    return {str(path): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def backlog(store: Path) -> list[bytes]:
+    """What the subscription has not acknowledged."""
+    with Admin(store) as admin:
+        return [one.data() for one in admin.topics().peek_messages("orders", "work", 100)]
+
+
+def test_topics(call):
+    """Listed for people and for programs, created, and deleted after a question."""
+    status, out, _ = call("topics", "list")
+    assert status == 0 and out.splitlines()[0].split() == ["topic", "partitions"] and ORDERS in out
+    assert call("topics", "create", "bills", "-p", "3") == (0, "", "")
+    assert call("topics", "update-partitioned-topic", "bills", "-p", "4")[0] == 0
+    listed = json.loads(call("topics", "list", "--json")[1])
+    assert {"topic": "persistent://public/default/bills", "partitions": 4} in listed
+    assert call("topics", "create", "audit")[0] == 0
+    assert call("topics", "trim", "audit")[1] == "0 ledgers removed\n"
+    status, out, err = call("topics", "delete", "audit", typed=b"n\n")
+    assert status == 1 and "Delete the topic audit, with all messages?" in out and "Aborted" in err
+    assert call("topics", "delete", "audit", "--dry-run")[1].startswith("would delete the topic audit")
+    assert call("topics", "delete", "audit", typed=b"y\n")[0] == 0
+    assert call("topics", "delete", "bills", "--yes")[0] == 0
+    names = {one["topic"] for one in json.loads(call("topics", "list", "--json")[1])}
+    assert ORDERS in names and not {name for name in names if "audit" in name or "bills" in name}
+
+
+def test_statistics_of_a_topic(call, store):
+    """Who reads it and what is left; with --json, the fields of Pulsar."""
+    with Client(store) as client:
+        client.create_producer("flights").send(b"x")
+        consumer = client.subscribe("orders", "work", ConsumerType.Shared, consumer_name="ann")
+        for _ in range(4):
+            consumer.acknowledge(consumer.receive())
+        consumer.close()
+        consumer = client.subscribe("orders", "work", ConsumerType.Shared, consumer_name="bea")
+        out = call("topics", "stats", "orders")[1]
+        assert "published" in out and "stored" in out
+        row = next(line.split() for line in out.splitlines() if line.startswith("work"))
+        assert row[1:3] == ["Shared", "16"] and row[-1] == "bea"
+        stats = json.loads(call("topics", "stats", "orders", "--json")[1])
+        assert stats["subscriptions"]["work"]["msgBacklog"] == 16 and stats["msgInCounter"] == 20
+        assert json.loads(call("topics", "stats", "flights", "--json")[1])["metadata"]["partitions"] == 2
+        assert call("topics", "stats", "flights")[0] == 0
+
+
+def test_subscriptions(call, store):
+    """Created, moved, emptied, deleted; what loses messages asks."""
+    assert call("subscriptions", "list", "orders", "--json")[1].split() == ["[", '"work"', "]"]
+    assert call("subscriptions", "create", "orders", "late", "--from", "latest")[0] == 0
+    assert "late" in call("subscriptions", "list", "orders")[1]
+    assert call("subscriptions", "delete", "orders", "late", "-y")[0] == 0
+    assert "late" not in call("subscriptions", "list", "orders")[1]
+    assert call("subscriptions", "skip", "orders", "work", "-n", "3", "--dry-run")[1].startswith(
+        "would skip 3"
+    )
+    assert len(backlog(store)) == 20
+    assert call("subscriptions", "skip", "orders", "work", "-n", "3", "-y")[1] == "3 messages skipped\n"
+    assert backlog(store)[0] == b"order 3"
+    assert call("subscriptions", "expire", "orders", "work", "--older-than", "3600", "-y")[0] == 0
+    assert len(backlog(store)) == 17
+    assert call("subscriptions", "skip-all", "orders", "work", "-y")[0] == 0
+    assert backlog(store) == []
+    assert call("subscriptions", "reset", "orders", "work", "--to", "earliest", "-y")[0] == 0
+    assert len(backlog(store)) == 20
+    assert call("subscriptions", "reset", "orders", "work", "--time", "99999999999999", "-y")[0] == 0
+    assert backlog(store) == []
+    status, _, err = call("subscriptions", "reset", "orders", "work", "-y")
+    assert status == 2 and "either --to or --time" in err
+
+
+def test_namespaces(call):
+    """Listed and created."""
+    assert call("namespaces", "create", "acme/sales")[0] == 0
+    assert json.loads(call("namespaces", "list", "acme", "--json")[1]) == ["acme/sales"]
+    assert "public/default" in call("namespaces", "list")[1]
+
+
+def test_messages_are_published(call):
+    """From options, or from the lines of the input."""
+    status, out, err = call("produce", "notes", "-m", "one", "-m", "two", "-k", "key", "-p", "a=b")
+    assert (status, out, err) == (0, "", "2 messages published\n")
+    assert call("produce", "notes", typed="three\nvier für\n".encode())[0] == 0
+    lines = [json.loads(line) for line in call("tail", "notes", "--json")[1].splitlines()]
+    assert [one["payload"] for one in lines] == ["one", "two", "three", "vier für"]
+    assert lines[0]["key"] == "key" and lines[0]["properties"] == {"a": "b"}
+    assert call("produce", "notes", "-m", "x", "-p", "wrong")[0] == 2
+
+
+def test_messages_are_consumed(call, store):
+    """Printed and acknowledged, as many as asked for, or until there are no more."""
+    assert call("consume", "orders", "-s", "work", "-n", "2")[1] == "order 0\norder 1\n"
+    assert len(backlog(store)) == 18
+    out = call("consume", "orders", "-s", "work", "-n", "0", "--wait", "0.05", "-v")[1]
+    assert len(out.splitlines()) == 36 and "key=k" in out and "n=2" in out
+    assert backlog(store) == []
+    status, out, _ = call("consume", "orders", "-s", "more", "-t", "Key_Shared", "--from", "earliest")
+    assert (status, out) == (0, "order 0\n")
+
+
+def test_the_last_messages(call):
+    """Of a topic, of several partitions, and of payloads that are no text."""
+    assert call("tail", "orders", "-n", "2")[1] == "order 18\norder 19\n"
+    assert len(call("tail", "orders", "-n", "100")[1].splitlines()) == 20
+    assert call("tail", "orders", "-n", "0")[1] == ""
+    call("produce", "flights", "-m", "a", "-m", "b")
+    assert sorted(call("tail", "flights")[1].split()) == ["a", "b"]
+    call("produce", "raw", typed=b"\xff\xfe\n")
+    assert call("tail", "raw")[1] == "\\xff\\xfe\n"
+    assert json.loads(call("tail", "raw", "--json")[1])["payloadBase64"] == "//4="
+
+
+def test_a_backlog_is_peeked_at(call, store):
+    """Nothing is consumed."""
+    for _ in range(2):
+        out = call("topics", "peek-messages", "orders", "-s", "work", "-n", "2")[1]
+        assert out == "order 0\norder 1\n"
+
+
+def test_errors_are_one_line(call, tmp_path, capfd):
+    """With status 1; a wrong command line has status 2. No store is made."""
+    status, out, err = call("topics", "delete", "no such", "-y")
+    assert (status, out) == (1, "") and err.startswith("Error: ") and err.count("\n") == 1
+    assert call("topics", "fly")[0] == 2
+    assert main(["--store", str(tmp_path / "none"), "topics", "list"]) == 1
+    assert "does not exist" in capfd.readouterr().err and not (tmp_path / "none").exists()
+    assert main(["topics", "list"]) == 2
+    assert "EMBEDDEDPULSAR_URL" in capfd.readouterr().err
+
+
+def test_the_store_is_checked(call, store, capfd):
+    """The same as the check that needs no further packages."""
+    status, out, _ = call("check")
+    assert status == 0 and "Everything is whole." in out
+    assert json.loads(call("check", "--json")[1])["is_whole"]
+
+
+def test_without_the_packages(capfd, monkeypatch):
+    """One line says what to install."""
+    real = builtins.__import__
+
+    def fails(name, *arguments, **options):
+        if name == "click":
+            raise ImportError("no click", name="click")
+        return real(name, *arguments, **options)
+
+    for name in [name for name in sys.modules if name.startswith("embeddedpulsar.cli.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(builtins, "__import__", fails)
+    assert main([]) == 2
+    assert capfd.readouterr().err == (
+        "the command line needs click and rich: pip install 'embeddedpulsar[cli]'\n"
+    )
+
+
+def test_a_module_is_the_program(store):
+    """Also with the store in the environment, without colours where the output is no terminal."""
+    environment = os.environ | {"EMBEDDEDPULSAR_URL": str(store)}
+    done = subprocess.run(
+        [sys.executable, "-m", "embeddedpulsar", "tail", "orders", "-n", "1", "-v"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines()[-1] == "order 19" and "\033" not in done.stdout
+
+
+def test_topics_are_completed(store):
+    """Full names and short ones, of the namespace that was typed."""
+    from click.shell_completion import ShellComplete
+
+    from embeddedpulsar.cli.program import program
+
+    completer = ShellComplete(program, {}, "embeddedpulsar", "_EMBEDDEDPULSAR_COMPLETE")
+
+    def completed(typed: str) -> list[str]:
+        given = ["--store", str(store), "topics", "delete"]
+        return [item.value for item in completer.get_completions(given, typed)]
+
+    assert completed("or") == ["orders"]
+    assert completed("persistent://public/default/o") == [ORDERS]
+    assert completed("acme/sales/") == []
