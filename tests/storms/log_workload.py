@@ -48,9 +48,9 @@ class Moment(NamedTuple):
     where: str
 
 
-def read_all(ledger: ManagedLedger) -> list[Seen]:
-    """Every entry from the first retained one on."""
-    cursor = ledger.cursor(Position(0, 0), inclusive=True)
+def read_all(ledger: ManagedLedger, after: Position | None = None) -> list[Seen]:
+    """Every entry behind a position; by default from the first retained one on. A read ends with a ledger."""
+    cursor = ledger.cursor(after or Position(0, 0), inclusive=after is None)
     seen: list[Seen] = []
     while entries := cursor.read(*_READ):
         seen += [Seen((e.ledger_id, e.entry_id), tuple(e.values()), e.publish_time) for e in entries]
@@ -223,13 +223,8 @@ class Workload:
             self.model.pending.remove(payloads)
         if self._unsettled:
             # What became of those that raised? Whatever is not in the log by now must never be.
-            before = Position(*self.model.highest)
-            entries = ledger.cursor(before, inclusive=False).read(*_READ)
-            self.model.settle(
-                Seen((e.ledger_id, e.entry_id), tuple(e.values()), e.publish_time)
-                for e in entries
-                if (e.ledger_id, e.entry_id) < places[0]
-            )
+            entries = read_all(ledger, Position(*self.model.highest))
+            self.model.settle(entry for entry in entries if entry.place < places[0])
             self._unsettled = False
         for place, (_, payloads) in zip(places, made, strict=True):
             self.model.commit(place, payloads)
