@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import click
@@ -125,12 +126,12 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _lines() -> Iterator[bytes]:
-    for line in click.get_binary_stream("stdin"):
+    for line in sys.stdin.buffer:
         yield line.removesuffix(b"\n")
 
 
 def _received(source: Any, count: int, seconds: float | None) -> Iterator[Message[Any]]:
-    receive: Any = source.receive if hasattr(source, "receive") else source.read_next
+    receive: Callable[..., Message[Any]] = getattr(source, "receive", None) or source.read_next
     taken = 0
     while not count or taken < count:
         try:

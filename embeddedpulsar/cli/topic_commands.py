@@ -88,14 +88,15 @@ def stats(store: OpenedStore, topic: str, is_json: bool) -> None:
     """Show rates, sizes, backlogs and consumers of TOPIC. With --json, the fields of pulsar-admin."""
     with store.admin() as admin:
         partitions = admin.topics().get_partitioned_topic_metadata(topic).partitions
+        found: TopicStats | PartitionedTopicStats
         if partitions:
-            found: TopicStats | PartitionedTopicStats = admin.topics().get_partitioned_stats(topic)
-            figures = found.totals
+            found = admin.topics().get_partitioned_stats(topic)
         else:
-            found = figures = admin.topics().get_stats(topic)
+            found = admin.topics().get_stats(topic)
     if is_json:
         print_json(found.json())
         return
+    figures = found.totals if isinstance(found, PartitionedTopicStats) else found
     click.echo(f"published  {figures.msg_rate_in:,.1f} messages/s, {size(figures.msg_throughput_in)}/s")
     click.echo(f"stored     {size(figures.storage_size)}")
     click.echo(f"producers  {', '.join(one.producer_name for one in figures.publishers) or 'none'}")
