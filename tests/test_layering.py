@@ -41,6 +41,7 @@ LAYERS: dict[str, int] = {
     "testing": 8,
     "cli": 9,
     "spark": 9,
+    "__main__": 10,
 }
 
 # Siblings of one layer that do not know each other.
