@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar.admin.dead_letters import DeadLetters
 from embeddedpulsar.admin.namespaces import Namespaces
 from embeddedpulsar.admin.policy_calls import SaysWhatThereIs
 from embeddedpulsar.admin.tenants import Tenants
@@ -97,6 +98,31 @@ class Admin(SaysWhatThereIs):
     def tenants(self) -> Tenants:
         """Return the methods for tenants."""
         return self._tenants
+
+    def dead_letters(
+        self, topic: str, subscription: str, dead_letter_topic: str | None = None
+    ) -> DeadLetters:
+        """Return the dead letters of a subscription. Not in Pulsar.
+
+        Args:
+            topic: that the subscription is of; a partition stands for its topic.
+            subscription: its name.
+            dead_letter_topic: as in its `ConsumerDeadLetterPolicy`; None for the default one.
+
+        Raises:
+            InvalidTopicName: a text is not a topic name.
+
+        Example:
+            >>> from embeddedpulsar import Client
+            >>> with Client("./data") as client, Admin("./data") as admin:
+            ...     _ = client.create_producer("mails-sender-DLQ").send(b"Dear Sir")
+            ...     client.subscribe("mails", "sender").close()
+            ...     letters = admin.dead_letters("mails", "sender")
+            ...     letters.peek()[0].data(), letters.purge(), letters.list()
+            (b'Dear Sir', 1, [])
+        """
+        self._open_store()
+        return DeadLetters(self._open_store, topic, subscription, dead_letter_topic)
 
     def close(self) -> None:
         """Release the store. Idempotent."""

@@ -188,7 +188,7 @@ class SubscriptionCalls:
             1
             b'whole'
         """
-        _check_number("count", count, 1)
+        check_number("count", count, 1)
         with interrupts.translated:
             if self._store().topics.partitions(topic):
                 raise NotAllowedError(
@@ -224,14 +224,14 @@ class SubscriptionCalls:
             ...     admin.topics().create_subscription("weather", "display")
             ...     admin.topics().expire_messages("weather", "display", 3600)
         """
-        _check_number("seconds", seconds, 0)
+        check_number("seconds", seconds, 0)
         with interrupts.translated:
             cutoff_ms = self._store().clock.wall_ms() - 1000 * seconds
             self._in_each(topic, subscription, lambda topic, one: _skip_before(topic, one, cutoff_ms))
 
     def expire_messages_for_all_subscriptions(self, topic: str, seconds: int) -> None:
         """Do `expire_messages` for every durable subscription of a topic."""
-        _check_number("seconds", seconds, 0)
+        check_number("seconds", seconds, 0)
         with interrupts.translated:
             cutoff_ms = self._store().clock.wall_ms() - 1000 * seconds
             self._in_all(topic, lambda topic, one: _skip_before(topic, one, cutoff_ms))
@@ -348,6 +348,7 @@ def _check_id(message_id: object, wanted: str = "a subscription begins at a Mess
         raise ValueError(f"{wanted}, not {message_id!r}")
 
 
-def _check_number(name: str, number: int, least: int) -> None:
+def check_number(name: str, number: int, least: int) -> None:
+    """Refuse what is no integer, or below ``least``."""
     if isinstance(number, bool) or not isinstance(number, int) or number < least:
         raise ValueError(f"{name} is an integer from {least} on, not {number!r}")

@@ -55,13 +55,17 @@ class OperatorCommands:
         self._uuid: Final = uuid
         self._clock: Final = clock
 
+    def unacked_entries(self) -> Iterator[EntryView]:
+        """The entries that are not acknowledged, in order, chunked messages whole, up to the tail."""
+        return unacked_entries(self._log, self._shared.transact)
+
     def skip(self, count: int) -> int:
         """Acknowledge the first ``count`` messages that are not acknowledged; returns how many there were."""
         entries: list[Position] = []
         batches: list[AckBatch] = []
         left, facts = count, ledgers_of(self._log)
         self._shared.transact(lambda state: self._write_acks(state, facts))
-        for view in unacked_entries(self._log, self._shared.transact):
+        for view in self.unacked_entries():
             if left <= 0:
                 break
             indexes = _unacked_indexes(view)
@@ -72,8 +76,12 @@ class OperatorCommands:
                 mask = sum(1 << index for index in indexes[:left])
                 batches.append(AckBatch(view.ledger_id, view.entry_id, view.count, mask))
                 left = 0
-        self.acknowledge(group_entries([*entries, *self._parts_of(entries)]), batches)
+        self.acknowledge_messages(entries, batches)
         return count - left
+
+    def acknowledge_messages(self, entries: Sequence[Position], batches: Sequence[AckBatch] = ()) -> None:
+        """Acknowledge entries, all parts of those that end chunked messages, and parts of batches."""
+        self.acknowledge(group_entries([*entries, *self._parts_of(entries)]), batches)
 
     def _parts_of(self, entries: Sequence[Position]) -> list[Position]:
         """The other parts of those of the entries that end chunked messages."""

@@ -127,3 +127,27 @@ def test_deleting_a_tenant(tmp_path: Path, step: str, nth: int):
             assert admin.namespaces().get_retention(namespace) is None
             client.create_producer(f"{namespace}/topic").close()  # removes what is left of the old one
     assert_clean(tmp_path)
+
+
+@pytest.mark.parametrize("step", ["replay:published", "journal:word_stored", "append:tail_stored"])
+def test_replaying(tmp_path: Path, step: str):
+    """Each dead letter is published at least once, whatever the death interrupts."""
+
+    def replay() -> None:
+        with Admin(tmp_path) as other:
+            other.dead_letters("topic", "sub").replay_all()
+
+    with Client(tmp_path) as client, Admin(tmp_path) as admin:
+        admin.topics().create_subscription("topic", "sub")
+        with client.create_producer("topic-sub-DLQ") as producer:
+            for number in range(3):
+                producer.send(b"%d" % number)
+    assert die_at(step, replay)
+    with Admin(tmp_path) as admin:
+        letters = admin.dead_letters("topic", "sub")
+        before = left(admin)
+        waiting = [message.data() for message in letters.peek(9)]
+        assert {*before, *waiting} == {b"0", b"1", b"2"}
+        assert letters.replay_all() == len(waiting)
+        assert left(admin) == before + waiting and letters.list() == []
+    assert_clean(tmp_path)

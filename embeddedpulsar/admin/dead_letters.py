@@ -1,0 +1,360 @@
+"""The dead letters of a subscription: looking at them, publishing them again, and giving them up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from embeddedpulsar.admin.policy_calls import SaysWhatThereIs
+from embeddedpulsar.admin.subscription_calls import check_number, log_names, skip_all
+from embeddedpulsar.exceptions import NotAllowedError, SubscriptionNotFound, TopicNotFound
+from embeddedpulsar.format.acknowledgement import AckBatch
+from embeddedpulsar.format.entry_view import EntryView
+from embeddedpulsar.format.sealed_entry import raw_view
+from embeddedpulsar.format.sealed_view import SealedView
+from embeddedpulsar.managed_ledger.log import Log
+from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
+from embeddedpulsar.message import Message, MessageOrigin, messages_left
+from embeddedpulsar.message_id import MessageId
+from embeddedpulsar.platform import failpoints, interrupts
+from embeddedpulsar.schema import BytesSchema
+from embeddedpulsar.topic_name import TopicName
+
+if TYPE_CHECKING:
+    from embeddedpulsar.client.client import Client
+    from embeddedpulsar.client.producer.producer import Producer
+    from embeddedpulsar.subscription.subscription import Subscription
+    from embeddedpulsar.topic.store import Store
+    from embeddedpulsar.topic.topic import Topic
+
+OPERATOR: Final = "__dead_letters"
+"""The subscription of a dead letter topic that acknowledges what was published again or given up."""
+
+_REAL_TOPIC: Final = "REAL_TOPIC"
+_ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
+_Messages = list[Message[bytes]]  # in `DeadLetters`, `list` is the method
+_Names = list[str]
+_OF_LETTERS: Final = {
+    _REAL_TOPIC,
+    _ORIGIN_MESSAGE_ID,
+    "ORIGIN_MESSAGE_IDY_TIME",
+    "RECONSUMETIMES",
+    "DELAY_TIME",
+}
+_AT_ONCE: Final = 100
+_BYTES_AT_ONCE: Final = 1 << 20
+
+# Between the publication of dead letters and their acknowledgement: a death here leaves them in both topics.
+failpoints.declare("replay:published")
+
+
+class DeadLetter(NamedTuple):
+    """One dead letter.
+
+    Attributes:
+        message_id: in the dead letter topic; the argument of `DeadLetters.replay`.
+        origin_topic: full name of the topic, or partition, that it comes from.
+        origin_message_id: text of its id there; empty if it is not known.
+        publish_timestamp: when it became a dead letter, in ms since 1970.
+        properties: all of them.
+        size: of the payload, in bytes.
+    """
+
+    message_id: MessageId
+    origin_topic: str
+    origin_message_id: str
+    publish_timestamp: int
+    properties: dict[str, str]
+    size: int
+
+
+class DeadLetters(SaysWhatThereIs):
+    """The dead letters of one subscription. `Admin.dead_letters` returns it. Thread-safe. Not in Pulsar.
+
+    A message is published to its topic again before its dead letter is acknowledged: if the process is killed
+    in between, it is published again by the next call, and never lost. The acknowledgements belong to a
+    durable subscription of the dead letter topic, ``__dead_letters``, which the first `replay` or `purge`
+    makes. Other subscriptions of that topic have their own: what they acknowledge stays listed here, and what
+    is replayed here stays with them.
+
+    All methods raise `TopicNotFound` if there is neither the topic nor its dead letter topic,
+    `AlreadyClosed` if the Admin is closed, and a `StorageError` if files cannot be used.
+
+    Attributes:
+        topic: full name of the dead letter topic.
+    """
+
+    def __init__(
+        self, store: Callable[[], Store], topic: str, subscription: str, dead_letter_topic: str | None
+    ) -> None:
+        self._store = store
+        self._origin: Final = TopicName.parse(topic).base
+        default = f"{self._origin}-{subscription}-DLQ"
+        self.topic: Final = TopicName.parse(dead_letter_topic or default).full
+
+    def __repr__(self) -> str:
+        return f"<DeadLetters {self.topic}>"
+
+    # -- looking -----------------------------------------------------------------------------------------
+
+    def list(self, limit: int = 1000) -> list[DeadLetter]:
+        """Return what is known of the first dead letters, in the order in which they were stored. Changes
+        nothing.
+
+        Args:
+            limit: how many at most.
+
+        Raises:
+            ValueError: ``limit`` is not above 0.
+        """
+        return [self._described(message) for message in self._first("limit", limit)]
+
+    def peek(self, count: int = 1) -> _Messages:
+        """Return the first dead letters as messages. Changes nothing. Those that are encrypted come with the
+        ciphertext and their `Message.encryption_context`.
+
+        Args:
+            count: how many at most.
+
+        Raises:
+            ValueError: ``count`` is not above 0.
+        """
+        return self._first("count", count)
+
+    def _described(self, message: Message[bytes]) -> DeadLetter:
+        properties = message.properties()
+        return DeadLetter(
+            message.message_id(),
+            properties.get(_REAL_TOPIC, self._origin),
+            properties.get(_ORIGIN_MESSAGE_ID, ""),
+            message.publish_timestamp(),
+            properties,
+            len(message.data()),
+        )
+
+    def _first(self, name: str, most: int) -> _Messages:
+        check_number(name, most, 1)
+        found: _Messages = []
+        with interrupts.translated:
+            store = self._store()
+            for log_name in self._logs(store):
+                use = store.use_topic(log_name, create=False, to_look=True)
+                try:
+                    found += _left_in(use.topic, most - len(found))
+                finally:
+                    use.release()
+                if len(found) >= most:
+                    break
+        return found
+
+    def _logs(self, store: Store) -> _Names:
+        """The full names of the dead letter topic, or of its partitions; none before the first letter."""
+        topics = store.topics
+        if topics.has(self.topic):
+            names = log_names(self.topic, topics.partitions(self.topic))
+            return [name for name in names if topics.was_used(name)]
+        if not topics.has(self._origin):
+            raise TopicNotFound(f"there is neither {self._origin} nor {self.topic} in {store.root}")
+        return []
+
+    # -- moving ------------------------------------------------------------------------------------------
+
+    def replay(self, message_id: MessageId) -> None:
+        """Publish one dead letter to the topic, or partition, that it comes from, and take it off the list.
+
+        The new message has the payload, keys, event time and properties of the original one. Every
+        subscription of the topic receives it.
+
+        Args:
+            message_id: as `list` and `peek` return it.
+
+        Raises:
+            NotAllowedError: there is no such dead letter; or it is encrypted, and only a consumer with the
+                key can publish it.
+            TopicNotFound: the topic that it comes from was deleted.
+            TopicTerminated: that topic was terminated.
+        """
+        with interrupts.translated:
+            store = self._store()
+            if not any(self._move(store, name, message_id) for name in self._logs(store)):
+                raise NotAllowedError(
+                    f"{self.topic} has no dead letter {message_id}; list() returns the ids of those it has"
+                )
+
+    def replay_all(self) -> int:
+        """Do `replay` with all dead letters that are there when it begins, in their order.
+
+        Returns:
+            How many there were.
+
+        Raises:
+            NotAllowedError, TopicNotFound, TopicTerminated: as `replay`. Those before were replayed.
+
+        Example:
+            >>> from embeddedpulsar import Admin, Client
+            >>> with Client("./data") as client, Admin("./data") as admin:
+            ...     _ = client.create_producer("jobs-worker-DLQ").send(b"one that failed")
+            ...     consumer = client.subscribe("jobs", "worker")
+            ...     admin.dead_letters("jobs", "worker").replay_all()
+            ...     consumer.receive().data()
+            1
+            b'one that failed'
+        """
+        with interrupts.translated:
+            store = self._store()
+            return sum(self._move(store, name, None) for name in self._logs(store))
+
+    def purge(self) -> int:
+        """Give up all dead letters that are there now.
+
+        Returns:
+            How many there were.
+        """
+        purged = 0
+        with interrupts.translated:
+            store = self._store()
+            for name in self._logs(store):
+                use = store.use_topic(name, create=False)
+                try:
+                    with _Operator(use.topic) as subscription:
+                        purged += subscription.backlog()
+                        skip_all(use.topic, subscription)
+                finally:
+                    use.release()
+        return purged
+
+    def _move(self, store: Store, name: str, wanted: MessageId | None) -> int:
+        """Publish the dead letters of one log, or one of them, and acknowledge them; returns how many."""
+        from embeddedpulsar.client.client import Client  # not by those that only look
+
+        use = store.use_topic(name, create=False)
+        try:
+            last = use.topic.ledger.last_position()
+            if last is None:
+                return 0
+            url = store.memory_url or store.root
+            with (
+                _Operator(use.topic) as subscription,
+                Client(url, durability=store.durability, allow_network_fs=True) as client,
+            ):
+                mover = _Mover(store, client, subscription, self._origin)
+                try:
+                    for view in subscription.operator_commands().unacked_entries():
+                        is_over = wanted is not None and mover.moved > 0
+                        if is_over or Position(view.ledger_id, view.entry_id) > last:
+                            break  # what follows came since, perhaps because of this
+                        mover.move(view, use.topic.name, wanted)
+                finally:
+                    mover.acknowledge()
+                return mover.moved
+        finally:
+            use.release()
+
+
+class _Mover:
+    """Publishes dead letters, then acknowledges them, some at a time. One thread."""
+
+    def __init__(self, store: Store, client: Client, subscription: Subscription, origin: str) -> None:
+        self.moved = 0
+        self._store: Final = store
+        self._client: Final = client
+        self._commands: Final = subscription.operator_commands()
+        self._origin: Final = origin
+        self._producers: Final[dict[str, Producer[Any]]] = {}
+        self._entries: list[Position] = []
+        self._batches: list[AckBatch] = []
+
+    def move(self, view: EntryView, topic: str, wanted: MessageId | None) -> None:
+        """Publish the messages of an entry, or the one that is wanted."""
+        sealed, position = isinstance(view, SealedView), Position(view.ledger_id, view.entry_id)
+        if isinstance(view, SealedView):
+            view = raw_view(view, topic)
+        left = messages_left(view, view.skip, MessageOrigin(topic, BytesSchema()))
+        messages = [one for one in left if wanted is None or one.message_id() == wanted]
+        if sealed and messages:
+            raise NotAllowedError(
+                f"the dead letter {messages[0].message_id()} of {topic} is encrypted; receive it with a "
+                "consumer that has the key, and send it again"
+            )
+        indexes = 0
+        try:
+            for message in messages:
+                self._publish(message)
+                indexes |= 1 << message._index
+                self.moved += 1
+        finally:
+            if messages and indexes.bit_count() == len(left):
+                self._entries.append(position)
+            elif indexes:
+                self._batches.append(AckBatch(*position, view.count, indexes))
+        if len(self._entries) + len(self._batches) >= _AT_ONCE:
+            self.acknowledge()
+
+    def _publish(self, message: Message[bytes]) -> None:
+        properties = message.properties()
+        topic = properties.get(_REAL_TOPIC, self._origin)
+        producer = self._producers.get(topic)
+        if producer is None:
+            if not self._store.topics.has(topic):
+                raise TopicNotFound(
+                    f"{topic}, where the dead letter {message.message_id()} comes from, does not exist any "
+                    "more; create it, or purge the dead letters"
+                )
+            producer = self._producers[topic] = self._client.create_producer(topic, chunking_enabled=True)
+        producer.send(
+            None if message.has_null_value() else message.data(),
+            {name: value for name, value in properties.items() if name not in _OF_LETTERS},
+            message.partition_key() or None,
+            message.ordering_key() or None,
+            event_timestamp=message.event_timestamp() or None,
+        )
+
+    def acknowledge(self) -> None:
+        """Take what was published off the list."""
+        if failpoints.ACTIVE:
+            failpoints.hit("replay:published")
+        entries, self._entries = self._entries, []
+        batches, self._batches = self._batches, []
+        self._commands.acknowledge_messages(entries, batches)
+
+
+class _Operator:
+    """The subscription of a dead letter topic that acknowledges for operators, while it is used; made if need
+    be, at the first letter."""
+
+    def __init__(self, topic: Topic) -> None:
+        self._topic: Final = topic
+
+    def __enter__(self) -> Subscription:
+        self._topic.create_subscription(OPERATOR, BEFORE_FIRST)
+        self._subscription = self._topic.use_subscription(OPERATOR, create=False)
+        return self._subscription
+
+    def __exit__(self, *_: object) -> None:
+        self._topic.end_use(self._subscription, OPERATOR)
+
+
+def _left_in(topic: Topic, most: int) -> list[Message[bytes]]:
+    """The first dead letters of a log; all that is stored counts before `OPERATOR` was made."""
+    try:
+        views = topic.view.subscription(OPERATOR).unacked_entries(topic.ledger)
+    except SubscriptionNotFound:
+        views = _stored_entries(topic.ledger)
+    origin, found = MessageOrigin(topic.name, BytesSchema()), list[Message[bytes]]()
+    for view in views:
+        if isinstance(view, SealedView):
+            view = raw_view(view, topic.name)
+        found += messages_left(view, view.skip, origin)
+        if len(found) >= most:
+            break
+    return found[:most]
+
+
+def _stored_entries(log: Log) -> Iterator[EntryView]:
+    """All entries of a log, chunked messages whole."""
+    chunks, cursor = log.chunks(), log.cursor(BEFORE_FIRST, inclusive=False)
+    while views := cursor.read(_AT_ONCE, _AT_ONCE, _BYTES_AT_ONCE):
+        views, rest = chunks.complete(views, _BYTES_AT_ONCE)
+        if rest is not None:
+            cursor.seek(Position(rest.ledger_id, rest.entry_id))
+        yield from views
