@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from embeddedpulsar.exceptions import StorageError
@@ -13,6 +13,8 @@ from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.storage.log_view import LedgersView
 
 _ATTEMPTS: Final = 100
+_WORTH_A_LOOK_UP: Final = 200
+"""Entries whose slots are read in the time in which two of them are looked up singly."""
 
 
 class LedgerFigures(NamedTuple):
@@ -102,6 +104,22 @@ class LogSurvey:
                 start = _or_zero(view.offset_of, position.ledger_id, position.entry_id + 1)
             found -= max(0, min(start, end) - FIRST_FRAME_OFFSET)
         return found
+
+    def messages_in(self, ledger_id: int, runs: Sequence[tuple[int, int]]) -> int | None:
+        """Messages in runs of entries of one ledger, given by first and last, ascending; there is one.
+
+        Returns:
+            None if looking up each run costs less, or the index does not say.
+        """
+        start, stop = runs[0][0], runs[-1][1] + 1
+        if stop - start >= _WORTH_A_LOOK_UP * len(runs):
+            return None
+        try:
+            columns = self._view.slots(ledger_id, start, stop)
+        except (FileNotFoundError, StorageError):
+            return None
+        through = [columns.messages[0] - columns.counts[0], *columns.messages]
+        return sum(through[last + 1 - start] - through[first - start] for first, last in runs)
 
     def entries_after(self, position: Position) -> int:
         """Retained entries behind ``position``."""

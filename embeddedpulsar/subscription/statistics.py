@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+from operator import itemgetter
 from typing import NamedTuple
 
 from embeddedpulsar.managed_ledger.log import Log
@@ -27,8 +29,8 @@ def acknowledged_in(state: SubscriptionState) -> Acknowledged:
 def messages_left(log: Log, acknowledged: Acknowledged) -> int:
     """Messages that are stored and not acknowledged: exact, from the index, without reading entries.
 
-    Costs two look-ups per run of acknowledged entries, and none in ledgers whose entries hold one message
-    each.
+    Costs 0.1 us per entry between the first and the last that is acknowledged out of order, or 20 us per run
+    of them, whichever is less; and nothing in ledgers whose entries hold one message each.
     """
     plain = {segment.ledger_id for segment in log.segments() if segment.entries == segment.messages}
     plain.intersection_update(ledger_id for ledger_id, *_ in acknowledged.runs)
@@ -36,11 +38,17 @@ def messages_left(log: Log, acknowledged: Acknowledged) -> int:
         chunks = log.chunks()
         plain = {ledger_id for ledger_id in plain if not chunks.are_in(ledger_id)}
     left = log.messages_after(acknowledged.mark_delete) - acknowledged.indexes
-    for ledger_id, first, last in acknowledged.runs:
+    survey = log.survey()
+    for ledger_id, runs in groupby(acknowledged.runs, key=itemgetter(0)):
+        entries = [(first, last) for _, first, last in runs]
         if ledger_id in plain:
-            left -= last - first + 1
-        else:
-            left -= log.messages_between(Position(ledger_id, first - 1), Position(ledger_id, last))
+            left -= sum(last - first + 1 for first, last in entries)
+            continue
+        found = survey.messages_in(ledger_id, entries)
+        if found is None:
+            ends = [(Position(ledger_id, first - 1), Position(ledger_id, last)) for first, last in entries]
+            found = sum(log.messages_between(after, through) for after, through in ends)
+        left -= found
     return max(0, left)
 
 

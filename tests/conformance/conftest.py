@@ -127,6 +127,13 @@ def time(store_url: Path | str) -> Iterator[ManualTime]:
     made.close()
 
 
+@pytest.fixture
+def five_per_ledger(store_path: Path) -> None:
+    """A ledger holds five entries. To be asked for before the client."""
+    store_path.mkdir()
+    (store_path / "broker.conf").write_text("managedLedgerMaxEntriesPerLedger=5\n")
+
+
 def numbers(messages: list[Any]) -> list[int]:
     """The numbers of messages that `Topic.publish` sent."""
     return [int(message.data().removeprefix(b"hello-")) for message in messages]

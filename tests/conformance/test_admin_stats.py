@@ -45,13 +45,6 @@ SEEDS_EXAMPLE = {
 
 
 @pytest.fixture
-def five_per_ledger(store_path: Path) -> None:
-    """A ledger holds five entries. To be asked for before the client."""
-    store_path.mkdir()
-    (store_path / "broker.conf").write_text("managedLedgerMaxEntriesPerLedger=5\n")
-
-
-@pytest.fixture
 def topics(store_url: Path | str, client: Client) -> Iterator[Topics]:
     """What an Admin says of the topics of the client."""
     with Admin(store_url) as admin:
