@@ -120,8 +120,9 @@ def delete_topics(store: Store, namespace: str) -> None:
     """Delete all topics of a namespace, whatever is attached to them."""
     if namespace == "pulsar/system":
         return  # which cannot be deleted
-    with contextlib.suppress(TopicNotFound):  # another process deletes it
-        for name in store.topics.partitioned_names(namespace):
+    for name in store.topics.partitioned_names(namespace):
+        with contextlib.suppress(TopicNotFound):  # another process deleted it
             store.delete_partitioned_topic(name, force=True)
-        for name in store.topics.names(namespace):
+    for name in store.topics.names(namespace):
+        with contextlib.suppress(TopicNotFound):
             store.delete_topic(name, force=True)
