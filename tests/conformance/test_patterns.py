@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import re
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -27,7 +29,10 @@ from embeddedpulsar import (
     RegexSubscriptionMode,
     StringSchema,
 )
+from embeddedpulsar.storage.topic_control import DELETED
+from embeddedpulsar.topic.catalog import topic_deletion
 from tests.conformance.conftest import receive_all
+from tests.conformance.held import held
 
 ORDERS = re.compile("persistent://public/default/orders-.*")
 EARLIEST = InitialPosition.Earliest
@@ -36,6 +41,17 @@ EARLIEST = InitialPosition.Earliest
 def look(client: Any) -> None:
     """Notice all changes of the list of topics, without waiting for the timer."""
     client._core.partition_watch.look()
+
+
+@contextlib.contextmanager
+def not_looking(client: Any) -> Iterator[None]:
+    """Nothing joins or leaves inside the block."""
+    turn = client._core.partition_watch._turn
+    try:
+        turn.acquire()
+        yield
+    finally:
+        turn.release()
 
 
 def subscribe(client: Client, pattern: Any = ORDERS, **options: Any) -> Any:
@@ -123,6 +139,37 @@ def test_a_deleted_topic_leaves_and_the_next_one_of_its_name_joins(client):
     assert len(consumer._core.delivery._children) == 2  # numbers are used again
 
 
+def test_a_topic_that_is_made_again_before_the_deletion_is_noticed(client):
+    """It is another topic, which joins from its first message on; a partitioned one may take its place."""
+    send(client, "orders-eu")
+    consumer = subscribe(client)
+    assert texts(consumer) == ["orders-eu hello"]
+    store_of(client).delete_topic("orders-eu", force=True)
+    send(client, "orders-eu", text="reborn")
+    look(client)
+    assert texts(consumer) == ["orders-eu reborn"]
+    store_of(client).delete_topic("orders-eu", force=True)
+    store_of(client).topics.create_partitioned("orders-eu", 2)
+    look(client)
+    assert names(consumer) == ["orders-eu-partition-0", "orders-eu-partition-1"]
+    send(client, "orders-eu", text="in parts")
+    assert texts(consumer) == ["orders-eu in parts"]
+
+
+def test_a_deletion_that_fails_leaves_the_topic_in_the_group(client):
+    """The consumer met the mark of the deletion, which was taken back: it reads on."""
+    send(client, "orders-eu")
+    consumer = subscribe(client)
+    use = store_of(client).use_topic("orders-eu")
+    topic_deletion.mark(use.topic, DELETED)
+    assert consumer.receive_nowait() is None
+    topic_deletion.mark(use.topic, 0)
+    use.release()
+    client._core.partition_watch._version = -1
+    look(client)
+    assert texts(consumer) == ["orders-eu hello"]
+
+
 def test_a_deletion_is_no_error_before_it_is_noticed(client):
     """Between the deletion and the next look at the list, every call works on the topics that are left."""
     send(client, "orders-eu", "orders-us")
@@ -185,9 +232,9 @@ def test_a_partitioned_topic_joins_as_its_partitions(client):
 def test_namespaces(client):
     """The namespace of a pattern is literal, and public/default without one; a pattern in its place matches
     several, which Pulsar does not have."""
-    topics = store_of(client).topics
+    topics, namespaces = store_of(client).topics, store_of(client).topics.namespaces
     for namespace in ("acme/sales", "acme/sa.es", "acme/hr"):
-        topics.create_namespace(namespace)
+        namespaces.create(namespace)
         topics.create_topic(f"{namespace}/orders-eu")
     topics.create_topic("orders-eu")
     for pattern, expected in (
@@ -202,7 +249,7 @@ def test_namespaces(client):
         assert found == expected
         consumer.close()
     consumer = client.subscribe(re.compile("acme/later/.*"), "later")
-    topics.create_namespace("acme/later")
+    namespaces.create("acme/later")
     topics.create_topic("acme/later/orders")
     look(client)
     assert names(consumer) == ["orders"]
@@ -360,12 +407,8 @@ def test_a_listener_gets_the_messages_of_new_topics(client):
 def test_a_topic_that_is_taken_joins_when_it_is_free(client, caplog):
     """An Exclusive consumer keeps it; the reason is logged once. At the beginning it is an error."""
     consumer = subscribe(client)
-    turn = client._core.partition_watch._turn  # the consumer does not look while the other one subscribes
-    try:
-        turn.acquire()
+    with not_looking(client):
         other = client.subscribe("orders-eu", "sub")
-    finally:
-        turn.release()
     with pytest.raises(ConsumerBusy):
         client.subscribe(ORDERS, "sub")
     with caplog.at_level(logging.WARNING, logger="embeddedpulsar"):
@@ -379,6 +422,22 @@ def test_a_topic_that_is_taken_joins_when_it_is_free(client, caplog):
     client._core.partition_watch._version = -1
     look(client)
     assert texts(consumer) == ["orders-eu hello"]
+
+
+def test_a_topic_that_is_stuck_does_not_keep_the_others(client, caplog):
+    """The locks of a topic that joins are waited for as long as a second; it joins later."""
+    consumer = subscribe(client)
+    look(client)
+    with contextlib.ExitStack() as stack:
+        with not_looking(client):
+            send(client, "orders-eu", "orders-us")
+            stack.enter_context(held(client, "orders-eu"))
+        look(client)
+        found = texts(consumer)
+        assert "orders-us hello" in found
+    client._core.partition_watch._version = -1
+    look(client)
+    assert sorted(found + texts(consumer)) == ["orders-eu hello", "orders-us hello"]
 
 
 def test_the_schema_is_asked_about_every_topic(client):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections import deque
 from collections.abc import Callable
@@ -15,7 +16,12 @@ from embeddedpulsar.client.consumer.consumer_session import ConsumerSession
 from embeddedpulsar.client.consumer.message_receiver import BatchReceiver
 from embeddedpulsar.client.consumer.topic_group.topic_group import TopicGroup, is_end, queue_share
 from embeddedpulsar.enums import InitialPosition
-from embeddedpulsar.exceptions import AlreadyClosed, InvalidConfiguration, OperationNotSupported
+from embeddedpulsar.exceptions import (
+    AlreadyClosed,
+    InvalidConfiguration,
+    OperationNotSupported,
+    PulsarException,
+)
 from embeddedpulsar.message import Message
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.platform import deadline
@@ -115,9 +121,15 @@ class ConsumerGroup:
     def children(self) -> dict[str, ConsumerCore]:
         return self._group.members
 
-    def _on_left(self, topic: str) -> None:
+    def _on_left(self, child: ConsumerCore) -> None:
+        topic = child.topic_name
         self._faces.pop(topic, None)
         self._topic_of = {ledger: name for ledger, name in self._topic_of.items() if name != topic}
+        if child.delivery.closed_text:
+            # It met the mark of a deletion. If that fails, the topic joins again, and this consumer must not
+            # hold its subscription. Otherwise nothing of the topic is left.
+            with contextlib.suppress(PulsarException, OSError):
+                child.session.leave()
 
     def _each(self, call: Callable[[ConsumerCore], R], *topics: str) -> list[R]:
         """Call a function with the consumers of some topics, or of all; those that left are left out."""

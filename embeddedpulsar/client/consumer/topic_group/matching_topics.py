@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar.exceptions import AlreadyClosed, TopicNotFound
+from embeddedpulsar.platform import deadline
 from embeddedpulsar.topic.catalog.topic_list import partition_names
 
 if TYPE_CHECKING:
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.common.client_context import ClientContext
     from embeddedpulsar.client.consumer.topic_group.topic_pattern import TopicPattern
     from embeddedpulsar.format.catalog_record import TopicEntry
+
+_JOIN_S: Final = 1.0
+"""How long the locks of a topic are waited for in all, because the other topics wait meanwhile."""
 
 
 class MatchingTopics:
@@ -67,7 +71,7 @@ class MatchingTopics:
         self._waiting.update(self._changes.take())
         for name in list(self._waiting):
             try:
-                self._change(name)
+                deadline.within(_JOIN_S, self._change, name)
             except AlreadyClosed:
                 continue  # it is being deleted, or the client is being closed
             except Exception as error:  # noqa: BLE001 - the other topics have their turn
@@ -97,7 +101,7 @@ class MatchingTopics:
         if self._reasons.get(name) != reason:
             self._reasons[name] = reason
             self._client.log.warning(
-                "%s matches %s and cannot be joined now; this is tried every second: %s",
+                "%s matches %s and cannot be joined now; it is tried again every second: %s",
                 name,
                 self._pattern.text,
                 reason,

@@ -26,10 +26,10 @@ _ASK_EVERY_S: Final = 2.0
 _ASKED: Final = 64
 """Topics that are asked for messages without a comparison of their words."""
 
+_GONE: Final = -1
 _READY: Final = 0
 _DRY: Final = 1
 _ARMED: Final = 2
-_GONE: Final = 3
 _WORDS: Final = 2
 _UNCHANGING: Final = memoryview(bytes(8)).cast("Q")
 """In place of the words of a topic that was removed."""
@@ -243,7 +243,7 @@ class ReadyTopics:
 
     def _make_ready(self, number: int) -> None:
         """Append to the line, then change the state: an item in another state is skipped. Under the lock."""
-        if self._states[number] not in (_READY, _GONE):
+        if self._states[number] > _READY:
             self._ready.append(number)
             self._states[number] = _READY
             self._dry.pop(number, None)

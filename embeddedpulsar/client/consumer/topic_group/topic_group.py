@@ -56,7 +56,7 @@ class TopicGroup(Generic[M]):
         partitions: full names of the topics, with the number of partitions of each; 0 for a plain one.
         open_member: opens a topic, given its name, the number of topics so far, and whether it joined later.
         pattern: the pattern of further topics, or None.
-        on_left: called with the name of a topic that left.
+        on_left: called with a member that leaves, before it is closed.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class TopicGroup(Generic[M]):
         partitions: dict[str, int],
         open_member: Callable[[str, int, bool], M],
         pattern: TopicPattern | None = None,
-        on_left: Callable[[str], object] = str,
+        on_left: Callable[[M], object] = id,
     ) -> None:
         self._client = client
         self._config = config
@@ -166,7 +166,7 @@ class TopicGroup(Generic[M]):
             if name not in self.members and not self.delivery.closed_text:
                 self._add(name)
                 has_grown = True
-        if has_grown and was_known:
+        if has_grown and was_known and entry.partitions:
             self._on_growth(entry.name, entry.partitions)
         elif has_grown:
             self._client.wake()
@@ -176,9 +176,9 @@ class TopicGroup(Generic[M]):
             member = self.members.pop(name, None)
             if member is None:
                 continue
-            self._on_left(name)
             self.delivery.remove(member)
             try:
+                self._on_left(member)
                 member.close()
             except AlreadyClosed:
                 continue
