@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple, TypeVar
 
 from embeddedpulsar.damage import DamageHook
-from embeddedpulsar.format.control import KIND_SUBSCRIPTION, SubscriptionWord
+from embeddedpulsar.exceptions import CorruptionError
+from embeddedpulsar.format.control import KIND_SUBSCRIPTION, SUBSCRIPTION_CONTROL_SIZE, SubscriptionWord
 from embeddedpulsar.format.entry_view import EntryView
 from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.managed_ledger.position import Position
@@ -15,7 +16,7 @@ from embeddedpulsar.platform import deadline, threads
 from embeddedpulsar.storage.journal.journal_follower import JournalPlace
 from embeddedpulsar.storage.journal.journal_view import JournalView
 from embeddedpulsar.subscription.attachment.unacked_reader import unacked_entries
-from embeddedpulsar.subscription.control import Granted, SubscriptionControl
+from embeddedpulsar.subscription.control import Facts, Granted, SubscriptionControl
 from embeddedpulsar.subscription.dispatch.dispatcher import ACTIVE_DISPATCHERS
 from embeddedpulsar.subscription.state.consumer_registry import Consumer, ConsumerRegistry
 from embeddedpulsar.subscription.state.entry_states import DELAYED
@@ -114,20 +115,21 @@ class SubscriptionView:
         """
 
         def body(state: SubscriptionState) -> SubscriptionFacts:
-            assert self._control is not None
-            granted = Granted(self._control, state.consumers)
+            control = self._control
+            granted: Facts = {} if control is None else Granted(control, state.consumers)
             return _facts_of(state, granted, is_alive)
 
         return self.look(body)
 
     def _is_there(self) -> bool:
         """Whether the subscription exists; then the replica is up to date."""
-        control, journal = self._opened()
-        if control is None or journal is None:
+        journal = self._opened()
+        if journal is None:
             return False
-        if not control.is_trusted(self._boot):
+        control = self._control
+        if control is not None and not control.is_trusted(self._boot):
             control.reload()  # another process may have recovered the words
-        is_trusted = control.is_trusted(self._boot)
+        is_trusted = control is not None and control.is_trusted(self._boot)
         is_there = journal.follow(is_trusted=is_trusted)
         if self._replica.has_diverged:
             journal.read_again()
@@ -136,27 +138,28 @@ class SubscriptionView:
             self._report(found)
         return is_there and self._replica.state.exists
 
-    def _opened(self) -> tuple[SubscriptionControl | None, JournalView | None]:
-        """Words and journal of the subscription that is in the directory now; it may be another than
-        before."""
-        control = self._control
+    def _opened(self) -> JournalView | None:
+        """The journal of the subscription that is in the directory now; it may be another than before."""
+        if self._control is not None and _is_named(self._control):
+            return self._journal
+        self.close()
         try:
-            if control is None or os.stat(control.path).st_ino != control.identity:
-                self.close()
-                control = SubscriptionControl.open(self._directory)
-                self._replica = SubscriptionReplica()
-                place = JournalPlace(
-                    self._directory,
-                    control.words,
-                    SubscriptionWord.JOURNAL,
-                    KIND_SUBSCRIPTION,
-                    leap_word=SubscriptionWord.SUMMARY,
-                )
-                self._control, self._journal = control, JournalView(place, self._replica)
-            return control, self._journal
-        except (FileNotFoundError, NotADirectoryError):
-            self.close()
-            return None, None
+            self._control = SubscriptionControl.open(self._directory)
+            words = self._control.words
+        except (FileNotFoundError, NotADirectoryError, CorruptionError):
+            if not os.path.isdir(self._directory):
+                return None
+            words = memoryview(bytes(SUBSCRIPTION_CONTROL_SIZE)).cast("Q")  # lost: the files know
+        self._replica = SubscriptionReplica()
+        place = JournalPlace(
+            self._directory,
+            words,
+            SubscriptionWord.JOURNAL,
+            KIND_SUBSCRIPTION,
+            leap_word=SubscriptionWord.SUMMARY,
+        )
+        self._journal = JournalView(place, self._replica)
+        return self._journal
 
     def close(self) -> None:
         """Give the map back. Idempotent; another look maps it again."""
@@ -169,8 +172,16 @@ class SubscriptionView:
             self._lock.release()
 
 
+def _is_named(control: SubscriptionControl) -> bool:
+    """Whether the path of the control words leads to them."""
+    try:
+        return os.stat(control.path).st_ino == control.identity
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
 def _facts_of(
-    state: SubscriptionState, granted: Granted, is_alive: Callable[[bytes], bool]
+    state: SubscriptionState, granted: Facts, is_alive: Callable[[bytes], bool]
 ) -> SubscriptionFacts:
     alive = {one.client_uuid: is_alive(one.client_uuid) for one in state.consumers.all()}
     living = ConsumerRegistry()
@@ -191,7 +202,7 @@ def _facts_of(
     )
 
 
-def _consumer_facts(state: SubscriptionState, granted: Granted, consumer: Consumer) -> ConsumerFacts:
+def _consumer_facts(state: SubscriptionState, granted: Facts, consumer: Consumer) -> ConsumerFacts:
     assigned = state.dispatch.assigned_by_consumer.get(consumer.consumer_id)
     if assigned is None:
         return ConsumerFacts(consumer, 0, False, None, None)

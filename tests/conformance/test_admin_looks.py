@@ -147,6 +147,19 @@ def test_a_copy_is_looked_at(tmp_path: Path):
     assert_clean(tmp_path / "two")
 
 
+@pytest.mark.parametrize("content", [None, b"EPCT"])
+def test_control_words_that_are_lost(tmp_path: Path, content: bytes | None):
+    """A power loss may take them; what is acknowledged is in the journal."""
+    filled(tmp_path)
+    with Admin(tmp_path) as admin:
+        expected = look_at(admin.topics())
+        for control in tmp_path.glob("topics/*/subscriptions/*/ctl"):
+            control.unlink()
+            if content is not None:
+                control.write_bytes(content)
+        assert look_at(admin.topics())[1:] == expected[1:]
+
+
 def test_journals_that_are_compacted_meanwhile(tmp_path: Path):
     """A look follows from one generation of the journal to the next, and from one life of a subscription to
     the next."""

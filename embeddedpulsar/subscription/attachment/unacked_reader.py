@@ -140,4 +140,7 @@ def unacked_entries(log: Log, look: Look) -> Iterator[EntryView]:
         views, rest = chunks.complete(views, _BYTES_AT_ONCE)
         if rest is not None:
             cursor.seek(Position(rest.ledger_id, rest.entry_id))
-        yield from look(partial(unacked, views=views)) or ()
+        left = look(partial(unacked, views=views))
+        if left is None:
+            return
+        yield from left
