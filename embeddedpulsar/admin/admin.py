@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar.admin.dead_letters import DeadLetters
+from embeddedpulsar.admin.kept_ledgers import KeptLedgers
 from embeddedpulsar.admin.namespaces import Namespaces
 from embeddedpulsar.admin.policy_calls import SaysWhatThereIs
 from embeddedpulsar.admin.tenants import Tenants
@@ -123,6 +124,30 @@ class Admin(SaysWhatThereIs):
         """
         self._open_store()
         return DeadLetters(self._open_store, topic, subscription, dead_letter_topic)
+
+    def why_kept(self, topic: str) -> KeptLedgers:
+        """Return what holds the stored messages of a topic: subscriptions, retention, or neither. Not in
+        Pulsar. Nothing is changed. Acknowledgements that consumers have collected and not written yet do not
+        count.
+
+        Args:
+            topic: name of a topic, a partition, or a partitioned topic.
+
+        Raises:
+            TopicNotFound: no such topic.
+            AlreadyClosed: the Admin is closed.
+            StorageError: files cannot be read.
+
+        Example:
+            >>> from embeddedpulsar import Admin, Client
+            >>> with Client("./data") as client, Admin("./data") as admin:
+            ...     consumer = client.subscribe("meters", "billing")
+            ...     message_id = client.create_producer("meters").send(b"42 kWh")
+            ...     kept = admin.why_kept("meters")
+            ...     kept.ledgers[0].reason, kept.ledgers[0].subscriptions
+            ('open', ('billing',))
+        """
+        return self._topics._kept_ledgers(topic)
 
     def close(self) -> None:
         """Release the store. Idempotent."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from embeddedpulsar.admin import topic_figures
 from embeddedpulsar.admin.internal_stats import AnalyzeSubscriptionBacklogResult, TopicInternalStats
+from embeddedpulsar.admin.kept_ledgers import KeptLedger, KeptLedgers, kept_ledgers, ledgers_of
 from embeddedpulsar.admin.topic_stats import PartitionedTopicMetadata, PartitionedTopicStats, TopicStats
 from embeddedpulsar.exceptions import InvalidMessage, NotAllowedError, SubscriptionNotFound
 from embeddedpulsar.format.sealed_entry import raw_view
@@ -326,6 +327,14 @@ class TopicLooks:
             return make(found.ledger_id, found.entry_id, -1, partition, 0)
 
         return self._look(topic, body)
+
+    def _kept_ledgers(self, topic: str) -> KeptLedgers:
+        """See `Admin.why_kept`."""
+        store = self._store()
+        found: list[KeptLedger] = []
+        for name in self._partitions_of(topic) or [topic]:
+            found += self._look(name, lambda used: [] if used is None else ledgers_of(store, used))
+        return kept_ledgers(found)
 
     # -- how ---------------------------------------------------------------------------------------------
 

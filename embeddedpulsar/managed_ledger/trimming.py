@@ -9,8 +9,8 @@ the word is what it was before the subscriptions were looked at: until then they
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Final, NamedTuple
 
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.control import TopicWord, split_tail
@@ -30,6 +30,20 @@ failpoints.declare("trim:point_stored", "trim:unlinked")
 _TRIM: Final = TopicWord.TRIM
 _RETREATS: Final = TopicWord.RETREATS
 EVERYTHING: Final = 1 << 62
+
+
+class LedgerNeed(NamedTuple):
+    """Why a closed ledger is to stay; it may go once neither holds, and those before it went.
+
+    Attributes:
+        ledger: the ledger.
+        is_unacked: it holds an entry that is not acknowledged.
+        is_retained: it is acknowledged, and the retention keeps it all the same.
+    """
+
+    ledger: ClosedLedger
+    is_unacked: bool
+    is_retained: bool
 
 
 class Trimming:
@@ -101,18 +115,26 @@ class Trimming:
             retention: how much of what is acknowledged stays all the same.
             now_ms: the time of day.
         """
+        tail = self._view.chain().tail_ledger
+        for need in self.needs(marks, retention, now_ms):
+            if need.is_unacked or need.is_retained:
+                return need.ledger.ledger_id
+        return tail
+
+    def needs(self, marks: Collection[Position], retention: Retention, now_ms: int) -> Iterator[LedgerNeed]:
+        """What holds each closed ledger, the oldest first; see `first_needed`."""
         chain = self._view.chain()
         slowest = min(marks, default=None)
         left = sum(map(_size, chain.closed)) + self._tail_size(chain)
         for number, ledger in enumerate(chain.closed):
             last = ledger.last_entry_id
-            if slowest is not None and last >= 0 and (ledger.ledger_id, last) > slowest:
-                return ledger.ledger_id
+            is_unacked = slowest is not None and last >= 0 and (ledger.ledger_id, last) > slowest
             left -= _size(ledger)
             is_old = retention.is_none or retention.is_over_size(left)
-            if not is_old and not self._is_over_time(chain, number, retention, now_ms):
-                return ledger.ledger_id
-        return chain.tail_ledger
+            is_retained = (
+                not is_unacked and not is_old and not self._is_over_time(chain, number, retention, now_ms)
+            )
+            yield LedgerNeed(ledger, is_unacked, is_retained)
 
     def _tail_size(self, chain: LedgerChain) -> int:
         end = self._view.end_of(chain.tail_ledger) if chain.tail_ledger else 0

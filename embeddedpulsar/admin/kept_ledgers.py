@@ -1,0 +1,105 @@
+"""What `Admin.why_kept` returns: the ledgers of a topic, and what holds each of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from embeddedpulsar.admin.json_form import json_form
+from embeddedpulsar.topic.topic_policy import KEEP_UNTIL_SUBSCRIBED, RETENTION
+
+if TYPE_CHECKING:
+    from embeddedpulsar.managed_ledger.log_survey import LedgerFigures
+    from embeddedpulsar.topic.store import Store
+    from embeddedpulsar.topic.topic import Topic
+
+OPEN: Final = "open"
+BACKLOG: Final = "backlog"
+RETAINED: Final = "retention"
+UNSUBSCRIBED: Final = "no subscription yet"
+OLDER: Final = "an older ledger is kept"
+DUE: Final = "to be trimmed"
+
+
+class KeptLedger(NamedTuple):
+    """A ledger of a topic.
+
+    Attributes:
+        ledger_id: its id.
+        entries: entries it holds.
+        size: bytes of storage of them.
+        reason: why it is kept. ``open``: messages are appended to it. ``backlog``: subscriptions have not
+            acknowledged all of it. ``retention``: the policy keeps it. ``no subscription yet``: the policy
+            keeps everything until there is one. ``an older ledger is kept``: nothing holds it, but ledgers go
+            in their order. ``to be trimmed``: nothing holds it, and it is removed in the background.
+        subscriptions: those that hold it, for the reason ``backlog``; sorted.
+    """
+
+    ledger_id: int
+    entries: int
+    size: int
+    reason: str
+    subscriptions: tuple[str, ...] = ()
+
+
+class KeptLedgers(NamedTuple):
+    """What holds the messages of a topic, partition or partitioned topic.
+
+    Attributes:
+        size: bytes of storage of all retained messages.
+        size_by_reason: the same by reason; see `KeptLedger`.
+        size_by_subscription: bytes of the ledgers that a durable subscription holds; a ledger that several
+            hold is counted for each.
+        ledgers: the ledgers, oldest first, and one partition after the other.
+    """
+
+    size: int
+    size_by_reason: dict[str, int]
+    size_by_subscription: dict[str, int]
+    ledgers: tuple[KeptLedger, ...]
+
+    def json(self) -> dict[str, Any]:
+        """Return the fields in camel case, as those of other results."""
+        return dict(json_form(self))
+
+
+def kept_ledgers(ledgers: list[KeptLedger]) -> KeptLedgers:
+    """Add up ledgers of a topic, or of its partitions."""
+    reasons: dict[str, int] = {}
+    subscriptions: dict[str, int] = {}
+    for ledger in ledgers:
+        reasons[ledger.reason] = reasons.get(ledger.reason, 0) + ledger.size
+        for name in ledger.subscriptions:
+            subscriptions[name] = subscriptions.get(name, 0) + ledger.size
+    return KeptLedgers(sum(reasons.values()), reasons, subscriptions, tuple(ledgers))
+
+
+def ledgers_of(store: Store, topic: Topic) -> list[KeptLedger]:
+    """Find what holds the ledgers of a topic or partition."""
+    subscriptions = [facts for facts, durable in topic.view.subscriptions() if durable]
+    marks = {facts.name: facts.acknowledged.mark_delete for facts in subscriptions}
+    keeps_all = not marks and store.policy(topic.name, KEEP_UNTIL_SUBSCRIBED)
+    retention = store.policy(topic.name, RETENTION)
+    needs = {
+        need.ledger.ledger_id: need
+        for need in topic.ledger.trimming.needs(marks.values(), retention, store.clock.wall_ms())
+    }
+    found: list[KeptLedger] = []
+
+    def add(figures: LedgerFigures, reason: str, *holders: str) -> None:
+        found.append(KeptLedger(figures.ledger_id, figures.entries, figures.size, reason, holders))
+
+    for figures in topic.ledger.survey().ledgers():
+        need = needs.get(figures.ledger_id)
+        last = figures.ledger_id, figures.entries - 1
+        holders = sorted(name for name, mark in marks.items() if figures.entries and last > mark)
+        if need is None:  # the last one; or it was closed meanwhile
+            add(figures, OPEN, *holders)
+        elif need.is_unacked:
+            add(figures, BACKLOG, *holders)
+        elif keeps_all:
+            add(figures, UNSUBSCRIBED)
+        elif need.is_retained:
+            add(figures, RETAINED)
+        else:
+            add(figures, OLDER if any(one.reason != DUE for one in found) else DUE)
+    return found
