@@ -121,6 +121,24 @@ def _age(now_ms: int, published_ms: int) -> str:
     return f"{(now_ms - published_ms) / 1000:,.1f} s" if published_ms else ""
 
 
+@topics.command("why-kept")
+@topic_argument
+@as_json
+@pass_store
+def why_kept(store: OpenedStore, topic: str, is_json: bool) -> None:
+    """Show what holds the stored messages of TOPIC: subscriptions, retention, or neither."""
+    with store.admin() as admin:
+        kept = admin.why_kept(topic)
+    if is_json:
+        print_json(kept.json())
+        return
+    rows = [
+        (one.ledger_id, one.entries, size(one.size), one.reason, ", ".join(one.subscriptions))
+        for one in kept.ledgers
+    ]
+    print_table(("ledger", "entries", "size", "reason", "subscriptions"), rows)
+
+
 @topics.command()
 @topic_argument
 @pass_store

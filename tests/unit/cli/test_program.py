@@ -95,6 +95,13 @@ def test_statistics_of_a_topic(call, store):
         assert call("topics", "stats", "flights")[0] == 0
 
 
+def test_what_holds_a_topic(call):
+    """By ledger."""
+    row = call("topics", "why-kept", "orders")[1].splitlines()[1].split()
+    assert row[1] == "20" and row[-2:] == ["open", "work"]
+    assert json.loads(call("topics", "why-kept", "orders", "--json")[1])["ledgers"][0]["entries"] == 20
+
+
 def test_subscriptions(call, store):
     """Created, moved, emptied, deleted; what loses messages asks."""
     assert call("subscriptions", "list", "orders", "--json")[1].split() == ["[", '"work"', "]"]
