@@ -424,6 +424,32 @@ def test_a_topic_that_is_taken_joins_when_it_is_free(client, caplog):
     assert texts(consumer) == ["orders-eu hello"]
 
 
+@pytest.mark.parametrize("partitions", [0, 2])
+def test_a_topic_that_is_made_again_while_the_consumer_subscribes(client, partitions):
+    """Between the listing and the opening: the consumer gets the new topic, which may be of another kind."""
+
+    class Meddler(StringSchema):
+        is_done = False
+
+        def check_topic(self, topic: str, *, is_producer: bool) -> int:
+            if topic.endswith("us") and not self.is_done:
+                self.is_done = True
+                store_of(client).delete_topic("orders-us")
+                if partitions:
+                    store_of(client).topics.create_partitioned("orders-us", partitions)
+            return super().check_topic(topic, is_producer=is_producer)
+
+    for topic in ("orders-eu", "orders-us"):
+        store_of(client).topics.create_topic(topic)
+    consumer = subscribe(client, schema=Meddler())
+    look(client)
+    parts = [f"orders-us-partition-{i}" for i in range(partitions)]
+    assert names(consumer) == ["orders-eu", *parts]
+    send(client, "orders-eu", "orders-us")
+    look(client)
+    assert texts(consumer) == ["orders-eu hello", "orders-us hello"]
+
+
 def test_a_topic_that_is_stuck_does_not_keep_the_others(client, caplog):
     """The locks of a topic that joins are waited for as long as a second; it joins later."""
     consumer = subscribe(client)

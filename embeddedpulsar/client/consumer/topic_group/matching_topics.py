@@ -72,8 +72,6 @@ class MatchingTopics:
         for name in list(self._waiting):
             try:
                 deadline.within(_JOIN_S, self._change, name)
-            except AlreadyClosed:
-                continue  # it is being deleted, or the client is being closed
             except Exception as error:  # noqa: BLE001 - the other topics have their turn
                 self._note(name, str(error))
         return not self._waiting
@@ -92,8 +90,13 @@ class MatchingTopics:
             self._joined[name] = entry
             try:
                 self._join(entry, _logs(entry), known is not None and known.incarnation == entry.incarnation)
-            except (FileNotFoundError, TopicNotFound):
-                self._client.log.info("%s was deleted before %s could join", name, self._pattern.text)
+            except Exception as error:
+                self._client.check_open()
+                self._waiting.update(self._changes.take())
+                is_going = isinstance(error, AlreadyClosed | FileNotFoundError | TopicNotFound)
+                if self._waiting[name] == entry and not is_going:
+                    raise
+                return  # it is being deleted, or was: the next `follow` finds what it is then
         self._waiting.pop(name, None)
         self._reasons.pop(name, None)
 
