@@ -49,12 +49,13 @@ def message_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return with_printer
 
 
-def _time(timestamp_ms: int) -> str:
+def iso_time(timestamp_ms: int) -> str:
+    """Return a time in UTC, as ISO 8601 writes it."""
     return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
 
 
 def _heading(message: Message[Any]) -> str:
-    parts = [str(message.message_id()), _time(message.publish_timestamp())]
+    parts = [str(message.message_id()), iso_time(message.publish_timestamp())]
     if message.partition_key():
         parts.append(f"key={message.partition_key()}")
     parts += [f"{name}={value}" for name, value in message.properties().items()]

@@ -8,6 +8,7 @@ import click
 
 from embeddedpulsar import __version__
 from embeddedpulsar.cli import check as store_check
+from embeddedpulsar.cli.dead_letter_commands import dlq
 from embeddedpulsar.cli.message_commands import consume, produce, tail
 from embeddedpulsar.cli.namespace_commands import namespaces
 from embeddedpulsar.cli.opened_store import OpenedStore
@@ -51,7 +52,7 @@ def check(context: click.Context, arguments: tuple[str, ...]) -> None:
     context.exit(store_check.main([*arguments, *paths]))
 
 
-for command in (topics, subscriptions, namespaces, produce, consume, tail):
+for command in (topics, subscriptions, dlq, namespaces, produce, consume, tail):
     program.add_command(command)
 
 

@@ -127,6 +127,31 @@ def test_subscriptions(call, store):
     assert status == 2 and "either --to or --time" in err
 
 
+def test_dead_letters(call, store):
+    """Listed, shown, published again one by one or all, and given up."""
+    with Client(store) as client:
+        producer = client.create_producer("orders-work-DLQ")
+        for text in (b"one", b"two", b"three"):
+            producer.send(text)
+    before = len(backlog(store))
+    listed = json.loads(call("dlq", "list", "orders", "work", "--json")[1])
+    assert len(listed) == 3 and listed[0]["originTopic"] == ORDERS
+    out = call("dlq", "list", "orders", "work")[1]
+    assert listed[1]["messageId"] in out
+    assert call("dlq", "peek", "orders", "work")[1] == "one\n"
+    out = call("dlq", "replay", "orders", "work", "--dry-run")[1]
+    assert out.startswith("would publish all dead letters")
+    assert call("dlq", "replay", "orders", "work", "--id", listed[1]["messageId"], "-y")[0] == 0
+    assert backlog(store)[before:] == [b"two"]
+    assert call("dlq", "replay", "orders", "work", "--id", "3", "-y")[0] == 2
+    assert call("dlq", "replay", "orders", "work", "-y")[1] == "2 dead letters published again\n"
+    assert backlog(store)[before:] == [b"two", b"one", b"three"]
+    with Client(store) as client:
+        client.create_producer("orders-work-DLQ").send(b"four")
+    assert call("dlq", "purge", "orders", "work", "-y")[1] == "1 dead letters given up\n"
+    assert json.loads(call("dlq", "list", "orders", "work", "--json")[1]) == []
+
+
 def test_namespaces(call):
     """Listed and created."""
     assert call("namespaces", "create", "acme/sales")[0] == 0
