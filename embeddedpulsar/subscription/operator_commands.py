@@ -4,7 +4,7 @@ No command of the state machine is made for this. An acknowledgement needs a con
 one attaches, acknowledges and leaves in a single commit. If consumers claim their entries, the first of them
 acknowledges. An active consumer has a read position of its own, which goes back to the mark-delete position:
 a seek to where the subscription is, which keeps what was acknowledged behind it. The consumer reads from
-there and leaves out what is acknowledged.
+there and leaves out what is acknowledged (docs/decisions/0165).
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from embeddedpulsar import (
     TopicNotFound,
 )
 from embeddedpulsar.admin.topics import Topics
-from tests.conformance.chunks import payload
+from tests.conformance.chunks import HalfSent, payload, use_small_entries
 from tests.conformance.conftest import numbers, receive_all
 
 ACTIVE = [ConsumerType.Exclusive, ConsumerType.Failover]
@@ -219,6 +219,27 @@ def test_chunked_messages_are_skipped_whole(topics, client):
     assert left(topics) == [1]
     topics.skip_all_messages("topic", "sub")
     assert left(topics) == []
+
+
+@pytest.mark.files
+@pytest.mark.parametrize("kind", [None, *ConsumerType])
+def test_a_message_that_is_being_stored_is_not_skipped(store_path, kind):
+    """Its first parts are acknowledged; it is received all the same when its last part comes."""
+    use_small_entries(store_path)
+    with Client(store_path) as client, Admin(store_path) as admin:
+        admin.topics().create_subscription("topic", "sub")
+        consumer = None if kind is None else client.subscribe("topic", "sub", kind)
+        slow = HalfSent(client.create_producer("topic", chunking_enabled=True), payload(3000)).send(2)
+        if consumer is not None:
+            assert consumer.receive_nowait() is None
+        admin.topics().skip_all_messages("topic", "sub")
+        slow.finish()
+        consumer = consumer or client.subscribe("topic", "sub")
+        message = consumer.receive(1000)
+        assert message.data() == payload(3000)
+        consumer.acknowledge(message)
+        consumer.close()
+        assert admin.topics().peek_messages("topic", "sub", 9) == []
 
 
 def test_numbers_are_checked(topics, topic):
