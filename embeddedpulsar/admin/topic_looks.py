@@ -67,11 +67,13 @@ class TopicLooks:
             (3, 3)
             'c-1'
         """
-        store = self._store()
-        drops_duplicates = bool(store.policy(TopicName.parse(topic).full, DEDUPLICATION))
-        return self._look(
-            topic, lambda used: topic_figures.topic_stats(used, store.clock.wall_ms(), drops_duplicates)
-        )
+
+        def body(used: Topic | None) -> TopicStats:
+            store = self._store()
+            drops_duplicates = store.policy(TopicName.parse(topic).full, DEDUPLICATION)
+            return topic_figures.topic_stats(used, store.clock.wall_ms(), drops_duplicates)
+
+        return self._look(topic, body)
 
     def get_partitioned_stats(self, topic: str, per_partition: bool = True) -> PartitionedTopicStats:
         """Return the sums of the stats of all partitions.
