@@ -322,6 +322,18 @@ def test_a_named_dead_letter_topic_is_not_matched(client):
     assert names(consumer) == ["orders-eu"]
 
 
+def test_a_retry_of_a_message_whose_topic_was_deleted(client):
+    """Is refused: the copy could not be acknowledged."""
+    send(client, "orders-eu")
+    consumer = subscribe(client)
+    message = consumer.receive(1000)
+    store_of(client).delete_topic("orders-eu", force=True)
+    look(client)
+    for wrong in (message, message.message_id(), 5):
+        with pytest.raises(OperationNotSupported, match=r"belongs to none of|was deleted"):
+            consumer.reconsume_later(wrong, 0)
+
+
 def test_retry_letters(client):
     """With a named retry topic, which belongs to the consumer and is made."""
     send(client, "orders-eu")

@@ -122,19 +122,21 @@ class ConsumerGroup:
         return self._group.members
 
     def _on_left(self, child: ConsumerCore) -> None:
-        topic = child.topic_name
-        self._faces.pop(topic, None)
-        self._topic_of = {ledger: name for ledger, name in self._topic_of.items() if name != topic}
+        self._faces.pop(child.topic_name, None)
+        for segment in child.session.ledger.segments():
+            self._topic_of.pop(segment.ledger_id, None)
         if child.delivery.closed_text:
             # It met the mark of a deletion. If that fails, the topic joins again, and this consumer must not
             # hold its subscription. Otherwise nothing of the topic is left.
             with contextlib.suppress(PulsarException, OSError):
                 child.session.leave()
 
-    def _each(self, call: Callable[[ConsumerCore], R], *topics: str) -> list[R]:
-        """Call a function with the consumers of some topics, or of all; those that left are left out."""
+    def _each(self, call: Callable[[ConsumerCore], R], topic: str | None = None) -> list[R]:
+        """Call a function with the consumer of one topic, or of all; those that left are left out."""
+        one = self.children.get(topic) if topic is not None else None
+        children = [one] if one is not None else []
         found = []
-        for child in [self.children[topic] for topic in topics] or list(self.children.values()):
+        for child in children if topic is not None else list(self.children.values()):
             try:
                 found.append(call(child))
             except AlreadyClosed:
@@ -219,13 +221,16 @@ class ConsumerGroup:
     def negative_acknowledge(self, message: Message[Any] | MessageId) -> None:
         topic = None if self.delivery.closed_text else self._topic_to_tell(message)
         if topic is not None:
-            self.children[topic].negative_acknowledge(message)
+            self._each(lambda child: child.negative_acknowledge(message), topic)
 
     def reconsume_later(
         self, message: Message[Any], delay_ms: int, properties: dict[str, str] | None, *, cumulative: bool
     ) -> None:
         topic = self._topic(message) if isinstance(message, Message) else None
-        core = self.children[topic] if topic is not None else next(iter(self.children.values()))
+        names = [topic] if topic is not None else list(self.children)
+        core = next(filter(None, map(self.children.get, names)), None)
+        if core is None:
+            raise OperationNotSupported(f"the topic of {message!r} was deleted, or there is none")
         core.reconsume_later(message, delay_ms, properties, cumulative=cumulative)
 
     def last_message_id(self) -> MessageId:
@@ -241,7 +246,7 @@ class ConsumerGroup:
         """Move all subscriptions to a time or an end, or the subscription of one topic to an id."""
         self.delivery.check_open()
         topic = None if isinstance(target, int) else self._topic(target)
-        self._each(lambda child: child.seek(target), *([topic] if topic is not None else []))
+        self._each(lambda child: child.seek(target), topic)
 
     def unsubscribe(self) -> None:
         """Delete the subscription of every topic, and close; if one has other consumers, delete none."""

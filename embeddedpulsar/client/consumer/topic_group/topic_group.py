@@ -87,7 +87,7 @@ class TopicGroup(Generic[M]):
             one for topic, number in partitions.items() for one in partition_names(topic, number) or [topic]
         ]
         self._matching: MatchingTopics | None = None
-        self._expected = len(names)
+        self._expected = len(names)  # of the first members; 0 when they are open
         try:
             if pattern is not None:
                 self._matching = MatchingTopics(client, pattern, self._join, self._leave)
