@@ -30,6 +30,7 @@ class Attachment:
         self.reads: list[list[EntryView]] = []
         self.acknowledged: list[tuple[list[tuple[int, int]], int]] = []
         self.fail: Exception | None = None
+        self.chunks = SimpleNamespace(assembler=None)  # no entry here belongs to a chunked message
 
     def read(self, max_messages: int, max_bytes: int) -> list[EntryView]:
         return self.reads.pop(0) if self.reads else []
