@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from embeddedpulsar.exceptions import CorruptionError, StorageError
@@ -81,7 +81,17 @@ class PolicyDocuments:
         Raises:
             StorageError: a document is damaged.
         """
+        found: Value = self.values((policy,), name, directory)[0]
+        return found
+
+    def values(
+        self, policies: Sequence[TopicPolicy[Any]], name: str, directory: str | None = None
+    ) -> list[Any]:
+        """The values of several policies; see `value`. The documents are read once."""
         documents = [_policies(_read(path)) for path in self._paths(name, directory)]
+        return [self._nearest(policy, documents) for policy in policies]
+
+    def _nearest(self, policy: TopicPolicy[Value], documents: Sequence[dict[str, Any]]) -> Value:
         for found in documents:
             if found.get(policy.key) is not None:
                 return policy.unpack(found[policy.key])

@@ -23,7 +23,7 @@ from embeddedpulsar.topic.open_topics import within_limit
 from embeddedpulsar.topic.producers.producers import ProducerRegistration, Producers
 from embeddedpulsar.topic.producers.sequence_memory import SequenceMemory
 from embeddedpulsar.topic.producers.topic_journal import TopicJournal
-from embeddedpulsar.topic.topic_limits import MAX_PRODUCERS, Limit
+from embeddedpulsar.topic.topic_limits import MAX_PRODUCERS, Limits
 from embeddedpulsar.topic.topic_policy import DEDUPLICATION, KEEP_UNTIL_SUBSCRIBED, RETENTION
 from embeddedpulsar.topic.topic_subscriptions import LOOKED_AT_ONCE, SubscriptionKey, TopicSubscriptions
 from embeddedpulsar.topic.topic_view import TopicView
@@ -68,9 +68,9 @@ class Topic:
         self._session = session
         self._clock = clock
         self._lock = threads.RLock()  # guards _is_durable
-        limit: Callable[[Limit], int] = partial(session.policies.value, name=entry.name, directory=directory)
+        self._limits: Final[Limits] = partial(session.policies.values, name=entry.name, directory=directory)
         self._subscriptions: Final = TopicSubscriptions(
-            self.name, directory, ledger, session.settings, self._open_subscription, limit
+            self.name, directory, ledger, session.settings, self._open_subscription, self._limits
         )
         self._trimming: Final = TopicTrimming(
             ledger,
@@ -92,7 +92,7 @@ class Topic:
         self._memory: Final = SequenceMemory(
             journal, ledger, session.settings, options.boot_id, self._note_progress
         )
-        most = partial(limit, MAX_PRODUCERS)
+        most = partial(self._limits, (MAX_PRODUCERS,))
         self._producers = Producers(
             journal, self._memory, session.mailbox, clock, session.scheduler, most=most
         )
@@ -170,12 +170,14 @@ class Topic:
         if durability is not None and durability != PROCESS:
             self.ensure_durable()
         full_name = name or self._session.next_producer_name()
+        deduplicate, most = self._limits((DEDUPLICATION, MAX_PRODUCERS))
         registration = within_limit(
             lambda: self._producers.attach(
                 full_name,
                 named=bool(name),
                 access_mode=access_mode,
-                deduplicate=self._session.policies.value(DEDUPLICATION, self.name, self.directory),
+                deduplicate=deduplicate,
+                most=most,
                 timeout_s=timeout_s,
                 check_wanted=check_wanted,
             ),

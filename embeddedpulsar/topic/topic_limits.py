@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,8 +11,6 @@ from embeddedpulsar.topic.topic_policy import TopicPolicy
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from embeddedpulsar.topic.catalog.catalog import Catalog
     from embeddedpulsar.topic.policy_documents import PolicyDocuments
 
@@ -19,6 +18,8 @@ MOST: Final = 1 << 31
 """No limit is higher."""
 
 Limit = TopicPolicy[int]
+Limits = Callable[[Sequence[TopicPolicy[Any]]], list[Any]]
+"""Reads the values of some policies that hold for a topic."""
 
 
 def _checked(limit: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from embeddedpulsar.exceptions import (
@@ -24,7 +24,7 @@ from embeddedpulsar.topic.topic_limits import (
     MAX_CONSUMERS,
     MAX_CONSUMERS_PER_SUBSCRIPTION,
     MAX_SUBSCRIPTIONS,
-    Limit,
+    Limits,
 )
 from embeddedpulsar.topic.usage import Usage
 from embeddedpulsar.topic_name import NON_DURABLE_PREFIX, subscription_directory_name
@@ -70,14 +70,14 @@ class TopicSubscriptions:
         ledger: Log,
         settings: BrokerSettings,
         open_subscription: OpenSubscription,
-        limit: Callable[[Limit], int],
+        limits: Limits,
     ) -> None:
         self._topic: Final = topic
         self._path: Final = filenames.subscriptions_path(directory)
         self._ledger: Final = ledger
         self._settings: Final = settings
         self._open: Final = open_subscription
-        self._limit: Final = limit
+        self._limits: Final = limits
         self._lock = threads.RLock()  # guards everything below
         self._opened: dict[str, Subscription] = {}
         self._usage = Usage(MOST_IDLE_SUBSCRIPTIONS)
@@ -147,7 +147,7 @@ class TopicSubscriptions:
         self._create(subscription, key, initial)
 
     def _create(self, subscription: Subscription, key: SubscriptionKey, initial: Position | None) -> bool:
-        most = self._limit(MAX_SUBSCRIPTIONS) if key.durable else 0
+        most = self._limits((MAX_SUBSCRIPTIONS,))[0] if key.durable else 0
         if most and not subscription.exists() and len(self.names()) >= most:
             raise NotAllowedError(
                 f"{self._topic} has {most} subscriptions, as many as maxSubscriptionsPerTopic allows; "
@@ -215,10 +215,10 @@ class TopicSubscriptions:
             ConsumerBusy: the topic has as many as it may have. Consumers that attach to several of its
                 subscriptions in the same moment may pass.
         """
-        most = self._limit(MAX_CONSUMERS)
+        most, most_of_one = self._limits((MAX_CONSUMERS, MAX_CONSUMERS_PER_SUBSCRIPTION))
         if most and len(self.consumers()) >= most:
             raise ConsumerBusy(f"the topic has {most} consumers, as many as maxConsumersPerTopic allows")
-        return self._limit(MAX_CONSUMERS_PER_SUBSCRIPTION)
+        return int(most_of_one)
 
     def _directories(self) -> list[str]:
         return [name for name in self._names() if not filenames.is_gone(name)]

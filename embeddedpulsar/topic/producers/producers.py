@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from embeddedpulsar.enums import ProducerAccessMode
@@ -84,7 +84,7 @@ class Producers:
         clock: Clock,
         scheduler: SchedulerLike,
         *,
-        most: Callable[[], int],
+        most: Callable[[], Sequence[int]],
     ) -> None:
         self.memory: Final = memory
         self._shared: Final = journal
@@ -108,6 +108,7 @@ class Producers:
         named: bool,
         access_mode: int = ProducerAccessMode.Shared,
         deduplicate: bool = False,
+        most: int = 0,
         timeout_s: float | None = None,
         check_wanted: Callable[[], object] = int,
     ) -> ProducerRegistration:
@@ -115,6 +116,7 @@ class Producers:
 
         Args:
             deduplicate: whether the topic is to drop duplicates; it is switched if it is otherwise.
+            most: how many producers may be connected; 0 for any number.
             check_wanted: called now and then while it waits; what it raises ends that.
 
         Raises:
@@ -126,7 +128,6 @@ class Producers:
         request = ProducerRequest(self._mailbox.uuid, int(access_mode), named, name)
         given: list[Applicant] = []
         try:
-            most = self._most()
             while not self._admit(request, deduplicate, most, given):
                 self.memory.switch(deduplicate)
             own = given[-1]
@@ -321,7 +322,7 @@ class Producers:
             self._mailbox.uuid, int(ProducerAccessMode.Shared), False, registration.name
         )
 
-        most = self._most()
+        (most,) = self._most()
 
         def admit(commit: Commit) -> int:
             (own,) = self._table.admit(request, most)
