@@ -9,6 +9,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from embeddedpulsar.platform import failpoints
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -81,3 +83,19 @@ def run_python(code: str, *args: str, env: dict[str, str] | None = None, timeout
     output, _ = process.communicate(timeout=timeout_s)
     assert process.returncode == 0, f"exit status {process.returncode}: {output}"
     return output
+
+
+def die_at(step: str, action: Callable[[], object], nth: int = 1) -> bool:
+    """Run ``action`` in a child that is killed at a failpoint.
+
+    Returns:
+        Whether it came to the failpoint.
+    """
+    pid = os.fork()
+    if pid == 0:
+        try:
+            failpoints.set(step, "kill", nth=nth)
+            action()
+        finally:
+            os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL

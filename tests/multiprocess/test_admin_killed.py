@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,25 +10,10 @@ from embeddedpulsar import Admin, Client, ConsumerType, MessageId, TopicTerminat
 from embeddedpulsar.platform import failpoints
 from embeddedpulsar.subscription import shared_state  # it declares steps when it is imported
 from embeddedpulsar.testing.store_checks import assert_clean
+from tests.children import die_at
 
 MODULES = (shared_state,)
 STEPS = [name for name in failpoints.names() if name.startswith(("journal:", "subscription:"))]
-
-
-def die_at(step: str, action: Callable[[], object], nth: int = 1) -> bool:
-    """Run ``action`` in a child that is killed at a step.
-
-    Returns:
-        Whether it came to the step.
-    """
-    pid = os.fork()
-    if pid == 0:
-        try:
-            failpoints.set(step, "kill", nth=nth)
-            action()
-        finally:
-            os._exit(0)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
 
 
 @pytest.fixture

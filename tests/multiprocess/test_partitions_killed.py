@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,6 +9,7 @@ import pytest
 from embeddedpulsar import Admin, AlreadyClosed, Client, InitialPosition, MessageId, TopicNotFound
 from embeddedpulsar.platform import failpoints
 from embeddedpulsar.topic.catalog import topic_deletion, topic_directories, topic_list
+from tests.children import die_at
 
 BASE = "persistent://public/default/orders"
 MODULES = (topic_deletion, topic_directories, topic_list)  # they declare the steps when imported
@@ -20,18 +18,6 @@ MODULES = (topic_deletion, topic_directories, topic_list)  # they declare the st
 def steps(*prefixes: str) -> list[str]:
     """The failpoints with one of these prefixes."""
     return [name for name in failpoints.names() if name.startswith(prefixes)]
-
-
-def die_at(step: str, action: Callable[[], object], nth: int = 1) -> bool:
-    """Run ``action`` in a child that is killed at a step; whether it was."""
-    pid = os.fork()
-    if pid == 0:
-        try:
-            failpoints.set(step, "kill", nth=nth)
-            action()
-        finally:
-            os._exit(0)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
 
 
 @pytest.fixture
