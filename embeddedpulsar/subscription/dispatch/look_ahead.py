@@ -76,8 +76,10 @@ class LookAhead:
         """Read from where the subscription reads on; what is there already is kept."""
         hint = self._control.read_position
         if self._start is None or not self._start <= hint <= self._next:
-            self._start = self._next = hint
+            self._start = None  # first: after an interrupt, nothing may stand for entries from elsewhere
             self._forget()
+            self._next = hint
+            self._start = hint
         self.drop_before(hint)
         if not self._facts:
             most = max(max_messages, 1)
@@ -185,8 +187,8 @@ class LookAhead:
         if self._start is None or read <= self._start:
             return
         skip = self._index_of(read)
+        self._start = read  # first: entries that are dropped and not passed would never be assigned
         del self._facts[:skip]
-        self._start = read
         views, self._passed = self._views, {}
         if views:
             self._passed = {place: views.pop(place) for place in list(views) if place < read}

@@ -185,6 +185,7 @@ class WaitingKeys:
     def numbers(self) -> Mapping[int, int]:
         """How many entries of each key wait, by hash, with all changes. 0 stands for none, too."""
         if not self._is_built:
+            self._notes.clear()
             self._numbers.clear()
             self._slots.clear()
             for states in self._ledgers.values():
@@ -195,11 +196,12 @@ class WaitingKeys:
             self._generation = _NO_GENERATION
             self._is_built, self._noted = True, 0
         elif self._noted:
+            self._is_built = False  # an interrupt may strike: no note may be taken in twice
             for change, ledger_id, entries, hashes in self._notes:
                 for entry_id, key_hash in zip(entries, hashes, strict=True):
                     self._change(change, (ledger_id, entry_id), key_hash)
             self._notes.clear()
-            self._noted = 0
+            self._is_built, self._noted = True, 0
         return self._numbers
 
     def _change(self, change: int, entry: Entry, key_hash: int) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from array import array
+from functools import partial
+from itertools import count
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from embeddedpulsar.subscription.state.entry_states import FIRST_OWNER, WAITING, EntryStates, moving
 from embeddedpulsar.subscription.state.waiting_keys import WaitingKeys
+from tests.strikes import strike
 
 HASHES = [7, 7 + 65536, 9, 11]
 
@@ -107,3 +110,28 @@ def test_lanes_are_those_of_a_simple_model(steps: list[tuple[int, int]], every: 
         for one in HASHES:
             assert waiting.number_of(one) == len(by_hash[one])
         assert waiting.waits_in(7) == bool(by_hash[7] or by_hash[7 + 65536])
+
+
+def test_an_interrupt_takes_no_change_in_twice():
+    """An interrupt at any instruction, in the middle of a question: the next one has the right answer."""
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    for index in count():
+        site = Site([7, 9, 11, 7, 9, 11])
+        ask = partial(site.lane, 1, 2, generation=1)
+        site.add(0, 1, 2)
+        assert ask() == [(0, 7), (1, 9), (2, 11)]
+        site.add(3, 4)
+        site.remove(1)
+        try:
+            was_struck = strike(ask, interrupt, index, "subscription/state")
+        except KeyboardInterrupt:
+            was_struck = True
+        site.add(5)
+        assert ask() == [(0, 7), (2, 11), (3, 7), (4, 9), (5, 11)], index
+        assert [site.waiting.number_of(key_hash) for key_hash in (7, 9, 11)] == [2, 1, 2]
+        if not was_struck:
+            break
+    assert index > 20
