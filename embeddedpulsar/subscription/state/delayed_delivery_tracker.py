@@ -63,11 +63,9 @@ class DelayedBucket:
         """The keys of all entries, as they lie."""
         return [time << 64 | position for time, position in zip(self.times, self.positions, strict=True)]
 
-    def sort(self) -> None:
-        """Put the entries in order, if they are not."""
-        if not self.is_sorted:
-            ordered = DelayedBucket.of(sorted(self.keys()))
-            self.times, self.positions, self.is_sorted = ordered.times, ordered.positions, True
+    def ordered(self) -> DelayedBucket:
+        """The bucket itself if it is in order, otherwise one with its entries that is."""
+        return self if self.is_sorted else DelayedBucket.of(sorted(self.keys()))
 
     def insert(self, time: int, position: int) -> None:
         """Add an entry to a bucket that is in order, at its place. `lowest` is left to the caller."""
@@ -186,8 +184,7 @@ class DelayedDeliveryTracker:
         """
         due: list[tuple[int, int]] = []
         while self._count and self._next <= cutoff_ms and (limit is None or len(due) < limit):
-            bucket = self._buckets[0]
-            bucket.sort()
+            bucket = self._buckets[0] = self._buckets[0].ordered()
             count = bisect_right(bucket.times, cutoff_ms)
             if limit is not None:
                 count = min(count, limit - len(due))
@@ -240,8 +237,8 @@ class DelayedDeliveryTracker:
         The same entries give the same bytes, however they came together. Nothing changes, but that the next
         time is cheaper.
         """
-        for bucket in self._buckets:
-            bucket.sort()
+        for at, bucket in enumerate(self._buckets):
+            self._buckets[at] = bucket.ordered()  # in one step: an interrupt leaves the one or the other
         columns = [bucket.times for bucket in self._buckets] + [bucket.positions for bucket in self._buckets]
         return b"".join(columns)
 

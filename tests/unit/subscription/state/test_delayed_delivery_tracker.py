@@ -8,6 +8,7 @@ import tracemalloc
 from array import array
 from bisect import bisect_right, insort
 from collections.abc import Iterable
+from itertools import count
 
 import pytest
 from hypothesis import given
@@ -16,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from embeddedpulsar.subscription.state import delayed_delivery_tracker
 from embeddedpulsar.subscription.state.delayed_delivery_tracker import DelayedBucket, DelayedDeliveryTracker
+from tests.strikes import strike
 
 LAST = 2**32 - 1
 ENTRIES = st.tuples(st.integers(-3, 40), st.integers(0, 4), st.integers(0, 12))
@@ -307,3 +309,25 @@ def test_entries_that_were_popped_cost_nothing():
     assert len(tracker.pop_due(19_999)) == 20_000
     assert len(tracker._buckets) == 1
     assert tracker.pack() == b""
+
+
+def test_an_interrupted_packing_changes_no_entry(monkeypatch):
+    """An interrupt at any instruction, while entries are put in order."""
+    monkeypatch.setattr(delayed_delivery_tracker, "_FULL", 6)  # so that there are buckets without order
+    monkeypatch.setattr(delayed_delivery_tracker, "_PIECE", 3)
+    entries = [(90 - 7 * number, 4 - number % 3, number) for number in range(14)]
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    for index in count():
+        tracker = DelayedDeliveryTracker()
+        add_all(tracker, entries)
+        try:
+            was_struck = strike(tracker.pack, interrupt, index, "subscription/state")
+        except KeyboardInterrupt:
+            was_struck = True
+        assert tracker.pop_due(100) == [entry[1:] for entry in sorted(entries)], index
+        if not was_struck:
+            break
+    assert index > 20
