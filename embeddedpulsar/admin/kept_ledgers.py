@@ -84,6 +84,7 @@ def ledgers_of(store: Store, topic: Topic) -> list[KeptLedger]:
         for need in topic.ledger.trimming.needs(marks.values(), retention, store.clock.wall_ms())
     }
     found: list[KeptLedger] = []
+    free = DUE  # of a ledger that nothing holds, until an older one is kept
 
     def add(figures: LedgerFigures, reason: str, *holders: str) -> None:
         found.append(KeptLedger(figures.ledger_id, figures.entries, figures.size, reason, holders))
@@ -91,6 +92,8 @@ def ledgers_of(store: Store, topic: Topic) -> list[KeptLedger]:
     for figures in topic.ledger.survey().ledgers():
         need = needs.get(figures.ledger_id)
         last = figures.ledger_id, figures.entries - 1
+        if found and found[-1].reason != DUE:
+            free = OLDER
         holders = sorted(name for name, mark in marks.items() if figures.entries and last > mark)
         if need is None:  # the last one; or it was closed meanwhile
             add(figures, OPEN, *holders)
@@ -101,5 +104,5 @@ def ledgers_of(store: Store, topic: Topic) -> list[KeptLedger]:
         elif need.is_retained:
             add(figures, RETAINED)
         else:
-            add(figures, OLDER if any(one.reason != DUE for one in found) else DUE)
+            add(figures, free)
     return found

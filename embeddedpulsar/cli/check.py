@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, TextIO
 
 from embeddedpulsar import damage
+from embeddedpulsar.cli.progress_line import ProgressLine
 from embeddedpulsar.cli.store_directory import refusal, rights
 from embeddedpulsar.exceptions import UnsupportedVersionError
 from embeddedpulsar.platform.clock import SYSTEM_CLOCK
@@ -25,7 +26,6 @@ CLEAN: Final = 0
 DAMAGED: Final = 1
 NO_STORE: Final = 2
 _LISTED_TOPICS: Final = 20
-_QUIET_S: Final = 1.0
 _MEANINGS: Final = {
     damage.HOLE: "these messages are lost; readers report them and continue behind them",
     damage.LOST_TAIL: "what stood behind is lost",
@@ -90,16 +90,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class Progress:
-    """Writes the progress of a check to a stream, once a second, starting after the first second.
-
-    On a terminal it is one line, removed at the end; elsewhere there is a line every ten seconds.
-    """
+    """Writes the progress of a check to a stream; see `ProgressLine`."""
 
     def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._is_terminal = stream.isatty()
-        self._next = SYSTEM_CLOCK.monotonic() + _QUIET_S
-        self._width = 0
+        self._line = ProgressLine(stream)
+        self.end = self._line.end
         self._topic = ""
         self._bytes = 0
 
@@ -117,25 +112,8 @@ class Progress:
         self._tell()
 
     def _tell(self) -> None:
-        now = SYSTEM_CLOCK.monotonic()
-        if now < self._next:
-            return
-        text = f"checking {self._topic}, {_size(self._bytes)} read"
-        if self._is_terminal:
-            self._next = now + _QUIET_S
-            self._stream.write("\r" + text.ljust(self._width))
-            self._width = len(text)
-        else:
-            self._next = now + 10 * _QUIET_S
-            self._stream.write(text + "\n")
-        self._stream.flush()
-
-    def end(self) -> None:
-        """Remove the line."""
-        if self._width:
-            self._stream.write("\r" + " " * self._width + "\r")
-            self._stream.flush()
-            self._width = 0
+        if self._line.is_due:
+            self._line.show(f"checking {self._topic}, {_size(self._bytes)} read")
 
 
 def _picture(root: str, report: StoreReport, seconds: float, lists_all: bool) -> Iterator[str]:

@@ -12,7 +12,7 @@ import click
 from embeddedpulsar.admin.admin import Admin
 from embeddedpulsar.cli.message_output import MessagePrinter, message_options
 from embeddedpulsar.cli.opened_store import OpenedStore, pass_store, topic_argument
-from embeddedpulsar.cli.output import Progress
+from embeddedpulsar.cli.progress_line import ProgressLine
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.enums import ConsumerType, InitialPosition
 from embeddedpulsar.exceptions import Timeout
@@ -37,7 +37,7 @@ def produce(
     payloads = (text.encode() for text in texts) if texts else _lines()
     failures: list[Any] = []
     sent = 0
-    progress = Progress("messages published")
+    progress = ProgressLine(sys.stderr)
     with store.client() as client, client.create_producer(topic, block_if_queue_full=True) as producer:
         for payload in payloads:
             producer.send_async(
@@ -47,7 +47,8 @@ def produce(
                 partition_key=key,
             )
             sent += 1
-            progress.show(sent)
+            if progress.is_due:
+                progress.show(f"{sent:,} messages published")
         producer.flush()
     progress.end()
     if failures:

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from embeddedpulsar.cli.output import Row, print_json
+from embeddedpulsar.cli.output import print_json
 from embeddedpulsar.message import Message
 
 
@@ -30,7 +30,7 @@ class MessagePrinter:
     def print(self, message: Message[Any]) -> None:
         """Print a message. A payload that is no UTF-8 is shown with escapes, and in base64 in JSON."""
         if self._is_json:
-            print_json(_fields(message))
+            print_json(_fields(message), indent=None)
             return
         if self._is_verbose:
             click.echo(click.style(_heading(message), bold="NO_COLOR" not in os.environ))
@@ -64,17 +64,17 @@ def _heading(message: Message[Any]) -> str:
     return "  ".join(parts)
 
 
-def _fields(message: Message[Any]) -> Row:
-    fields = Row(
-        topic=message.topic_name(),
-        messageId=str(message.message_id()),
-        publishTime=message.publish_timestamp(),
-        eventTime=message.event_timestamp(),
-        key=message.partition_key(),
-        properties=message.properties(),
-        producerName=message.producer_name(),
-        redeliveryCount=message.redelivery_count(),
-    )
+def _fields(message: Message[Any]) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "topic": message.topic_name(),
+        "messageId": str(message.message_id()),
+        "publishTime": message.publish_timestamp(),
+        "eventTime": message.event_timestamp(),
+        "key": message.partition_key(),
+        "properties": message.properties(),
+        "producerName": message.producer_name(),
+        "redeliveryCount": message.redelivery_count(),
+    }
     try:
         fields["payload"] = message.data().decode("utf-8")
     except UnicodeDecodeError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from pathlib import Path
 from typing import Final
 
 import click
@@ -10,6 +10,7 @@ import click
 from embeddedpulsar.admin.admin import Admin
 from embeddedpulsar.cli.store_directory import refusal
 from embeddedpulsar.client.client import Client
+from embeddedpulsar.topic.service_url import ServiceUrl
 
 _DOMAIN: Final = "persistent://"
 _DEFAULT_NAMESPACE: Final = "public/default"
@@ -31,11 +32,15 @@ class OpenedStore:
         """The directory, as an absolute path.
 
         Raises:
-            UsageError: none was given.
+            UsageError: none was given, or one in memory.
+            ValueError: the URL is that of a cluster, or of nothing known.
         """
         if not self._path:
             raise click.UsageError("name the directory of the store: --store PATH, or EMBEDDEDPULSAR_URL")
-        return os.path.abspath(os.path.expanduser(self._path.removeprefix("file://")))
+        root = ServiceUrl.parse(self._path if "://" in self._path else Path(self._path)).root
+        if root is None:
+            raise click.UsageError("a store in memory belongs to its process; name a directory")
+        return root
 
     def _existing(self) -> str:
         text = refusal(self.root)

@@ -12,20 +12,14 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from embeddedpulsar.platform.clock import SYSTEM_CLOCK
-
 _NO_LIMIT: Final = 10_000
 
 as_json = click.option("--json", "is_json", is_flag=True, help="Print JSON.")
 
 
-def print_json(value: Any) -> None:
-    """Print a value as one JSON text, on one line for each message of `consume` and `tail`."""
-    click.echo(json.dumps(value, ensure_ascii=False, indent=None if isinstance(value, Row) else 2))
-
-
-class Row(dict[str, Any]):
-    """An object that is printed on one line."""
+def print_json(value: Any, indent: int | None = 2) -> None:
+    """Print a value as one JSON text, of one line if ``indent`` is None."""
+    click.echo(json.dumps(value, ensure_ascii=False, indent=indent))
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -55,31 +49,6 @@ def size(count: float) -> str:
     units = ("KiB", "MiB", "GiB")
     power = min(len(units), int(math.log(count, 1024)))
     return f"{count / 1024**power:,.1f} {units[power - 1]}"
-
-
-class Progress:
-    """Says on a terminal, once a second, how much is done.
-
-    Args:
-        what: is counted, such as ``messages published``.
-    """
-
-    def __init__(self, what: str) -> None:
-        self._what = what
-        self._next = SYSTEM_CLOCK.monotonic() + 1.0 if sys.stderr.isatty() else float("inf")
-        self._is_shown = False
-
-    def show(self, done: int) -> None:
-        """Say it, if it is time to."""
-        if SYSTEM_CLOCK.monotonic() >= self._next:
-            self._next = SYSTEM_CLOCK.monotonic() + 1.0
-            self._is_shown = True
-            click.echo(f"\r{done:,} {self._what} ...", err=True, nl=False)
-
-    def end(self) -> None:
-        """Remove the line."""
-        if self._is_shown:
-            click.echo("\r\033[K", err=True, nl=False)
 
 
 def destroys(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -12,6 +12,7 @@ import pytest
 
 from embeddedpulsar import Admin, Client, damage
 from embeddedpulsar.cli import check as program
+from embeddedpulsar.cli import progress_line
 from embeddedpulsar.cli.check import Progress, main
 from embeddedpulsar.storage import check
 from embeddedpulsar.testing import store_checks
@@ -231,7 +232,7 @@ def test_progress_is_for_long_checks(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         def monotonic(self) -> float:
             return now[0]
 
-    monkeypatch.setattr(program, "SYSTEM_CLOCK", Clock())
+    monkeypatch.setattr(progress_line, "SYSTEM_CLOCK", Clock())
     terminal = Terminal()
     progress = Progress(terminal)
     progress.topic(0, 3, "t-one")

@@ -264,3 +264,18 @@ def test_topics_are_completed(store):
     assert completed("or") == ["orders"]
     assert completed("persistent://public/default/o") == [ORDERS]
     assert completed("acme/sales/") == []
+
+
+def test_a_store_is_named_by_a_url(store, capfd):
+    """As for a client; one in memory or of a cluster is refused."""
+    spaced = store.with_name("my store")
+    store.rename(spaced)
+    try:
+        url = spaced.as_uri()
+        assert "%20" in url and main(["--store", url, "tail", "orders", "-n", "1"]) == 0
+        assert capfd.readouterr().out == "order 19\n"
+    finally:
+        spaced.rename(store)
+    assert main(["--store", "memory://x", "topics", "list"]) == 2
+    assert main(["--store", "pulsar://localhost:6650", "topics", "list"]) == 1
+    assert "Pulsar cluster" in capfd.readouterr().err

@@ -1,0 +1,45 @@
+"""Says how far a command is that takes longer than a second."""
+
+from __future__ import annotations
+
+from typing import Final, TextIO
+
+from embeddedpulsar.platform.clock import SYSTEM_CLOCK
+
+_QUIET_S: Final = 1.0
+
+
+class ProgressLine:
+    """Writes progress to a stream, once a second, starting after the first second.
+
+    On a terminal it is one line, removed at the end; elsewhere there is a line every ten seconds.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._is_terminal = stream.isatty()
+        self._next = SYSTEM_CLOCK.monotonic() + _QUIET_S
+        self._width = 0
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time for `show`."""
+        return SYSTEM_CLOCK.monotonic() >= self._next
+
+    def show(self, text: str) -> None:
+        """Write a text."""
+        if self._is_terminal:
+            self._next = SYSTEM_CLOCK.monotonic() + _QUIET_S
+            self._stream.write("\r" + text.ljust(self._width))
+            self._width = len(text)
+        else:
+            self._next = SYSTEM_CLOCK.monotonic() + 10 * _QUIET_S
+            self._stream.write(text + "\n")
+        self._stream.flush()
+
+    def end(self) -> None:
+        """Remove the line."""
+        if self._width:
+            self._stream.write("\r" + " " * self._width + "\r")
+            self._stream.flush()
+            self._width = 0
