@@ -15,7 +15,6 @@ from sys import modules
 from typing import TYPE_CHECKING, Any
 
 from embeddedpulsar import exceptions, schema
-from embeddedpulsar.damage import Damage
 from embeddedpulsar.enums import (
     BatchingType,
     CompressionType,
@@ -87,14 +86,6 @@ from embeddedpulsar.exceptions import (
 )
 from embeddedpulsar.message import Message
 from embeddedpulsar.message_id import MessageId
-from embeddedpulsar.policies import (
-    BatchReceivePolicy,
-    ConsumerBatchReceivePolicy,
-    ConsumerDeadLetterPolicy,
-    ConsumerKeySharedPolicy,
-    DeadLetterPolicyBuilder,
-    KeySharedPolicy,
-)
 from embeddedpulsar.schema import BytesSchema, Schema, SchemaInfo, StringSchema
 
 if TYPE_CHECKING:
@@ -125,7 +116,16 @@ if TYPE_CHECKING:
     )
     from embeddedpulsar.client.producer.producer import Producer
     from embeddedpulsar.crypto.key_reader import CryptoKeyReader, EncryptionKeyInfo
+    from embeddedpulsar.damage import Damage
     from embeddedpulsar.encryption import EncryptionContext, EncryptionKey
+    from embeddedpulsar.policies import (
+        BatchReceivePolicy,
+        ConsumerBatchReceivePolicy,
+        ConsumerDeadLetterPolicy,
+        ConsumerKeySharedPolicy,
+        DeadLetterPolicyBuilder,
+        KeySharedPolicy,
+    )
 
 __version__ = "0.1.0"
 
@@ -133,6 +133,7 @@ __version__ = "0.1.0"
 _NETWORK = "embeddedpulsar.client.common.network_options"
 _INTERCEPTORS = "embeddedpulsar.client.interceptors"
 _STATISTICS = "embeddedpulsar.client.common.statistics"
+_POLICIES = "embeddedpulsar.policies"
 _LAZY = {
     "Authentication": _NETWORK,
     "AuthenticationAthenz": _NETWORK,
@@ -150,6 +151,7 @@ _LAZY = {
     "ServiceInfoProvider": _NETWORK,
     "Admin": "embeddedpulsar.admin.admin",
     "Client": "embeddedpulsar.client.client",
+    "Damage": "embeddedpulsar.damage",
     "CryptoKeyReader": "embeddedpulsar.crypto.key_reader",
     "EncryptionContext": "embeddedpulsar.encryption",
     "EncryptionKey": "embeddedpulsar.encryption",
@@ -159,6 +161,12 @@ _LAZY = {
     "ReaderInterceptor": _INTERCEPTORS,
     "MultiplierRedeliveryBackoff": "embeddedpulsar.client.consumer.redelivery_backoff",
     "Producer": "embeddedpulsar.client.producer.producer",
+    "BatchReceivePolicy": _POLICIES,
+    "ConsumerBatchReceivePolicy": _POLICIES,
+    "ConsumerDeadLetterPolicy": _POLICIES,
+    "ConsumerKeySharedPolicy": _POLICIES,
+    "DeadLetterPolicyBuilder": _POLICIES,
+    "KeySharedPolicy": _POLICIES,
     "Reader": "embeddedpulsar.client.consumer.reader",
     "TableView": "embeddedpulsar.client.consumer.table_view",
 }
