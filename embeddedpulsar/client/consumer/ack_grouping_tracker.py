@@ -114,6 +114,18 @@ class AckGroupingTracker:
         view.acked = flags
         self.open[view.ledger_id, view.entry_id] = flags
 
+    def leaves_batch_open(self, ledger: int, entry: int, index: int) -> bool:
+        """Acknowledge a message of a batch by its id, if others of the batch are missing.
+
+        Returns:
+            False if `acknowledge` has to be called: the id completes its batch, or is not one of an open batch.
+        """
+        flags = self.open.get((ledger, entry))
+        if flags is None or not 0 <= index < len(flags):
+            return False
+        flags[index] = 1
+        return not flags[-1] or 0 in flags
+
     def acknowledge(self, ledger: int, entry: int, index: int, size: int) -> None:
         """Acknowledge one message by its id. Ids without a message (earliest, latest) are ignored."""
         if ledger < 0 or ledger == LARGEST_ID or entry < 0:

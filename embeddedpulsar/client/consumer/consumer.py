@@ -9,6 +9,7 @@ from embeddedpulsar.client.common.arguments import check_type, checked_seek_targ
 from embeddedpulsar.client.consumer.ack_grouping_tracker import MOST_QUICK
 from embeddedpulsar.exceptions import AlreadyClosed
 from embeddedpulsar.message import Message, T
+from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.platform import interrupts
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.common.statistics import ConsumerStats
     from embeddedpulsar.client.consumer.consumer_core import ConsumerCore
     from embeddedpulsar.client.consumer.topic_group.consumer_group import ConsumerGroup
-    from embeddedpulsar.message_id import MessageId
 
 
 class Consumer(Generic[T]):
@@ -243,7 +243,13 @@ class Consumer(Generic[T]):
             if not acks.ready:
                 acks.after_ack(True)  # the timer has stopped without this one
             return
-        self._acknowledge_slowly(message)
+        if (
+            acks is None
+            or message.__class__ is not MessageId
+            or not acks.quick
+            or not acks.leaves_batch_open(message._ledger, message._entry, message._batch_index)
+        ):
+            self._acknowledge_slowly(message)
 
     def acknowledge_cumulative(self, message: Message[T] | MessageId) -> None:
         """Acknowledge this message and everything before it.
