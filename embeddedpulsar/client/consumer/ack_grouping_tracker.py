@@ -118,7 +118,7 @@ class AckGroupingTracker:
         """Acknowledge a message of a batch by its id, if others of the batch are missing.
 
         Returns:
-            False if `acknowledge` has to be called: the id completes its batch, or is not one of an open batch.
+            False if `acknowledge` has to be called: the id completes its batch, or is of no open batch.
         """
         flags = self.open.get((ledger, entry))
         if flags is None or not 0 <= index < len(flags):
