@@ -115,11 +115,7 @@ class AckGroupingTracker:
         self.open[view.ledger_id, view.entry_id] = flags
 
     def leaves_batch_open(self, ledger: int, entry: int, index: int) -> bool:
-        """Acknowledge a message of a batch by its id, if others of the batch are missing.
-
-        Returns:
-            False if `acknowledge` has to be called: the id completes its batch, or is of no open batch.
-        """
+        """Acknowledge a message of a batch by its id; False if that completes it, or the batch is unknown."""
         flags = self.open.get((ledger, entry))
         if flags is None or not 0 <= index < len(flags):
             return False
