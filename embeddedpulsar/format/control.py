@@ -112,6 +112,7 @@ class StoreWord:
 
     NEXT_LEDGER_ID: Final = 16
     NEXT_CLIENT_NUMBER: Final = 24
+    POLICIES: Final = 32  # raised before and after each change of a policy: odd while one is under way
 
 
 class ControlHeader(NamedTuple):

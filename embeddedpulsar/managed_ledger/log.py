@@ -195,6 +195,10 @@ class Log(Protocol):
 
     # -- the rest ------------------------------------------------------------------------------------------
 
+    on_look: Callable[[], object]
+    """Called by appends of a log that several processes share, every 10 ms at most, under the topic lock.
+    Must not wait for anything."""
+
     @property
     def waits(self) -> TailWait:
         """Sleeps until something is appended."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from bisect import bisect_left
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -139,6 +140,7 @@ class LogPositions(ABC):
         self._ledgers: Final = view
         self.words: Final = view.words  # for the topic's journal, too
         self.chunks: Final = partial(ChunkAssembler, view)  # makes what puts chunked messages together
+        self.on_look: Callable[[], object] = int
         self._is_closed = False
 
     @property

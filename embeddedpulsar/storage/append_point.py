@@ -116,6 +116,8 @@ class AppendPoint:
         self.rolls = 0
         self.on_rolled: Callable[[], object] = int
         """Called when a ledger was closed, under the topic lock: must not wait for anything."""
+        self.on_look: Callable[[], object] = int
+        """Called by appends, every 10 ms at most, under the topic lock: must not wait for anything."""
         self._forget()
 
     def _forget(self) -> None:
@@ -163,6 +165,7 @@ class AppendPoint:
         if not 0 <= now_ns - self._placed_ns < PLACE_NS or not os.fstat(self._lock.fd).st_nlink:
             self._control.check_in_place()
             self._placed_ns = now_ns
+            self.on_look()
         self._looked_ns = now_ns
         self._look_by_ns = now_ns + LOOK_NS
 

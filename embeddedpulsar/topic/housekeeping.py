@@ -8,7 +8,7 @@ as the topic is open here and has any.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from embeddedpulsar.damage import TOPIC_FILES, Damage
 from embeddedpulsar.exceptions import CorruptionError, LockTimeout, PulsarException
@@ -220,19 +220,23 @@ class TopicTrimming:
     Invariants: the subscriptions are looked at without their locks, which is safe because a trim point that
     was chosen before one of them was made or put back is not published (`managed_ledger.trimming`).
     Callers: any thread, holding no lock of the topic or below.
+
+    Args:
+        ledger: the log.
+        policies: the retention, and whether everything is kept until there is a durable subscription.
+        marks: how far the durable subscriptions have come.
+        clock: says how old a ledger is.
     """
 
     def __init__(
         self,
         ledger: Log,
-        retention: Callable[[], Retention],
-        keeps_until_subscribed: Callable[[], bool],
+        policies: Callable[[], Sequence[Any]],
         marks: Callable[[], Sequence[Position]],
         clock: Clock,
     ) -> None:
         self._ledger: Final = ledger
-        self._retention: Final = retention
-        self._keeps_until_subscribed: Final = keeps_until_subscribed
+        self._policies: Final = policies
         self._marks: Final = marks
         self._clock: Final = clock
         self._lock = threads.RLock()  # held during a slice, so that the log is not closed in the middle
@@ -268,9 +272,8 @@ class TopicTrimming:
             if self._is_closed:
                 return 0
             trimming = self._ledger.trimming
-            retention = None if ignore_retention else self._retention()
-            if trimming.has_closed_ledgers and (retention is None or not retention.is_unlimited):
-                self._give_up(retention, lock_timeout_s)
+            if trimming.has_closed_ledgers:
+                self._give_up(ignore_retention, lock_timeout_s)
             removed = trimming.remove(SLICE, SLICE_S)
         finally:
             self._lock.release()
@@ -282,15 +285,18 @@ class TopicTrimming:
                 done.append(text)
         return removed
 
-    def _give_up(self, retention: Retention | None, lock_timeout_s: float | None) -> None:
+    def _give_up(self, ignore_retention: bool, lock_timeout_s: float | None) -> None:
         trimming = self._ledger.trimming
+        retention, keeps_until_subscribed = (Retention(), False) if ignore_retention else self._policies()
+        if retention.is_unlimited:
+            return
         is_decided = False
         while not is_decided:
             seen = trimming.rewind_count(lock_timeout_s)
             marks = self._marks()
-            if retention is not None and not marks and self._keeps_until_subscribed():
+            if keeps_until_subscribed and not marks:
                 return
-            first = trimming.first_needed(marks, retention or Retention(0, 0), self._clock.wall_ms())
+            first = trimming.first_needed(marks, retention, self._clock.wall_ms())
             if first > trimming.first_retained:
                 first = trimming.snapshot_before(first, lock_timeout_s)
             is_decided = first <= trimming.first_retained or trimming.give_up(first, seen, lock_timeout_s)

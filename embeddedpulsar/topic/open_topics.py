@@ -141,6 +141,11 @@ class OpenTopics:
             self._lock.release()
             _log(notes)
 
+    def look_at_policies(self) -> None:
+        """Have every open topic notice changes of its policies."""
+        for topic in list(self._topics.values()):
+            topic.policies.look()
+
     def close_idle(self) -> None:
         """Close every topic without users: the process needs descriptors."""
         notes: list[str] = []

@@ -28,7 +28,7 @@ def is_namespace(name: str) -> bool:
 def change_policy(
     session: StoreSession, name: str, policy: TopicPolicy[Value], value: Value | None, *, durable: bool
 ) -> list[TopicEntry]:
-    """Note a policy of a topic or namespace; None takes it away.
+    """Note a policy of a topic or namespace, and ring all processes; None takes it away.
 
     Returns:
         The topics and partitions that it may concern and that were opened before.
@@ -45,12 +45,12 @@ def change_policy(
         session.topics.entry_to_open(TopicName.parse(name), create=False)
     try:
         catalog.lock.acquire()
-        if is_namespace(name):
-            session.policies.change_namespace(name, changes, durable=durable)
-        else:
-            session.policies.change_topic(name, changes, durable=durable)
+        documents = session.policies
+        change = documents.change_namespace if is_namespace(name) else documents.change_topic
+        session.control.change_policies(lambda: change(name, changes, durable=durable))
     finally:
         catalog.lock.release()
+    session.peers.ring_all()
     if is_namespace(name):
         return [entry for entry in catalog.topics(name) if not entry.partitions]
     return _entries_of(session, name)

@@ -88,10 +88,19 @@ class PolicyDocuments:
         self, policies: Sequence[TopicPolicy[Any]], name: str, directory: str | None = None
     ) -> list[Any]:
         """The values of several policies; see `value`. The documents are read once."""
-        documents = [_policies(_read(path)) for path in self._paths(name, directory)]
-        return [self._nearest(policy, documents) for policy in policies]
+        documents = self.documents(name, directory)
+        return [self.nearest(policy, documents) for policy in policies]
 
-    def _nearest(self, policy: TopicPolicy[Value], documents: Sequence[dict[str, Any]]) -> Value:
+    def documents(self, name: str, directory: str | None = None) -> list[dict[str, Any]]:
+        """The policies at each level that holds for a topic or namespace, for `nearest`.
+
+        Raises:
+            StorageError: a document is damaged.
+        """
+        return [_policies(_read(path)) for path in self._paths(name, directory)]
+
+    def nearest(self, policy: TopicPolicy[Value], documents: Sequence[dict[str, Any]]) -> Value:
+        """The value of a policy by the `documents` of a topic or namespace."""
         for found in documents:
             if found.get(policy.key) is not None:
                 return policy.unpack(found[policy.key])

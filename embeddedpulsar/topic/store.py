@@ -24,6 +24,7 @@ from embeddedpulsar.topic.catalog.topic_deletion import delete, take_mark_back
 from embeddedpulsar.topic.catalog.topic_directories import remove_tree
 from embeddedpulsar.topic.catalog.topic_list import TopicList, persistent_name
 from embeddedpulsar.topic.damage_channel import DamageChannel
+from embeddedpulsar.topic.held_policies import PolicyWatch
 from embeddedpulsar.topic.open_topics import OpenTopics, TopicUse
 from embeddedpulsar.topic.policy_changes import apply_policy, change_policy, existing, note_letters
 from embeddedpulsar.topic.store_registry import REGISTRY
@@ -143,6 +144,7 @@ class Store:
         session = descriptors.named(what, StoreSession.open, self.root, lease, self.clock, self.damage)
         session.topics = TopicList(session, self.clock, durable=self.durability != PROCESS)
         session.memory_url = self.memory_url
+        PolicyWatch(session.control.words, session.mailbox, session.chores, self._topics.look_at_policies)
         self._session = session
         REGISTRY.add(lease.key, self)
 
@@ -286,22 +288,20 @@ class Store:
     def set_policy(self, name: str, policy: TopicPolicy[Value], value: Value | None) -> None:
         """Set a policy of a topic or a ``tenant/namespace``; None: as what is above it says.
 
-        Topics that were opened before are changed at once where the policy acts at once; after a crash, some
-        only by the next call or the next producer. Errors are those of `change_policy`.
+        Open topics of all processes follow; see `HeldPolicies`. Errors are those of `change_policy`.
         """
         session, durable = self._present(), self.durability != PROCESS
         entries = change_policy(session, name, policy, value, durable=durable)
+        self._topics.look_at_policies()
         apply_policy(session, policy, entries, lambda entry: self.use_topic(entry.name, create=False))
 
     def own_policy(self, name: str, policy: TopicPolicy[Value]) -> Value | None:
         """What was set for a topic or namespace by `set_policy`; None for nothing."""
-        session = self._present()
-        return session.policies.own(policy, existing(session, name))
+        return self._present().policies.own(policy, existing(self._present(), name))
 
     def policy(self, name: str, policy: TopicPolicy[Value]) -> Value:
         """What holds for a topic or namespace, set there or not."""
-        session = self._current()
-        return session.policies.value(policy, existing(session, name))
+        return self._current().policies.value(policy, existing(self._current(), name))
 
     def note_letters(self, name: str) -> None:
         """Note that letters are about to be stored in a topic; see `policy_changes.note_letters`."""

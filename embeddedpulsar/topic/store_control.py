@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Final
 
 from embeddedpulsar.exceptions import CorruptionError, StorageFullError, UnsupportedFormatVersion
@@ -28,6 +29,8 @@ out."""
 SMALLEST_BLOCK: Final = 8
 LARGEST_BLOCK: Final = 1024
 LAST_ID: Final = (1 << 32) - 1
+
+failpoints.declare("policies:changing", "policies:written")
 
 
 class StoreControl:
@@ -144,6 +147,22 @@ class StoreControl:
         number = int(self.words[StoreWord.NEXT_CLIENT_NUMBER])
         self.words[StoreWord.NEXT_CLIENT_NUMBER] = number + 1
         return number
+
+    def change_policies(self, write: Callable[[], object]) -> None:
+        """Call ``write()``, which changes what policies hold; open topics of all processes read theirs anew.
+
+        Under the catalog lock. The word is odd meanwhile, and stays so if this process dies.
+        """
+        words = self.words
+        words[StoreWord.POLICIES] |= 1
+        try:
+            if failpoints.ACTIVE:
+                failpoints.hit("policies:changing")
+            write()
+            if failpoints.ACTIVE:
+                failpoints.hit("policies:written")
+        finally:
+            words[StoreWord.POLICIES] = (words[StoreWord.POLICIES] | 1) + 1
 
     def flush(self) -> None:
         """Make the words survive a power loss."""

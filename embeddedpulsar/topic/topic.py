@@ -17,13 +17,14 @@ from embeddedpulsar.platform import package_log, threads
 from embeddedpulsar.platform.clock import Clock
 from embeddedpulsar.platform.fork import late_import
 from embeddedpulsar.storage.topic_control import is_deleted
+from embeddedpulsar.topic.held_policies import HeldPolicies
 from embeddedpulsar.topic.housekeeping import PATIENCE_S, TopicTrimming
 from embeddedpulsar.topic.logs import open_log
 from embeddedpulsar.topic.open_topics import within_limit
 from embeddedpulsar.topic.producers.producers import ProducerRegistration, Producers
 from embeddedpulsar.topic.producers.sequence_memory import SequenceMemory
 from embeddedpulsar.topic.producers.topic_journal import TopicJournal
-from embeddedpulsar.topic.topic_limits import MAX_PRODUCERS, Limits
+from embeddedpulsar.topic.topic_limits import MAX_PRODUCERS
 from embeddedpulsar.topic.topic_policy import DEDUPLICATION, KEEP_UNTIL_SUBSCRIBED, RETENTION
 from embeddedpulsar.topic.topic_subscriptions import LOOKED_AT_ONCE, SubscriptionKey, TopicSubscriptions
 from embeddedpulsar.topic.topic_view import TopicView
@@ -46,6 +47,7 @@ class Topic:
         name: the full name.
         incarnation: which life of the topic this is: deleted and made again, it differs.
         ledger: the log.
+        policies: the values that hold now.
         view: what an onlooker sees of producers and subscriptions.
     """
 
@@ -64,18 +66,17 @@ class Topic:
         self.incarnation: Final = entry.incarnation
         self.ledger: Final = ledger
         self.closed = False
-        self._entry = entry
-        self._session = session
-        self._clock = clock
+        self._entry, self._session, self._clock = entry, session, clock
         self._lock = threads.RLock()  # guards _is_durable
-        self._limits: Final[Limits] = partial(session.policies.values, name=entry.name, directory=directory)
+        source, words, note = session.policies, session.control.words, session.damage.note
+        self.policies: Final = HeldPolicies(source, words, (self.name, directory), clock.monotonic, note)
+        ledger.on_look = self.policies.look
         self._subscriptions: Final = TopicSubscriptions(
-            self.name, directory, ledger, session.settings, self._open_subscription, self._limits
+            self.name, directory, ledger, session.settings, self._open_subscription, self.policies.values
         )
         self._trimming: Final = TopicTrimming(
             ledger,
-            lambda: session.policies.value(RETENTION, entry.name, directory),
-            lambda: session.policies.value(KEEP_UNTIL_SUBSCRIBED, entry.name, directory),
+            partial(self.policies.values, (RETENTION, KEEP_UNTIL_SUBSCRIBED)),
             self._subscriptions.mark_deletes,
             clock,
         )
@@ -92,7 +93,7 @@ class Topic:
         self._memory: Final = SequenceMemory(
             journal, ledger, session.settings, options.boot_id, self._note_progress
         )
-        most = partial(self._limits, (MAX_PRODUCERS,))
+        most = partial(self.policies.values, (MAX_PRODUCERS,))
         self._producers = Producers(
             journal, self._memory, session.mailbox, clock, session.scheduler, most=most
         )
@@ -170,7 +171,7 @@ class Topic:
         if durability is not None and durability != PROCESS:
             self.ensure_durable()
         full_name = name or self._session.next_producer_name()
-        deduplicate, most = self._limits((DEDUPLICATION, MAX_PRODUCERS))
+        deduplicate, most = self.policies.values((DEDUPLICATION, MAX_PRODUCERS))
         registration = within_limit(
             lambda: self._producers.attach(
                 full_name,

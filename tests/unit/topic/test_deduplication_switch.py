@@ -96,7 +96,10 @@ def test_the_same_again_changes_nothing(store: Store):
 def test_a_change_nobody_was_told_of(store: Store):
     """Whoever made it died in the middle: the next producer completes it, as does saying it again."""
     produce(store, "one", "two")
-    store._session.policies.change_namespace(NAMESPACE, {"deduplicationEnabled": True}, durable=False)
+    session, changes = store._session, {"deduplicationEnabled": True}
+    session.control.change_policies(
+        lambda: session.policies.change_namespace(NAMESPACE, changes, durable=False)
+    )
     assert not is_on(store, "one")
     produce(store, "one")
     assert [is_on(store, name) for name in ("one", "two")] == [True, False]

@@ -1,0 +1,158 @@
+"""The policies that hold for an open topic, kept in memory until one is changed in any process."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from embeddedpulsar.damage import TOPIC_FILES, Damage, DamageHook
+from embeddedpulsar.exceptions import StorageError
+from embeddedpulsar.format.control import StoreWord
+from embeddedpulsar.topic.policy_documents import PolicyDocuments
+from embeddedpulsar.topic.topic_policy import Fields, TopicPolicy, Value
+
+if TYPE_CHECKING:
+    from embeddedpulsar.platform.processes.mailbox import Mailbox
+    from embeddedpulsar.platform.scheduler import SchedulerLike
+
+_POLICIES: Final = StoreWord.POLICIES
+_ABANDONED_S: Final = 1.0
+"""After this time of an unfinished change the documents are read a last time. If the process that makes it
+lives, the word changes once more."""
+_NEVER: Final = -1
+
+
+class _Held(NamedTuple):
+    """What was read, and the word before the reading. Replaced as a whole."""
+
+    word: int
+    documents: Sequence[Fields]
+    values: dict[str, Any]
+
+
+class HeldPolicies:
+    """Role: the values of the policies of one topic, at the cost of comparing a word of ``store.ctl``, which
+    changes with every change of a policy in the store.
+
+    Invariants: a value is that of the documents as they were when the word had its present value. While a
+    change is under way the word is odd, and documents that were read then are read again.
+    Callers: any thread, a signal handler too. Listeners run in the thread that sees the change first, which
+    may hold the lock of the topic or of a subscription: they take no lock, and wait for nothing.
+
+    Args:
+        source: the documents of the store.
+        words: of ``store.ctl``.
+        topic: its name and directory.
+        monotonic: the time in seconds.
+        note: gets a damaged document.
+    """
+
+    def __init__(
+        self,
+        source: PolicyDocuments,
+        words: memoryview,
+        topic: tuple[str, str],
+        monotonic: Callable[[], float],
+        note: DamageHook,
+    ) -> None:
+        self._source: Final = source
+        self._words: Final = words
+        self._name, self._directory = topic
+        self._monotonic: Final = monotonic
+        self._note: Final = note
+        self._held = _Held(_NEVER, (), {})
+        self._odd = (_NEVER, 0.0)  # a word of an unfinished change, and since when it stands
+        self._listeners: tuple[Callable[[], object], ...] = ()
+
+    def value(self, policy: TopicPolicy[Value]) -> Value:
+        """The value that holds now.
+
+        Raises:
+            StorageError: a document is damaged.
+        """
+        held = self._held
+        if self._words[_POLICIES] != held.word:
+            held = self._renew()
+        try:
+            found: Value = held.values[policy.key]
+        except KeyError:
+            found = held.values[policy.key] = self._source.nearest(policy, held.documents)
+        return found
+
+    def values(self, policies: Sequence[TopicPolicy[Any]]) -> list[Any]:
+        """The values of several policies; see `value`."""
+        return [self.value(policy) for policy in policies]
+
+    def look(self) -> None:
+        """Call the listeners if policies of this topic were changed. Some 50 ns if none was in the store."""
+        if self._words[_POLICIES] != self._held.word and self._listeners:
+            try:
+                self._renew()
+            except StorageError as e:  # it concerns the callers that need a value; they raise it
+                path = e.path or self._name
+                self._note(Damage(path, reason=e.reason, kind=TOPIC_FILES, topic=self._name))
+
+    def listen(self, listener: Callable[[], object]) -> None:
+        """Call ``listener()`` after each change of these policies, until `unlisten`."""
+        if self._held.word == _NEVER:
+            self._renew()
+        self._listeners = (*self._listeners, listener)
+
+    def unlisten(self, listener: Callable[[], object]) -> None:
+        """Undo `listen`. Idempotent."""
+        self._listeners = tuple(one for one in self._listeners if one != listener)
+
+    def _renew(self) -> _Held:
+        word, before = self._words[_POLICIES], self._held
+        seen = word if not word & 1 or self._is_abandoned(word) else _NEVER
+        documents = self._source.documents(self._name, self._directory)
+        if documents == before.documents:
+            self._held = before._replace(word=seen)
+            return self._held
+        held = self._held = _Held(seen, documents, {})
+        if before.word != _NEVER or before.documents:
+            for listener in self._listeners:
+                listener()
+        return held
+
+    def _is_abandoned(self, word: int) -> bool:
+        since, now = self._odd, self._monotonic()
+        if since[0] != word:
+            self._odd = (word, now)
+            return False
+        return now - since[1] > _ABANDONED_S
+
+
+class PolicyWatch:
+    """Role: when this process is rung after a change of a policy, has the topics that it has open look at
+    theirs, and wakes its threads that wait. Callers: the mailbox, in any thread; files are read on the
+    thread of housekeeping.
+
+    Args:
+        words: of ``store.ctl``.
+        mailbox: of this process.
+        chores: the timers of housekeeping.
+        look_at_all: looks at the policies of the open topics.
+    """
+
+    def __init__(
+        self, words: memoryview, mailbox: Mailbox, chores: SchedulerLike, look_at_all: Callable[[], object]
+    ) -> None:
+        self._words: Final = words
+        self._seen = words[_POLICIES]
+        self._mailbox: Final = mailbox
+        self._chores: Final = chores
+        self._look_at_all: Final = look_at_all
+        mailbox.add_listener(self._on_ring)
+
+    def _on_ring(self) -> None:
+        word = self._words[_POLICIES]
+        if word != self._seen:
+            self._seen = word
+            with contextlib.suppress(RuntimeError):  # the store is being closed
+                self._chores.call_later(0.0, self._look)
+
+    def _look(self) -> None:
+        self._look_at_all()
+        self._mailbox.ring_self()

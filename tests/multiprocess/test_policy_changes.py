@@ -1,0 +1,133 @@
+"""A policy that one process changes holds in the others within 50 ms, whatever they are doing."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from embeddedpulsar import Admin, AlreadyClosed, Client
+from embeddedpulsar.testing.store_checks import assert_clean
+from embeddedpulsar.topic.store import Store
+from embeddedpulsar.topic.topic_limits import MAX_PRODUCERS
+from tests.children import die_at
+from tests.multiprocess.children import Child, say
+
+CHANGES = 8
+LATEST_S = 0.05
+
+
+def report_changes(store: Store) -> None:
+    """Print the limit of producers and the time whenever it changes here."""
+    policies = store.use_topic("topic").topic.policies
+    policies.listen(lambda: say(f"{policies.value(MAX_PRODUCERS)} {time.monotonic()}"))
+    say("ready")
+
+
+def asleep(root: str) -> None:
+    """Sleep in `receive`."""
+    with Client(root) as client, contextlib.suppress(AlreadyClosed):
+        store = Store.open(root)
+        consumer = client.subscribe("topic", "sub")
+        report_changes(store)
+        while consumer.receive().data() != b"end":
+            pass
+        store.release()
+
+
+def sending(root: str) -> None:
+    """Send as fast as possible, until a file says that it is enough. No thread sleeps here."""
+    with Client(root) as client:
+        store = Store.open(root)
+        producer = client.create_producer("topic")
+        report_changes(store)
+        while not (Path(root).parent / "end").exists():
+            for _ in range(100):
+                producer.send(b"")
+        store.release()
+
+
+def on_demand(root: str) -> None:
+    """Do nothing until asked, and then say what holds."""
+    with Client(root):
+        store = Store.open(root)
+        policies = store.use_topic("topic").topic.policies
+        say(f"ready {policies.value(MAX_PRODUCERS)}")
+        for _ in sys.stdin:
+            say(f"{policies.value(MAX_PRODUCERS)} {time.monotonic()}")
+        store.release()
+
+
+@pytest.mark.parametrize("act", [asleep, sending])
+@pytest.mark.parametrize("name", ["topic", "public/default"])
+def test_a_change_is_noticed_by_others_within_50_ms(tmp_path: Path, act, name: str):
+    """By one that sleeps in `receive` and by one that sends, of a topic and of its namespace."""
+    root = tmp_path / "store"
+    with Admin(root) as admin, Client(root) as client:
+        admin.topics().create_non_partitioned_topic("topic")
+        owner = admin.topics() if name == "topic" else admin.namespaces()
+        with Child(act, root) as child:
+            assert child.read() == "ready"
+            delays = []
+            for most in range(10, 10 + CHANGES):
+                begun = time.monotonic()
+                if name == "topic":
+                    owner.set_max_producers(name, most)
+                else:
+                    owner.set_max_producers_per_topic(name, most)
+                value, seen = child.read().split()
+                assert int(value) == most
+                delays.append(float(seen) - begun)
+            (tmp_path / "end").touch()
+            if act is asleep:
+                client.create_producer("topic").send(b"end")
+            assert child.join() == 0
+    # The machine may be busy: a late one is no fault, all of them late would be.
+    assert sorted(delays)[len(delays) // 2] < LATEST_S, delays
+    assert_clean(root)
+
+
+def test_a_process_that_acts_next_sees_the_change(tmp_path: Path):
+    """One that neither waits nor sends needs no wake-up: the value it uses next is the new one."""
+    with Admin(tmp_path) as admin:
+        admin.topics().create_non_partitioned_topic("topic")
+        with Child(on_demand, tmp_path) as child:
+            assert child.read() == "ready 0"
+            for most in (3, 4):
+                admin.topics().set_max_producers("topic", most)
+                child.tell("what holds?")
+                assert child.read().split()[0] == str(most)
+            assert child.process.stdin is not None
+            child.process.stdin.close()
+            assert child.join() == 0
+    assert_clean(tmp_path)
+
+
+@pytest.mark.parametrize("step", ["policies:changing", "policies:written"])
+def test_a_process_that_dies_in_a_change_leaves_it_done_or_undone(tmp_path: Path, step: str):
+    """Others see the document that is there, and the next change as ever."""
+    with Admin(tmp_path) as admin, Client(tmp_path) as client:
+        topics = admin.topics()
+        topics.create_non_partitioned_topic("topic")
+        with Child(on_demand, tmp_path) as child:
+            assert child.read() == "ready 0"
+
+            def change() -> None:
+                with Admin(tmp_path) as mine:
+                    mine.topics().set_max_producers("topic", 5)
+
+            assert die_at(step, change)
+            child.tell("what holds?")
+            assert child.read().split()[0] == ("0" if step == "policies:changing" else "5")
+            topics.set_max_producers("topic", 1)
+            child.tell("what holds?")
+            assert child.read().split()[0] == "1"
+            client.create_producer("topic")
+            assert child.process.stdin is not None
+            child.process.stdin.close()
+            assert child.join() == 0
+    Store.open(tmp_path).release()  # sweeps the doorbell of the process that died
+    assert_clean(tmp_path)

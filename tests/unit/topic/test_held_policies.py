@@ -1,0 +1,139 @@
+"""The policies of an open topic: read once, and again after each change in the store."""
+
+from __future__ import annotations
+
+import array
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from embeddedpulsar.damage import Damage
+from embeddedpulsar.exceptions import StorageError
+from embeddedpulsar.format.control import StoreWord
+from embeddedpulsar.settings import BrokerSettings
+from embeddedpulsar.storage import filenames
+from embeddedpulsar.topic.held_policies import HeldPolicies
+from embeddedpulsar.topic.policy_documents import PolicyDocuments
+from embeddedpulsar.topic.topic_limits import MAX_CONSUMERS, MAX_PRODUCERS
+
+NAME = "persistent://public/default/t"
+
+
+class Counted(PolicyDocuments):
+    """Counts how often documents are read."""
+
+    reads = 0
+
+    def documents(self, name: str, directory: str | None = None) -> list[dict[str, Any]]:
+        self.reads += 1
+        return super().documents(name, directory)
+
+
+class Site:
+    def __init__(self, root: Path) -> None:
+        self.directory = root / "topics" / "t"
+        self.directory.mkdir(parents=True)
+        self.words = memoryview(array.array("Q", bytes(8 * 64)))
+        self.documents = Counted(str(root), BrokerSettings(maxProducersPerTopic=7))
+        self.now = 0.0
+        self.damage: list[Damage] = []
+        self.held = HeldPolicies(
+            self.documents, self.words, (NAME, str(self.directory)), lambda: self.now, self.damage.append
+        )
+
+    def raise_word(self) -> None:
+        self.words[StoreWord.POLICIES] += 1
+
+    def write(self, **policies: int | None) -> None:
+        self.documents.change_namespace("public/default", policies, durable=False)
+
+    def change(self, **policies: int | None) -> None:
+        self.raise_word()
+        self.write(**policies)
+        self.raise_word()
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+def test_a_value_is_read_once_until_a_policy_changes(site: Site) -> None:
+    """However often a value is used, its documents are read once for each change of the word."""
+    assert site.held.values((MAX_PRODUCERS, MAX_CONSUMERS)) == [7, 0]
+    assert site.held.value(MAX_PRODUCERS) == 7
+    assert site.documents.reads == 1
+    site.change(max_producers_per_topic=2)
+    assert site.held.value(MAX_PRODUCERS) == 2
+    assert site.held.value(MAX_CONSUMERS) == 0
+    assert site.documents.reads == 2
+    site.change(max_producers_per_topic=None)
+    assert site.held.value(MAX_PRODUCERS) == 7
+
+
+def test_listeners_are_called_for_changes_of_this_topic_alone(site: Site) -> None:
+    """A change of another namespace raises the word, but calls no listener; one of this topic does, once."""
+    seen: list[int] = []
+
+    def note() -> None:
+        seen.append(site.held.value(MAX_PRODUCERS))
+
+    site.held.listen(note)
+    site.held.look()
+    site.raise_word()
+    site.documents.change_namespace("public/other", {"max_producers_per_topic": 9}, durable=False)
+    site.raise_word()
+    site.held.look()
+    assert seen == []
+    site.change(max_producers_per_topic=3)
+    site.held.look()
+    site.held.look()
+    assert seen == [3]
+    site.held.unlisten(note)
+    site.held.unlisten(note)
+    site.change(max_producers_per_topic=4)
+    site.held.look()
+    assert seen == [3]
+
+
+def test_what_is_read_during_a_change_is_read_again(site: Site) -> None:
+    """A process that reads before the document is replaced does not keep the old value."""
+    site.raise_word()
+    assert site.held.value(MAX_PRODUCERS) == 7
+    site.write(max_producers_per_topic=2)
+    assert site.held.value(MAX_PRODUCERS) == 2
+    site.raise_word()
+    assert site.held.value(MAX_PRODUCERS) == 2
+    reads = site.documents.reads
+    assert site.held.value(MAX_PRODUCERS) == 2
+    assert site.documents.reads == reads
+
+
+def test_a_change_whose_process_died_is_seen_and_then_believed(site: Site) -> None:
+    """The word stays odd: the documents are read until a second has passed, and once more."""
+    site.raise_word()
+    assert site.held.value(MAX_PRODUCERS) == 7
+    site.write(max_producers_per_topic=2)  # and it dies
+    assert site.held.value(MAX_PRODUCERS) == 2
+    site.now = 1.5
+    assert site.held.value(MAX_PRODUCERS) == 2
+    reads = site.documents.reads
+    assert site.held.value(MAX_PRODUCERS) == 2
+    assert site.documents.reads == reads
+    site.words[StoreWord.POLICIES] |= 1  # the next change
+    site.write(max_producers_per_topic=3)
+    site.raise_word()
+    assert site.held.value(MAX_PRODUCERS) == 3
+
+
+def test_a_damaged_document_is_reported_by_a_look_and_raised_by_a_value(site: Site) -> None:
+    """An append only looks, and goes on; the caller that needs a value gets the error."""
+    site.held.listen(int)
+    Path(filenames.policies_path(str(site.directory))).write_bytes(b"no document")
+    site.raise_word()
+    site.raise_word()
+    site.held.look()
+    assert len(site.damage) == 1
+    with pytest.raises(StorageError):
+        site.held.value(MAX_PRODUCERS)
