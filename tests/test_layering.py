@@ -76,6 +76,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "platform.threads",
     ),
     "topic.catalog": (),
+    "topic.care": ("topic.catalog", "topic.store_root"),
     "topic.producers": (),
     "storage.journal": ("storage.filenames",),
     "storage.recovery": (

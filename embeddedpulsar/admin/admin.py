@@ -14,7 +14,9 @@ from embeddedpulsar.admin.policy_calls import SaysWhatThereIs
 from embeddedpulsar.admin.tenants import Tenants
 from embeddedpulsar.admin.topics import Topics
 from embeddedpulsar.damage import Damage
-from embeddedpulsar.exceptions import AlreadyClosed, PulsarException
+from embeddedpulsar.exceptions import AlreadyClosed, NotAllowedError, PulsarException
+from embeddedpulsar.platform.fork import late_import
+from embeddedpulsar.topic.catalog.topic_list import persistent_name
 from embeddedpulsar.topic.damage_channel import tell
 from embeddedpulsar.topic.service_url import ServiceUrl
 from embeddedpulsar.topic.store import Store
@@ -22,6 +24,9 @@ from embeddedpulsar.topic.store import Store
 if TYPE_CHECKING:
     import os
     from types import TracebackType
+
+    from embeddedpulsar.topic.care.care_progress import CareProgress
+    from embeddedpulsar.topic.care.store_report import StoreReport
 
 
 class Admin(SaysWhatThereIs):
@@ -88,6 +93,14 @@ class Admin(SaysWhatThereIs):
             raise AlreadyClosed("the Admin is closed; make a new one")
         return self._store
 
+    def _store_in_files(self) -> Store:
+        store = self._open_store()
+        if store.memory_url:
+            raise NotAllowedError(
+                f"{store.memory_url} is in the memory of this process and has no files to take care of"
+            )
+        return store
+
     def topics(self) -> Topics:
         """Return the methods for topics."""
         return self._topics
@@ -148,6 +161,45 @@ class Admin(SaysWhatThereIs):
             ('open', ('billing',))
         """
         return self._topics._kept_ledgers(topic)
+
+    def check(
+        self, topic: str | None = None, *, on_progress: Callable[[CareProgress], object] | None = None
+    ) -> StoreReport:
+        """Read everything in the store, or in one topic, and verify it. Not in Pulsar.
+
+        Nothing is changed, no lock is taken, and other processes may use the store meanwhile: what looks
+        damaged is read again, and counts only if it stays so. Takes as long as reading all files.
+
+        Args:
+            topic: name of a topic, a partition, or a partitioned topic; None for the whole store.
+            on_progress: called with how far it is, once a second, from the second second on. ``str`` of that
+                is a line for people.
+
+        Returns:
+            What is wrong, where, what it means and what to do; and how much was read.
+
+        Raises:
+            TopicNotFound: no such topic.
+            NotAllowedError: a store in memory.
+            AlreadyClosed: the Admin is closed.
+            UnsupportedFormatVersion: a newer release wrote a file.
+            OSError: a file cannot be read.
+
+        Example:
+            >>> from embeddedpulsar import Admin, Client
+            >>> with Client("./data") as client, Admin("./data") as admin:
+            ...     message_id = client.create_producer("pumps").send(b"on")
+            ...     report = admin.check("pumps")
+            ...     report.messages, report.damage
+            (1, [])
+        """
+        store = self._store_in_files()
+        name = None if topic is None else persistent_name(topic).full
+        check = late_import("embeddedpulsar.topic.care.store_check")
+        report: StoreReport = check.check_store(
+            store.root, is_closed=False, topic=name, on_progress=on_progress
+        )
+        return report
 
     def close(self) -> None:
         """Release the store. Idempotent."""

@@ -26,6 +26,11 @@ class ProgressLine:
         """Whether it is time for `show`."""
         return SYSTEM_CLOCK.monotonic() >= self._next
 
+    def follow(self, progress: object) -> None:
+        """`show` what a call reports of its progress, if it is time."""
+        if self.is_due:
+            self.show(str(progress))
+
     def show(self, text: str) -> None:
         """Write a text."""
         if self._is_terminal:

@@ -1,6 +1,6 @@
 """The auditor of a topic's files: reads everything, trusts nothing, changes nothing.
 
-`embeddedpulsar.testing.store_checks` checks a whole store with it; `embeddedpulsar.cli.check` prints that.
+`embeddedpulsar.topic.care.store_check` checks a whole store with it.
 """
 
 from __future__ import annotations
@@ -55,12 +55,30 @@ _WORDS: Final = struct.Struct(f"<{WORD_COUNT}Q")
 
 
 class Problem(NamedTuple):
-    """A finding; `kind` is one of the words of this module or of damage.py."""
+    """A finding.
+
+    Attributes:
+        kind: one of the words of this module, of damage.py or of `topic.care.store_report`.
+        path: the file or directory.
+        offset: where in the file it begins.
+        text: what is wrong.
+        ledger_id: the ledger concerned; 0 for none.
+        first_entry, last_entry: the entries that are lost with it, both included; 0 and -1 for none.
+        topic: full name of the topic; "" if it belongs to the store, or nothing says it.
+        meaning: what follows from it.
+        remedy: what to do about it.
+    """
 
     kind: str
     path: str
     offset: int
     text: str
+    ledger_id: int = 0
+    first_entry: int = 0
+    last_entry: int = -1
+    topic: str = ""
+    meaning: str = ""
+    remedy: str = ""
 
     def __str__(self) -> str:
         return f"{self.path} at {self.offset}: {self.kind}: {self.text}"
@@ -107,14 +125,22 @@ def check_topic(directory: str, watch: Callable[[str], object] | None = None) ->
     tail_ledger, tail_end = split_tail(words.of(TopicWord.TAIL))
     chain = walk_segments(directory, words.of(TopicWord.TRIM), limit=tail_ledger if words.values else None)
     problems += [
-        Problem(report.kind, report.path, report.offset, report.reason)
+        Problem(
+            report.kind,
+            report.path,
+            report.offset,
+            report.reason,
+            report.ledger_id,
+            report.first_entry,
+            report.last_entry,
+        )
         for report in chain.damaged
         if report.ledger_id >= words.of(TopicWord.TRIM)
     ]
     for ledger in chain.strays:
         if ledger < tail_ledger or not words.values:
             text = "a segment nothing refers to"
-            problems.append(Problem(STRAY, log_path(directory, ledger), 0, text))
+            problems.append(Problem(STRAY, log_path(directory, ledger), 0, text, ledger))
     frames = messages = 0
     publish_ms = 0
     for link in chain.links:
@@ -130,11 +156,13 @@ def check_topic(directory: str, watch: Callable[[str], object] | None = None) ->
         messages += scan.messages
         if link.header.base_publish_ms < publish_ms:
             text = f"base publish time {link.header.base_publish_ms} after {publish_ms}"
-            problems.append(Problem(LINK, log_path(directory, ledger), 0, text))
+            problems.append(Problem(LINK, log_path(directory, ledger), 0, text, ledger))
         publish_ms = scan.last_publish_ms
     if words.values and tail_ledger and tail_ledger not in [link.header.ledger_id for link in chain.links]:
         text = "the tail is in it, and it cannot be read"
-        problems.append(Problem(damage.MISSING_SEGMENT, log_path(directory, tail_ledger), 0, text))
+        problems.append(
+            Problem(damage.MISSING_SEGMENT, log_path(directory, tail_ledger), 0, text, tail_ledger)
+        )
     problems += check_journal(directory, KIND_TOPIC)
     return CheckReport(problems, len(chain.links), frames, messages, not words.values)
 
@@ -156,35 +184,41 @@ def _check_ledger(directory: str, link: Link, tail_end: int | None) -> tuple[Cha
             path,
             hole.offset,
             f"entries {hole.first_entry_id} to {hole.last_entry_id}: {hole.reason}",
+            header.ledger_id,
+            hole.first_entry_id,
+            hole.last_entry_id,
         )
         for hole in scan.holes
     ]
     for offset, length in scan.bad_trailers:
-        problems.append(Problem(TRAILER, path, offset, f"it does not repeat the frame's length {length}"))
+        text = f"it does not repeat the frame's length {length}"
+        problems.append(Problem(TRAILER, path, offset, text, header.ledger_id))
     reached = max([scan.end_offset, *(hole.end_offset for hole in scan.holes)])
     if end is not None and reached < end:
         text = f"the ledger should end at {end}: {scan.stop_reason or 'the file was cut'}"
-        problems.append(Problem(damage.LOST_TAIL, path, reached, text))
+        problems.append(Problem(damage.LOST_TAIL, path, reached, text, header.ledger_id))
     if link.is_closed and not scan.holes:
         said = (link.end_offset, link.last_entry_id, link.last_crc, link.messages)
         found = (scan.end_offset, scan.last_entry_id, scan.last_crc, scan.messages)
         if said != found:
             text = f"the next ledger says (end, last entry, crc, messages) {said}, found {found}"
-            problems.append(Problem(LINK, path, scan.end_offset, text))
+            problems.append(Problem(LINK, path, scan.end_offset, text, header.ledger_id))
     return scan, problems + _check_index(directory, link, scan)
 
 
 def _check_index(directory: str, link: Link, scan: ChainScan) -> list[Problem]:
-    path = index_path(directory, link.header.ledger_id)
+    path, ledger = index_path(directory, link.header.ledger_id), link.header.ledger_id
     try:
         data = disk.DISK.read_file(path)
         header = parse_index_header(data[:INDEX_HEADER_SIZE])
     except FileNotFoundError:
-        return [Problem(damage.INDEX, path, 0, "the file is missing; it is derived again when needed")]
+        return [
+            Problem(damage.INDEX, path, 0, "the file is missing; it is derived again when needed", ledger)
+        ]
     except StorageError as e:
-        return [Problem(damage.INDEX, path, 0, e.reason)]
-    if header.ledger_id != link.header.ledger_id:
-        return [Problem(damage.INDEX, path, 8, f"it is the index of ledger {header.ledger_id}")]
+        return [Problem(damage.INDEX, path, 0, e.reason, ledger)]
+    if header.ledger_id != ledger:
+        return [Problem(damage.INDEX, path, 8, f"it is the index of ledger {header.ledger_id}", ledger)]
     problems = []
     count = len(scan.slots) // SLOT_SIZE
     # Behind a hole message counts differ from what was written; only the frames' checksums are compared.
@@ -193,12 +227,14 @@ def _check_index(directory: str, link: Link, scan: ChainScan) -> list[Problem]:
         at = SLOTS_OFFSET + entry * SLOT_SIZE
         expected = scan.slots[entry * SLOT_SIZE : (entry + 1) * SLOT_SIZE]
         if any(expected[20:]) and data[at + first : at + SLOT_SIZE] != expected[first:]:
-            problems.append(Problem(damage.INDEX, path, at, f"slot {entry} does not fit its frame"))
+            text = f"slot {entry} does not fit its frame"
+            problems.append(Problem(damage.INDEX, path, at, text, ledger))
             break
     for block in range(count // SLOTS_PER_BLOCK):
         (crc,) = BLOCK_CRC.unpack_from(data, block_crc_offset(block))
         if crc and not is_block_sealed_and_intact(data, block):
-            problems.append(Problem(damage.INDEX, path, block_crc_offset(block), f"block {block} changed"))
+            at = block_crc_offset(block)
+            problems.append(Problem(damage.INDEX, path, at, f"block {block} changed", ledger))
     return problems
 
 

@@ -13,9 +13,12 @@ import pytest
 from embeddedpulsar import Admin, Client, damage
 from embeddedpulsar.cli import check as program
 from embeddedpulsar.cli import progress_line
-from embeddedpulsar.cli.check import Progress, main
+from embeddedpulsar.cli.check import main
+from embeddedpulsar.cli.progress_line import ProgressLine
 from embeddedpulsar.storage import check
-from embeddedpulsar.testing import store_checks
+from embeddedpulsar.testing import assert_clean
+from embeddedpulsar.topic.care import care_progress, store_check, store_report
+from embeddedpulsar.topic.care.care_progress import ProgressMeter
 
 
 @pytest.fixture
@@ -70,12 +73,12 @@ SPOILS = {
     "message": ("topics/*/*.log", 4096 + 100, damage.HOLE),
     "index": ("topics/*/*.idx", 4096 + 10, damage.INDEX),
     "journal": ("topics/*/subscriptions/*/journal.*", 80, check.JOURNAL),
-    "topic.meta": ("topics/*/topic.meta", 20, store_checks.META),
-    "store.meta": ("store.meta", 20, store_checks.META),
+    "topic.meta": ("topics/*/topic.meta", 20, store_report.META),
+    "store.meta": ("store.meta", 20, store_report.META),
     "store.ctl": ("store.ctl", 20, check.CONTROL),
-    "catalog": ("catalog", 80, store_checks.META),
-    "policies of a topic": ("topics/*/policies", 20, store_checks.POLICIES),
-    "policies of a namespace": ("tenants/*", 20, store_checks.POLICIES),
+    "catalog": ("catalog", 80, store_report.META),
+    "policies of a topic": ("topics/*/policies", 20, store_report.POLICIES),
+    "policies of a namespace": ("tenants/*", 20, store_report.POLICIES),
 }
 
 
@@ -137,7 +140,7 @@ def test_beside_a_client(root: Path, capsys: pytest.CaptureFixture[str]):
         assert main([str(root)]) == 0
         assert "1 process had it open meanwhile" in capsys.readouterr().out
         assert producer.send(b"and more")
-    store_checks.assert_clean(root)
+    assert_clean(root)
 
 
 def test_what_goes_away_meanwhile_is_no_damage(root: Path, monkeypatch: pytest.MonkeyPatch):
@@ -150,11 +153,11 @@ def test_what_goes_away_meanwhile_is_no_damage(root: Path, monkeypatch: pytest.M
             return check.CheckReport([check.Problem(damage.HOLE, directory, 0, "in between")])
         return check.CheckReport([])
 
-    monkeypatch.setattr(store_checks, "check_topic", look)
+    monkeypatch.setattr(store_check, "check_topic", look)
     with Client(root):
-        assert store_checks.check_store(root, is_closed=False).is_clean
+        assert store_check.check_store(root, is_closed=False).is_clean
         assert len(looks) == 4
-    assert not store_checks.check_store(root).is_clean
+    assert not store_check.check_store(root).is_clean
 
 
 def test_read_only_files(root: Path, capsys: pytest.CaptureFixture[str]):
@@ -233,14 +236,16 @@ def test_progress_is_for_long_checks(monkeypatch: pytest.MonkeyPatch, tmp_path: 
             return now[0]
 
     monkeypatch.setattr(progress_line, "SYSTEM_CLOCK", Clock())
+    monkeypatch.setattr(care_progress, "SYSTEM_CLOCK", Clock())
     terminal = Terminal()
-    progress = Progress(terminal)
-    progress.topic(0, 3, "t-one")
+    progress = ProgressLine(terminal)
+    meter = ProgressMeter("checking", progress.follow)
+    meter.topic(1, 3)
     progress.end()
     assert terminal.getvalue() == ""
     now[0] += 1.5
-    progress.topic(1, 3, "t-two")
-    progress.topic(2, 3, "t-three")
-    assert terminal.getvalue() == "\rchecking topic 2 of 3, 0 bytes read"
+    meter.topic(2, 3)
+    meter.topic(3, 3)
+    assert terminal.getvalue() == "\rchecking topic 2 of 3, 0 MiB read"
     progress.end()
     assert terminal.getvalue().endswith("\r")

@@ -11,8 +11,8 @@ import pytest
 from embeddedpulsar import damage
 from embeddedpulsar.client.client import Client
 from embeddedpulsar.storage.check import CONTROL, JOURNAL
-from embeddedpulsar.testing import store_checks
 from embeddedpulsar.testing.store_checks import assert_clean, check_store
+from embeddedpulsar.topic.care import store_report
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_an_open_store_is_in_use(root: Path):
     try:
         client.create_producer("one")
         assert check_store(root, is_closed=False).is_clean
-        assert store_checks.IN_USE in [problem.kind for problem in check_store(root).problems]
+        assert store_report.IN_USE in [problem.kind for problem in check_store(root).problems]
     finally:
         client.close()
     assert_clean(root)
@@ -62,27 +62,27 @@ def flip(path: Path, at: int) -> None:
 
 
 SPOILS: dict[str, tuple[Callable[[Path], object], str]] = {
-    "store.meta": (lambda root: flip(root / "store.meta", 20), store_checks.META),
-    "no store.meta": (lambda root: (root / "store.meta").unlink(), store_checks.META),
+    "store.meta": (lambda root: flip(root / "store.meta", 20), store_report.META),
+    "no store.meta": (lambda root: (root / "store.meta").unlink(), store_report.META),
     "store.ctl": (lambda root: flip(root / "store.ctl", 20), CONTROL),
     "no store.ctl": (lambda root: (root / "store.ctl").unlink(), CONTROL),
     "catalog header": (lambda root: flip(root / "catalog", 20), JOURNAL),
-    "catalog record": (lambda root: flip(root / "catalog", 80), store_checks.LEFTOVER),
+    "catalog record": (lambda root: flip(root / "catalog", 80), store_report.LEFTOVER),
     "no catalog": (lambda root: (root / "catalog").unlink(), JOURNAL),
-    "topic.meta": (lambda root: flip(only(root, "topics/*/topic.meta"), 20), store_checks.META),
-    "no topic.meta": (lambda root: only(root, "topics/*/topic.meta").unlink(), store_checks.META),
+    "topic.meta": (lambda root: flip(only(root, "topics/*/topic.meta"), 20), store_report.META),
+    "no topic.meta": (lambda root: only(root, "topics/*/topic.meta").unlink(), store_report.META),
     "message": (lambda root: flip(only(root, "topics/*/*.log"), 4096 + 300), damage.HOLE),
     "index": (lambda root: flip(only(root, "topics/*/*.idx"), 4096 + 30), damage.INDEX),
     "ctl": (lambda root: flip(only(root, "topics/*/ctl"), 20), CONTROL),
     "subscription": (lambda root: flip(only(root, "topics/*/subscriptions/*/journal.*"), 80), JOURNAL),
-    "foreign file": (lambda root: (root / "holiday.jpg").touch(), store_checks.LEFTOVER),
-    "lease": (lambda root: os.mkfifo(root / "clients" / ("0" * 32)), store_checks.LEFTOVER),
-    "temporary": (lambda root: (root / "store.meta.1-0.tmp").touch(), store_checks.LEFTOVER),
-    "staging": (lambda root: (root / "staging" / "abc").mkdir(), store_checks.LEFTOVER),
-    "unknown topic": (lambda root: (root / "topics" / "t-x").mkdir(), store_checks.META),
+    "foreign file": (lambda root: (root / "holiday.jpg").touch(), store_report.LEFTOVER),
+    "lease": (lambda root: os.mkfifo(root / "clients" / ("0" * 32)), store_report.LEFTOVER),
+    "temporary": (lambda root: (root / "store.meta.1-0.tmp").touch(), store_report.LEFTOVER),
+    "staging": (lambda root: (root / "staging" / "abc").mkdir(), store_report.LEFTOVER),
+    "unknown topic": (lambda root: (root / "topics" / "t-x").mkdir(), store_report.META),
     "old ids": (
         lambda root: only(root, "topics/*/*01.log").rename(only(root, "topics/*") / f"{10**9:020d}.log"),
-        store_checks.ID_REUSE,
+        store_report.ID_REUSE,
     ),
 }
 

@@ -1,0 +1,339 @@
+"""The check of a whole store or of a topic: reads all of it and changes nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from embeddedpulsar.damage import CONTROL, JOURNAL
+from embeddedpulsar.exceptions import InvalidConfiguration, StorageError, TopicNotFound
+from embeddedpulsar.format.catalog_record import TopicEntry
+from embeddedpulsar.format.control import KIND_STORE, KIND_SUBSCRIPTION, StoreWord, parse_control_header
+from embeddedpulsar.format.document import KIND_POLICIES, decode_document
+from embeddedpulsar.format.journal_record import FIRST_RECORD_OFFSET, parse_journal_header, valid_end
+from embeddedpulsar.platform import clock, disk
+from embeddedpulsar.platform.file_lock import FileLock
+from embeddedpulsar.platform.processes.lease import is_held
+from embeddedpulsar.settings import BrokerSettings
+from embeddedpulsar.storage import filenames
+from embeddedpulsar.storage.check import CheckReport, Problem, check_journal, check_topic
+from embeddedpulsar.storage.filenames import ledgers_of
+from embeddedpulsar.topic import store_root
+from embeddedpulsar.topic.care.care_progress import CareProgress, ProgressMeter
+from embeddedpulsar.topic.care.store_report import (
+    ID_REUSE,
+    IN_USE,
+    LEFTOVER,
+    META,
+    POLICIES,
+    SETTINGS,
+    UNKNOWN_SETTING,
+    StoreReport,
+    TopicReport,
+    explained,
+)
+from embeddedpulsar.topic.catalog import root_layout
+from embeddedpulsar.topic.catalog.catalog import Catalog
+from embeddedpulsar.topic.catalog.topic_directories import read_meta
+
+_NO_LOCK: Final[Any] = None  # of a catalog to which nothing is appended
+_TEMPORARY: Final = (".tmp", filenames.NEW_SUFFIX)
+
+_PAUSES_S: Final = (0.02, 0.1, 0.5)
+
+
+def check_store(
+    root: str | os.PathLike[str],
+    *,
+    is_closed: bool = True,
+    topic: str | None = None,
+    on_progress: Callable[[CareProgress], object] | None = None,
+) -> StoreReport:
+    """Audit a store without changing it: every topic and subscription, documents, names, ids, leftovers.
+
+    Args:
+        root: the store's directory.
+        is_closed: no process should have it open: then a held lock, a living process, and files that only an
+            operation in progress may have are problems too. Otherwise a check may run beside processes that
+            use the store: what looks damaged is looked at again, and counts if it stays so.
+        topic: full name of a topic, partition or partitioned topic, to check nothing else.
+        on_progress: called once a second, from the second second on.
+
+    Raises:
+        FileNotFoundError: no such directory.
+        TopicNotFound: the catalog does not have the topic.
+
+    Example:
+        >>> import tempfile
+        >>> from embeddedpulsar.topic.store import Store
+        >>> with tempfile.TemporaryDirectory() as root:
+        ...     Store.open(root).release()
+        ...     check_store(root).is_clean
+        True
+    """
+    path = os.path.abspath(root)
+    meter = ProgressMeter("checking", on_progress)
+    if topic is not None:
+        problems: list[Problem] = []
+        directories = _directories_of(path, topic)
+    else:
+        problems = list(_check_root(path))
+        problems += _check_documents(path)
+        problems += _steady(path, is_closed, lambda: _check_catalog(path))
+        parent = root_layout.in_root(path, root_layout.TOPICS)
+        directories = [os.path.join(parent, name) for name in _directories(parent)]
+    reports: list[TopicReport] = []
+    for number, directory in enumerate(directories):
+        meter.topic(number + 1, len(directories))
+        reports += _check_topic(path, directory, is_closed, meter)
+    living, leases = _check_leases(path)
+    if topic is None:
+        ledgers_there = [ledger for report in reports for ledger in _ledgers(report.directory)]
+        problems += _check_ids(path, max(ledgers_there, default=0))
+        if is_closed:
+            problems += _check_locks(path)
+        if is_closed or not living:
+            problems += leases
+            problems += _check_unfinished(path)
+    problems = [explained(problem) for problem in problems]
+    return StoreReport(
+        [*problems, *(problem for report in reports for problem in report.found.problems)],
+        len(reports),
+        sum(report.found.ledgers for report in reports),
+        sum(report.found.frames for report in reports),
+        sum(report.found.messages for report in reports),
+        tuple(reports),
+        living,
+        path,
+    )
+
+
+def _directories_of(root: str, topic: str) -> list[str]:
+    """The directories of a topic, or of its partitions that were ever opened."""
+    path = root_layout.in_root(root, root_layout.CATALOG)
+    catalog = Catalog(path, _NO_LOCK, is_read_only=True)
+    try:
+        entry = catalog.find(topic)
+        if entry is None:
+            raise TopicNotFound(f"{topic}: no such topic in {root}")
+        parent = root_layout.in_root(root, root_layout.TOPICS)
+        return [os.path.join(parent, one.directory) for one in catalog.with_logs(entry)]
+    finally:
+        catalog.close()
+
+
+def _check_topic(root: str, directory: str, is_closed: bool, meter: ProgressMeter) -> Iterator[TopicReport]:
+    """One report; none of a topic that is deleted meanwhile."""
+    found: list[CheckReport] = []
+
+    def look() -> list[Problem]:
+        found.append(_look_at(directory, meter))
+        return found[-1].problems
+
+    subscriptions = _subscriptions(directory)
+    problems = _steady(root, is_closed, look)
+    if is_closed or os.path.isdir(directory):
+        name = _name_of(directory)
+        problems = [explained(problem, name) for problem in problems]
+        yield TopicReport(name, directory, found[-1]._replace(problems=problems), len(subscriptions))
+
+
+def _look_at(directory: str, meter: ProgressMeter) -> CheckReport:
+    try:
+        report = check_topic(directory, meter.ledger)
+        problems = [*report.problems, *_check_document(filenames.policies_path(directory))]
+        for name in _subscriptions(directory):
+            own = os.path.join(filenames.subscriptions_path(directory), name)
+            problems += check_journal(own, KIND_SUBSCRIPTION)
+    except FileNotFoundError as e:
+        gone = str(e.filename or e)
+        return CheckReport([Problem(META, gone, 0, "the file went away while it was read")])
+    return report._replace(problems=problems)
+
+
+def _steady(root: str, is_closed: bool, look: Callable[[], list[Problem]]) -> list[Problem]:
+    """What is found, and is still found when processes that use the store have gone on meanwhile."""
+    found = look()
+    for pause_s in _PAUSES_S:
+        if not found or is_closed or not _check_leases(root)[0]:
+            break
+        clock.sleep(pause_s)
+        places = {(problem.kind, problem.path) for problem in found}
+        again = look()
+        found = [problem for problem in again if (problem.kind, problem.path) in places]
+    return found
+
+
+def _check_root(root: str) -> Iterator[Problem]:
+    try:
+        if store_root.read_meta(root) is None:
+            yield Problem(META, root_layout.in_root(root, root_layout.META), 0, "there is no store here")
+    except StorageError as e:
+        yield Problem(META, e.path or root, e.offset or 0, e.reason)
+    for name in sorted(os.listdir(root)):
+        if not root_layout.is_ours(name):
+            yield Problem(LEFTOVER, os.path.join(root, name), 0, "this does not belong into a store")
+
+
+def _catalogued(root: str) -> tuple[list[TopicEntry], Callable[[str], int], list[Problem]]:
+    """The topics of the catalog, which incarnation of a name was deleted last, and what is wrong with it."""
+    path = root_layout.in_root(root, root_layout.CATALOG)
+    try:
+        data = disk.DISK.read_file(path)
+        header = parse_journal_header(data)
+        catalog = Catalog(path, _NO_LOCK, is_read_only=True)
+    except FileNotFoundError:
+        return [], lambda _: 0, [Problem(JOURNAL, path, 0, "there is no catalog")]
+    except StorageError as e:
+        return [], lambda _: 0, [Problem(JOURNAL, path, e.offset or 0, e.reason)]
+    try:
+        end, _ = valid_end(data, FIRST_RECORD_OFFSET, len(data), header.chain_seed)
+        problems = []
+        if any(data[end:]):
+            problems.append(Problem(LEFTOVER, path, end, "a record that was not finished, or is damaged"))
+        entries, ended = catalog.topics(), catalog.ended_lives()
+        return entries, lambda name: ended.get(name, 0), problems
+    finally:
+        catalog.close()
+
+
+def _check_catalog(root: str) -> list[Problem]:
+    entries, ended, problems = _catalogued(root)
+    topics = _directories(root_layout.in_root(root, root_layout.TOPICS))
+    return [*problems, *_check_names(root, entries, ended, topics)]
+
+
+def _check_names(
+    root: str, entries: list[TopicEntry], ended: Callable[[str], int], topics: list[str]
+) -> Iterator[Problem]:
+    parent = root_layout.in_root(root, root_layout.TOPICS)
+    known = {entry.directory: entry for entry in entries}
+    for name in sorted(known.keys() - set(topics)):
+        yield Problem(META, os.path.join(parent, name), 0, f"the directory of {known[name].name} is missing")
+    for name in topics:
+        directory = os.path.join(parent, name)
+        entry = known.get(name)
+        try:
+            found = read_meta(directory)
+        except StorageError as e:
+            yield Problem(META, e.path or directory, e.offset or 0, e.reason)
+            continue
+        if found is None:
+            yield Problem(META, directory, 0, "nothing says which topic this is")
+        elif entry is None and ended(found.name) >= found.incarnation:
+            yield Problem(LEFTOVER, directory, 0, f"the rest of {found.name}, which was deleted")
+        elif entry is None and not _ledgers(directory):
+            yield Problem(LEFTOVER, directory, 0, f"{found.name}, which was not finished")
+        elif entry is None:
+            yield Problem(META, directory, 0, f"the catalog does not know {found.name}")
+        elif (found.name, found.incarnation) != (entry.name, entry.incarnation):
+            yield Problem(META, directory, 0, f"this is {found.name}, the catalog says {entry.name}")
+
+
+def _check_ids(root: str, highest: int) -> Iterator[Problem]:
+    path = root_layout.in_root(root, root_layout.CONTROL)
+    try:
+        data = disk.DISK.read_file(path)
+        parse_control_header(data, KIND_STORE)
+    except FileNotFoundError:
+        yield Problem(CONTROL, path, 0, "the file is missing")
+        return
+    except StorageError as e:
+        yield Problem(CONTROL, path, e.offset or 0, e.reason)
+        return
+    at = 8 * StoreWord.NEXT_LEDGER_ID
+    following = int.from_bytes(data[at : at + 8], "little")
+    if following <= highest:
+        yield Problem(ID_REUSE, path, at, f"ledger {highest} exists, and {following} would come next")
+
+
+def _check_documents(root: str) -> Iterator[Problem]:
+    """``broker.conf`` and the policies of namespaces."""
+    path = root_layout.in_root(root, root_layout.SETTINGS)
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            settings = BrokerSettings.parse(disk.DISK.read_file(path).decode())
+            yield from (Problem(UNKNOWN_SETTING, path, 0, text) for text in settings.warnings())
+            settings.check_supported()
+    except (InvalidConfiguration, UnicodeDecodeError) as e:
+        yield Problem(SETTINGS, path, 0, str(e))
+    tenants = root_layout.in_root(root, root_layout.TENANTS)
+    for name in sorted(os.listdir(tenants) if os.path.isdir(tenants) else ()):
+        if not name.endswith(_TEMPORARY):
+            yield from _check_document(os.path.join(tenants, name))
+
+
+def _check_document(path: str) -> Iterator[Problem]:
+    try:
+        decode_document(disk.DISK.read_file(path), KIND_POLICIES)
+    except FileNotFoundError:
+        return  # a topic without policies
+    except StorageError as e:
+        yield Problem(POLICIES, path, e.offset or 0, e.reason)
+
+
+def _check_leases(root: str) -> tuple[int, list[Problem]]:
+    """How many processes live; each of them, and what others left, as problems of a closed store."""
+    clients = root_layout.in_root(root, root_layout.CLIENTS)
+    living, problems = 0, []
+    for name in sorted(os.listdir(clients) if os.path.isdir(clients) else ()):
+        path = os.path.join(clients, name)
+        if is_held(path):
+            living += 1
+            problems.append(Problem(IN_USE, path, 0, "the process lives"))
+        else:
+            problems.append(Problem(LEFTOVER, path, 0, "the lease of a process that is gone"))
+    return living, problems
+
+
+def _check_locks(root: str) -> Iterator[Problem]:
+    for directory, _, names in os.walk(root):
+        for name in names:
+            if name.endswith("lock") and _is_locked(os.path.join(directory, name)):
+                yield Problem(IN_USE, os.path.join(directory, name), 0, "the lock is held")
+
+
+def _check_unfinished(root: str) -> Iterator[Problem]:
+    for directory, _, names in os.walk(root):
+        for name in names:
+            if name.endswith(_TEMPORARY):
+                yield Problem(LEFTOVER, os.path.join(directory, name), 0, "a file that was not finished")
+    staging = root_layout.in_root(root, root_layout.STAGING)
+    for name in _directories(staging):
+        yield Problem(LEFTOVER, os.path.join(staging, name), 0, "a topic that was not finished")
+
+
+def _ledgers(directory: str) -> list[int]:
+    with contextlib.suppress(FileNotFoundError):
+        return ledgers_of(os.listdir(directory))
+    return []
+
+
+def _name_of(directory: str) -> str:
+    with contextlib.suppress(StorageError):
+        found = read_meta(directory)
+        return "" if found is None else found.name
+    return ""
+
+
+def _is_locked(path: str) -> bool:
+    lock = FileLock(path)
+    try:
+        return not lock.try_acquire()
+    finally:
+        lock.release()
+        lock.close()
+
+
+def _subscriptions(directory: str) -> list[str]:
+    """Those of a topic that have not ended."""
+    names = _directories(filenames.subscriptions_path(directory))
+    return [name for name in names if not filenames.is_gone(name)]
+
+
+def _directories(path: str) -> list[str]:
+    with contextlib.suppress(FileNotFoundError):
+        return sorted(entry.name for entry in os.scandir(path) if entry.is_dir(follow_symlinks=False))
+    return []
