@@ -78,7 +78,7 @@ class Namespaces(PolicyCalls):
             store.topics.namespaces.delete(namespace)
 
     def get_topics(self, namespace: str) -> list[str]:
-        """Return the full names of the topics of a namespace, in order of creation; see `Topics.get_list`.
+        """Return the full names of the topics of a namespace, sorted; see `Topics.get_list`.
 
         Raises:
             TopicNotFound: there is no such namespace.

@@ -269,7 +269,7 @@ class Topics(TopicLooks, SubscriptionCalls, PolicyCalls):
     # -- listing -----------------------------------------------------------------------------------------
 
     def get_list(self, namespace: str = _DEFAULT_NAMESPACE) -> list[str]:
-        """Return the full names of the topics of a namespace, in order of creation.
+        """Return the full names of the topics of a namespace, sorted.
 
         For a partitioned topic, these are the names of its partitions.
 
@@ -282,7 +282,7 @@ class Topics(TopicLooks, SubscriptionCalls, PolicyCalls):
         return self._of(namespace).topics.names(namespace)
 
     def get_partitioned_topic_list(self, namespace: str = _DEFAULT_NAMESPACE) -> list[str]:
-        """Return the full names of the partitioned topics of a namespace, in order of creation.
+        """Return the full names of the partitioned topics of a namespace, sorted.
 
         Raises:
             TopicNotFound: there is no such namespace.

@@ -70,6 +70,17 @@ def decode_topic(payload: Buffer) -> TopicEntry:
     return TopicEntry(name, _text(payload, end, directory_length), incarnation, partitions)
 
 
+def entry_size(payload: Buffer) -> int:
+    """The number of bytes of the entry of a topic that such a payload begins with.
+
+    Example:
+        >>> entry_size(encode_topic(TopicEntry("persistent://a/b/c", "t-x", 7)) + b"more")
+        37
+    """
+    _, _, name_length, directory_length = _head(TOPIC_HEADER, payload)
+    return TOPIC_HEADER.size + name_length + directory_length
+
+
 def encode_topic_deleted(name: str, incarnation: int) -> bytes:
     """The payload that says "this incarnation of the topic is gone".
 

@@ -108,6 +108,7 @@ class StoreSession:
             session.policies = PolicyDocuments(root, settings, lambda name: session.catalog.find(name))
             session._open_catalog(clock)
             undo.callback(session.catalog.close)
+            session._save_index_if_due()
             session.scheduler = clock.scheduler()
             undo.callback(session.scheduler.close)
             session.chores = clock.scheduler(LONGEST_S)
@@ -149,6 +150,14 @@ class StoreSession:
                 self.catalog.close()
             catalog_lock.close()
             raise
+
+    def _save_index_if_due(self) -> None:
+        """Spare the next opening what this one had to read; unless another process is at the catalog."""
+        if self.catalog.is_index_due and self.catalog.lock.try_acquire():
+            try:
+                self.catalog.save_index()
+            finally:
+                self.catalog.lock.release()
 
     def _use_catalog(self, catalog: Catalog) -> None:
         self.catalog = catalog

@@ -44,7 +44,7 @@ def test_topics_are_made_and_listed(topics):
     topics.create_non_partitioned_topic("plain")
     topics.create_partitioned_topic("orders", 2)
     partitions = [f"{BASE}-partition-{i}" for i in range(2)]
-    assert topics.get_list() == ["persistent://public/default/plain", *partitions]
+    assert topics.get_list() == [*partitions, "persistent://public/default/plain"]
     assert topics.get_partitioned_topic_list() == [BASE]
     assert topics.get_partitioned_topic_metadata("orders").partitions == 2
     assert topics.get_partitioned_topic_metadata("plain").partitions == 0

@@ -99,10 +99,10 @@ class NamespaceList:
             self.check(name)
             if name == _SYSTEM:
                 raise NotAllowedError(f"{name} belongs to the system and cannot be deleted")
-            topics = self._catalog.topics(name)
+            topics = self._catalog.listed_in(name)
             if topics:
                 raise NotAllowedError(
-                    f"the namespace {name} has {len(topics)} topics, such as {topics[0].name}; delete them, "
+                    f"the namespace {name} has {len(topics)} topics, such as {topics[0][0]}; delete them, "
                     "or delete it with force"
                 )
             self._catalog.append_namespace_deleted(name, self._clock.wall_ms())

@@ -1,6 +1,6 @@
 """Every file name in the root of a store; the files of a topic's directory are named in `storage.filenames`.
 
-broker.conf · store.meta · store.ctl · store.lock · catalog · catalog.lock · housekeeping.lock
+broker.conf · store.meta · store.ctl · store.lock · catalog · catalog.index · catalog.lock · housekeeping.lock
 clients/<uuid> · topics/<dir>/ · staging/<random>/ · tenants/
 """
 
@@ -16,6 +16,7 @@ META: Final = "store.meta"
 CONTROL: Final = control_file.STORE_CONTROL
 STORE_LOCK: Final = "store.lock"
 CATALOG: Final = "catalog"
+CATALOG_INDEX: Final = "catalog.index"
 CATALOG_LOCK: Final = "catalog.lock"
 HOUSEKEEPING_LOCK: Final = "housekeeping.lock"
 CLIENTS: Final = control_file.CLIENTS
@@ -25,7 +26,10 @@ TENANTS: Final = "tenants"
 
 DIRECTORIES: Final = (CLIENTS, TOPICS, STAGING)
 OURS: Final = frozenset(
-    (SETTINGS, META, CONTROL, STORE_LOCK, CATALOG, CATALOG_LOCK, HOUSEKEEPING_LOCK, *DIRECTORIES, TENANTS)
+    (
+        *(SETTINGS, META, CONTROL, STORE_LOCK, CATALOG, CATALOG_INDEX, CATALOG_LOCK, HOUSEKEEPING_LOCK),
+        *(*DIRECTORIES, TENANTS),
+    )
 )
 _LEFTOVERS: Final = (".tmp", ".new")
 

@@ -30,9 +30,10 @@ class TopicChanges:
         self._changed: Final = catalog.watch()
 
     def all(self, namespace: str | None) -> dict[str, TopicEntry]:
-        """Return the topics that match, of ``tenant/namespace`` or of all, by name, in order of creation."""
-        found = [entry for entry in self._catalog.topics(namespace) if self._matches(entry.name)]
-        return {entry.name: entry for entry in found if not self._is_partition(entry.name)}
+        """Return the topics that match, of ``tenant/namespace`` or of all, by name, sorted."""
+        names = [name for name, _ in self._catalog.listed_in(namespace) if self._matches(name)]
+        entries = {name: self._catalog.find(name) for name in names if not self._is_partition(name)}
+        return {name: entry for name, entry in entries.items() if entry is not None}
 
     def take(self) -> dict[str, TopicEntry | None]:
         """Return the changes since the last call: what each topic is now, None if it does not exist."""

@@ -75,19 +75,23 @@ class TopicList:
         return is_known or 0 <= parsed.partition < self._partitions_of_base(parsed)
 
     def names(self, namespace: str | None = None) -> list[str]:
-        """Full names of all topics, or those of a namespace, in order of creation; partitions one by one."""
-        found: dict[str, None] = {}
-        for entry in self._catalog.topics(namespace):
-            found.update(dict.fromkeys(partition_names(entry.name, entry.partitions) or [entry.name]))
-        return list(found)
+        """Full names of all topics, or those of a namespace, sorted; the partitions of a topic one by one, in
+        their order, in place of the topic."""
+        found = []
+        for name, partitions in self._catalog.listed_in(namespace):
+            if partitions:
+                found += partition_names(name, partitions)
+            elif PARTITION_SUFFIX not in name or not self._partitions_of_base(TopicName.parse(name)):
+                found.append(name)
+        return found
 
     def changes_of(self, matches: Callable[[str], bool]) -> TopicChanges:
         """The topics whose full names match, and how they change from now on; to be closed."""
         return TopicChanges(self._catalog, matches)
 
     def partitioned_names(self, namespace: str | None = None) -> list[str]:
-        """Full names of the partitioned topics, in order of creation."""
-        return [entry.name for entry in self._catalog.topics(namespace) if entry.partitions]
+        """Full names of the partitioned topics, sorted."""
+        return [name for name, partitions in self._catalog.listed_in(namespace) if partitions]
 
     def partitions_of_possible(self, name: str) -> int:
         """As `partitions`, of a topic that exists or could be made.
@@ -256,11 +260,11 @@ class TopicList:
                 kind = f"with {known.partitions} partitions" if known.partitions else "and is not partitioned"
                 raise NotAllowedError(f"{name.full} exists already, {kind}")
             self._check_namespace(name)
-            for entry in self._catalog.topics():
-                parsed = TopicName.parse(entry.name)
+            for other, _ in self._catalog.listed(f"{name.full}{PARTITION_SUFFIX}"):
+                parsed = TopicName.parse(other)
                 if parsed.partition >= 0 and parsed.base == name.full:
                     raise NotAllowedError(
-                        f"{name.full} cannot be partitioned: {entry.name} is a topic of its own; delete that "
+                        f"{name.full} cannot be partitioned: {other} is a topic of its own; delete that "
                         "one, or use another name"
                     )
             self._create(name, partitions)

@@ -12,7 +12,8 @@ from embeddedpulsar.format.catalog_record import TopicEntry
 from embeddedpulsar.format.control import KIND_TOPIC
 from embeddedpulsar.format.journal_record import JournalHeader, pack_journal_header, pack_record
 from embeddedpulsar.platform.file_lock import FileLock
-from embeddedpulsar.topic.catalog.catalog import BUILT_IN_NAMESPACES, Catalog
+from embeddedpulsar.topic.catalog.catalog import Catalog
+from embeddedpulsar.topic.catalog.catalog_table import BUILT_IN_NAMESPACES
 
 
 class Opener:
@@ -47,7 +48,7 @@ def entry(number: int, namespace: str = "public/default") -> TopicEntry:
 
 
 def test_what_one_appends_the_others_see(catalog: Opener):
-    """Topics and namespaces, in order of creation, without reopening; the version rises."""
+    """Topics and namespaces, sorted by name, without reopening; the version rises."""
     one, other = catalog(), catalog()
     assert other.topics() == [] and other.namespaces() == list(BUILT_IN_NAMESPACES)
     version = other.version
@@ -55,11 +56,11 @@ def test_what_one_appends_the_others_see(catalog: Opener):
     one.append_namespace("acme/sales", 6, durable=True)
     one.append_topic(entry(1, "acme/sales"), 7, durable=True)
     assert other.find(entry(0).name) == entry(0)
-    assert other.topics() == [entry(0), entry(1, "acme/sales")]
+    assert other.topics() == [entry(1, "acme/sales"), entry(0)]
     assert other.topics("acme/sales") == [entry(1, "acme/sales")]
     one.append_topic(entry(2)._replace(name="persistent://a/b/odd://acme/sales/x"), 8, durable=False)
     assert len(other.topics("acme/sales")) == 1 and len(other.topics()) == 3
-    one.append_topic_deleted(other.topics()[-1], 8, durable=False)
+    one.append_topic_deleted(other.topics()[0], 8, durable=False)
     assert other.has_namespace("acme/sales") and not other.has_namespace("acme/other")
     assert other.version == version + 5
     other.append_topic_deleted(entry(0), 8, durable=False)

@@ -1,0 +1,209 @@
+"""What the records of the catalog say: tenants, namespaces and topics by name."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from itertools import takewhile
+from typing import Final, NamedTuple
+
+from sortedcontainers import SortedDict
+
+from embeddedpulsar.exceptions import UnsupportedFormatVersion
+from embeddedpulsar.format import catalog_record
+from embeddedpulsar.format.catalog_index import pack_slot
+from embeddedpulsar.format.catalog_record import TopicEntry
+from embeddedpulsar.format.journal_record import RECORD_SIZE, JournalRecord
+from embeddedpulsar.topic.catalog.topic_index import TopicIndex
+from embeddedpulsar.topic_name import PARTITION_SUFFIX
+
+BUILT_IN_NAMESPACES: Final = ("public/default", "public/functions", "pulsar/system")
+
+_OF_NAMES: Final = (
+    catalog_record.NAMESPACE,
+    catalog_record.NAMESPACE_DELETED,
+    catalog_record.TENANT,
+    catalog_record.TENANT_DELETED,
+)
+
+
+class _Recent(NamedTuple):
+    """What a topic is since the index was made: its slot and entry, 0 and None if it was deleted."""
+
+    at: int  # where in the catalog its record ends
+    slot: int
+    entry: TopicEntry | None
+
+
+class _Ended(NamedTuple):
+    """How many topics of a name were deleted, and the last of them."""
+
+    at: int
+    lives: int
+    slot: int
+    incarnation: int
+
+
+class CatalogTable:
+    """Namespaces, tenants, and topics and deleted topics by name, sorted.
+
+    Role: the topics are in the mapped index, and those that changed since in memory. `rest_on` lets a newer
+    index hold what it covers.
+    Callers: one thread at a time; the catalog holds its mutex.
+
+    Attributes:
+        index: None while there is none.
+        namespaces, tenants: in order of creation, the built-in ones first.
+    """
+
+    def __init__(self) -> None:
+        self.namespaces: dict[str, None] = dict.fromkeys(BUILT_IN_NAMESPACES)
+        self.tenants: dict[str, None] = dict.fromkeys(map(_tenant_of, BUILT_IN_NAMESPACES))
+        self.index: TopicIndex | None = None
+        self._recent: SortedDict[str, _Recent] = SortedDict()
+        self._ended: SortedDict[str, _Ended] = SortedDict()
+
+    @property
+    def changes(self) -> int:
+        """How many names changed since the index was made."""
+        return len(self._recent)
+
+    def find(self, name: str) -> TopicEntry | None:
+        """The topic of that name."""
+        return self._find(name)[1]
+
+    def _find(self, name: str) -> tuple[int, TopicEntry | None]:
+        recent = self._recent.get(name)
+        if recent is not None:
+            return recent.slot, recent.entry
+        slot = 0 if self.index is None else self.index.find(name)
+        return slot, self.index.entry(slot) if slot and self.index is not None else None
+
+    def items(self, prefix: str) -> Iterator[tuple[str, int, int]]:
+        """(name, number of partitions, slot) of the topics whose names begin with ``prefix``, sorted."""
+        old = iter(()) if self.index is None else self.index.items(prefix)
+        waiting = next(old, None)
+        for name in takewhile(lambda name: name.startswith(prefix), self._recent.irange(prefix)):
+            while waiting is not None and waiting[0] < name:
+                yield waiting
+                waiting = next(old, None)
+            if waiting is not None and waiting[0] == name:
+                waiting = next(old, None)
+            recent = self._recent[name]
+            if recent.entry is not None:
+                yield name, recent.entry.partitions, recent.slot
+        if waiting is not None:
+            yield waiting
+            yield from old
+
+    def entries(self, prefix: str) -> Iterator[TopicEntry]:
+        """The topics whose names begin with ``prefix``, sorted by name."""
+        for name, _, slot in self.items(prefix):
+            recent = self._recent.get(name)
+            if recent is not None and recent.entry is not None:
+                yield recent.entry
+            elif self.index is not None:
+                yield self.index.entry(slot)
+
+    def ended(self, name: str) -> tuple[int, int]:
+        """How many topics of that name were deleted, and the incarnation of the last; (0, 0) for none."""
+        recent = self._ended.get(name)
+        if recent is not None:
+            return recent.lives, recent.incarnation
+        lives, slot = (0, 0) if self.index is None else self.index.ended(name)
+        return (lives, self.index.entry(slot).incarnation) if slot and self.index is not None else (0, 0)
+
+    def ended_lives(self) -> dict[str, int]:
+        """The incarnation that was deleted last, by the name of the topic."""
+        old = iter(()) if self.index is None else self.index.all_ended()
+        found = {entry.name: entry.incarnation for entry in old}
+        return found | {name: ended.incarnation for name, ended in self._ended.items()}
+
+    # -- changing ----------------------------------------------------------------------------------
+
+    def apply(self, record: JournalRecord, at: int) -> list[str]:
+        """Apply the record that begins at ``at``.
+
+        Returns:
+            The names of the topics that changed.
+
+        Raises:
+            CorruptionError: the record is malformed.
+            UnsupportedFormatVersion: a newer release wrote it.
+        """
+        if record.type == catalog_record.TOPIC:
+            return [self._put(record.payload, at + RECORD_SIZE, at + record.length)]
+        if record.type == catalog_record.TOPIC_DELETED:
+            name, incarnation = catalog_record.decode_topic_deleted(record.payload)
+            known = self.find(name)
+            if known is None or known.incarnation != incarnation:
+                return []
+            ends = (known, *self.with_logs(known))
+            return [one.name for one in ends if self._end(one.name, at + record.length)]
+        if record.type not in _OF_NAMES:
+            raise UnsupportedFormatVersion(
+                reason=f"the catalog has a record of type {record.type}, unknown to this release",
+                remedy="upgrade embeddedpulsar",
+            )
+        self._apply_name(record.type, catalog_record.decode_namespace(record.payload))
+        return []
+
+    def _apply_name(self, kind: int, name: str) -> None:
+        if kind == catalog_record.NAMESPACE:
+            self.namespaces[name] = None
+            self.tenants[_tenant_of(name)] = None
+        elif kind == catalog_record.NAMESPACE_DELETED:
+            self.namespaces.pop(name, None)
+        elif kind == catalog_record.TENANT:
+            self.tenants[name] = None
+        else:
+            self.tenants.pop(name, None)
+
+    def _put(self, payload: bytes, offset: int, end: int) -> str:
+        entry = catalog_record.decode_topic(payload)
+        covered = payload[: catalog_record.entry_size(payload)]
+        self._recent[entry.name] = _Recent(end, pack_slot(offset, covered), entry)
+        return entry.name
+
+    def _end(self, name: str, at: int) -> bool:
+        slot, entry = self._find(name)
+        if entry is None:
+            return False
+        self._ended[name] = _Ended(at, self.ended(name)[0] + 1, slot, entry.incarnation)
+        self._recent[name] = _Recent(at, 0, None)
+        return True
+
+    def with_logs(self, entry: TopicEntry) -> list[TopicEntry]:
+        """The topic itself; of a partitioned one, those of its partitions that were ever opened."""
+        if not entry.partitions:
+            return [entry]
+        names = (f"{entry.name}{PARTITION_SUFFIX}{index}" for index in range(entry.partitions))
+        return [found for name in names if (found := self.find(name)) is not None]
+
+    def rest_on(self, index: TopicIndex) -> None:
+        """Let ``index``, which covers more than the present one, hold what it covers."""
+        end = index.header.end
+        self._recent = SortedDict({name: one for name, one in self._recent.items() if one.at > end})
+        self._ended = SortedDict({name: one for name, one in self._ended.items() if one.at > end})
+        self.close()
+        self.index = index
+
+    def merged(self) -> tuple[array[int], array[int], array[int]]:
+        """Slots of all topics, slots of the deleted ones and their lives, each sorted by name."""
+        topics = ((name, one.slot) for name, one in self._recent.items())
+        ended = ((name, one.slot, one.lives) for name, one in self._ended.items())
+        if self.index is not None:
+            return self.index.merged(topics), *self.index.merged_ended(ended)
+        slots = array("Q", (slot for _, slot in topics if slot))
+        known = list(ended)
+        return slots, array("Q", (slot for _, slot, _ in known)), array("I", (lives for _, _, lives in known))
+
+    def close(self) -> None:
+        """Unmap the index. Idempotent."""
+        index, self.index = self.index, None
+        if index is not None:
+            index.close()
+
+
+def _tenant_of(namespace: str) -> str:
+    return namespace.partition("/")[0]
