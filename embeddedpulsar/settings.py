@@ -79,6 +79,7 @@ class BrokerSettings(NamedTuple):
     allowAutoTopicCreationType: str = "non-partitioned"
     defaultNumPartitions: int = 1
     allowAutoSubscriptionCreation: bool = True
+    encryptionRequireOnProducer: bool = False
     brokerDeleteInactiveTopicsEnabled: bool = False  # Pulsar: true
     subscriptionExpirationTimeMinutes: int = 0
     # Dispatch

@@ -16,6 +16,10 @@ LIFE_SEPARATOR = "."
 """Separates the number of the second and later topics of one name, in the name of the directory."""
 
 _is_plain = re.compile(r"[A-Za-z0-9_\-=:.]+").fullmatch
+_is_system = re.compile(
+    r"pulsar/system/.*|[^/]*/[^/]*/(__change_events(-partition-.*)?|__transaction_.*"
+    r"|.*__transaction_pending_ack(-partition-.*)?)"
+).fullmatch
 _is_canonical_number = re.compile(r"0|[1-9][0-9]{0,8}").fullmatch
 _not_slug = re.compile(r"[^a-z0-9]+")
 
@@ -126,6 +130,28 @@ def partition_index(name: str) -> int:
     """
     base, separator, digits = name.rpartition(PARTITION_SUFFIX)
     return int(digits) if base and separator and _is_canonical_number(digits) else -1
+
+
+def is_system_topic(full_name: str) -> bool:
+    """Return whether a full name is one of Pulsar's system topics, which applications do not create.
+
+    Example:
+        >>> is_system_topic("persistent://a/b/__change_events"), is_system_topic("persistent://a/b/__mine")
+        (True, False)
+    """
+    if "__" not in full_name and "://pulsar/system/" not in full_name:
+        return False  # of a million names in a list, nearly all
+    return _is_system(full_name.partition("://")[2]) is not None
+
+
+def without_system_topics(full_names: list[str]) -> list[str]:
+    """Return the names that are not those of system topics.
+
+    Example:
+        >>> without_system_topics(["persistent://a/b/c", "persistent://a/b/__change_events"])
+        ['persistent://a/b/c']
+    """
+    return [name for name in full_names if not is_system_topic(name)]
 
 
 def directory_name(full_name: str) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from embeddedpulsar.policy_values import camel_case
+
 
 def json_form(value: Any) -> Any:
     """The value as dicts, lists, strings and numbers. Fields that are None are left out.
@@ -17,7 +19,7 @@ def json_form(value: Any) -> Any:
     """
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return {
-            _camel_case(name): json_form(field)
+            camel_case(name): json_form(field)
             for name, field in zip(value._fields, value, strict=True)
             if field is not None
         }
@@ -26,8 +28,3 @@ def json_form(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [json_form(one) for one in value]
     return value
-
-
-def _camel_case(name: str) -> str:
-    first, *others = name.split("_")
-    return first + "".join(word.capitalize() for word in others)

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 from embeddedpulsar.admin.limit_calls import limit_calls
 from embeddedpulsar.admin.policy_calls import PolicyCalls
+from embeddedpulsar.admin.value_calls import value_calls
 from embeddedpulsar.exceptions import InvalidTopicName, NotAllowedError, TopicNotFound
 from embeddedpulsar.platform import interrupts
-from embeddedpulsar.topic import topic_limits
+from embeddedpulsar.topic import creation_policy, topic_limits
 from embeddedpulsar.topic.policy_changes import is_namespace
+from embeddedpulsar.topic_name import without_system_topics
 
 if TYPE_CHECKING:
     from embeddedpulsar.topic.store import Store
@@ -85,7 +87,7 @@ class Namespaces(PolicyCalls):
         """
         store = self._store()
         store.topics.namespaces.check(self._owner(namespace))
-        return store.topics.names(namespace)
+        return without_system_topics(store.topics.names(namespace))
 
     def get_namespaces(self, tenant: str) -> list[str]:
         """Return the namespaces of a tenant, the built-in ones first; empty if there is no such tenant."""
@@ -108,6 +110,23 @@ class Namespaces(PolicyCalls):
         "max_topics_per_namespace",
         "topics of the namespace, each partition counted",
         "NotAllowedError",
+    )
+
+    # -- creation ----------------------------------------------------------------------------------------
+
+    set_auto_topic_creation, get_auto_topic_creation, remove_auto_topic_creation = value_calls(
+        creation_policy.AUTO_TOPIC_CREATION,
+        "auto_topic_creation",
+        "whether topics of the namespace are created when they are first used, and of which kind",
+        'AutoTopicCreationOverride(True, "partitioned", 4)',
+    )
+    set_encryption_required_status, get_encryption_required_status, remove_encryption_required_status = (
+        value_calls(
+            creation_policy.ENCRYPTION_REQUIRED,
+            "encryption_required_status",
+            "whether new producers of the namespace have to encrypt; others are refused with "
+            "`BrokerMetadataError`",
+        )
     )
 
     def _owner(self, name: str) -> str:

@@ -9,9 +9,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from embeddedpulsar.admin.limit_calls import limit_calls
+from embeddedpulsar.admin.value_calls import value_calls
 from embeddedpulsar.platform import interrupts
 from embeddedpulsar.policies import Retention
-from embeddedpulsar.topic import topic_limits
+from embeddedpulsar.topic import creation_policy, topic_limits
 from embeddedpulsar.topic.topic_policy import DEDUPLICATION, KEEP_UNTIL_SUBSCRIBED, RETENTION
 
 if TYPE_CHECKING:
@@ -200,6 +201,25 @@ class PolicyCalls(SaysWhatThereIs, ABC):
         """Undo `set_keep_until_subscribed`. Does nothing if it is not set."""
         with interrupts.translated:
             self._store().set_policy(self._owner(name), KEEP_UNTIL_SUBSCRIBED, None)
+
+    # -- creation ----------------------------------------------------------------------------------------
+
+    set_auto_subscription_creation, get_auto_subscription_creation, remove_auto_subscription_creation = (
+        value_calls(
+            creation_policy.AUTO_SUBSCRIPTION_CREATION,
+            "auto_subscription_creation",
+            "whether durable subscriptions are created by their first consumer",
+            "AutoSubscriptionCreationOverride(False)",
+        )
+    )
+    set_subscription_types_enabled, get_subscription_types_enabled, remove_subscription_types_enabled = (
+        value_calls(
+            creation_policy.SUBSCRIPTION_TYPES,
+            "subscription_types_enabled",
+            "the types of subscriptions that new consumers may have, as a set of `ConsumerType`; others are "
+            "refused with `NotAllowedError`. A reader is Exclusive",
+        )
+    )
 
     # -- limits ------------------------------------------------------------------------------------------
 

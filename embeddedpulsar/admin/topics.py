@@ -13,7 +13,7 @@ from embeddedpulsar.exceptions import NotAllowedError, TopicNotFound
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.platform import interrupts
 from embeddedpulsar.topic import topic_limits
-from embeddedpulsar.topic_name import TopicName
+from embeddedpulsar.topic_name import TopicName, without_system_topics
 
 if TYPE_CHECKING:
     from embeddedpulsar.topic.store import Store
@@ -268,26 +268,34 @@ class Topics(TopicLooks, SubscriptionCalls, PolicyCalls):
 
     # -- listing -----------------------------------------------------------------------------------------
 
-    def get_list(self, namespace: str = _DEFAULT_NAMESPACE) -> list[str]:
+    def get_list(
+        self, namespace: str = _DEFAULT_NAMESPACE, *, include_system_topic: bool = False
+    ) -> list[str]:
         """Return the full names of the topics of a namespace, sorted.
 
         For a partitioned topic, these are the names of its partitions.
 
         Args:
             namespace: ``tenant/namespace``.
+            include_system_topic: list system topics, too: ``__change_events`` and the like, which an earlier
+                release may have created.
 
         Raises:
             TopicNotFound: there is no such namespace.
         """
-        return self._of(namespace).topics.names(namespace)
+        found = self._of(namespace).topics.names(namespace)
+        return found if include_system_topic else without_system_topics(found)
 
-    def get_partitioned_topic_list(self, namespace: str = _DEFAULT_NAMESPACE) -> list[str]:
-        """Return the full names of the partitioned topics of a namespace, sorted.
+    def get_partitioned_topic_list(
+        self, namespace: str = _DEFAULT_NAMESPACE, *, include_system_topic: bool = False
+    ) -> list[str]:
+        """Return the full names of the partitioned topics of a namespace, sorted; see `get_list`.
 
         Raises:
             TopicNotFound: there is no such namespace.
         """
-        return self._of(namespace).topics.partitioned_names(namespace)
+        found = self._of(namespace).topics.partitioned_names(namespace)
+        return found if include_system_topic else without_system_topics(found)
 
     def get_partitioned_topic_metadata(self, topic: str) -> PartitionedTopicMetadata:
         """Return the metadata of a topic: its number of partitions.

@@ -25,6 +25,7 @@ from embeddedpulsar.topic.catalog import root_layout
 from embeddedpulsar.topic.catalog.catalog import Catalog
 from embeddedpulsar.topic.catalog.topic_directories import TopicDirectories
 from embeddedpulsar.topic.catalog.topic_list import TopicList
+from embeddedpulsar.topic.creation_policy import AUTO_TOPIC_CREATION
 from embeddedpulsar.topic.damage_channel import DamageChannel
 from embeddedpulsar.topic.housekeeping import Housekeeping
 from embeddedpulsar.topic.policy_documents import PolicyDocuments
@@ -34,6 +35,7 @@ from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
     from embeddedpulsar.managed_ledger.memory_ledgers import Contents
+    from embeddedpulsar.policy_values import AutoTopicCreationOverride
 
 _ROOM_FOR_UNSEEN_IDS: Final = 1 << 16
 _MAILBOX_ATTEMPTS: Final = 100
@@ -203,6 +205,10 @@ class StoreSession:
     def check_limit(self, name: TopicName, more: int) -> None:
         """See `check_topics`."""
         check_topics(self.policies, self.catalog, name, more)
+
+    def auto_creation(self, name: TopicName) -> AutoTopicCreationOverride:
+        """Whether, and of which kind, a topic of this name is made when it is first used."""
+        return self.policies.value(AUTO_TOPIC_CREATION, name.namespace_name)
 
     def _take_number(self) -> None:
         try:

@@ -20,6 +20,7 @@ from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.platform import descriptors, threads
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage import filenames
+from embeddedpulsar.topic.creation_policy import AUTO_SUBSCRIPTION_CREATION
 from embeddedpulsar.topic.topic_limits import (
     MAX_CONSUMERS,
     MAX_CONSUMERS_PER_SUBSCRIPTION,
@@ -138,13 +139,18 @@ class TopicSubscriptions:
             return
         if not create:
             raise SubscriptionNotFound(f"{self._topic} has no subscription {key.name!r}")
-        if key.durable and not self._settings.allowAutoSubscriptionCreation:
+        if key.durable and not self.may_create:
             raise SubscriptionNotFound(
-                f"{self._topic} has no subscription {key.name!r}, and broker.conf says "
-                "allowAutoSubscriptionCreation=false; set it to true there, or create it with "
-                "Admin.topics().create_subscription"
+                f"{self._topic} has no subscription {key.name!r}, and allowAutoSubscriptionCreation=false "
+                "holds for it, by broker.conf or by set_auto_subscription_creation; allow it there, or make "
+                "the subscription with Admin.topics().create_subscription"
             )
         self._create(subscription, key, initial)
+
+    @property
+    def may_create(self) -> bool:
+        """Whether consumers may make durable subscriptions."""
+        return bool(self._limits((AUTO_SUBSCRIPTION_CREATION,))[0].allow_auto_subscription_creation)
 
     def _create(self, subscription: Subscription, key: SubscriptionKey, initial: Position | None) -> bool:
         most = self._limits((MAX_SUBSCRIPTIONS,))[0] if key.durable else 0

@@ -350,9 +350,11 @@ def test_retry_letters(client):
 @pytest.mark.parametrize(
     "name", ["__change_events", "__transaction_buffer_snapshot", "x__transaction_pending_ack"]
 )
-def test_system_topics_match_nothing(client, name):
-    """As in Pulsar, whose system topics are hidden from clients."""
-    store_of(client).topics.create_topic(name)
+def test_system_topics_match_nothing(client, name, monkeypatch):
+    """As in Pulsar, whose system topics are hidden from clients: those that an earlier release made."""
+    with monkeypatch.context() as earlier:
+        earlier.setattr("embeddedpulsar.topic.catalog.topic_list.is_system_topic", lambda name: False)
+        store_of(client).topics.create_topic(name)
     assert names(subscribe(client, re.compile(".*"))) == []
 
 

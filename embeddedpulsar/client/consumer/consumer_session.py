@@ -15,6 +15,7 @@ from embeddedpulsar.managed_ledger.entry_lookup import read_entry
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.message import MessageOrigin
 from embeddedpulsar.message_id import MessageId
+from embeddedpulsar.topic.creation_policy import check_type
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.common.client_context import ClientContext
@@ -94,6 +95,7 @@ class ConsumerSession:
         initial = last_or_start(self.ledger)
         if config.initial_position == InitialPosition.Earliest:
             initial = BEFORE_FIRST
+        check_type(self.client.store, topic.name, config.consumer_type)
         subscription = topic.use_subscription(name, True, initial, durable=self._durable)
         try:
             return subscription, subscription.attach(

@@ -10,12 +10,13 @@ from embeddedpulsar.client.consumer.decryption import Decryption
 from embeddedpulsar.client.consumer.delivery import Delivery
 from embeddedpulsar.client.consumer.message_receiver import MessageReceiver
 from embeddedpulsar.client.consumer.receiver_queue import ReceiverQueue
-from embeddedpulsar.enums import ConsumerCryptoFailureAction
+from embeddedpulsar.enums import ConsumerCryptoFailureAction, ConsumerType
 from embeddedpulsar.managed_ledger.chunk_assembler import has_chunks
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.message import MessageOrigin
 from embeddedpulsar.message_id import MessageId, make
 from embeddedpulsar.platform import fork
+from embeddedpulsar.topic.creation_policy import check_type
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,6 +53,7 @@ class ReaderCore:
 
     def _begin(self, topic: Topic) -> None:
         client, config = self.client, self.config
+        check_type(client.store, topic.name, ConsumerType.Exclusive)
         self.topic_name = topic.name
         self.ledger = topic.ledger
         first = self._stand_at(config.start)

@@ -10,6 +10,7 @@ from embeddedpulsar.enums import ProducerAccessMode
 from embeddedpulsar.exceptions import StorageError
 from embeddedpulsar.format.frame import METADATA_SIZE
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
+from embeddedpulsar.topic.creation_policy import check_encryption
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
@@ -96,6 +97,7 @@ class ProducerSession:
         return self._registration
 
     def _register(self, name: str | None) -> None:
+        check_encryption(self.client.store, self.topic_name, is_encrypting=self.config.encryption is not None)
         self._registration = self._topic.attach_producer(
             name,
             access_mode=self.config.access_mode,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from embeddedpulsar.exceptions import InvalidTopicName, NotAllowedError, TopicNotFound
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST
@@ -10,17 +10,16 @@ from embeddedpulsar.platform import failpoints
 from embeddedpulsar.topic.catalog.namespace_list import NamespaceList
 from embeddedpulsar.topic.catalog.partition_checks import check_has_log, check_partition, check_partitions
 from embeddedpulsar.topic.catalog.topic_changes import TopicChanges
-from embeddedpulsar.topic_name import PARTITION_SUFFIX, TopicName
+from embeddedpulsar.topic_name import PARTITION_SUFFIX, TopicName, is_system_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from embeddedpulsar.format.catalog_record import TopicEntry
     from embeddedpulsar.platform.clock import Clock
+    from embeddedpulsar.policy_values import AutoTopicCreationOverride
     from embeddedpulsar.topic.store_session import StoreSession
     from embeddedpulsar.topic.topic import Topic
-
-PARTITIONED: Final = "partitioned"
 
 failpoints.declare("partitions:prepared")
 
@@ -130,15 +129,12 @@ class TopicList:
             return entry.partitions
         if not create or self._partitions_of_base(name):
             return 0
-        settings = self._session.settings
-        wants_partitions = settings.allowAutoTopicCreationType == PARTITIONED and name.partition < 0
         try:
             self._catalog.lock.acquire()
             entry = self._catalog.find(name.full)
             if entry is None:
-                self._check_may_create(name, True)
-                number = settings.defaultNumPartitions if wants_partitions else 0
-                entry = self._create(name, number)
+                wanted = self._check_may_create(name, True)
+                entry = self._create(name, 0 if name.partition >= 0 else wanted.default_num_partitions or 0)
         finally:
             self._catalog.lock.release()
         return entry.partitions
@@ -188,16 +184,19 @@ class TopicList:
         check_partition(name, partitions)
         return False
 
-    def _check_may_create(self, name: TopicName, create: bool) -> None:
+    def _check_may_create(self, name: TopicName, create: bool) -> AutoTopicCreationOverride:
         root = self._session.root
         self._check_namespace(name)
         if not create:
             raise TopicNotFound(f"{name.full}: no such topic in {root}")
-        if not self._session.settings.allowAutoTopicCreation:
+        wanted = self._session.auto_creation(name)
+        if not wanted.allow_auto_topic_creation:
             raise TopicNotFound(
-                f"{name.full}: no such topic in {root}, and broker.conf says "
-                "allowAutoTopicCreation=false; use a topic that exists, or set it to true there"
+                f"{name.full}: no such topic in {root}, and allowAutoTopicCreation=false holds for "
+                f"{name.namespace_name}, by broker.conf or by set_auto_topic_creation; use a topic that "
+                "exists, or allow it there"
             )
+        return wanted
 
     def _check_namespace(self, name: TopicName) -> None:
         if "/" in name.namespace:
@@ -211,6 +210,10 @@ class TopicList:
 
     def _create(self, name: TopicName, partitions: int) -> TopicEntry:
         if name.partition < 0 or not self._partitions_of_base(name):
+            if is_system_topic(name.full):
+                raise NotAllowedError(
+                    f"{name.full} cannot be made: the name is one of Pulsar's system topics; use another name"
+                )
             self._session.check_limit(name, max(1, partitions))
         return self._session.directories.create(
             name.full, self._clock.wall_ms(), durable=self._durable, partitions=partitions

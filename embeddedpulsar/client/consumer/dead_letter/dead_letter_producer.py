@@ -22,6 +22,7 @@ from embeddedpulsar.exceptions import (
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST
 from embeddedpulsar.platform import failpoints, fork, threads
 from embeddedpulsar.topic.catalog.topic_list import partition_names
+from embeddedpulsar.topic.creation_policy import AUTO_SUBSCRIPTION_CREATION
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
@@ -242,11 +243,12 @@ def _ensure_subscription(client: ClientContext, topic_name: str, name: str) -> N
         try:
             found = topic.use_subscription(name, False)
         except SubscriptionNotFound:
-            if not client.store.settings.allowAutoSubscriptionCreation:
+            policy = client.store.policy(topic.name, AUTO_SUBSCRIPTION_CREATION)
+            if not policy.allow_auto_subscription_creation:
                 raise NotAllowedError(
                     f"{topic.name} has no subscription {name!r}, which is the initial_subscription_name of a "
-                    "dead letter policy, and broker.conf says allowAutoSubscriptionCreation=false; set it to "
-                    "true there, or leave initial_subscription_name out"
+                    "dead letter policy, and allowAutoSubscriptionCreation=false holds for it; allow it, or "
+                    "leave initial_subscription_name out"
                 ) from None
             found = topic.use_subscription(name, True, BEFORE_FIRST)
         topic.end_use(found, name)

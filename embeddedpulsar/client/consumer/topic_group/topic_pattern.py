@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from embeddedpulsar.enums import RegexSubscriptionMode
 from embeddedpulsar.exceptions import InvalidTopicName
-from embeddedpulsar.topic_name import NON_PERSISTENT, PERSISTENT
+from embeddedpulsar.topic_name import NON_PERSISTENT, PERSISTENT, is_system_topic
 
 _DOMAINS: Final = {
     RegexSubscriptionMode.PersistentOnly: (PERSISTENT,),
@@ -18,9 +18,6 @@ _DOMAINS: Final = {
 _LETTERS: Final = ("-DLQ", "-RETRY")
 _leading_flags = re.compile(r"(?:\(\?[aiLmsux]+\))*").match
 _is_plain = re.compile(r"[A-Za-z0-9_\-=:.]+").fullmatch
-_is_system = re.compile(
-    r"pulsar/system/.*|[^/]*/[^/]*/(__change_events|__transaction_.*|.*__transaction_pending_ack)"
-).fullmatch
 
 
 class TopicPattern:
@@ -102,4 +99,4 @@ class TopicPattern:
             return False
         if name in self._letters or (self._sends_letters and path.endswith(_LETTERS)):
             return False
-        return not _is_system(path)
+        return not is_system_topic(name)

@@ -1,0 +1,262 @@
+"""Values of policies for topics and namespaces, with the fields that Pulsar has."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, TypeVar
+
+from embeddedpulsar.exceptions import CorruptionError, InvalidConfiguration
+
+NON_PARTITIONED = "non-partitioned"
+PARTITIONED = "partitioned"
+MOST_PARTITIONS = 10_000
+UNLIMITED = -1
+_HIGHEST = 1 << 53
+
+
+class PublishRate(NamedTuple):
+    """How much may be published in a second. A batch counts its messages.
+
+    Attributes:
+        publish_throttling_rate_in_msg: messages; 0 or -1 for no limit.
+        publish_throttling_rate_in_byte: bytes of entries; 0 or -1 for no limit.
+
+    Example:
+        >>> PublishRate(1000).is_unlimited, PublishRate(-1, -1).is_unlimited
+        (False, True)
+    """
+
+    publish_throttling_rate_in_msg: int = UNLIMITED
+    publish_throttling_rate_in_byte: int = UNLIMITED
+
+    def check(self) -> PublishRate:
+        """Return this value if it is valid.
+
+        Raises:
+            InvalidConfiguration: a field is not a number from -1.
+        """
+        return _with_numbers(self)
+
+    @property
+    def is_unlimited(self) -> bool:
+        """Whether nothing is limited."""
+        return max(self) <= 0
+
+
+class DispatchRate(NamedTuple):
+    """How much may be delivered in a period. A batch counts its messages.
+
+    Attributes:
+        dispatch_throttling_rate_in_msg: messages; 0 or -1 for no limit.
+        dispatch_throttling_rate_in_byte: bytes of entries; 0 or -1 for no limit.
+        rate_period_in_second: the period, from 1 on.
+        relative_to_publish_rate: whether what is published counts in addition: then the backlog shrinks by
+            this rate.
+
+    Example:
+        >>> DispatchRate(100, rate_period_in_second=10).check().is_unlimited
+        False
+    """
+
+    dispatch_throttling_rate_in_msg: int = UNLIMITED
+    dispatch_throttling_rate_in_byte: int = UNLIMITED
+    rate_period_in_second: int = 1
+    relative_to_publish_rate: bool = False
+
+    def check(self) -> DispatchRate:
+        """Return this value if it is valid.
+
+        Raises:
+            InvalidConfiguration: a rate is not a number from -1, or the period is below 1.
+        """
+        _with_flag(self.relative_to_publish_rate, "relative_to_publish_rate")
+        return _with_numbers(self, rate_period_in_second=1)
+
+    @property
+    def is_unlimited(self) -> bool:
+        """Whether nothing is limited."""
+        return self.dispatch_throttling_rate_in_msg <= 0 and self.dispatch_throttling_rate_in_byte <= 0
+
+
+class ResourceGroup(NamedTuple):
+    """How much may be published and delivered in a second in all namespaces of a group together.
+
+    Attributes:
+        publish_rate_in_msgs: messages published; 0 or -1 for no limit, as in the other fields.
+        publish_rate_in_bytes: bytes published.
+        dispatch_rate_in_msgs: messages delivered.
+        dispatch_rate_in_bytes: bytes delivered.
+
+    Example:
+        >>> ResourceGroup(publish_rate_in_msgs=100).check().dispatch_rate_in_msgs
+        -1
+    """
+
+    publish_rate_in_msgs: int = UNLIMITED
+    publish_rate_in_bytes: int = UNLIMITED
+    dispatch_rate_in_msgs: int = UNLIMITED
+    dispatch_rate_in_bytes: int = UNLIMITED
+
+    def check(self) -> ResourceGroup:
+        """Return this value if it is valid.
+
+        Raises:
+            InvalidConfiguration: a field is not a number from -1.
+        """
+        return _with_numbers(self)
+
+
+class AutoTopicCreationOverride(NamedTuple):
+    """Whether topics are created when they are first used, and of which kind.
+
+    Attributes:
+        allow_auto_topic_creation: whether they are.
+        topic_type: ``non-partitioned`` or ``partitioned``.
+        default_num_partitions: the number of partitions; None unless they are partitioned.
+
+    Example:
+        >>> AutoTopicCreationOverride(True, "partitioned", 4).check().default_num_partitions
+        4
+    """
+
+    allow_auto_topic_creation: bool
+    topic_type: str = NON_PARTITIONED
+    default_num_partitions: int | None = None
+
+    def check(self) -> AutoTopicCreationOverride:
+        """Return this value if it is valid.
+
+        Raises:
+            InvalidConfiguration: a field is wrong, or the number of partitions does not fit the type.
+        """
+        _with_flag(self.allow_auto_topic_creation, "allow_auto_topic_creation")
+        if self.topic_type not in (NON_PARTITIONED, PARTITIONED):
+            raise InvalidConfiguration(f"topic_type is {NON_PARTITIONED} or {PARTITIONED}: {self}")
+        partitions = self.default_num_partitions
+        if self.topic_type == NON_PARTITIONED:
+            if partitions is not None:
+                raise InvalidConfiguration(f"default_num_partitions needs the type {PARTITIONED}: {self}")
+        elif not _is_number(partitions, 1) or int(partitions or 0) > MOST_PARTITIONS:
+            raise InvalidConfiguration(f"default_num_partitions is 1 to {MOST_PARTITIONS}: {self}")
+        return self
+
+
+class AutoSubscriptionCreationOverride(NamedTuple):
+    """Whether durable subscriptions are created by their first consumer.
+
+    Attributes:
+        allow_auto_subscription_creation: whether they are.
+
+    Example:
+        >>> AutoSubscriptionCreationOverride(False).check().allow_auto_subscription_creation
+        False
+    """
+
+    allow_auto_subscription_creation: bool
+
+    def check(self) -> AutoSubscriptionCreationOverride:
+        """Return this value if it is valid.
+
+        Raises:
+            InvalidConfiguration: it is neither True nor False.
+        """
+        _with_flag(self.allow_auto_subscription_creation, "allow_auto_subscription_creation")
+        return self
+
+
+class DelayedDeliveryPolicies(NamedTuple):
+    """Whether messages are delayed that were sent with a delay, and how precisely.
+
+    Attributes:
+        active: whether they are; otherwise they are delivered at once.
+        tick_time: milliseconds by which a message may be early, unless
+            ``isDelayedDeliveryDeliverAtTimeStrict`` is set, which is the default.
+
+    Example:
+        >>> DelayedDeliveryPolicies(False).check().tick_time
+        1000
+    """
+
+    active: bool = True
+    tick_time: int = 1000
+
+    def check(self) -> DelayedDeliveryPolicies:
+        """Return this value if it is valid.
+
+        Raises:
+            InvalidConfiguration: ``active`` is no bool, or the time is below 1.
+        """
+        _with_flag(self.active, "active")
+        return _with_numbers(self, tick_time=1)
+
+
+PolicyValue = TypeVar(
+    "PolicyValue",
+    PublishRate,
+    DispatchRate,
+    ResourceGroup,
+    AutoTopicCreationOverride,
+    AutoSubscriptionCreationOverride,
+    DelayedDeliveryPolicies,
+)
+
+
+def to_fields(value: Any) -> dict[str, Any]:
+    """The fields of a value with Pulsar's names, as a document stores them.
+
+    Example:
+        >>> to_fields(PublishRate(5))
+        {'publishThrottlingRateInMsg': 5, 'publishThrottlingRateInByte': -1}
+    """
+    value.check()
+    return {
+        camel_case(name): field for name, field in zip(value._fields, value, strict=True) if field is not None
+    }
+
+
+def from_fields(kind: type[Any], fields: Any) -> Any:
+    """The value of such fields. Fields of a later release are ignored.
+
+    Raises:
+        CorruptionError: they are not those of this kind.
+
+    Example:
+        >>> from_fields(PublishRate, {"publishThrottlingRateInMsg": 5})
+        PublishRate(publish_throttling_rate_in_msg=5, publish_throttling_rate_in_byte=-1)
+    """
+    try:
+        given = {name: fields[camel_case(name)] for name in kind._fields if camel_case(name) in fields}
+        return kind(**given).check()
+    except (TypeError, KeyError, InvalidConfiguration) as e:
+        raise CorruptionError(reason=f"a policy document with a {kind.__name__} that is none: {e!r}") from e
+
+
+Numbers = TypeVar("Numbers", PublishRate, DispatchRate, ResourceGroup, DelayedDeliveryPolicies)
+
+
+def _with_numbers(value: Numbers, **least: int) -> Numbers:
+    for name, number in zip(value._fields, value, strict=True):
+        if name in least or not isinstance(number, bool):
+            lowest = least.get(name, UNLIMITED)
+            if not _is_number(number, lowest):
+                raise InvalidConfiguration(f"{name} is a number from {lowest}, not {number!r}")
+    return value
+
+
+def _is_number(value: object, lowest: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and lowest <= value <= _HIGHEST
+
+
+def _with_flag(value: object, name: str) -> None:
+    if not isinstance(value, bool):
+        raise InvalidConfiguration(f"{name} is True or False, not {value!r}")
+
+
+def camel_case(name: str) -> str:
+    """Return the name of a field in Pulsar's JSON.
+
+    Example:
+        >>> camel_case("tick_time")
+        'tickTime'
+    """
+    first, *others = name.split("_")
+    return first + "".join(word.capitalize() for word in others)
