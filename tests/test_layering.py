@@ -77,7 +77,14 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "platform.threads",
     ),
     "topic.catalog": (),
-    "topic.care": ("topic.catalog", "topic.store_root"),
+    "topic.care": (
+        "topic.catalog",
+        "topic.damage_channel",
+        "topic.producers",
+        "topic.store_root",
+        "topic.store_session",
+        "topic.topic",
+    ),
     "topic.producers": (),
     "storage.journal": ("storage.filenames",),
     "storage.recovery": (

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from embeddedpulsar.topic.care.care_progress import CareProgress
+    from embeddedpulsar.topic.care.repair_plan import RepairReport
     from embeddedpulsar.topic.care.store_report import StoreReport
 
 
@@ -74,12 +75,8 @@ class Admin(SaysWhatThereIs):
             )
         self._found: Final[deque[Damage]] = deque()
         self._on_damage: Final = on_damage
-        self._store: Final = Store.open(
-            self._url.store,
-            durability=durability,
-            allow_network_fs=allow_network_fs,
-            on_damage=None if on_damage is None else self._note_damage,
-        )
+        self._options: Final = durability, allow_network_fs
+        self._store = self._opened()
         self._tell()
         self._is_closed = False
         self._topics: Final = Topics(self._open_store)
@@ -87,6 +84,15 @@ class Admin(SaysWhatThereIs):
         self._tenants: Final = Tenants(self._open_store)
 
     _parts: Final = {"topics()": Topics, "namespaces()": Namespaces, "tenants()": Tenants}
+
+    def _opened(self) -> Store:
+        durability, allow_network_fs = self._options
+        return Store.open(
+            self._url.store,
+            durability=durability,
+            allow_network_fs=allow_network_fs,
+            on_damage=None if self._on_damage is None else self._note_damage,
+        )
 
     def _open_store(self) -> Store:
         if self._is_closed:
@@ -200,6 +206,54 @@ class Admin(SaysWhatThereIs):
             store.root, is_closed=False, topic=name, on_progress=on_progress
         )
         return report
+
+    def repair(
+        self, *, dry_run: bool = False, on_progress: Callable[[CareProgress], object] | None = None
+    ) -> RepairReport:
+        """Check the store, and repair what can be repaired from its own files. Not in Pulsar.
+
+        Indexes, control files, headers, journals, the catalog and the descriptions of topics are written
+        again from what else is there. What is taken out of use is moved to the directory ``quarantine`` of
+        the store: nothing that may hold a message is removed. A repair that was killed can be made again.
+
+        The store must not be in use by another process, client or Admin, except in a dry run. This Admin
+        closes it and opens it again. A store that cannot be opened is repaired by the command
+        ``embeddedpulsar repair``.
+
+        Args:
+            dry_run: change nothing, and return what would be done.
+            on_progress: see `check`.
+
+        Returns:
+            What was done, and the damage that is left: messages that are lost stay lost, and `check` goes on
+            naming them.
+
+        Raises:
+            NotAllowedError: the store is in use; or in memory.
+            AlreadyClosed: the Admin is closed.
+            UnsupportedFormatVersion: a newer release wrote a file.
+            OSError: a file cannot be read or written.
+
+        Example:
+            >>> from embeddedpulsar import Admin
+            >>> with Admin("./data") as admin:
+            ...     admin.repair(dry_run=True).left
+            ()
+        """
+        store = self._store_in_files()
+        late = late_import("embeddedpulsar.topic.care.store_repair")
+        if dry_run:
+            planned: RepairReport = late.repair_store(store.root, is_dry_run=True, on_progress=on_progress)
+            return planned
+        store.damage.remove(self._note_damage)
+        self._is_closed = True  # for other threads, and if it cannot be opened again
+        store.release()
+        try:
+            done: RepairReport = late.repair_store(store.root, on_progress=on_progress)
+        finally:
+            self._store = self._opened()
+            self._is_closed = False
+        return done
 
     def close(self) -> None:
         """Release the store. Idempotent."""

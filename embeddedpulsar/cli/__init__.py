@@ -1,1 +1,1 @@
-"""Programs for the command line: `python -m embeddedpulsar.cli.check` checks a store."""
+"""The program `embeddedpulsar`; and `python -m embeddedpulsar.cli.check`, which checks a store."""

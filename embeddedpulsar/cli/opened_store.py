@@ -42,7 +42,9 @@ class OpenedStore:
             raise click.UsageError("a store in memory belongs to its process; name a directory")
         return root
 
-    def _existing(self) -> str:
+    @property
+    def directory(self) -> str:
+        """The same, of a store that is there."""
         text = refusal(self.root)
         if text:
             raise click.ClickException(text)
@@ -50,11 +52,11 @@ class OpenedStore:
 
     def admin(self) -> Admin:
         """An Admin of the store; to be closed."""
-        return Admin(self._existing())
+        return Admin(self.directory)
 
     def client(self) -> Client:
         """A client of the store; to be closed."""
-        return Client(self._existing())
+        return Client(self.directory)
 
 
 pass_store = click.make_pass_decorator(OpenedStore)

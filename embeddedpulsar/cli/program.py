@@ -12,6 +12,8 @@ from embeddedpulsar.cli.dead_letter_commands import dlq
 from embeddedpulsar.cli.message_commands import consume, produce, tail
 from embeddedpulsar.cli.namespace_commands import namespaces
 from embeddedpulsar.cli.opened_store import OpenedStore
+from embeddedpulsar.cli.output import as_json
+from embeddedpulsar.cli.repair_command import repair
 from embeddedpulsar.cli.subscription_commands import subscriptions
 from embeddedpulsar.cli.topic_commands import topics
 from embeddedpulsar.exceptions import PulsarException
@@ -38,22 +40,28 @@ def program(context: click.Context, store: str | None) -> None:
     context.obj = OpenedStore(store)
 
 
-@program.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@program.command()
+@click.argument("path", required=False)
+@click.option("--topic", metavar="NAME", help="Check this topic alone.")
+@click.option("--all", "lists_all", is_flag=True, help="List the topics of a large store, too.")
+@as_json
 @click.pass_context
-def check(context: click.Context, arguments: tuple[str, ...]) -> None:
-    """Check all files of the store, or with --topic NAME those of one topic. Changes nothing.
+def check(
+    context: click.Context, path: str | None, topic: str | None, lists_all: bool, is_json: bool
+) -> None:
+    """Check all files of the store, or of that in the directory PATH. Changes nothing.
 
-    --json prints JSON, --all lists the topics of a large store. The exit status is 0 without damage, 1 with
-    damage, and 2 if there is no store.
+    The exit status is 0 without damage, 1 with damage, and 2 if there is no store.
     """
     store: OpenedStore = context.obj
-    given = [one for one in arguments if not one.startswith("-")]
-    paths = [] if given or {"-h", "--help"} & set(arguments) else [store.root]
-    context.exit(store_check.main([*arguments, *paths]))
+    arguments = [path or store.root]
+    arguments += ["--topic", topic] if topic else []
+    arguments += ["--json"] if is_json else []
+    arguments += ["--all"] if lists_all else []
+    context.exit(store_check.main(arguments))
 
 
-for command in (topics, subscriptions, dlq, namespaces, produce, consume, tail):
+for command in (topics, subscriptions, dlq, namespaces, produce, consume, tail, repair):
     program.add_command(command)
 
 

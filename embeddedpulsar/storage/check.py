@@ -296,6 +296,11 @@ def _check_newest_journal(directory: str) -> list[Problem]:
     return problems
 
 
+def trusted_words(directory: str, kind: int) -> tuple[int, ...]:
+    """The control words of a topic or subscription directory; empty where they may not be believed."""
+    return _read_words(directory, kind).values
+
+
 def _read_words(directory: str, kind: int) -> _Words:
     path = control_path(directory)
     if not os.path.isdir(directory):

@@ -102,9 +102,9 @@ def _check_absent(root: str) -> None:
         )
 
 
-def write_meta(root: str, now_ms: int) -> StoreMeta:
-    """Make ``root`` a store: the last step of its creation, under the store lock."""
-    meta = StoreMeta(os.urandom(_ID_SIZE), now_ms)
+def write_meta(root: str, now_ms: int, store_id: bytes | None = None) -> StoreMeta:
+    """Make ``root`` a store, by default a new one: the last step of its creation, under the store lock."""
+    meta = StoreMeta(store_id or os.urandom(_ID_SIZE), now_ms)
     path = root_layout.in_root(root, root_layout.META)
     disk.DISK.atomic_write(path, encode_document(KIND_STORE_META, meta._asdict()), durable=True)
     return meta
@@ -210,10 +210,10 @@ def shared_lease(path: str) -> DirectoryLease:
     """The shared hold on a directory that is there.
 
     Raises:
-        AlreadyClosed: it is being removed.
+        AlreadyClosed: it is being removed or repaired.
     """
     lease = DirectoryLease.open(path)
     if not lease.try_shared():
         lease.close()
-        raise AlreadyClosed(f"the store {path} is being removed")
+        raise AlreadyClosed(f"the store {path} is being removed or repaired")
     return lease

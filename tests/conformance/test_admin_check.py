@@ -100,3 +100,23 @@ def test_every_kind_of_problem_is_explained():
     kinds |= {check.LINK, check.TRAILER, check.STRAY, *damage._CONSEQUENCES}
     kinds -= {damage.CATALOG, damage.TOPIC_FILES}  # of reports to the application alone
     assert kinds <= set(store_report.MEANINGS)
+
+
+def test_repair(store_path: Path):
+    """What can be repaired is, with the store closed meanwhile; the Admin goes on."""
+    with Client(store_path) as client:
+        fill(client, "one")
+    (index,) = store_path.glob("topics/*one*/*.idx")
+    spoil(index, 4096 + 20)
+    with Admin(store_path) as admin:
+        planned = admin.repair(dry_run=True)
+        assert planned.is_dry_run
+        assert [problem.kind for problem in planned.left] == [damage.INDEX]
+        with Client(store_path), pytest.raises(NotAllowedError, match="is in use"):
+            admin.repair()
+        done = admin.repair()
+        assert done.left == ()
+        assert set(planned.steps) <= set(done.steps)
+        assert admin.check().is_clean
+        assert admin.topics().get_list()
+        assert admin.repair().steps == ()

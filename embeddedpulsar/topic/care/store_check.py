@@ -289,20 +289,28 @@ def _check_leases(root: str) -> tuple[int, list[Problem]]:
 
 
 def _check_locks(root: str) -> Iterator[Problem]:
-    for directory, _, names in os.walk(root):
+    for directory, names in _walk(root):
         for name in names:
             if name.endswith("lock") and _is_locked(os.path.join(directory, name)):
                 yield Problem(IN_USE, os.path.join(directory, name), 0, "the lock is held")
 
 
 def _check_unfinished(root: str) -> Iterator[Problem]:
-    for directory, _, names in os.walk(root):
+    for directory, names in _walk(root):
         for name in names:
             if name.endswith(_TEMPORARY):
                 yield Problem(LEFTOVER, os.path.join(directory, name), 0, "a file that was not finished")
     staging = root_layout.in_root(root, root_layout.STAGING)
     for name in _directories(staging):
         yield Problem(LEFTOVER, os.path.join(staging, name), 0, "a topic that was not finished")
+
+
+def _walk(root: str) -> Iterator[tuple[str, list[str]]]:
+    """The directories of a store with the names of their files, but for what a repair took out of use."""
+    for directory, below, names in os.walk(root):
+        if directory == root and root_layout.QUARANTINE in below:
+            below.remove(root_layout.QUARANTINE)
+        yield directory, names
 
 
 def _ledgers(directory: str) -> list[int]:

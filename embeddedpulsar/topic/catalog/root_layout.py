@@ -1,7 +1,7 @@
 """Every file name in the root of a store; the files of a topic's directory are named in `storage.filenames`.
 
 broker.conf · store.meta · store.ctl · store.lock · catalog · catalog.index · catalog.lock · housekeeping.lock
-clients/<uuid> · topics/<dir>/ · staging/<random>/ · tenants/
+clients/<uuid> · topics/<dir>/ · staging/<random>/ · tenants/ · quarantine/
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ CLIENTS: Final = control_file.CLIENTS
 TOPICS: Final = "topics"
 STAGING: Final = "staging"
 TENANTS: Final = "tenants"
+QUARANTINE: Final = "quarantine"
 
 DIRECTORIES: Final = (CLIENTS, TOPICS, STAGING)
 OURS: Final = frozenset(
     (
         *(SETTINGS, META, CONTROL, STORE_LOCK, CATALOG, CATALOG_INDEX, CATALOG_LOCK, HOUSEKEEPING_LOCK),
-        *(*DIRECTORIES, TENANTS),
+        *(*DIRECTORIES, TENANTS, QUARANTINE),
     )
 )
 _LEFTOVERS: Final = (".tmp", ".new")

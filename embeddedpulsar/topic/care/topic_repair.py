@@ -1,0 +1,165 @@
+"""Repairs of the files of one topic or subscription, by what its other files say.
+
+Each may be interrupted and made again. Only files that are derived are replaced; of a log, only the header
+and end marks are written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING, Final
+
+from embeddedpulsar.exceptions import StorageError
+from embeddedpulsar.format.control import (
+    CONTROL_HEADER_SIZE,
+    KIND_SUBSCRIPTION,
+    KIND_TOPIC,
+    SubscriptionWord,
+    TopicWord,
+    pack_control_header,
+    parse_control_header,
+    split_journal,
+)
+from embeddedpulsar.format.frame import pack_trailer
+from embeddedpulsar.format.record_types import JournalBase
+from embeddedpulsar.format.segment_header import COPY_OFFSETS, SEGMENT_HEADER_SIZE, pack_segment_header
+from embeddedpulsar.platform import disk, failpoints
+from embeddedpulsar.storage import filenames
+from embeddedpulsar.storage.check import trusted_words
+from embeddedpulsar.storage.filenames import log_path
+from embeddedpulsar.storage.journal.journal_file import JournalFile, generations, write_generation
+from embeddedpulsar.storage.journal.journal_follower import Replica, choose, replay
+from embeddedpulsar.storage.recovery.chain_scan import scan_log
+from embeddedpulsar.storage.segment_chain import Link, walk_segments
+from embeddedpulsar.storage.segment_headers import find_segment_header
+from embeddedpulsar.storage.segment_index import write_index
+from embeddedpulsar.subscription.state.replica import SubscriptionReplica
+from embeddedpulsar.topic.catalog.topic_directories import read_meta
+from embeddedpulsar.topic.producers.topic_journal import TopicReplica
+
+if TYPE_CHECKING:
+    from embeddedpulsar.damage import Damage
+    from embeddedpulsar.topic.care.quarantine import Quarantine
+
+_NO_BOOT: Final = bytes(16)
+_SECOND_COPY: Final = COPY_OFFSETS[1]
+
+failpoints.declare(
+    "repair:header_half", "repair:index_written", "repair:journal_written", "repair:distrusted"
+)
+
+
+def distrust(directory: str, quarantine: Quarantine) -> None:
+    """Have the next process that opens a topic or subscription derive its control words from its files."""
+    path = filenames.control_path(directory)
+    try:
+        header = parse_control_header(disk.DISK.read_file(path, CONTROL_HEADER_SIZE))
+    except FileNotFoundError:
+        return
+    except StorageError:
+        quarantine.move(path)
+        return
+    quarantine.copy(path)
+    _overwrite(path, pack_control_header(header._replace(boot_id=_NO_BOOT)), 0)
+    failpoints.hit("repair:distrusted")
+
+
+def rewrite_header(directory: str, ledger_id: int, store_id: bytes, quarantine: Quarantine) -> None:
+    """Write the header of a segment as it can be derived. Without effect if it cannot."""
+    path = log_path(directory, ledger_id)
+    with contextlib.suppress(StorageError, FileNotFoundError):
+        found = find_segment_header(directory, ledger_id)
+        if not found.damage:
+            return
+        quarantine.keep(path, disk.DISK.read_file(path, SEGMENT_HEADER_SIZE))
+        header = found.header._replace(store_id=store_id, topic_incarnation=_incarnation_of(directory))
+        page = pack_segment_header(header)
+        # One copy after the other, so that one is whole when the process dies in between.
+        _overwrite(path, page[:_SECOND_COPY], 0)
+        failpoints.hit("repair:header_half")
+        _overwrite(path, page[_SECOND_COPY:], _SECOND_COPY)
+
+
+def _incarnation_of(directory: str) -> int:
+    with contextlib.suppress(StorageError):
+        entry = read_meta(directory)
+        return 0 if entry is None else entry.incarnation
+    return 0
+
+
+def rewrite_index(directory: str, ledger_id: int) -> None:
+    """Write the index and the end marks of a ledger as its frames say."""
+    link = _link_of(directory, ledger_id)
+    if link is None:
+        return
+    header, path = link.header, log_path(directory, ledger_id)
+    scan = scan_log(
+        path,
+        chain_seed=header.chain_seed,
+        base_publish_ms=header.base_publish_ms,
+        end=link.end_offset if link.is_closed else None,
+        last_entry_id=link.last_entry_id,
+    )
+    for offset, length in scan.bad_trailers:
+        _overwrite(path, pack_trailer(length), offset)
+    write_index(directory, header, bytes(scan.slots))
+    failpoints.hit("repair:index_written")
+
+
+def _link_of(directory: str, ledger_id: int) -> Link | None:
+    words = trusted_words(directory, KIND_TOPIC)
+    chain = walk_segments(directory, words[TopicWord.TRIM] if words else 0)
+    return next((link for link in chain.links if link.header.ledger_id == ledger_id), None)
+
+
+def rewrite_journal(directory: str, is_topic: bool, now_ms: int, quarantine: Quarantine) -> bool:
+    """Start a new generation of a journal from all commands that can be read, also behind damaged ones.
+
+    Returns:
+        False, and nothing was changed, if no command can be read.
+    """
+    kind = KIND_TOPIC if is_topic else KIND_SUBSCRIPTION
+    replica: Replica = TopicReplica() if is_topic else SubscriptionReplica()
+    journal = _best_journal(directory, kind)
+    if journal is None:
+        return False
+    damage: list[Damage] = []
+    replayed = replay(journal, replica, damage)
+    if not replayed.commands and not journal.snapshot_size and damage:
+        return False
+    journals, snapshots = generations(directory)
+    for generation in journals:
+        quarantine.copy(filenames.journal_path(directory, generation))
+    for generation in snapshots:
+        quarantine.copy(filenames.snapshot_path(directory, generation))
+    base = JournalBase(journal.generation, replayed.crc, len(journal.data))
+    newest = max([*journals, *snapshots]) + 1
+    fd, _, _ = write_generation(directory, newest, kind, replica.snapshot(), base, now_ms)
+    os.close(fd)
+    failpoints.hit("repair:journal_written")
+    distrust(directory, quarantine)
+    return True
+
+
+def _best_journal(directory: str, kind: int) -> JournalFile | None:
+    """The journal that the commit word names; where it is not to be believed, the one a recovery takes."""
+    words = trusted_words(directory, kind)
+    if words:
+        word = words[TopicWord.JOURNAL if kind == KIND_TOPIC else SubscriptionWord.JOURNAL]
+        with contextlib.suppress(StorageError, FileNotFoundError):
+            generation, end = split_journal(word)
+            return JournalFile(directory, generation, end)
+    found = choose(directory, kind, [])
+    if found.journal is None:
+        return None
+    return JournalFile(directory, found.journal.generation)  # with what stands behind a break
+
+
+def _overwrite(path: str, data: bytes, offset: int) -> None:
+    fd = disk.DISK.open_file(path, os.O_RDWR)
+    try:
+        disk.DISK.pwrite_all(fd, [data], offset)
+        disk.DISK.fdatasync(fd, path)
+    finally:
+        os.close(fd)
