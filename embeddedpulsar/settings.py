@@ -14,7 +14,6 @@ _FALSE = frozenset(("false", "no", "off", "0"))
 _ABSENT: dict[str, str] = {
     "transactionCoordinatorEnabled": "transactions",
     "brokerDeleteInactiveTopicsEnabled": "deletion of inactive topics",
-    "ttlDurationDefaultInSeconds": "message expiry",
     "backlogQuotaDefaultLimitBytes": "backlog quotas",
     "backlogQuotaDefaultLimitSecond": "backlog quotas",
     "subscriptionExpirationTimeMinutes": "expiry of subscriptions",
@@ -32,6 +31,8 @@ _RANGES: dict[str, tuple[int, int]] = {
     "defaultRetentionTimeInMinutes": (-1, 1 << 31),
     "defaultRetentionSizeInMB": (-1, 1 << 40),
     "retentionCheckIntervalInSeconds": (1, 1 << 20),
+    "ttlDurationDefaultInSeconds": (0, 1 << 31),
+    "messageExpiryCheckIntervalInMinutes": (1, 1 << 20),
     "maxUnackedMessagesPerConsumer": (0, (1 << 32) - 1),
     "maxUnackedMessagesPerSubscription": (0, (1 << 32) - 1),
     "subscriptionKeySharedConsistentHashingReplicaPoints": (1, 10_000),
@@ -110,10 +111,12 @@ class BrokerSettings(NamedTuple):
     brokerDeduplicationProducerInactivityTimeoutMinutes: int = 360
     # Keeping and dropping
     ttlDurationDefaultInSeconds: int = 0
+    messageExpiryCheckIntervalInMinutes: int = 5
     defaultRetentionTimeInMinutes: int = 0
     defaultRetentionSizeInMB: int = 0
     retentionCheckIntervalInSeconds: int = 120
     letterTopicsKeepUntilSubscribed: bool = True  # not in Pulsar
+    letterTopicsExpire: bool = False  # not in Pulsar
     backlogQuotaDefaultLimitBytes: int = -1
     backlogQuotaDefaultLimitSecond: int = -1
     transactionCoordinatorEnabled: bool = False

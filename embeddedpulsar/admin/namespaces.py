@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
+from embeddedpulsar.admin.expiry_calls import ExpiryCalls
 from embeddedpulsar.admin.limit_calls import limit_calls
 from embeddedpulsar.admin.policy_calls import PolicyCalls
 from embeddedpulsar.admin.value_calls import value_calls
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.topic.store import Store
 
 
-class Namespaces(PolicyCalls):
+class Namespaces(PolicyCalls, ExpiryCalls):
     """Creates, lists and deletes namespaces, and sets policies for their topics. `Admin.namespaces` returns
     it.
 

@@ -32,7 +32,6 @@ _NOT_BUILT: Final = {
     "transaction": "transactions",
     "permission": "permissions: those of the directory count",
     "quota": "backlog quotas",
-    "ttl": "message expiry",
     "compact": "compaction",
     "offload": "offloading",
     "replicat": "replication",

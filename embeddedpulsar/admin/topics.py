@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from embeddedpulsar.admin.expiry_calls import ExpiryCalls
 from embeddedpulsar.admin.limit_calls import limit_calls
 from embeddedpulsar.admin.policy_calls import PolicyCalls
 from embeddedpulsar.admin.subscription_calls import SubscriptionCalls, log_names, skip_all
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 _DEFAULT_NAMESPACE = "public/default"
 
 
-class Topics(TopicLooks, SubscriptionCalls, PolicyCalls):
+class Topics(TopicLooks, SubscriptionCalls, PolicyCalls, ExpiryCalls):
     """Creates, grows, lists and deletes topics, manages their subscriptions, and sets their policies.
     `Admin.topics` returns it.
 

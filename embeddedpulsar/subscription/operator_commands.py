@@ -95,6 +95,17 @@ class OperatorCommands:
 
     def skip_through(self, position: Position) -> None:
         """Acknowledge everything up to and including ``position``."""
+        self.acknowledge(self._groups_through(position))
+
+    def expire_through(self, position: Position) -> bool:
+        """As `skip_through`, but consumers do not go back: they keep what they hold, and leave out the rest.
+
+        Returns:
+            Whether there was anything to acknowledge.
+        """
+        return self.acknowledge(self._groups_through(position), rewinds=False)
+
+    def _groups_through(self, position: Position) -> list[AckGroup]:
         start = self._shared.transact(lambda state: state.mark_delete).next()
         groups = []
         for segment in self._log.segments():
@@ -106,22 +117,37 @@ class OperatorCommands:
                     last = min(last, position.entry_id)
                 if first <= last:
                     groups.append(AckGroup(ledger_id, first, last, FORM_RANGE, b""))
-        self.acknowledge(groups)
+        return groups
 
-    def acknowledge(self, groups: Sequence[AckGroup], batches: Sequence[AckBatch] = ()) -> None:
+    def acknowledge(
+        self, groups: Sequence[AckGroup], batches: Sequence[AckBatch] = (), *, rewinds: bool = True
+    ) -> bool:
         """Acknowledge entries, which must be in the log, and parts of batches. Nothing is written if they are
-        acknowledged already."""
+        acknowledged already.
+
+        Args:
+            groups, batches: what to acknowledge.
+            rewinds: whether an active consumer goes back to the first message that is left.
+
+        Returns:
+            Whether something was written.
+        """
         facts = ledgers_of(self._log)
 
-        def body(state: SubscriptionState) -> None:
+        def body(state: SubscriptionState) -> bool:
             left = [group for group in groups if not state.acks.has(group)]
-            if state.exists and (left or batches):
-                if state.consumers.consumer_type is not None and not state.dispatch.assigned_by_consumer:
-                    self._write_acks(state, facts)
-                self._shared.commit(self._acknowledging(state, facts, left, batches))
+            if not state.exists or not (left or batches):
+                return False
+            is_active = state.consumers.consumer_type is not None and not state.dispatch.assigned_by_consumer
+            if is_active and rewinds:
+                self._write_acks(state, facts)
+            elif is_active:
+                self._shared.control.announce()  # it looks what is acknowledged before it reads on
+            commands = self._acknowledging(state, facts, left, batches, goes_back=is_active and rewinds)
+            self._shared.commit(commands)
+            return True
 
-        if groups or batches:
-            self._shared.transact(body)
+        return bool(groups or batches) and self._shared.transact(body)
 
     def give_back(self) -> bool:
         """Have everything that consumers hold and did not acknowledge delivered again.
@@ -155,6 +181,8 @@ class OperatorCommands:
         facts: Ledgers,
         groups: Sequence[AckGroup],
         batches: Sequence[AckBatch],
+        *,
+        goes_back: bool,
     ) -> list[Command]:
         news, following = news_for(state, facts), state.epoch + 1
         consumers = state.consumers.all()
@@ -164,7 +192,7 @@ class OperatorCommands:
             leaving = Detach(following, DETACH_CLOSED)
             return [joining, *news, *_acks(following, following, groups, batches), leaving]
         first = consumers[0]
-        if state.dispatch.assigned_by_consumer:
+        if not goes_back:
             return [*news, *_acks(first.consumer_id, first.epoch, groups, batches)]
         kept = _kept(state, first.consumer_id)
         return [*_rewind(state, facts), *kept, *_acks(first.consumer_id, following, groups, batches)]

@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from embeddedpulsar.damage import TOPIC_FILES, Damage, DamageHook
 from embeddedpulsar.exceptions import StorageError
 from embeddedpulsar.format.control import StoreWord
 from embeddedpulsar.topic.policy_documents import PolicyDocuments
@@ -45,7 +44,6 @@ class HeldPolicies:
         words: of ``store.ctl``.
         topic: its name and directory.
         monotonic: the time in seconds.
-        note: gets a damaged document.
     """
 
     def __init__(
@@ -54,13 +52,11 @@ class HeldPolicies:
         words: memoryview,
         topic: tuple[str, str],
         monotonic: Callable[[], float],
-        note: DamageHook,
     ) -> None:
         self._source: Final = source
         self._words: Final = words
         self._name, self._directory = topic
         self._monotonic: Final = monotonic
-        self._note: Final = note
         self._held = _Held(_NEVER, (), {})
         self._odd = (_NEVER, 0.0)  # a word of an unfinished change, and since when it stands
         self._listeners: tuple[Callable[[], object], ...] = ()
@@ -87,17 +83,13 @@ class HeldPolicies:
     def look(self) -> None:
         """Call the listeners if policies of this topic were changed. Some 50 ns if none was in the store."""
         if self._words[_POLICIES] != self._held.word and self._listeners:
-            try:
+            with contextlib.suppress(StorageError):  # the next that needs a value raises it
                 self._renew()
-            except StorageError as e:  # it concerns the callers that need a value; they raise it
-                path = e.path or self._name
-                self._note(Damage(path, reason=e.reason, kind=TOPIC_FILES, topic=self._name))
 
     def listen(self, listener: Callable[[], object]) -> None:
         """Call ``listener()`` after each change of these policies, until `unlisten`."""
-        if self._held.word == _NEVER:
-            self._renew()
         self._listeners = (*self._listeners, listener)
+        self.look()
 
     def unlisten(self, listener: Callable[[], object]) -> None:
         """Undo `listen`. Idempotent."""

@@ -52,8 +52,8 @@ class Chore(Protocol):
         """
         ...
 
-    def has_chores_later(self) -> bool:
-        """Whether work may become due as time passes."""
+    def chores_every_s(self) -> float:
+        """How often to look whether work became due as time passed; 0 for never."""
         ...
 
 
@@ -84,9 +84,11 @@ class Housekeeping:
         self._interval_s: Final = interval_s
         self._fork_generation: Final = fork.GENERATION
         self._due: dict[str, Chore] = {}
-        self._watched: dict[str, Chore] = {}
+        self._watched: dict[str, tuple[Chore, float]] = {}
+        """Topics to look at again and again, and how often."""
         self._soon: Timer | None = None
         self._later: Timer | None = None
+        self._later_s = 0.0
         self._retry_s = _FIRST_RETRY_S
         self._reported: set[str] = set()
 
@@ -99,9 +101,10 @@ class Housekeeping:
 
     def forget(self, topic: Chore) -> None:
         """Forget a topic that is being closed."""
-        for topics in (self._due, self._watched):
-            if topics.get(topic.name) is topic:
-                topics.pop(topic.name, None)
+        if self._due.get(topic.name) is topic:
+            self._due.pop(topic.name, None)
+        if self._watched.get(topic.name, (None, 0))[0] is topic:
+            self._watched.pop(topic.name, None)
 
     def _arm(self, delay_s: float) -> None:
         self._soon = self._timer(delay_s, self._run)
@@ -150,8 +153,11 @@ class Housekeeping:
         elif self._soon is None:  # another process does it, or stays in the lock of a topic
             self._arm(self._retry_s)
             self._retry_s = min(2 * self._retry_s, self._interval_s)
-        if self._watched and self._later is None:
-            self._later = self._timer(self._interval_s, self._look_again)
+        every_s = min((each for _, each in list(self._watched.values())), default=0.0)
+        if every_s and (self._later is None or every_s < self._later_s):
+            if self._later is not None:
+                self._later.cancel()
+            self._later, self._later_s = self._timer(every_s, self._look_again), every_s
 
     def _go_on(self) -> None:
         later = self._soon  # its topics were closed meanwhile
@@ -161,7 +167,7 @@ class Housekeeping:
 
     def _look_again(self) -> None:
         self._later = None
-        self._due.update(self._watched)
+        self._due.update((name, topic) for name, (topic, _) in list(self._watched.items()))
         if self._due and self._soon is None:
             self._run()
 
@@ -172,12 +178,12 @@ class Housekeeping:
             self._due.pop(name, None)
             try:
                 is_unfinished = topic.do_chores(done)
-                is_watched = topic.has_chores_later()
+                every_s = topic.chores_every_s()
             except LockTimeout:
                 self._due[name] = topic
                 continue
             except CorruptionError as e:
-                is_unfinished, is_watched = False, True
+                is_unfinished, every_s = False, self._interval_s
                 self._timers.damage.note(
                     Damage(
                         e.path or name,
@@ -189,10 +195,10 @@ class Housekeeping:
                     )
                 )
             except Exception as e:  # noqa: BLE001 - the other topics have their turn
-                is_unfinished, is_watched = False, True
+                is_unfinished, every_s = False, self._interval_s
                 notes.append(f"{name}: nothing is trimmed: {e}")
-            if is_watched:
-                self._watched[name] = topic
+            if every_s:
+                self._watched[name] = topic, every_s
             else:
                 self._watched.pop(name, None)
             if is_unfinished:
@@ -226,6 +232,7 @@ class TopicTrimming:
         policies: the retention, and whether everything is kept until there is a durable subscription.
         marks: how far the durable subscriptions have come.
         clock: says how old a ledger is.
+        every_s: the time between two looks for what may be trimmed.
     """
 
     def __init__(
@@ -234,11 +241,13 @@ class TopicTrimming:
         policies: Callable[[], Sequence[Any]],
         marks: Callable[[], Sequence[Position]],
         clock: Clock,
+        every_s: float,
     ) -> None:
         self._ledger: Final = ledger
         self._policies: Final = policies
         self._marks: Final = marks
         self._clock: Final = clock
+        self.every_s: Final = every_s
         self._lock = threads.RLock()  # held during a slice, so that the log is not closed in the middle
         self._is_closed = False
 

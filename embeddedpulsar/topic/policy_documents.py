@@ -13,7 +13,7 @@ from embeddedpulsar.platform import disk, filesystem
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.topic.catalog import root_layout
-from embeddedpulsar.topic.topic_policy import TopicPolicy, Value
+from embeddedpulsar.topic.topic_policy import LETTERS, TopicPolicy, Value
 from embeddedpulsar.topic_name import TopicName, directory_name, namespace_file_name
 
 
@@ -101,10 +101,14 @@ class PolicyDocuments:
 
     def nearest(self, policy: TopicPolicy[Value], documents: Sequence[dict[str, Any]]) -> Value:
         """The value of a policy by the `documents` of a topic or namespace."""
-        for found in documents:
+        own = documents[:-1]  # the last one is the namespace's
+        spared = policy.for_letters
+        if spared is not None and (self._settings.letterTopicsExpire or not any(map(_has_letters, own))):
+            spared = None
+        for found in documents if spared is None else own:
             if found.get(policy.key) is not None:
                 return policy.unpack(found[policy.key])
-        return policy.default(self._settings, documents[:-1])  # the last one is the namespace's
+        return policy.default(self._settings, own) if spared is None else spared
 
     def _paths(self, name: str, directory: str | None) -> list[str]:
         """The documents that hold for a topic or namespace, the nearest first, that of the namespace last."""
@@ -169,6 +173,10 @@ def _read(path: str) -> dict[str, Any]:
         return decode_document(data, KIND_POLICIES)
     except StorageError as e:
         raise e.at(path) from None
+
+
+def _has_letters(policies: dict[str, Any]) -> bool:
+    return bool(policies.get(LETTERS.key))
 
 
 def _policies(fields: dict[str, Any]) -> dict[str, Any]:

@@ -17,8 +17,9 @@ from embeddedpulsar.platform import package_log, threads
 from embeddedpulsar.platform.clock import Clock
 from embeddedpulsar.platform.fork import late_import
 from embeddedpulsar.storage.topic_control import is_deleted
+from embeddedpulsar.topic.expiry import MessageExpiry
 from embeddedpulsar.topic.held_policies import HeldPolicies
-from embeddedpulsar.topic.housekeeping import PATIENCE_S, TopicTrimming
+from embeddedpulsar.topic.housekeeping import TopicTrimming
 from embeddedpulsar.topic.logs import open_log
 from embeddedpulsar.topic.open_topics import within_limit
 from embeddedpulsar.topic.producers.producers import ProducerRegistration, Producers
@@ -26,8 +27,9 @@ from embeddedpulsar.topic.producers.sequence_memory import SequenceMemory
 from embeddedpulsar.topic.producers.topic_journal import TopicJournal
 from embeddedpulsar.topic.topic_limits import MAX_PRODUCERS
 from embeddedpulsar.topic.topic_policy import DEDUPLICATION, KEEP_UNTIL_SUBSCRIBED, RETENTION
-from embeddedpulsar.topic.topic_subscriptions import LOOKED_AT_ONCE, SubscriptionKey, TopicSubscriptions
+from embeddedpulsar.topic.topic_subscriptions import SubscriptionKey, TopicSubscriptions
 from embeddedpulsar.topic.topic_view import TopicView
+from embeddedpulsar.topic.upkeep import TopicUpkeep
 
 if TYPE_CHECKING:
     from embeddedpulsar.subscription.subscription import Subscription
@@ -68,8 +70,8 @@ class Topic:
         self.closed = False
         self._entry, self._session, self._clock = entry, session, clock
         self._lock = threads.RLock()  # guards _is_durable
-        source, words, note = session.policies, session.control.words, session.damage.note
-        self.policies: Final = HeldPolicies(source, words, (self.name, directory), clock.monotonic, note)
+        source, words = session.policies, session.control.words
+        self.policies: Final = HeldPolicies(source, words, (self.name, directory), clock.monotonic)
         ledger.on_look = self.policies.look
         self._subscriptions: Final = TopicSubscriptions(
             self.name, directory, ledger, session.settings, self._open_subscription, self.policies.values
@@ -79,8 +81,8 @@ class Topic:
             partial(self.policies.values, (RETENTION, KEEP_UNTIL_SUBSCRIBED)),
             self._subscriptions.mark_deletes,
             clock,
+            session.settings.retentionCheckIntervalInSeconds,
         )
-        ledger.trimming.suggest = self._suggest_chores
         self._make_room: Final = make_room
         self._durability = options.durability
         self._is_durable = self._is_in_use = False
@@ -98,6 +100,8 @@ class Topic:
             journal, self._memory, session.mailbox, clock, session.scheduler, most=most
         )
         ledger.trimming.snapshot_before = self._memory.save_before_trim
+        self._upkeep: Final = self._make_upkeep()
+        ledger.trimming.suggest = self._upkeep.suggest
 
     @classmethod
     def open(
@@ -130,8 +134,7 @@ class Topic:
         if not self._is_in_use:
             if self._durability != PROCESS:
                 self.ensure_durable()
-            if self.has_chores_later():
-                self._session.housekeeping.look_at(self)
+            self._upkeep.begin()
             self._is_in_use = True
 
     def __repr__(self) -> str:
@@ -339,19 +342,18 @@ class Topic:
         self._check_open()
         return sum(iter(lambda: self._trimming.trim(ignore_retention=ignore_retention), 0))
 
-    def _suggest_chores(self) -> None:
-        """Have housekeeping look whether there is something to trim. Called under locks."""
-        if self._trimming.may_find_any():
-            self._session.housekeeping.look_at(self)
-
-    def do_chores(self, done: list[str]) -> bool:
-        """For housekeeping: trim and clear away a little, noted in ``done``. True if there may be more."""
-        trimmed = self._trimming.trim(PATIENCE_S, done)
-        return self._subscriptions.clear_away(LOOKED_AT_ONCE) or trimmed > 0
-
-    def has_chores_later(self) -> bool:
-        """For housekeeping: whether time alone may bring something to trim, or to clear away."""
-        return self._trimming.may_find_any() or self._subscriptions.may_find_leftovers()
+    def _make_upkeep(self) -> TopicUpkeep:
+        settings, policies, subscriptions = self._session.settings, self.policies, self._subscriptions
+        every_s = 60.0 * settings.messageExpiryCheckIntervalInMinutes
+        return TopicUpkeep(
+            self.name,
+            self._trimming,
+            subscriptions,
+            policies,
+            [MessageExpiry(self.ledger, policies, subscriptions, self._clock, every_s)],
+            self._session.housekeeping,
+            self._clock.monotonic,
+        )
 
     # -- the end -----------------------------------------------------------------------------------
 
@@ -386,8 +388,7 @@ class Topic:
             closing.callback(self.ledger.close)
             closing.callback(self._producers.close)
             closing.callback(self._subscriptions.close)
-            closing.callback(self._session.housekeeping.forget, self)
-            closing.callback(self._trimming.close)
+            closing.callback(self._upkeep.close)
             closing.callback(self.view.close)
 
     def abandon(self) -> None:

@@ -35,9 +35,9 @@ def _read(form: Any) -> int:
         raise CorruptionError(reason=f"a policy document with a limit that is none: {form!r}") from e
 
 
-def _limit(key: str, setting: str) -> Limit:
+def _limit(key: str, setting: str, for_letters: int | None = None) -> Limit:
     default: Callable[[Any], int] = attrgetter(setting)
-    return TopicPolicy(key, lambda settings, own: default(settings), _checked, _read)
+    return TopicPolicy(key, lambda settings, own: default(settings), _checked, _read, for_letters=for_letters)
 
 
 MAX_PRODUCERS: Final = _limit("max_producers_per_topic", "maxProducersPerTopic")
@@ -47,6 +47,8 @@ MAX_CONSUMERS_PER_SUBSCRIPTION: Final = _limit(
 )
 MAX_SUBSCRIPTIONS: Final = _limit("max_subscriptions_per_topic", "maxSubscriptionsPerTopic")
 MAX_TOPICS: Final = _limit("max_topics_per_namespace", "maxTopicsPerNamespace")
+MESSAGE_TTL: Final = _limit("message_ttl_in_seconds", "ttlDurationDefaultInSeconds", for_letters=0)
+"""Seconds after which a message counts as acknowledged; 0 for never."""
 
 
 def check_topics(policies: PolicyDocuments, catalog: Catalog, name: TopicName, more: int) -> None:

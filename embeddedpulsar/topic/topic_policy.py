@@ -43,6 +43,8 @@ class TopicPolicy(NamedTuple, Generic[Value]):
         unpack: the value of such a form; `CorruptionError` for a form that is none.
         apply: called with each topic that was opened before and the value that holds for it after a change.
             None if topics read the policy when they need it.
+        for_letters: the value for topics of letters that have none of their own, if ``broker.conf`` has
+            ``letterTopicsExpire=false``: letters are not to be lost unseen. None for no such exception.
     """
 
     key: str
@@ -50,6 +52,7 @@ class TopicPolicy(NamedTuple, Generic[Value]):
     pack: Callable[[Value], Any]
     unpack: Callable[[Any], Value]
     apply: Callable[[ChangingTopic, Value], None] | None = None
+    for_letters: Value | None = None
 
 
 def _retention_fields(retention: Retention) -> dict[str, int]:

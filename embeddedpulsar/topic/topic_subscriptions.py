@@ -200,6 +200,37 @@ class TopicSubscriptions:
 
         return mark_deletes([os.path.join(self._path, name) for name in names], self._ledger.options.boot_id)
 
+    def expire_through(self, position: Position) -> list[str]:
+        """Acknowledge everything up to ``position`` for the durable ones; opens those that are behind it.
+
+        Returns:
+            The names of those for which something was left to acknowledge.
+        """
+        moved = []
+        for name in self._directories():
+            if name.startswith(NON_DURABLE_PREFIX) or self._is_past(name, position):
+                continue
+            with self._looked_at(name) as subscription:
+                if subscription.exists() and subscription.operator_commands().expire_through(position):
+                    moved.append(subscription.name)
+        return sorted(moved)
+
+    def _is_past(self, name: str, position: Position) -> bool:
+        from embeddedpulsar.subscription.subscription_files import mark_deletes
+
+        marks = mark_deletes([os.path.join(self._path, name)], self._ledger.options.boot_id)
+        return not marks or marks[0] >= position
+
+    @contextlib.contextmanager
+    def _looked_at(self, name: str) -> Iterator[Subscription]:
+        """The one in a directory; the one that this process has open, if it has."""
+        known = self._opened.get(name)
+        if known is not None:
+            yield known
+            return
+        with contextlib.closing(self._open(os.path.join(self._path, name), "", durable=True)) as opened:
+            yield opened
+
     def consumers(self) -> list[str]:
         """Names of the living consumers of all subscriptions, durable or not."""
         found: list[str] = []

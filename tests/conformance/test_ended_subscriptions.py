@@ -141,7 +141,7 @@ def test_housekeeping_does_it_by_itself(time, store_path):
     with time.client.subscribe("topic", "c", SHARED, subscription_mode=NON_DURABLE):
         end_without_a_word(store_path, ["a", "b"])
         topic = topic_of(time.client)
-        topic._session.housekeeping.look_at(topic)
+        topic._session.housekeeping.look_at(topic._upkeep)
         for _ in range(2):
             time.pass_ms(120_000)
         assert left(store_path) == [SubscriptionKey("c", False).directory_name]

@@ -106,6 +106,26 @@ def test_a_process_that_acts_next_sees_the_change(tmp_path: Path):
     assert_clean(tmp_path)
 
 
+def test_a_process_that_has_the_topic_open_expires_its_messages(tmp_path: Path):
+    """As soon as another one sets a time to live, which itself does not open the topic to use it."""
+    with Client(tmp_path) as client, client.create_producer("topic") as producer:
+        client.subscribe("topic", "s").close()
+        producer.send(b"")
+    with Child(asleep, tmp_path) as child, Admin(tmp_path) as admin:
+        assert child.read() == "ready"
+        topics = admin.topics()
+        time.sleep(1.1)
+        topics.set_message_ttl("topic", 1)
+        end = time.monotonic() + 30
+        while topics.get_stats("topic").subscriptions["s"].msg_backlog:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        with Client(tmp_path) as client:
+            client.create_producer("topic").send(b"end")
+        assert child.join() == 0
+    assert_clean(tmp_path)
+
+
 @pytest.mark.parametrize("step", ["policies:changing", "policies:written"])
 def test_a_process_that_dies_in_a_change_leaves_it_done_or_undone(tmp_path: Path, step: str):
     """Others see the document that is there, and the next change as ever."""

@@ -23,6 +23,7 @@ class Chores:
         self.name = name
         self.slices = slices
         self.is_watched = is_watched
+        self.every_s = 120.0
         self.done = 0
         self.error: Exception | None = None
 
@@ -34,8 +35,8 @@ class Chores:
         self.slices -= 1
         return self.slices > 0
 
-    def has_chores_later(self) -> bool:
-        return self.is_watched
+    def chores_every_s(self) -> float:
+        return self.every_s if self.is_watched else 0.0
 
 
 class Site:

@@ -1,0 +1,108 @@
+"""What housekeeping does for one topic: trimming, clearing away, and what is due as time passes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+from embeddedpulsar.exceptions import StorageError
+from embeddedpulsar.topic.held_policies import HeldPolicies
+from embeddedpulsar.topic.housekeeping import PATIENCE_S, Housekeeping, TopicTrimming
+from embeddedpulsar.topic.topic_subscriptions import LOOKED_AT_ONCE, TopicSubscriptions
+
+_ROUNDING_S: Final = 1e-3
+
+
+class Check(Protocol):
+    """Something that is looked at again and again, as long as a policy asks for it.
+
+    Attributes:
+        every_s: the time between two looks.
+    """
+
+    every_s: float
+
+    def is_wanted(self) -> bool:
+        """Whether a policy asks for it. Cheap."""
+
+    def look(self, done: list[str]) -> bool:
+        """Do what is due; adds what is to be logged to ``done``. True if there is more to do at once."""
+
+
+class TopicUpkeep:
+    """Role: the `Chore` of a topic that is in use in this process. Invariants: a check is made when the topic
+    begins to be used, when its policies change, and then at its interval; in whatever process, under the
+    housekeeping lock. Callers: any thread; `do_chores` the thread of housekeeping.
+
+    Args:
+        name: of the topic.
+        trimming: of the topic.
+        subscriptions: of the topic.
+        policies: of the topic; `begin` reads them.
+        checks: what to look at.
+        housekeeping: of this process.
+        monotonic: the time in seconds.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        trimming: TopicTrimming,
+        subscriptions: TopicSubscriptions,
+        policies: HeldPolicies,
+        checks: Sequence[Check],
+        housekeeping: Housekeeping,
+        monotonic: Callable[[], float],
+    ) -> None:
+        self.name: Final = name
+        self._trimming: Final = trimming
+        self._subscriptions: Final = subscriptions
+        self._policies: Final = policies
+        self._checks: Final = checks
+        self._housekeeping: Final = housekeeping
+        self._monotonic: Final = monotonic
+        self._due = [0.0] * len(checks)  # when each is made next; 0 for at once
+
+    def begin(self) -> None:
+        """The topic begins to be used."""
+        self._policies.listen(self.renew)
+        try:
+            is_wanted = self.chores_every_s() > 0
+        except StorageError:  # housekeeping meets it too, and reports it
+            is_wanted = True
+        if is_wanted:
+            self._housekeeping.look_at(self)
+
+    def renew(self) -> None:
+        """Look at everything soon: policies changed. Called under locks."""
+        self._due = [0.0] * len(self._checks)
+        self._housekeeping.look_at(self)
+
+    def suggest(self) -> None:
+        """Look soon whether there is something to trim. Called under locks."""
+        if self._trimming.may_find_any():
+            self._housekeeping.look_at(self)
+
+    def do_chores(self, done: list[str]) -> bool:
+        """Do a little of what is due, noted in ``done``. True if there may be more."""
+        now, is_unfinished = self._monotonic(), False
+        for number, check in enumerate(self._checks):
+            if check.is_wanted() and now >= self._due[number] - _ROUNDING_S:
+                self._due[number] = now + check.every_s
+                if check.look(done):
+                    self._due[number], is_unfinished = 0.0, True
+        trimmed = self._trimming.trim(PATIENCE_S, done)
+        return self._subscriptions.clear_away(LOOKED_AT_ONCE) or trimmed > 0 or is_unfinished
+
+    def chores_every_s(self) -> float:
+        """How often to look whether something became due as time passed; 0 for never."""
+        found = [check.every_s for check in self._checks if check.is_wanted()]
+        if self._trimming.may_find_any() or self._subscriptions.may_find_leftovers():
+            found.append(self._trimming.every_s)
+        return min(found, default=0.0)
+
+    def close(self) -> None:
+        """Do nothing from here on. Waits for the slice that is under way."""
+        self._policies.unlisten(self.renew)
+        self._housekeeping.forget(self)
+        self._trimming.close()
