@@ -25,6 +25,7 @@ _ABSENT: dict[str, str] = {
 _RANGES: dict[str, tuple[int, int]] = {
     "maxMessageSize": (1, 1 << 30),
     "managedLedgerMaxSizePerLedgerMbytes": (1, 1 << 30),
+    "nonPersistentTopicRingSizeInMB": (1, 4096),
     "managedLedgerMaxEntriesPerLedger": (1, 1 << 31),
     "managedLedgerMaxLedgerRolloverTimeMinutes": (1, 1 << 31),
     "keepAliveIntervalSeconds": (0, 1 << 20),
@@ -76,6 +77,8 @@ class BrokerSettings(NamedTuple):
     managedLedgerMaxEntriesPerLedger: int = 250_000  # Pulsar: 50000
     managedLedgerMaxLedgerRolloverTimeMinutes: int = 240
     # Topics and subscriptions
+    enableNonPersistentTopics: bool = True
+    nonPersistentTopicRingSizeInMB: int = 16  # not in Pulsar
     allowAutoTopicCreation: bool = True
     allowAutoTopicCreationType: str = "non-partitioned"
     defaultNumPartitions: int = 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar.admin.expiry_calls import ExpiryCalls
 from embeddedpulsar.admin.limit_calls import limit_calls
@@ -13,10 +13,13 @@ from embeddedpulsar.exceptions import InvalidTopicName, NotAllowedError, TopicNo
 from embeddedpulsar.platform import interrupts
 from embeddedpulsar.topic import creation_policy, topic_limits
 from embeddedpulsar.topic.policy_changes import is_namespace
-from embeddedpulsar.topic_name import without_system_topics
+from embeddedpulsar.topic_name import NON_PERSISTENT, PERSISTENT, without_system_topics
 
 if TYPE_CHECKING:
     from embeddedpulsar.topic.store import Store
+
+
+_DOMAINS: Final = {"PERSISTENT": f"{PERSISTENT}:", "NON_PERSISTENT": f"{NON_PERSISTENT}:", "ALL": ""}
 
 
 class Namespaces(PolicyCalls, ExpiryCalls):
@@ -80,15 +83,23 @@ class Namespaces(PolicyCalls, ExpiryCalls):
                 delete_topics(store, namespace)
             store.topics.namespaces.delete(namespace)
 
-    def get_topics(self, namespace: str) -> list[str]:
+    def get_topics(self, namespace: str, mode: str = "PERSISTENT") -> list[str]:
         """Return the full names of the topics of a namespace, sorted; see `Topics.get_list`.
+
+        Args:
+            namespace: ``tenant/namespace``.
+            mode: ``PERSISTENT``, ``NON_PERSISTENT`` or ``ALL``.
 
         Raises:
             TopicNotFound: there is no such namespace.
+            ValueError: another mode.
         """
+        if mode not in _DOMAINS:
+            raise ValueError(f"mode is {', '.join(_DOMAINS)}, not {mode!r}")
         store = self._store()
         store.topics.namespaces.check(self._owner(namespace))
-        return without_system_topics(store.topics.names(namespace))
+        names = without_system_topics(store.topics.names(namespace))
+        return [name for name in names if name.startswith(_DOMAINS[mode])]
 
     def get_namespaces(self, tenant: str) -> list[str]:
         """Return the namespaces of a tenant, the built-in ones first; empty if there is no such tenant."""

@@ -39,11 +39,15 @@ def topic_stats(topic: Topic | None, now_ms: int, drops_duplicates: bool) -> Top
         return TopicStats(0.0, 0.0, 0.0, 0, 0, 0, 0, 0, (), 0, {}, status, None, 0)
     log, survey, producers = topic.ledger, topic.ledger.survey(), topic.view.producers()
     subscriptions: dict[str, SubscriptionStats] = {}
+    rate, throughput, average = _published_lately(log, now_ms)
+    drop_rate = 0.0 if log.is_volatile else None
     for facts, durable in topic.view.subscriptions():
         if facts.name not in subscriptions:  # the durable one of two comes first
-            subscriptions[facts.name] = _subscription_stats(log, facts, durable)
+            stats = _subscription_stats(log, facts, durable)
+            if log.is_volatile:
+                stats = _with_drops(topic, facts, stats, now_ms, rate)
+            subscriptions[facts.name] = stats
     appended = survey.appended()
-    rate, throughput, average = _published_lately(log, now_ms)
     durable_ones = [one for one in subscriptions.values() if one.is_durable]
     return TopicStats(
         msg_rate_in=rate,
@@ -55,7 +59,7 @@ def topic_stats(topic: Topic | None, now_ms: int, drops_duplicates: bool) -> Top
         backlog_size=max((one.backlog_size for one in durable_ones), default=0),
         earliest_msg_publish_time_in_backlogs=_earliest(durable_ones),
         publishers=tuple(
-            PublisherStats(one.name, one.producer_id, ProducerAccessMode(one.access_mode).name)
+            PublisherStats(one.name, one.producer_id, ProducerAccessMode(one.access_mode).name, drop_rate)
             for one in producers.connected
         ),
         waiting_publishers=producers.waiting,
@@ -65,7 +69,33 @@ def topic_stats(topic: Topic | None, now_ms: int, drops_duplicates: bool) -> Top
         non_contiguous_deleted_messages_ranges=sum(
             one.non_contiguous_deleted_messages_ranges for one in subscriptions.values()
         ),
+        msg_drop_rate=_sum_or_none([one.msg_drop_rate for one in subscriptions.values()], drop_rate),
     )
+
+
+def _with_drops(
+    topic: Topic, facts: SubscriptionFacts, stats: SubscriptionStats, now_ms: int, rate_in: float
+) -> SubscriptionStats:
+    """The stats of a subscription of a non-persistent topic: what is lost in place of what is left."""
+    pending = stats.msg_backlog if facts.consumers else 0
+    sent = topic.ledger.survey().appended().messages
+    drops = max(0, sent - facts.sent_before - facts.given - pending)
+    rate = rate_in
+    if facts.consumers:
+        since_ms, before = topic.view.drops_before(facts.name, drops, now_ms) or (facts.made_ms, 0)
+        rate = max(0, drops - before) * 1000 / max(now_ms - since_ms, 1)
+    return stats._replace(
+        msg_backlog=0,
+        msg_backlog_no_delayed=0,
+        backlog_size=0,
+        earliest_msg_publish_time_in_backlog=0,
+        msg_drop_rate=rate,
+        msg_drop_counter=drops,
+    )
+
+
+def _sum_or_none(rates: Sequence[float | None], start: float | None) -> float | None:
+    return None if start is None else sum((rate for rate in rates if rate is not None), start)
 
 
 def _published_lately(log: Log, now_ms: int) -> tuple[float, float, float]:
@@ -168,6 +198,9 @@ def sum_of(partitions: Sequence[TopicStats]) -> TopicStats:
         non_contiguous_deleted_messages_ranges=sum(
             one.non_contiguous_deleted_messages_ranges for one in partitions
         ),
+        msg_drop_rate=_sum_or_none(
+            [one.msg_drop_rate for one in partitions], None if partitions[0].msg_drop_rate is None else 0.0
+        ),
     )
 
 
@@ -175,6 +208,8 @@ def _sum_of_subscription(parts: Sequence[SubscriptionStats]) -> SubscriptionStat
     used = [one for one in parts if one.consumers]
     kind = used[0] if used else parts[0]
     active = {one.active_consumer_name for one in used}
+    counted = [one.msg_drop_counter for one in parts if one.msg_drop_counter is not None]
+    drops = sum(counted) if counted else None
     consumers: dict[str, list[ConsumerStats]] = {}
     for one in used:
         for consumer in one.consumers:
@@ -192,6 +227,8 @@ def _sum_of_subscription(parts: Sequence[SubscriptionStats]) -> SubscriptionStat
             one.non_contiguous_deleted_messages_ranges for one in parts
         ),
         consumers=tuple(map(_sum_of_consumer, consumers.values())),
+        msg_drop_rate=_sum_or_none([one.msg_drop_rate for one in parts], 0.0 if counted else None),
+        msg_drop_counter=drops,
     )
 
 

@@ -14,14 +14,16 @@ class PublisherStats(NamedTuple):
         producer_name: given by the application, or by the topic.
         producer_id: unique for the life of the topic.
         access_mode: ``Shared``, ``Exclusive``, ``WaitForExclusive`` or ``ExclusiveWithFencing``.
+        msg_drop_rate: always 0.0 for a non-persistent topic, which takes every message; else None.
     """
 
     producer_name: str
     producer_id: int
     access_mode: str
+    msg_drop_rate: float | None = None
 
     def json(self) -> dict[str, Any]:
-        """Return the fields by their names in Pulsar."""
+        """Return the fields by their names in Pulsar, without those that are None."""
         return dict(json_form(self))
 
 
@@ -79,6 +81,10 @@ class SubscriptionStats(NamedTuple):
         is_durable: whether it outlives its consumers.
         is_replicated: always False: a store has no other clusters.
         consumers: the longest attached first.
+        msg_drop_rate: messages of a non-persistent topic a second that no consumer got, since this process
+            looked before (up to a minute ago), at first since the subscription was made; without consumers,
+            the messages a second that come in. None for other topics.
+        msg_drop_counter: all such messages since the subscription was made. Not in Pulsar.
     """
 
     type: str
@@ -96,6 +102,8 @@ class SubscriptionStats(NamedTuple):
     is_durable: bool
     is_replicated: bool
     consumers: tuple[ConsumerStats, ...]
+    msg_drop_rate: float | None = None
+    msg_drop_counter: int | None = None
 
     def json(self) -> dict[str, Any]:
         """Return the fields by their names in Pulsar, without those that are None."""
@@ -123,6 +131,7 @@ class TopicStats(NamedTuple):
         deduplication_status: ``Enabled`` or ``Disabled``.
         topic_epoch: how often exclusive access was granted; None if never.
         non_contiguous_deleted_messages_ranges: the sum of those of the subscriptions.
+        msg_drop_rate: the sum of those of the subscriptions of a non-persistent topic; else None.
     """
 
     msg_rate_in: float
@@ -139,6 +148,7 @@ class TopicStats(NamedTuple):
     deduplication_status: str
     topic_epoch: int | None
     non_contiguous_deleted_messages_ranges: int
+    msg_drop_rate: float | None = None
 
     def json(self) -> dict[str, Any]:
         """Return the fields by their names in Pulsar, without those that are None."""

@@ -29,9 +29,8 @@ class Topics(TopicLooks, SubscriptionCalls, PolicyCalls, ExpiryCalls):
     Names may be short (``orders``) or full. Every change is atomic: a process that is killed in the middle
     leaves the topic either unchanged or completely changed. Thread-safe.
 
-    All methods raise `InvalidTopicName` for a text that is not a topic name, `NotImplementedError` for
-    non-persistent topics, `AlreadyClosed` if the Admin is closed, and a `StorageError` if files cannot be
-    used.
+    All methods raise `InvalidTopicName` for a text that is not a topic name, `AlreadyClosed` if the Admin
+    is closed, and a `StorageError` if files cannot be used.
     """
 
     # -- limits ------------------------------------------------------------------------------------------

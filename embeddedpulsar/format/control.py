@@ -50,6 +50,8 @@ CONSUMER_TABLE_OFFSET: Final = 3072
 CONSUMER_SLOT_SIZE: Final = 32
 CONSUMER_SLOTS: Final = 250
 SUBSCRIPTION_CONTROL_SIZE: Final = 12288
+GIVEN_TABLE_OFFSET: Final = 1024
+"""A word for each consumer slot of a non-persistent topic's subscription: messages its applications got."""
 
 Buffer = bytes | bytearray | memoryview
 
@@ -96,6 +98,8 @@ class SubscriptionWord:
     PUBLISHED: Final = 88  # the JOURNAL word these words speak of
     SUMMARY: Final = 90  # generation << 32 | offset >> 3 of the last SUMMARY in the journal; 0: none
     REMOVED: Final = 96  # 1: the subscription ended, and this directory is not used again
+    SENT_BEFORE: Final = 104  # messages of a non-persistent topic before the subscription was made
+    MADE_MS: Final = 105  # when it was made, of a non-persistent topic; ms since the epoch
 
 
 class ConsumerSlotWord:

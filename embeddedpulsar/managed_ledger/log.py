@@ -95,6 +95,11 @@ class Log(Protocol):
         """The topic, for messages."""
 
     @property
+    def is_volatile(self) -> bool:
+        """Whether the topic is non-persistent: the log keeps the newest entries only, whoever has read them,
+        and its subscriptions deliver each message at most once."""
+
+    @property
     def options(self) -> LedgerOptions:
         """Layout and durability."""
 

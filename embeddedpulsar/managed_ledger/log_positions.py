@@ -16,6 +16,7 @@ from embeddedpulsar.managed_ledger.log_survey import LogSurvey
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.storage.log_view import LedgersView, LogView
 from embeddedpulsar.storage.segment_chain import LedgerChain
+from embeddedpulsar.topic_name import NON_PERSISTENT
 
 
 def messages_between(view: LedgersView, after: Position, through: Position) -> int:
@@ -141,6 +142,7 @@ class LogPositions(ABC):
         self.words: Final = view.words  # for the topic's journal, too
         self.chunks: Final = partial(ChunkAssembler, view)  # makes what puts chunked messages together
         self.on_look: Callable[[], object] = int
+        self.is_volatile: Final = name.startswith(NON_PERSISTENT)
         self._is_closed = False
 
     @property

@@ -72,7 +72,8 @@ class ManagedLedger(LogPositions):
         SEGMENTS.allow(options.max_open_segments)
         remove = partial(remove_trimmed, view.directory, view.control)
         self.trimming: Final = Trimming(view.control, view.lock, view, view.timeout_s, remove)
-        writer.on_rolled = lambda: self.trimming.suggest()
+        self.on_rolled: Callable[[], object] = lambda: self.trimming.suggest()
+        writer.on_rolled = lambda: self.on_rolled()
         writer.on_look = lambda: self.on_look()
         self.hold, self.append_nowait, self.append_run = writer.hold, writer.append, writer.append_run
         """Append without waiting for durability: (ledger, entry, publish ms, word for `wait_durable`)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from embeddedpulsar.exceptions import AlreadyClosed, TopicNotFound, TopicTerminated
@@ -32,7 +33,8 @@ from embeddedpulsar.managed_ledger.opening import open_topic
 from embeddedpulsar.managed_ledger.options import LedgerOptions
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.managed_ledger.tail_wait import TailWait
-from embeddedpulsar.managed_ledger.trimming import Trimming
+from embeddedpulsar.managed_ledger.trimming import EVERYTHING, Trimming
+from embeddedpulsar.managed_ledger.volatile_ledger import LedgerRing
 from embeddedpulsar.platform import deadline, fork, indivisible
 from embeddedpulsar.platform.clock import Clock
 from embeddedpulsar.platform.processes.mailbox import Mailbox
@@ -99,6 +101,10 @@ class MemoryLog(LogPositions):
         self.trimming: Final = Trimming(
             control, self.lock, ledgers, self._timeout_s, lambda most, _: ledgers.remove_trimmed(most)
         )
+        self._on_rolled: Callable[[], object] = lambda: self.trimming.suggest()
+        if self.is_volatile:
+            remove = partial(ledgers.remove_trimmed, EVERYTHING)
+            self._on_rolled = LedgerRing(ledgers.words, ledgers, options.segment_size, remove).turn
         self._time_stop = 0
         self._state: _State = (-1, None, 0, 0, 0)
         self.append_nowait = self._append
@@ -256,7 +262,7 @@ class MemoryLog(LogPositions):
             indivisible.store(words, switch)
         self._state = self._found_state()
         if ledger is not None:
-            self.trimming.suggest()
+            self._on_rolled()
         return self._state
 
     def wait_durable(self, end_word: int) -> None:

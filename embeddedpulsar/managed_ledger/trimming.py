@@ -183,7 +183,9 @@ def _size(ledger: ClosedLedger) -> int:
     return max(0, ledger.end_offset - FIRST_FRAME_OFFSET)
 
 
-def remove_trimmed(directory: str, control: TopicControl, most: int, within_s: float) -> int:
+def remove_trimmed(
+    directory: str, control: TopicControl, most: int, within_s: float, *, is_durable: bool = True
+) -> int:
     """Remove the files of ledgers that were given up, at most `most` of them, and begin none after `within_s`
     seconds; return how many ledgers lost files, 0 when no such file is left.
 
@@ -199,7 +201,8 @@ def remove_trimmed(directory: str, control: TopicControl, most: int, within_s: f
     if expired:
         control.check_in_place()
         # 2. Durably, or after a power loss a file might be gone and the trim point not yet there.
-        control.flush()
+        if is_durable:
+            control.flush()
     removed = 0
     until = clock.perf_counter() + within_s
     try:

@@ -6,7 +6,9 @@ from typing import Final, Protocol
 
 from embeddedpulsar.format.control import (
     CONSUMER_SLOT_SIZE,
+    CONSUMER_SLOTS,
     CONSUMER_TABLE_OFFSET,
+    GIVEN_TABLE_OFFSET,
     KIND_SUBSCRIPTION,
     SUBSCRIPTION_CONTROL_SIZE,
     ConsumerSlotWord,
@@ -169,6 +171,10 @@ class SubscriptionControl(ControlFile):
             return 0
         return int(words[base + word])
 
+    def given(self) -> int:
+        """Messages that the applications of all consumers were given so far, of a non-persistent topic."""
+        return sum(self.words[given_word(FIRST_OWNER) : given_word(FIRST_OWNER + CONSUMER_SLOTS)])
+
     def handed(self, code: int, consumer_id: int) -> int:
         """Entries that the application of a consumer was given; 0 if unknown."""
         word = self.slot_word(code, consumer_id, ConsumerSlotWord.HANDED)
@@ -202,6 +208,11 @@ def handed_tag(consumer_id: int) -> int:
 def slot_of(code: int) -> int:
     """Index of the first word of the slot of the consumer with that code (see `entry_states`)."""
     return (CONSUMER_TABLE_OFFSET + (code - FIRST_OWNER) * CONSUMER_SLOT_SIZE) // 8
+
+
+def given_word(code: int) -> int:
+    """Index of the word with the messages given to the consumers with that code, all that ever had it."""
+    return GIVEN_TABLE_OFFSET // 8 + code - FIRST_OWNER
 
 
 class Freshness:

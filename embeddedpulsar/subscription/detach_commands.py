@@ -7,10 +7,12 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from embeddedpulsar.exceptions import LockTimeout, StoreGoneError
+from embeddedpulsar.format.acknowledgement import FORM_RANGE, Ack, AckGroup
 from embeddedpulsar.format.subscription_record import (
     DETACH_CLOSED,
     DETACH_DEAD,
     DETACH_SILENT,
+    Command,
     Detach,
 )
 from embeddedpulsar.managed_ledger.log import Log
@@ -73,11 +75,9 @@ def commit_detach_commands(
     """
     if leaving:
         ring = processes_of(state.consumers.all())
-        shared.commit(
-            with_unwritten_acks(
-                state, shared.directory, shared.control.boot_id, leaving, lambda: ledgers_of(log)
-            )
-        )
+        settled = settle_left(state, leaving) if log.is_volatile else []
+        directory, boot = shared.directory, shared.control.boot_id
+        shared.commit(settled + with_unwritten_acks(state, directory, boot, leaving, lambda: ledgers_of(log)))
         shared.wakeups.processes(bereft(ring, processes_of(state.consumers.all())))
 
 
@@ -99,3 +99,37 @@ def detach_command(
     if consumer is not None:
         handed = control.handed(consumer.code, consumer_id)
     return Detach(consumer_id, reason, handed)
+
+
+def settle_left(state: SubscriptionState, leaving: Sequence[Detach]) -> list[Command]:
+    """On a non-persistent topic: acknowledgements of what the applications of leaving consumers got."""
+    commands: list[Command] = []
+    for one in leaving:
+        consumer = state.consumers.get(one.consumer_id)
+        assigned = state.dispatch.assigned_by_consumer.get(one.consumer_id)
+        if consumer is None or assigned is None:
+            continue
+        unseen = list(assigned.behind(one.handed))
+        groups = [
+            AckGroup(ledger_id, first, last, FORM_RANGE, b"")
+            for run in state.dispatch.pending.runs(consumer.code)
+            for ledger_id, first, last in _without(run, unseen)
+        ]
+        if groups:
+            commands.append(Ack(one.consumer_id, consumer.epoch, tuple(groups), ()))
+    return commands
+
+
+def _without(run: tuple[int, int, int], others: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    """What of a run of entries is in none of the others."""
+    ledger_id, first, last = run
+    left = []
+    for _, start, stop in sorted(one for one in others if one[0] == ledger_id):
+        if start > last:
+            break
+        if start > first:
+            left.append((ledger_id, first, start - 1))
+        first = max(first, stop + 1)
+    if first <= last:
+        left.append((ledger_id, first, last))
+    return left

@@ -24,11 +24,15 @@ from embeddedpulsar.platform.scheduler import SchedulerLike
 from embeddedpulsar.policies import KeySharedPolicy
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage.journal.journal_follower import COMPACT_BYTES
-from embeddedpulsar.subscription.attachment.active_attachment import ActiveAttachment
 from embeddedpulsar.subscription.attachment.attachment import Attachment
 from embeddedpulsar.subscription.attachment.chunk_keeper import DEFAULT_CHUNKS, ChunkOptions
 from embeddedpulsar.subscription.attachment.membership import AttachRequest, Membership, detach_lost, names_of
-from embeddedpulsar.subscription.attachment.shared_attachment import SharedAttachment
+from embeddedpulsar.subscription.attachment.volatile_attachment import (
+    active_attachment,
+    note_birth,
+    shared_attachment,
+    skip_missed,
+)
 from embeddedpulsar.subscription.detach_commands import detach, detach_at_last
 from embeddedpulsar.subscription.dispatch.dispatch_rules import Asked
 from embeddedpulsar.subscription.dispatch.dispatcher import CLAIM_DISPATCHERS, dispatcher_for
@@ -185,6 +189,8 @@ class Subscription:
         def body(state: SubscriptionState) -> bool:
             if state.exists:
                 return False
+            if self._log.is_volatile:
+                note_birth(shared.control, self._log, self._options.clock.wall_ms())
             epoch = shared.control.words[SubscriptionWord.EPOCH] + 1
             shared.create(record.Create(self.name, epoch, *initial))
             return True
@@ -301,12 +307,15 @@ class Subscription:
         def body(state: SubscriptionState) -> Attachment:
             if not state.exists:
                 raise SubscriptionNotFound(f"there is no subscription {self.name!r}; it was deleted")
+            if self._log.is_volatile:
+                self._detach_dead(shared, state)
+                skip_missed(state, shared, self._log)
             joining.add(state.epoch + 1)
             consumer = membership.join(state, facts)
             joining.add(consumer.consumer_id)
             if consumer_type in CLAIM_DISPATCHERS:
-                return SharedAttachment(self._log, shared, membership, consumer, chunks)
-            return ActiveAttachment(self._log, shared, membership, consumer, state, chunks)
+                return shared_attachment(self._log, shared, membership, consumer, chunks)
+            return active_attachment(self._log, shared, membership, consumer, state, chunks)
 
         try:
             attachment = self._keep_alives.patiently(lambda: shared.transact(body), self.detach_dead)

@@ -26,6 +26,9 @@ from embeddedpulsar.subscription.statistics import Acknowledged, acknowledged_in
 
 R = TypeVar("R")
 
+_SENT_BEFORE: Final = SubscriptionWord.SENT_BEFORE
+_MADE_MS: Final = SubscriptionWord.MADE_MS
+
 
 class ConsumerFacts(NamedTuple):
     """A consumer that is attached, and whose process lives.
@@ -57,6 +60,9 @@ class SubscriptionFacts(NamedTuple):
         delayed: messages that were read and are not due.
         is_blocked: its consumers together hold too many messages.
         read: the entry that is read next; None without consumers, or if its type has none.
+        given: messages that its applications got, of a non-persistent topic; as are the other two.
+        sent_before: messages that were sent before it was made.
+        made_ms: when that was.
     """
 
     name: str
@@ -66,6 +72,9 @@ class SubscriptionFacts(NamedTuple):
     delayed: int
     is_blocked: bool
     read: Position | None
+    given: int = 0
+    sent_before: int = 0
+    made_ms: int = 0
 
 
 class SubscriptionView:
@@ -117,7 +126,11 @@ class SubscriptionView:
         def body(state: SubscriptionState) -> SubscriptionFacts:
             control = self._control
             granted: Facts = {} if control is None else Granted(control, state.consumers)
-            return _facts_of(state, granted, is_alive)
+            facts = _facts_of(state, granted, is_alive)
+            if control is None:
+                return facts
+            before, made_ms = control.words[_SENT_BEFORE], control.words[_MADE_MS]
+            return facts._replace(given=control.given(), sent_before=before, made_ms=made_ms)
 
         return self.look(body)
 

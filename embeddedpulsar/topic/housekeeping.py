@@ -249,7 +249,7 @@ class TopicTrimming:
         self._clock: Final = clock
         self.every_s: Final = every_s
         self._lock = threads.RLock()  # held during a slice, so that the log is not closed in the middle
-        self._is_closed = False
+        self._is_closed = ledger.is_volatile  # such a log gives up its oldest ledgers by itself
 
     def may_find_any(self) -> bool:
         """Whether there are closed ledgers that might go, now or later. Cheap: whatever the policy says now,

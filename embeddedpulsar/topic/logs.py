@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 from embeddedpulsar.format.catalog_record import TopicEntry
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
 from embeddedpulsar.platform.fork import late_import
-from embeddedpulsar.topic_name import PERSISTENT
+from embeddedpulsar.topic_name import NON_PERSISTENT, PERSISTENT
 
 if TYPE_CHECKING:
     from embeddedpulsar.managed_ledger.log import Log
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.platform.processes.mailbox import Mailbox
     from embeddedpulsar.platform.processes.peers import Peers
     from embeddedpulsar.platform.scheduler import SchedulerLike
+    from embeddedpulsar.settings import BrokerSettings
     from embeddedpulsar.topic.damage_channel import DamageChannel
     from embeddedpulsar.topic.store_control import LedgerIds
     from embeddedpulsar.topic.store_root import StoreMeta
@@ -30,6 +31,7 @@ class LogHost(Protocol):
     """What a log needs of its store; see `StoreSession`."""
 
     meta: StoreMeta
+    settings: BrokerSettings
     ledger_ids: LedgerIds
     mailbox: Mailbox
     peers: Peers
@@ -49,10 +51,26 @@ def _open_managed_ledger(session: LogHost, directory: str, **options: Any) -> Lo
     return ManagedLedger.open(directory, store_id=meta.store_id, damage=damage.report, **options)
 
 
+def _open_volatile_ledger(session: LogHost, directory: str, **options: Any) -> Log:
+    module = late_import("embeddedpulsar.managed_ledger.volatile_ledger")
+    store_id, report = session.meta.store_id, session.damage.report
+    return cast("Log", module.VolatileLedger.open(directory, store_id=store_id, damage=report, **options))
+
+
 LOGS: Final[dict[str, Callable[..., Log]]] = {
     PERSISTENT: _open_managed_ledger,
+    NON_PERSISTENT: _open_volatile_ledger,
     MEMORY: _open_memory_log,
 }
+
+
+def log_options(session: LogHost, entry: TopicEntry, options: LedgerOptions) -> LedgerOptions:
+    """The options of the log of a topic, by those of its store."""
+    if not entry.name.startswith(NON_PERSISTENT):
+        return options
+    module = late_import("embeddedpulsar.managed_ledger.volatile_ledger")
+    ring_size = session.settings.nonPersistentTopicRingSizeInMB << 20
+    return cast("LedgerOptions", module.volatile_options(options, ring_size))
 
 
 def open_log(

@@ -22,7 +22,7 @@ from embeddedpulsar.storage.topic_control import gone
 from embeddedpulsar.topic import store_root
 from embeddedpulsar.topic.catalog.topic_deletion import delete, take_mark_back
 from embeddedpulsar.topic.catalog.topic_directories import remove_tree
-from embeddedpulsar.topic.catalog.topic_list import TopicList, persistent_name
+from embeddedpulsar.topic.catalog.topic_list import TopicList
 from embeddedpulsar.topic.damage_channel import DamageChannel
 from embeddedpulsar.topic.held_policies import PolicyWatch
 from embeddedpulsar.topic.open_topics import OpenTopics, TopicUse
@@ -31,6 +31,7 @@ from embeddedpulsar.topic.store_registry import REGISTRY
 from embeddedpulsar.topic.store_session import StoreSession
 from embeddedpulsar.topic.topic import Topic
 from embeddedpulsar.topic.topic_policy import TopicPolicy, Value
+from embeddedpulsar.topic_name import TopicName
 
 
 class Store:
@@ -209,11 +210,10 @@ class Store:
         Raises:
             InvalidTopicName: the text is not a topic name.
             TopicNotFound: no such topic, partition or namespace, and it may not be made.
-            NotAllowedError: it is a partitioned topic; its partitions can be opened.
-            NotImplementedError: a non-persistent topic.
+            NotAllowedError: it is partitioned (open its partitions instead), or of a kind that is off.
             StorageError: its files cannot be used, or the process may not open as many.
         """
-        parsed = persistent_name(name)
+        parsed = TopicName.parse(name)
         session = self._present()
 
         def open_topic() -> Topic:
@@ -245,7 +245,7 @@ class Store:
     def grow_partitions(self, name: str, partitions: int) -> None:
         """Give a partitioned topic more partitions; all processes are notified. See `TopicList.grow` for the
         errors."""
-        session, parsed = self._present(), persistent_name(name)
+        session, parsed = self._present(), TopicName.parse(name)
         first = parsed.of_partition(0).full
         subscriptions: list[str] = []
         if session.catalog.find(first) is not None:  # it was opened before
@@ -270,12 +270,12 @@ class Store:
             NotAllowedError: it is partitioned, or a partition.
             BrokerMetadataError: producers or consumers are attached, and not ``force``.
         """
-        delete(self, self._present(), self.topics.plain_entry(persistent_name(name)), force)
+        delete(self, self._present(), self.topics.plain_entry(TopicName.parse(name)), force)
 
     def delete_partitioned_topic(self, name: str, *, force: bool = False) -> None:
         """Delete a partitioned topic with all its partitions: all of them or, with an error, none. See
         `delete_topic`."""
-        delete(self, self._present(), self.topics.partitioned_entry(persistent_name(name)), force)
+        delete(self, self._present(), self.topics.partitioned_entry(TopicName.parse(name)), force)
 
     def trim_topic(self, name: str) -> int:
         """See `Topic.trim_now`; raises TopicNotFound if there is no such topic."""

@@ -20,7 +20,7 @@ from embeddedpulsar.storage.topic_control import is_deleted
 from embeddedpulsar.topic.expiry import MessageExpiry
 from embeddedpulsar.topic.held_policies import HeldPolicies
 from embeddedpulsar.topic.housekeeping import TopicTrimming
-from embeddedpulsar.topic.logs import open_log
+from embeddedpulsar.topic.logs import log_options, open_log
 from embeddedpulsar.topic.open_topics import within_limit
 from embeddedpulsar.topic.producers.producers import ProducerRegistration, Producers
 from embeddedpulsar.topic.producers.sequence_memory import SequenceMemory
@@ -122,6 +122,7 @@ class Topic:
         Raises:
             StorageError: its files cannot be used.
         """
+        options = log_options(session, entry, options)
         ledger = open_log(session, directory, entry, options, clock)
         try:
             return cls(directory, entry, session, ledger, options, clock, make_room)
@@ -171,7 +172,7 @@ class Topic:
             DescriptorLimitError: the process may open no more files; the producer is not registered.
         """
         self._check_open()
-        if durability is not None and durability != PROCESS:
+        if durability not in (None, PROCESS) and not self.ledger.is_volatile:
             self.ensure_durable()
         full_name = name or self._session.next_producer_name()
         deduplicate, most = self.policies.values((DEDUPLICATION, MAX_PRODUCERS))
@@ -180,7 +181,7 @@ class Topic:
                 full_name,
                 named=bool(name),
                 access_mode=access_mode,
-                deduplicate=deduplicate,
+                deduplicate=deduplicate and not self.ledger.is_volatile,
                 most=most,
                 timeout_s=timeout_s,
                 check_wanted=check_wanted,

@@ -159,7 +159,7 @@ class TopicSubscriptions:
                 f"{self._topic} has {most} subscriptions, as many as maxSubscriptionsPerTopic allows; "
                 "delete one, or raise the limit"
             )
-        if initial is None:
+        if initial is None or self._ledger.is_volatile:
             initial = self._ledger.last_position() or BEFORE_FIRST
         return subscription.create(initial)
 

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from embeddedpulsar.subscription.subscription_view import SubscriptionFacts, SubscriptionView
 
 
+_WINDOW_MS: Final = 60_000
+
+
 class ProducerFacts(NamedTuple):
     """The producers of a topic at one moment.
 
@@ -57,7 +60,7 @@ class TopicView:
         host: the other processes, and where to report what cannot be read.
     """
 
-    __slots__ = ("_directory", "_host", "_lock", "_log", "_producers", "_views")
+    __slots__ = ("_directory", "_drops", "_host", "_lock", "_log", "_producers", "_views")
 
     def __init__(self, directory: str, log: Log, host: ViewHost) -> None:
         self._directory: Final = directory
@@ -65,6 +68,7 @@ class TopicView:
         self._host: Final = host
         self._lock: Final = threads.RLock()  # guards everything below
         self._views: dict[str, SubscriptionView] = {}
+        self._drops: dict[str, tuple[int, int]] = {}
         self._producers: tuple[TopicReplica, JournalView] | None = None  # made by the first look
 
     @property
@@ -134,6 +138,22 @@ class TopicView:
         if found is None:
             raise SubscriptionNotFound(f"{self._log.name} has no subscription {name!r}")
         return found
+
+    def drops_before(self, subscription: str, drops: int, now_ms: int) -> tuple[int, int] | None:
+        """When this process looked at the drops of a subscription before, and what they were.
+
+        Args:
+            subscription: its name.
+            drops: how many there are now, for the looks to come.
+            now_ms: the time.
+
+        Returns:
+            The look at the beginning of this minute, or of the one before; None for the first look of all.
+        """
+        before = self._drops.get(subscription)
+        if before is None or now_ms - before[0] > _WINDOW_MS:
+            self._drops[subscription] = now_ms, drops
+        return before
 
     def report(self, found: Damage) -> None:
         """Tell the application what was found damaged."""

@@ -429,7 +429,7 @@ def test_what_is_not_there(topics: Topics):
     for look in looks:
         with pytest.raises(TopicNotFound):
             look("topic")
-        with pytest.raises(NotImplementedError, match="non-persistent"):
+        with pytest.raises(TopicNotFound):
             look("non-persistent://public/default/topic")
     assert topics.get_list() == []
     topics.create_non_partitioned_topic("topic")

@@ -285,12 +285,22 @@ def test_other_bad_arguments(client):
 
 
 def test_modes(client):
-    """Persistent topics are the default, and there are no others."""
-    send(client, "orders-eu")
-    for mode in RegexSubscriptionMode:
+    """Persistent topics are the default; non-persistent ones match if they are asked for, also later ones."""
+    persistent, volatile = "persistent://public/default/", "non-persistent://public/default/"
+    send(client, "orders-eu", volatile + "orders-us")
+    expected = {
+        RegexSubscriptionMode.PersistentOnly: [persistent + "orders-eu"],
+        RegexSubscriptionMode.NonPersistentOnly: [volatile + "orders-us"],
+        RegexSubscriptionMode.AllTopics: [persistent + "orders-eu", volatile + "orders-us"],
+    }
+    for mode, topics in expected.items():
         consumer = client.subscribe(ORDERS, mode.name, regex_subscription_mode=mode)
-        is_matched = mode != RegexSubscriptionMode.NonPersistentOnly
-        assert names(consumer) == (["orders-eu"] if is_matched else [])
+        assert sorted(consumer._core.children) == sorted(topics)
+    client.create_producer(volatile + "orders-later")
+    while len(consumer._core.children) < 3:
+        consumer.receive_nowait()
+    send(client, volatile + "orders-later")
+    assert consumer.receive(5000).topic_name() == volatile + "orders-later"
 
 
 def test_dead_letters_do_not_come_back(client):

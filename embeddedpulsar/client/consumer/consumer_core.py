@@ -75,6 +75,7 @@ class ConsumerCore:
         self.fetched: Any = self._messages
         """Has `popleft`, which is `take` for a caller that has compared the epochs."""
         self._delivers_singly = session.attachment.delivers_singly
+        self._notes_entries = self._delivers_singly
         self._last_handed: object = None
         if self._unacked is not None:
             session.attachment.chunks.on_left = self._unacked.schedule
@@ -138,7 +139,7 @@ class ConsumerCore:
         message = self._messages.popleft()
         if message._entry is self._last_handed:
             return message
-        if self._delivers_singly:
+        if self._notes_entries:
             return self._begin_entry(message)
         if self._unacked is not None:
             entry = message._entry

@@ -61,6 +61,8 @@ class ConsumerSession:
         self.call_to_write: CallLater = call_to_write or self.call_later
         self.origin = MessageOrigin(topic.name, config.schema)
         self._durable = config.subscription_mode == SubscriptionMode.Durable
+        if self.ledger.is_volatile:  # nothing is delivered again
+            self.config = config._replace(ack_timeout_ms=0, dead_letter=None)
         try:
             self.subscription, self.attachment = self._attach(topic)
         except BaseException:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 from embeddedpulsar.client.common.deletion_retry import despite_deletion
 from embeddedpulsar.client.consumer.consumer import Consumer
 from embeddedpulsar.client.consumer.consumer_config import ReaderConfig
-from embeddedpulsar.client.consumer.consumer_core import ConsumerCore
 from embeddedpulsar.client.consumer.consumer_session import ConsumerSession
 from embeddedpulsar.client.consumer.dead_letter.retry_letter import letter_topics
 from embeddedpulsar.client.consumer.reader import Reader
 from embeddedpulsar.client.consumer.reader_core import ReaderCore
 from embeddedpulsar.client.consumer.table_view import TableView
+from embeddedpulsar.client.consumer.volatile_core import consumer_core
 from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.message_id import MessageId
@@ -64,7 +64,7 @@ def _open(client: ClientContext, config: ConsumerConfig, topics: list[str]) -> C
     partitions = {name: client.store.topics.resolve(name) for name in topics}
     if len(topics) == 1 and not partitions[topics[0]]:
         session = ConsumerSession(client, config._replace(topic=topics[0]))
-        return Consumer(ConsumerCore(session), config.chain)
+        return Consumer(consumer_core(session), config.chain)
     return _open_several(client, config, partitions)
 
 
@@ -148,6 +148,10 @@ def open_table_view(
     client: ClientContext, topic: str, subscription_name: str | None, schema: Schema[Any]
 ) -> TableView[Any]:
     """Make a table view, which has not read anything yet."""
+    if not TopicName.parse(topic).is_persistent:
+        raise InvalidConfiguration(
+            f"{topic}: a table view needs a topic that keeps its messages: persistent://"
+        )
     view = TableView(topic, subscription_name, schema, client.log)
     config = ReaderConfig(
         topic=topic,

@@ -86,6 +86,8 @@ class ReaderCore:
     def _stand_at(self, target: MessageId | int) -> tuple[int, int, int]:
         """Continue at an id or a time. Returns the entry and its first message to deliver."""
         ledger = self.ledger
+        if ledger.is_volatile:  # whatever is asked for: only what is sent from now on
+            target = MessageId.latest
         if isinstance(target, int):
             position, inclusive, first = ledger.find_by_publish_time(target), True, 0
         else:

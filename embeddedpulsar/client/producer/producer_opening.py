@@ -9,6 +9,7 @@ from embeddedpulsar.client.producer.producer import Producer, attach_producer
 from embeddedpulsar.client.producer.producer_session import ProducerSession
 from embeddedpulsar.enums import ProducerAccessMode
 from embeddedpulsar.schema.schema import checked_version
+from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.common.client_context import ClientContext
@@ -30,6 +31,8 @@ def open_producer(core: ClientContext, config: ProducerConfig) -> Producer[Any]:
 
 
 def _open(core: ClientContext, config: ProducerConfig) -> Producer[Any]:
+    if config.chunking and not TopicName.parse(config.topic).is_persistent:
+        config = config._replace(chunking=False)  # as in Pulsar: parts may be lost
     chain = config.chain
     if chain is not None:
         chain.bind(core, chain)  # until there is a producer

@@ -177,7 +177,7 @@ class Membership:
     def cutoff_ms(self) -> int:
         """Entries to be delivered later than this are delayed."""
         settings = self._settings
-        if not settings.delayedDeliveryEnabled:
+        if not settings.delayedDeliveryEnabled or self._log.is_volatile:
             return (1 << 64) - 1
         now = self._clock.wall_ms()
         if settings.isDelayedDeliveryDeliverAtTimeStrict:

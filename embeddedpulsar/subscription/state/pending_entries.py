@@ -287,8 +287,7 @@ class PendingEntries:
             self._give_back_runs(code, ledger_id, 0, MAX_ENTRY_ID, counted=counted)
 
     def _give_back_runs(self, code: int, ledger_id: int, first: int, last: int, *, counted: bool) -> None:
-        states = self._ledgers.get(ledger_id)
-        if states is None:
+        if (states := self._ledgers.get(ledger_id)) is None:
             return
         table = moving(code, WAITING)
         for start, stop in states.runs(code, first, last):
@@ -327,16 +326,18 @@ class PendingEntries:
                 yield ledger_id, *run
                 entry = run[1] + 1
 
+    def runs(self, code: int) -> Iterator[tuple[int, int, int]]:
+        """Entries of a state as (ledger, first, last), ascending."""
+        for ledger_id in sorted(self._ledgers):
+            for run in self._ledgers[ledger_id].runs(code):
+                yield ledger_id, *run
+
     def parts(self) -> list[tuple[int, int]]:
         """Parts of chunked messages that are not the last, as (ledger, entry), ascending."""
         if not self.has_parts:
             return []
-        found = [
-            (ledger_id, entry)
-            for ledger_id in sorted(self._ledgers)
-            for first, last in self._ledgers[ledger_id].runs(PART)
-            for entry in range(first, last + 1)
-        ]
+        runs = self.runs(PART)
+        found = [(ledger_id, entry) for ledger_id, first, last in runs for entry in range(first, last + 1)]
         self.has_parts = bool(found)
         return found
 

@@ -120,10 +120,11 @@ class TopicList:
             create: make it if there is none and ``allowAutoTopicCreation`` is on; with False it stays 0.
 
         Raises:
-            InvalidTopicName, NotImplementedError: see `Store.use_topic`.
+            InvalidTopicName: see `Store.use_topic`.
+            NotAllowedError: it is non-persistent, and ``broker.conf`` allows none.
             TopicNotFound: no such topic or namespace, and it may not be made.
         """
-        name = persistent_name(text)
+        name = TopicName.parse(text)
         entry = self._catalog.find(name.full)
         if entry is not None:
             return entry.partitions
@@ -148,8 +149,9 @@ class TopicList:
 
         Raises:
             TopicNotFound: no such topic or partition, and it may not be made.
-            NotAllowedError: it is the name of a partitioned topic.
+            NotAllowedError: it is the name of a partitioned topic, or the topic is of a kind that is off.
         """
+        self._check_enabled(name)
         entry = self._catalog.find(name.full)
         if entry is None:
             try:
@@ -173,7 +175,7 @@ class TopicList:
         Raises:
             TopicNotFound, NotAllowedError: as `entry_to_open`.
         """
-        name = persistent_name(text)
+        name = TopicName.parse(text)
         entry = self._catalog.find(name.full)
         if entry is not None:
             check_has_log(name, entry)
@@ -208,7 +210,15 @@ class TopicList:
                 f"Admin(path).namespaces().create_namespace({name.namespace_name!r})"
             )
 
+    def _check_enabled(self, name: TopicName) -> None:
+        if not (name.is_persistent or self._session.settings.enableNonPersistentTopics):
+            raise NotAllowedError(
+                f"{name.full}: broker.conf says enableNonPersistentTopics=false; set it to true there, "
+                "or use persistent://"
+            )
+
     def _create(self, name: TopicName, partitions: int) -> TopicEntry:
+        self._check_enabled(name)
         if name.partition < 0 or not self._partitions_of_base(name):
             if is_system_topic(name.full):
                 raise NotAllowedError(
@@ -228,7 +238,7 @@ class TopicList:
             NotAllowedError: there is a topic of that name.
             TopicNotFound: no such namespace, or the topic has not as many partitions.
         """
-        name = persistent_name(text)
+        name = TopicName.parse(text)
         try:
             self._catalog.lock.acquire()
             if self._catalog.find(name.full) is not None:
@@ -250,7 +260,7 @@ class TopicList:
             NotAllowedError: there is a topic of that name, or one named like a partition of it.
             TopicNotFound: no such namespace.
         """
-        name = persistent_name(text)
+        name = TopicName.parse(text)
         if name.partition >= 0:
             raise InvalidTopicName(
                 f"{name.full!r}: this is the name of a partition; the topic would be {name.base}"
@@ -360,21 +370,6 @@ class TopicList:
         if entry is None:
             raise TopicNotFound(f"{name.full}: no such topic in {self._session.root}")
         return entry
-
-
-def persistent_name(name: str) -> TopicName:
-    """The parsed name of a topic that may be made.
-
-    Raises:
-        InvalidTopicName: the text is not a topic name.
-        NotImplementedError: a non-persistent topic.
-    """
-    parsed = TopicName.parse(name)
-    if not parsed.is_persistent:
-        raise NotImplementedError(
-            f"{parsed.full} needs non-persistent topics, which are not built yet; use persistent://"
-        )
-    return parsed
 
 
 def partition_names(name: str, partitions: int) -> list[str]:

@@ -137,6 +137,7 @@ class VirtualLog:
     """
 
     name: Final = "virtual"
+    is_volatile: Final = False
 
     def __init__(self, first_ledger: int) -> None:
         self.options: Final = LedgerOptions(durability="process")

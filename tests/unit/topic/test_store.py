@@ -211,8 +211,6 @@ def test_topics_are_made_listed_and_looked_up(store: Store):
             store.topics.namespaces.create(wrong)
     with pytest.raises(InvalidTopicName):
         store.use_topic("a/b")
-    with pytest.raises(NotImplementedError, match="non-persistent topics"):
-        store.use_topic("non-persistent://public/default/x")
 
 
 def test_threads_share_one_topic(store: Store):

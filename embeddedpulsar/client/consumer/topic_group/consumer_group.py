@@ -15,6 +15,7 @@ from embeddedpulsar.client.consumer.consumer_core import ConsumerCore
 from embeddedpulsar.client.consumer.consumer_session import ConsumerSession
 from embeddedpulsar.client.consumer.message_receiver import BatchReceiver
 from embeddedpulsar.client.consumer.topic_group.topic_group import TopicGroup, is_end, queue_share
+from embeddedpulsar.client.consumer.volatile_core import consumer_core
 from embeddedpulsar.enums import InitialPosition
 from embeddedpulsar.exceptions import (
     AlreadyClosed,
@@ -113,7 +114,7 @@ class ConsumerGroup:
         )
         if is_late:  # from its first message on: producers may have used it before
             own = own._replace(initial_position=InitialPosition.Earliest)
-        child = ConsumerCore(ConsumerSession(self.client, own, self._writing.call_later))
+        child = consumer_core(ConsumerSession(self.client, own, self._writing.call_later))
         self._faces[topic] = Consumer(child)
         return child
 

@@ -1,0 +1,55 @@
+"""The consumer of a non-persistent topic: acknowledgements and seeks are accepted, and do nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from embeddedpulsar.client.common.arguments import id_parts
+from embeddedpulsar.client.consumer.consumer_core import ConsumerCore
+from embeddedpulsar.exceptions import CumulativeAcknowledgementNotAllowedError
+from embeddedpulsar.message import Message
+
+if TYPE_CHECKING:
+    from embeddedpulsar.client.consumer.consumer_session import ConsumerSession
+    from embeddedpulsar.message_id import MessageId
+
+
+def consumer_core(session: ConsumerSession) -> ConsumerCore:
+    """The core of a consumer, by the kind of its topic."""
+    return VolatileCore(session) if session.ledger.is_volatile else ConsumerCore(session)
+
+
+class VolatileCore(ConsumerCore):
+    """The operations of a consumer of one non-persistent topic.
+
+    Role: a message is acknowledged by the attachment when the application takes it, once for ever; so what an
+    application does with it afterwards changes nothing.
+    """
+
+    def __init__(self, session: ConsumerSession) -> None:
+        super().__init__(session)
+        self.fetched = self
+        self._notes_entries = True
+        self.acks.quick = self._can_be_quick = False
+
+    def acknowledge(self, message: Message[Any] | MessageId) -> None:
+        self.delivery.check_open()
+        if message.__class__ is not Message:
+            id_parts(message)
+
+    def acknowledge_cumulative(self, message: Message[Any] | MessageId) -> None:
+        self.acknowledge(message)
+        if self._delivers_singly:
+            raise CumulativeAcknowledgementNotAllowedError(
+                "on a Shared or Key_Shared subscription messages are acknowledged one by one"
+            )
+
+    def negative_acknowledge(self, message: Message[Any] | MessageId) -> None:
+        id_parts(message)
+
+    def redeliver(self) -> None:
+        """Do nothing: no message comes twice."""
+
+    def seek(self, target: MessageId | int) -> None:
+        """Do nothing: there is no earlier message, and the end of the log is where a consumer is."""
+        self.delivery.check_open()

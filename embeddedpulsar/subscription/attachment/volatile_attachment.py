@@ -1,0 +1,182 @@
+"""Consumers of a non-persistent topic: what the application gets counts as acknowledged, and comes once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from embeddedpulsar.exceptions import AlreadyClosed, ConsumerAssignError, ConsumerBusy
+from embeddedpulsar.format import subscription_record as record
+from embeddedpulsar.format.acknowledgement import Ack, group_entries
+from embeddedpulsar.format.control import SubscriptionWord
+from embeddedpulsar.platform.background import BackgroundWork
+from embeddedpulsar.subscription.attachment.active_attachment import ActiveAttachment
+from embeddedpulsar.subscription.attachment.attachment import Attachment, Entry
+from embeddedpulsar.subscription.attachment.shared_attachment import SharedAttachment
+from embeddedpulsar.subscription.control import SubscriptionControl, given_word
+from embeddedpulsar.subscription.log_queries import ledgers_of, news_for, seek_commands
+
+if TYPE_CHECKING:
+    from embeddedpulsar.format.entry import EntryView
+    from embeddedpulsar.managed_ledger.log import Log
+    from embeddedpulsar.subscription.shared_state import SharedState
+    from embeddedpulsar.subscription.state.consumer_registry import Consumer
+    from embeddedpulsar.subscription.state.state_machine import SubscriptionState
+
+_SETTLE_AFTER_S: Final = 0.1
+_SETTLE_AT: Final = 1000
+
+
+class _OnceDelivered(Attachment):
+    """A consumer that gets each message at most once, and never one from before it came.
+
+    Role: counts, in a word of its slot, the messages its application was given, and acknowledges them a
+    little later, for itself: all of the drops can be told from these counts, also after a SIGKILL.
+    Invariants: `handed` is called before the application has the first message of an entry; from then on the
+    entry is delivered to no consumer again. Nothing is ever given back on request.
+    """
+
+    _given_at: int
+    _given: int
+    _settling: BackgroundWork
+    _is_waiting: bool
+
+    def begin(self) -> None:
+        """Called once, when the consumer is attached."""
+        self._settling = BackgroundWork(self._membership.call_later, self._settle)
+        self._is_waiting = False
+        self._count_on()
+
+    def _count_on(self) -> None:
+        """Find the word of this consumer, which goes on where the last consumer with its code left it."""
+        self._given_at = given_word(self.code)
+        self._given = self.words[self._given_at]
+
+    def _note_given(self, view: EntryView) -> None:
+        self.words[self._given_at] = self._given = self._given + view.count
+        if not self._is_waiting:
+            self._is_waiting = True
+            self._settling.after(_SETTLE_AFTER_S)
+
+    def _settle(self) -> None:
+        """Acknowledge what the application was given."""
+        raise NotImplementedError(f"{type(self).__name__} does not define _settle()")
+
+    def _own(self, state: SubscriptionState) -> Consumer:
+        before = self.consumer_id
+        consumer = super()._own(state)
+        if consumer.consumer_id != before:
+            self._count_on()
+        return consumer
+
+    def redeliver(self) -> None:
+        """Do nothing: no message comes twice."""
+
+    def redeliver_entries(self, entries: Sequence[Entry]) -> bool:
+        """Do nothing, and return False: no message comes twice."""
+        return False
+
+    def forget(self) -> None:
+        super().forget()
+        self._settling.cancel()
+
+
+class VolatileActiveAttachment(_OnceDelivered, ActiveAttachment):
+    """A consumer of Exclusive or Failover: it begins at the end of the log whenever it becomes active."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._last: Entry | None = None
+        self.begin()
+
+    def handed(self, view: EntryView) -> bool:
+        fresh = self.fresh
+        try:
+            if fresh.epoch[()] != fresh.seen:
+                return False
+            self._last = view.ledger_id, view.entry_id
+            self._note_given(view)
+        except ValueError:
+            return True  # closed meanwhile
+        return True
+
+    def _settle(self) -> None:
+        self._is_waiting = False  # first: what is given from here on is settled later
+        last = self._last
+        if last is not None and self.is_attached and self._is_active:
+            self.acknowledge_cumulative(*last)
+
+    def _follow(self, state: SubscriptionState) -> bool:
+        was_active = self._is_active
+        was_moved = super()._follow(state)
+        if self._is_active and not was_active:
+            last = self._log.last_position()
+            if last is not None and last > state.mark_delete:
+                through = record.AckCumulative(self.consumer_id, self.epoch, *last, -1, 0)
+                self._shared.commit([*news_for(state, ledgers_of(self._log)), through])
+            self._reader.rewind(state)
+        return was_moved
+
+
+class VolatileSharedAttachment(_OnceDelivered, SharedAttachment):
+    """A consumer of Shared or Key_Shared: what it was assigned and its application was not given goes to the
+    others when it leaves."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._done: list[Entry] = []
+        self.begin()
+
+    def handed(self, view: EntryView) -> bool:
+        if not super().handed(view):
+            return False
+        try:
+            self._done.append((view.ledger_id, view.entry_id))
+            self._note_given(view)
+        except ValueError:
+            return True  # closed meanwhile
+        if len(self._done) >= _SETTLE_AT:
+            self._settling.run()
+        return True
+
+    def _settle(self) -> None:
+        self._is_waiting = False
+        if self._done and self.is_attached:
+            try:
+                self._shared.transact(self._settle_in)
+            except (AlreadyClosed, ConsumerBusy, ConsumerAssignError):
+                return  # others have settled for it
+
+    def _settle_in(self, state: SubscriptionState) -> None:
+        count = len(self._done)
+        if count and state.consumers.is_current(self.consumer_id, self.epoch):
+            groups = group_entries(self._done[:count])
+            self._shared.commit([Ack(self.consumer_id, self.epoch, groups, ())])
+        del self._done[:count]
+
+    def _decide(self, state: SubscriptionState, *arguments: Any) -> Any:
+        self._settle_in(state)
+        return super()._decide(state, *arguments)
+
+
+def active_attachment(log: Log, *rest: Any) -> ActiveAttachment:
+    """The attachment of a consumer of Exclusive or Failover, by the kind of its topic."""
+    return (VolatileActiveAttachment if log.is_volatile else ActiveAttachment)(log, *rest)
+
+
+def shared_attachment(log: Log, *rest: Any) -> SharedAttachment:
+    """That of a consumer of Shared or Key_Shared."""
+    return (VolatileSharedAttachment if log.is_volatile else SharedAttachment)(log, *rest)
+
+
+def skip_missed(state: SubscriptionState, shared: SharedState, log: Log) -> None:
+    """Put a subscription without consumers behind everything that was sent. Inside a transaction."""
+    last = log.last_position()
+    if not len(state.consumers) and last is not None and state.exists and last > state.mark_delete:
+        shared.commit(seek_commands(log, last, inclusive=False))
+
+
+def note_birth(control: SubscriptionControl, log: Log, now_ms: int) -> None:
+    """Note when a subscription is made, and how many messages were sent before."""
+    control.words[SubscriptionWord.MADE_MS] = now_ms
+    control.words[SubscriptionWord.SENT_BEFORE] = log.survey().appended().messages
