@@ -34,6 +34,9 @@ MANY_COLLABORATORS: dict[str, str] = {
 }
 # Base class with a single subclass -> why it is one.
 LONE_BASES: dict[str, str] = {
+    "ActiveAttachment": "a consumer of a persistent topic; that of a non-persistent one differs in few methods",
+    "SharedAttachment": "likewise",
+    "ConsumerCore": "likewise, on the side of the application",
     "AppendPoint": "the slow paths of SegmentWriter: the fast path of an append reads the same fields",
     "SubscriptionCalls": "the façade Topics by subject: in one file, its documentation would be 900 lines",
     "LockTimeout": "an error that callers catch; AcknowledgementsUnwritten is one case of it",

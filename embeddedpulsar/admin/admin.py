@@ -16,10 +16,10 @@ from embeddedpulsar.admin.topics import Topics
 from embeddedpulsar.damage import Damage
 from embeddedpulsar.exceptions import AlreadyClosed, NotAllowedError, PulsarException
 from embeddedpulsar.platform.fork import late_import
-from embeddedpulsar.topic.catalog.topic_list import persistent_name
 from embeddedpulsar.topic.damage_channel import tell
 from embeddedpulsar.topic.service_url import ServiceUrl
 from embeddedpulsar.topic.store import Store
+from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
     import os
@@ -200,7 +200,7 @@ class Admin(SaysWhatThereIs):
             (1, [])
         """
         store = self._store_in_files()
-        name = None if topic is None else persistent_name(topic).full
+        name = None if topic is None else TopicName.parse(topic).full
         check = late_import("embeddedpulsar.topic.care.store_check")
         report: StoreReport = check.check_store(
             store.root, is_closed=False, topic=name, on_progress=on_progress

@@ -82,7 +82,8 @@ def _with_drops(
     drops = max(0, sent - facts.sent_before - facts.given - pending)
     rate = rate_in
     if facts.consumers:
-        since_ms, before = topic.view.drops_before(facts.name, drops, now_ms) or (facts.made_ms, 0)
+        since, now = (facts.made_ms, 0), (now_ms, drops)
+        since_ms, before = topic.view.drops_before(facts.name, since, now)
         rate = max(0, drops - before) * 1000 / max(now_ms - since_ms, 1)
     return stats._replace(
         msg_backlog=0,

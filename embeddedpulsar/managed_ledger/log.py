@@ -96,7 +96,7 @@ class Log(Protocol):
 
     @property
     def is_volatile(self) -> bool:
-        """Whether the topic is non-persistent: the log keeps the newest entries only, whoever has read them,
+        """Whether the topic is non-persistent: the log keeps the newest entries, read or not, and no others;
         and its subscriptions deliver each message at most once."""
 
     @property

@@ -42,7 +42,8 @@ class ManagedLedger(LogPositions):
     (until trimmed). Ids are never given out twice, not even after a recovery.
     Callers: any thread. After a fork the child may continue to append and read; it must `rebind` to its
     own mailbox before it waits.
-    Durable: what `append` promises at its level (`LedgerOptions.durability`).
+    Durable: what `append` promises at its level (`LedgerOptions.durability`); of a non-persistent topic,
+    nothing.
     """
 
     def __init__(
@@ -186,17 +187,20 @@ class ManagedLedger(LogPositions):
             PoisonedSegment, AlreadyClosed: a flush failed, or it was closed. The entries may not survive.
         """
         self._check_open()
-        self._commit.wait_durable(end_word)
+        if not self.is_volatile:
+            self._commit.wait_durable(end_word)
 
     def note_dirty(self) -> None:
         """An entry of level "interval" was appended by `append_nowait`."""
-        self._is_dirty = True
-        self._commit.note_dirty()
+        if not self.is_volatile:
+            self._is_dirty = True
+            self._commit.note_dirty()
 
     def sync(self) -> None:
         """Make everything appended so far, by any process, survive a power loss."""
         self._check_open()
-        self._commit.sync()
+        if not self.is_volatile:
+            self._commit.sync()
 
     def sync_if_due(self) -> bool:
         """Do the sync that a dead process of level "interval" left undone."""

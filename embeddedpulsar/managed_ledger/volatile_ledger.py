@@ -90,36 +90,16 @@ def _size(ledger: ClosedLedger) -> int:
     return ledger.end_offset
 
 
-class VolatileLedger(ManagedLedger):
-    """The log of a non-persistent topic in a directory.
+def open_volatile_ledger(directory: str, *, options: LedgerOptions, **rest: Any) -> ManagedLedger:
+    """Open the log of a non-persistent topic in a directory; arguments as of `ManagedLedger.open`.
 
-    Role: a managed ledger that is never flushed, keeps a bounded number of bytes, and holds nothing that was
-    written in an earlier boot, or is a copy.
-    Durable: nothing. What is stored survives the death of any process while the ring has it.
+    What another boot left, or was copied, is removed first.
     """
-
-    @classmethod
-    def open(cls, directory: str, *, options: LedgerOptions, **rest: Any) -> ManagedLedger:
-        """As `ManagedLedger.open`; what another boot left is removed first."""
-        _begin_anew(directory, options)
-        ledger = super().open(directory, options=options, **rest)
-        remove = partial(
-            remove_trimmed, directory, ledger.view.control, EVERYTHING, math.inf, is_durable=False
-        )
-        ring = LedgerRing(ledger.words, ledger.view, options.segment_size, remove)
-        ledger.trimming.suggest = ring.turn
-        return ledger
-
-    def wait_durable(self, end_word: int) -> None:
-        """Do nothing: an entry is as durable as this log can make it when it is appended."""
-        self._check_open()
-
-    def note_dirty(self) -> None:
-        """Do nothing: there is nothing to flush."""
-
-    def sync(self) -> None:
-        """Do nothing: there is nothing to flush."""
-        self._check_open()
+    _begin_anew(directory, options)
+    ledger = ManagedLedger.open(directory, options=options, **rest)
+    remove = partial(remove_trimmed, directory, ledger.view.control, EVERYTHING, math.inf, is_durable=False)
+    ledger.trimming.suggest = LedgerRing(ledger.words, ledger.view, options.segment_size, remove).turn
+    return ledger
 
 
 def _begin_anew(directory: str, options: LedgerOptions) -> None:

@@ -54,7 +54,7 @@ def _open_managed_ledger(session: LogHost, directory: str, **options: Any) -> Lo
 def _open_volatile_ledger(session: LogHost, directory: str, **options: Any) -> Log:
     module = late_import("embeddedpulsar.managed_ledger.volatile_ledger")
     store_id, report = session.meta.store_id, session.damage.report
-    return cast("Log", module.VolatileLedger.open(directory, store_id=store_id, damage=report, **options))
+    return cast("Log", module.open_volatile_ledger(directory, store_id=store_id, damage=report, **options))
 
 
 LOGS: Final[dict[str, Callable[..., Log]]] = {

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 _WINDOW_MS: Final = 60_000
 
+Look = tuple[int, int]
+"""When it was, in ms since the epoch, and what was counted."""
+
 
 class ProducerFacts(NamedTuple):
     """The producers of a topic at one moment.
@@ -68,7 +71,7 @@ class TopicView:
         self._host: Final = host
         self._lock: Final = threads.RLock()  # guards everything below
         self._views: dict[str, SubscriptionView] = {}
-        self._drops: dict[str, tuple[int, int]] = {}
+        self._drops: dict[str, tuple[Look, Look]] = {}
         self._producers: tuple[TopicReplica, JournalView] | None = None  # made by the first look
 
     @property
@@ -139,21 +142,22 @@ class TopicView:
             raise SubscriptionNotFound(f"{self._log.name} has no subscription {name!r}")
         return found
 
-    def drops_before(self, subscription: str, drops: int, now_ms: int) -> tuple[int, int] | None:
-        """When this process looked at the drops of a subscription before, and what they were.
+    def drops_before(self, subscription: str, since: Look, now: Look) -> Look:
+        """A look at the drops of a subscription to compare the present one with.
 
         Args:
             subscription: its name.
-            drops: how many there are now, for the looks to come.
-            now_ms: the time.
+            since: when it was made, and 0.
+            now: the time, and how many drops there are.
 
         Returns:
-            The look at the beginning of this minute, or of the one before; None for the first look of all.
+            ``since`` for a minute after the first look of this process; later a look one or two minutes ago.
         """
-        before = self._drops.get(subscription)
-        if before is None or now_ms - before[0] > _WINDOW_MS:
-            self._drops[subscription] = now_ms, drops
-        return before
+        older, newer = self._drops.get(subscription, (since, now))
+        if now[0] - newer[0] >= _WINDOW_MS:
+            older, newer = newer, now
+        self._drops[subscription] = older, newer
+        return older
 
     def report(self, found: Damage) -> None:
         """Tell the application what was found damaged."""

@@ -30,8 +30,8 @@ _SETTLE_AT: Final = 1000
 class _OnceDelivered(Attachment):
     """A consumer that gets each message at most once, and never one from before it came.
 
-    Role: counts, in a word of its slot, the messages its application was given, and acknowledges them a
-    little later, for itself: all of the drops can be told from these counts, also after a SIGKILL.
+    Role: counts, in a word of its slot, the messages its application was given, and acknowledges them by
+    itself a little later. What was dropped follows from these counts, also after a SIGKILL.
     Invariants: `handed` is called before the application has the first message of an entry; from then on the
     entry is delivered to no consumer again. Nothing is ever given back on request.
     """
