@@ -34,7 +34,7 @@ MANY_COLLABORATORS: dict[str, str] = {
 }
 # Base class with a single subclass -> why it is one.
 LONE_BASES: dict[str, str] = {
-    "ActiveAttachment": "a consumer of a persistent topic; that of a non-persistent one differs in few methods",
+    "ActiveAttachment": "a consumer of a persistent topic; those of others differ in few methods",
     "SharedAttachment": "likewise",
     "ConsumerCore": "likewise, on the side of the application",
     "AppendPoint": "the slow paths of SegmentWriter: the fast path of an append reads the same fields",

@@ -81,9 +81,9 @@ class SubscriptionStats(NamedTuple):
         is_durable: whether it outlives its consumers.
         is_replicated: always False: a store has no other clusters.
         consumers: the longest attached first.
-        msg_drop_rate: messages of a non-persistent topic a second that no consumer got: the average since this
-            process looked one or two minutes ago, at first since the subscription was made; without consumers,
-            the messages a second that come in. None for other topics.
+        msg_drop_rate: messages of a non-persistent topic a second that no consumer got: the average since
+            this process looked one or two minutes ago, at first since the subscription was made; without
+            consumers, the messages a second that come in. None for other topics.
         msg_drop_counter: all such messages since the subscription was made. Not in Pulsar.
     """
 

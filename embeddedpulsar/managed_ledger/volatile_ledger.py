@@ -98,7 +98,7 @@ def open_volatile_ledger(directory: str, *, options: LedgerOptions, **rest: Any)
     _begin_anew(directory, options)
     ledger = ManagedLedger.open(directory, options=options, **rest)
     remove = partial(remove_trimmed, directory, ledger.view.control, EVERYTHING, math.inf, is_durable=False)
-    ledger.trimming.suggest = LedgerRing(ledger.words, ledger.view, options.segment_size, remove).turn
+    ledger.on_rolled = LedgerRing(ledger.words, ledger.view, options.segment_size, remove).turn
     return ledger
 
 

@@ -122,10 +122,9 @@ class Topic:
         Raises:
             StorageError: its files cannot be used.
         """
-        options = log_options(session, entry, options)
-        ledger = open_log(session, directory, entry, options, clock)
+        ledger = open_log(session, directory, entry, log_options(session, entry, options), clock)
         try:
-            return cls(directory, entry, session, ledger, options, clock, make_room)
+            return cls(directory, entry, session, ledger, ledger.options, clock, make_room)
         except BaseException:
             ledger.close()
             raise
@@ -346,12 +345,13 @@ class Topic:
     def _make_upkeep(self) -> TopicUpkeep:
         settings, policies, subscriptions = self._session.settings, self.policies, self._subscriptions
         every_s = 60.0 * settings.messageExpiryCheckIntervalInMinutes
+        expiry = MessageExpiry(self.ledger, policies, subscriptions, self._clock, every_s)
         return TopicUpkeep(
             self.name,
             self._trimming,
             subscriptions,
             policies,
-            [MessageExpiry(self.ledger, policies, subscriptions, self._clock, every_s)],
+            [] if self.ledger.is_volatile else [expiry],
             self._session.housekeeping,
             self._clock.monotonic,
         )
