@@ -168,6 +168,17 @@ def directory_name(full_name: str) -> str:
     return _hashed("t", full_name, local)
 
 
+def spread_directory_name(full_name: str) -> str:
+    """Return the directory of a topic of a store with many: that of `directory_name`, in one of 1,024.
+
+    Example:
+        >>> spread_directory_name("persistent://public/default/Orders EU")
+        '5p/t-5pcpvgwarqibhgoqfc7qfm3g4u-orders-eu'
+    """
+    name = directory_name(full_name)
+    return f"{name[2:4]}/{name}"
+
+
 def subscription_directory_name(subscription_name: str, *, durable: bool = True) -> str:
     """Return the directory of a subscription within its topic's directory; see `directory_name`.
 

@@ -9,21 +9,22 @@ from __future__ import annotations
 import contextlib
 import os
 from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from embeddedpulsar.damage import DamageHook
-from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, TopicNotFound
+from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, StorageError, TopicNotFound
 from embeddedpulsar.format.frame import FrameHeader
 from embeddedpulsar.format.index import SLOT
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
 from embeddedpulsar.message_id import MessageId
-from embeddedpulsar.platform import descriptors
 from embeddedpulsar.storage.recovery.chain_scan import scan_log
 from embeddedpulsar.storage.segment import Segment
 from embeddedpulsar.storage.segment_snapshot import SegmentInfo, committed_segments, is_trimmed
-from embeddedpulsar.topic.catalog.root_layout import TOPICS
-from embeddedpulsar.topic.catalog.topic_directories import read_meta
+from embeddedpulsar.topic.catalog.catalog import Catalog
+from embeddedpulsar.topic.catalog.root_layout import CATALOG, TOPICS
+from embeddedpulsar.topic.catalog.topic_places import find_directory, read_meta
 from embeddedpulsar.topic.store_root import refuse_directory_of_another
-from embeddedpulsar.topic_name import LIFE_SEPARATOR, TopicName, directory_name
+from embeddedpulsar.topic_name import TopicName, directory_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,7 @@ class Bounds:
 
 
 EVERYTHING = Bounds()
+_NO_LOCK: Final[Any] = None  # of a catalog to which nothing is appended
 
 
 def topic_partitions(root: str, topic: str) -> list[TopicName]:
@@ -99,6 +101,8 @@ def topic_partitions(root: str, topic: str) -> list[TopicName]:
         return [one for one in every if os.path.isdir(topic_directory(root, one))]
     if is_there:
         return [name]
+    if _is_catalogued(root, name):
+        return []  # it exists, and was never opened
     if name.partition >= 0:
         if name.partition < _partitions(root, TopicName.parse(name.base)):
             return []  # it exists, and was never used
@@ -112,6 +116,17 @@ def topic_partitions(root: str, topic: str) -> list[TopicName]:
     raise TopicNotFound(f"{name.full} is not in {root}{store}")
 
 
+def _is_catalogued(root: str, name: TopicName) -> bool:
+    """Whether the list of topics has the topic: one that was never opened has no directory."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError, StorageError):
+        catalog = Catalog(os.path.join(root, CATALOG), _NO_LOCK, is_read_only=True)
+        try:
+            return catalog.find(name.full) is not None
+        finally:
+            catalog.close()
+    return False
+
+
 def _partitions(root: str, name: TopicName) -> int:
     """How many partitions a topic has, as its own directory says."""
     with contextlib.suppress(CorruptionError, ForeignFileError, NotADirectoryError):
@@ -122,17 +137,8 @@ def _partitions(root: str, name: TopicName) -> int:
 
 def topic_directory(root: str, name: TopicName) -> str:
     """Where the log of a topic (or of one partition) lies: in the directory of the last life of its name."""
-    first = directory_name(name.full)
-    path = os.path.join(root, TOPICS, first)
-    if os.path.isdir(path):
-        return path
-    lives = [0]
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        for found in descriptors.names_in(os.path.join(root, TOPICS)):
-            begin, _, number = found.partition(LIFE_SEPARATOR)
-            if begin == first and number.isdigit():
-                lives.append(int(number))
-    return f"{path}{LIFE_SEPARATOR}{max(lives)}" if max(lives) else path
+    topics = os.path.join(root, TOPICS)
+    return find_directory(topics, name.full) or os.path.join(topics, directory_name(name.full))
 
 
 def plan_log(

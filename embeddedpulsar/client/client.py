@@ -35,7 +35,7 @@ from embeddedpulsar.enums import (
 from embeddedpulsar.message import T
 from embeddedpulsar.platform import interrupts
 from embeddedpulsar.schema import BytesSchema, Schema
-from embeddedpulsar.topic.catalog.topic_list import partition_names
+from embeddedpulsar.topic.catalog.partition_checks import partition_names
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:

@@ -7,9 +7,11 @@ time and the checksum, so decoding here checks shape and bounds only.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from embeddedpulsar.exceptions import CorruptionError
+from embeddedpulsar.topic_name import spread_directory_name
 
 # Record types. Persistent values, never renumber.
 NAMESPACE: Final = 1
@@ -18,13 +20,18 @@ TOPIC_DELETED: Final = 3
 NAMESPACE_DELETED: Final = 4
 TENANT: Final = 5
 TENANT_DELETED: Final = 6
+TOPICS: Final = 7
+TOPIC_MADE: Final = 8
+
+NO_DIRECTORY: Final = 1 << 31
+"""In the number of partitions, of a topic that gets its directory when it is first opened."""
 
 TOPIC_HEADER: Final = struct.Struct(
     "<"
     "Q"  # 0  incarnation of the topic
-    "I"  # 8  partitions; 0 for a topic that is not partitioned
+    "I"  # 8  partitions; 0 for a topic that is not partitioned; NO_DIRECTORY is added
     "H"  # 12 name_length; the UTF-8 full name follows
-    "H"  # 14 directory_length; the ASCII directory name follows the full name
+    "H"  # 14 directory_length; the ASCII directory name follows the full name; 0: that of a store with many
 )
 TOPIC_DELETED_HEADER: Final = struct.Struct(
     "<"
@@ -42,12 +49,15 @@ Buffer = bytes | bytearray | memoryview
 
 
 class TopicEntry(NamedTuple):
-    """One topic of the store: its full name, directory under ``topics/``, incarnation and partitions."""
+    """One topic of the store: its full name, directory under ``topics/``, incarnation and partitions.
+
+    A topic that is not made has no directory yet; it gets it when it is first opened."""
 
     name: str
     directory: str
     incarnation: int
     partitions: int = 0
+    is_made: bool = True
 
 
 def encode_topic(entry: TopicEntry) -> bytes:
@@ -58,7 +68,10 @@ def encode_topic(entry: TopicEntry) -> bytes:
         't-x'
     """
     name, directory = entry.name.encode(), entry.directory.encode("ascii")
-    head = TOPIC_HEADER.pack(entry.incarnation, entry.partitions, len(name), len(directory))
+    if "/" in entry.directory and entry.directory == spread_directory_name(entry.name):
+        directory = b""
+    partitions = entry.partitions if entry.is_made else entry.partitions | NO_DIRECTORY
+    head = TOPIC_HEADER.pack(entry.incarnation, partitions, len(name), len(directory))
     return head + name + directory
 
 
@@ -67,7 +80,34 @@ def decode_topic(payload: Buffer) -> TopicEntry:
     incarnation, partitions, name_length, directory_length = _head(TOPIC_HEADER, payload)
     end = TOPIC_HEADER.size + name_length
     name = _text(payload, TOPIC_HEADER.size, name_length)
-    return TopicEntry(name, _text(payload, end, directory_length), incarnation, partitions)
+    directory = _text(payload, end, directory_length) or spread_directory_name(name)
+    return TopicEntry(name, directory, incarnation, partitions & ~NO_DIRECTORY, not partitions & NO_DIRECTORY)
+
+
+def encode_topics(entries: Iterable[TopicEntry]) -> bytes:
+    """The payload that says "these topics exist"; each begins at a multiple of 8.
+
+    Example:
+        >>> payload = encode_topics([TopicEntry("persistent://a/b/c", "t-x", 7)] * 2)
+        >>> [(at, decode_topic(entry).name) for at, entry in entries_of(payload)]
+        [(0, 'persistent://a/b/c'), (40, 'persistent://a/b/c')]
+    """
+    parts: list[bytes] = []
+    for entry in entries:
+        packed = encode_topic(entry)
+        parts += (packed, bytes(-len(packed) & 7))
+    return b"".join(parts)
+
+
+def entries_of(payload: bytes) -> Iterator[tuple[int, bytes]]:
+    """Where each entry of such a payload begins, and its bytes."""
+    at = 0
+    while at < len(payload):
+        size = entry_size(payload[at : at + TOPIC_HEADER.size])
+        if at + size > len(payload):
+            raise CorruptionError(reason=f"an entry of {size} bytes does not fit its catalog record")
+        yield at, payload[at : at + size]
+        at += size + (-size & 7)
 
 
 def entry_size(payload: Buffer) -> int:

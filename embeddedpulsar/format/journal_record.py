@@ -7,6 +7,7 @@ starts from: a journal cannot be replayed onto the wrong one.
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
@@ -163,6 +164,13 @@ def records(buf: Buffer, pos: int, end: int, prev_crc: int) -> Iterator[tuple[in
         yield pos, record
         pos += record.length
         prev_crc = record.crc
+
+
+def unbroken_records(buf: Buffer, prev_crc: int) -> Iterator[JournalRecord]:
+    """The records of ``buf`` as far as the chain continues; behind it may be what a writer that died left."""
+    with contextlib.suppress(CorruptionError):
+        for _, record in records(buf, 0, len(buf), prev_crc):
+            yield record
 
 
 def valid_end(buf: Buffer, pos: int, end: int, prev_crc: int) -> tuple[int, int]:

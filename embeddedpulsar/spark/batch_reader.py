@@ -27,12 +27,11 @@ from embeddedpulsar.exceptions import (
     TopicNotFound,
 )
 from embeddedpulsar.message_id import MessageId
-from embeddedpulsar.platform import descriptors
 from embeddedpulsar.spark.filters import Pruning, prune
 from embeddedpulsar.spark.options import Limits, Place, ReadOptions, key_reader
 from embeddedpulsar.storage.segment_snapshot import SegmentInfo
 from embeddedpulsar.topic.catalog.root_layout import TOPICS
-from embeddedpulsar.topic.catalog.topic_directories import read_meta
+from embeddedpulsar.topic.catalog.topic_places import directories_in, read_meta
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
@@ -142,7 +141,7 @@ def _matching(root: str, pattern: str) -> list[str]:
     matches = re.compile(pattern).fullmatch
     found = set()
     try:
-        directories = descriptors.names_in(os.path.join(root, TOPICS))
+        directories = list(directories_in(os.path.join(root, TOPICS)))
     except (FileNotFoundError, NotADirectoryError):
         raise TopicNotFound(f"{root} is not the directory of a store") from None
     for directory in directories:

@@ -40,8 +40,9 @@ def change_policy(
     """
     changes = {policy.key: None if value is None else policy.pack(value)}
     name, catalog = existing(session, name), session.catalog
-    if not is_namespace(name) and catalog.find(name) is None:
-        # A partition that was never opened has no directory yet.
+    known = None if is_namespace(name) else catalog.find(name)
+    if not is_namespace(name) and (known is None or not known.is_made):
+        # A topic or partition that was never opened has no directory yet.
         session.topics.entry_to_open(TopicName.parse(name), create=False)
     try:
         catalog.lock.acquire()
@@ -52,7 +53,7 @@ def change_policy(
         catalog.lock.release()
     session.peers.ring_all()
     if is_namespace(name):
-        return [entry for entry in catalog.topics(name) if not entry.partitions]
+        return [entry for entry in catalog.topics(name) if entry.is_made and not entry.partitions]
     return _entries_of(session, name)
 
 

@@ -21,8 +21,8 @@ from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage.topic_control import gone
 from embeddedpulsar.topic import store_root
 from embeddedpulsar.topic.catalog.topic_deletion import delete, take_mark_back
-from embeddedpulsar.topic.catalog.topic_directories import remove_tree
 from embeddedpulsar.topic.catalog.topic_list import TopicList
+from embeddedpulsar.topic.catalog.topic_places import remove_tree
 from embeddedpulsar.topic.damage_channel import DamageChannel
 from embeddedpulsar.topic.held_policies import PolicyWatch
 from embeddedpulsar.topic.open_topics import OpenTopics, TopicUse

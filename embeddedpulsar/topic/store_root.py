@@ -23,7 +23,7 @@ from embeddedpulsar.format.document import KIND_STORE_META, decode_document, enc
 from embeddedpulsar.platform import descriptors, disk, filesystem
 from embeddedpulsar.platform.filesystem import DirectoryLease
 from embeddedpulsar.topic.catalog import root_layout
-from embeddedpulsar.topic.catalog.topic_directories import remove_tree
+from embeddedpulsar.topic.catalog.topic_places import remove_tree
 
 STORE_FORMAT: Final = 1
 """Version of the layout of the directory as a whole. Raised when an old release would misread a new store."""

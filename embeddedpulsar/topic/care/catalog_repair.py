@@ -24,7 +24,8 @@ from embeddedpulsar.storage import filenames
 from embeddedpulsar.storage.segment_headers import read_segment_header
 from embeddedpulsar.topic import store_root
 from embeddedpulsar.topic.catalog import root_layout
-from embeddedpulsar.topic.catalog.topic_directories import read_meta
+from embeddedpulsar.topic.catalog.catalog import Catalog
+from embeddedpulsar.topic.catalog.topic_places import read_meta
 from embeddedpulsar.topic_name import TopicName, directory_name
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ def rewrite_catalog(root: str, now_ms: int, quarantine: Quarantine) -> None:
     for found in _salvaged(data):
         record, crc = pack_record(found.type, found.payload, crc, found.time_ms or now_ms)
         parts.append(record)
+    Catalog.remove_index(path)
     disk.DISK.atomic_write(path, b"".join(parts), durable=True)
     failpoints.hit("repair:catalog_written")
 

@@ -11,6 +11,7 @@ from embeddedpulsar.storage import check, filenames
 from embeddedpulsar.storage.check import Problem
 from embeddedpulsar.topic.care.store_report import ID_REUSE, LEFTOVER, META, NOTES, StoreReport
 from embeddedpulsar.topic.catalog import root_layout
+from embeddedpulsar.topic.catalog.topic_places import is_place_of
 from embeddedpulsar.topic_name import NON_DURABLE_PREFIX
 
 WRITE_META: Final = "write store.meta again, from the headers of the segments"
@@ -109,7 +110,7 @@ def _steps(root: str, problem: Problem) -> list[RepairStep]:
     if os.path.dirname(path) == root or path == root:
         return [step(what) for what in _of_root(os.path.basename(path), problem)]
     if kind == LEFTOVER:
-        is_topic = directory == root_layout.in_root(root, root_layout.TOPICS)
+        is_topic = is_place_of(path, root_layout.in_root(root, root_layout.TOPICS))
         if is_topic and not problem.text.endswith("was deleted"):
             return [step(DESCRIBE)]  # made, and not in the catalog yet
         return [step(REMOVE if _is_fifo(path) else PUT_AWAY)]
@@ -137,6 +138,8 @@ def _steps(root: str, problem: Problem) -> list[RepairStep]:
 def _of_root(name: str, problem: Problem) -> list[str]:
     if name == root_layout.META or problem.kind == META:
         return [WRITE_META]
+    if name == root_layout.CATALOG_INDEX:
+        return [PUT_AWAY]
     if name == root_layout.CATALOG:
         return [WRITE_CATALOG]
     if name == root_layout.CONTROL and problem.kind in (damage.CONTROL, ID_REUSE):

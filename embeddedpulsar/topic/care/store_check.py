@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from embeddedpulsar.damage import CONTROL, JOURNAL
+from embeddedpulsar.damage import CONTROL, INDEX, JOURNAL
 from embeddedpulsar.exceptions import InvalidConfiguration, StorageError, TopicNotFound
 from embeddedpulsar.format.catalog_record import TopicEntry
 from embeddedpulsar.format.control import KIND_STORE, KIND_SUBSCRIPTION, StoreWord, parse_control_header
@@ -36,7 +36,7 @@ from embeddedpulsar.topic.care.store_report import (
 )
 from embeddedpulsar.topic.catalog import root_layout
 from embeddedpulsar.topic.catalog.catalog import Catalog
-from embeddedpulsar.topic.catalog.topic_directories import read_meta
+from embeddedpulsar.topic.catalog.topic_places import directories_in, read_meta
 
 _NO_LOCK: Final[Any] = None  # of a catalog to which nothing is appended
 _TEMPORARY: Final = (".tmp", filenames.NEW_SUFFIX)
@@ -83,7 +83,7 @@ def check_store(
         problems += _check_documents(path)
         problems += _steady(path, is_closed, lambda: _check_catalog(path))
         parent = root_layout.in_root(path, root_layout.TOPICS)
-        directories = [os.path.join(parent, name) for name in _directories(parent)]
+        directories = [os.path.join(parent, name) for name in _topic_directories(parent)]
     reports: list[TopicReport] = []
     for number, directory in enumerate(directories):
         meter.topic(number + 1, len(directories))
@@ -119,7 +119,7 @@ def _directories_of(root: str, topic: str) -> list[str]:
         if entry is None:
             raise TopicNotFound(f"{topic}: no such topic in {root}")
         parent = root_layout.in_root(root, root_layout.TOPICS)
-        return [os.path.join(parent, one.directory) for one in catalog.with_logs(entry)]
+        return [os.path.join(parent, one.directory) for one in catalog.with_logs(entry) if one.is_made]
     finally:
         catalog.close()
 
@@ -183,7 +183,7 @@ def _catalogued(root: str) -> tuple[list[TopicEntry], Callable[[str], int], list
     try:
         data = disk.DISK.read_file(path)
         header = parse_journal_header(data)
-        catalog = Catalog(path, _NO_LOCK, is_read_only=True)
+        catalog = Catalog(path, _NO_LOCK, is_read_only=True, with_index=False)
     except FileNotFoundError:
         return [], lambda _: 0, [Problem(JOURNAL, path, 0, "there is no catalog")]
     except StorageError as e:
@@ -201,15 +201,38 @@ def _catalogued(root: str) -> tuple[list[TopicEntry], Callable[[str], int], list
 
 def _check_catalog(root: str) -> list[Problem]:
     entries, ended, problems = _catalogued(root)
-    topics = _directories(root_layout.in_root(root, root_layout.TOPICS))
+    topics = _topic_directories(root_layout.in_root(root, root_layout.TOPICS))
+    problems += _check_index(root)
     return [*problems, *_check_names(root, entries, ended, topics)]
+
+
+def _check_index(root: str) -> Iterator[Problem]:
+    """Whether the index of the catalog, if it is used, says what the catalog says."""
+    log, path = (root_layout.in_root(root, name) for name in (root_layout.CATALOG, root_layout.CATALOG_INDEX))
+    if not os.path.exists(path) or not os.path.exists(log):
+        return
+    try:
+        with contextlib.ExitStack() as closing:
+            indexed = Catalog(log, _NO_LOCK, is_read_only=True)
+            closing.callback(indexed.close)
+            plain = Catalog(log, _NO_LOCK, is_read_only=True, with_index=False)
+            closing.callback(plain.close)
+            found, expected = (
+                (catalog.topics(), catalog.ended_lives(), catalog.end) for catalog in (indexed, plain)
+            )
+            if not indexed.has_index:
+                yield Problem(INDEX, path, 0, "the index of the catalog is damaged, and not used")
+            elif found != expected and found[-1] == expected[-1]:
+                yield Problem(INDEX, path, 0, "the index does not say what the catalog says")
+    except StorageError as e:
+        yield Problem(INDEX, e.path or path, e.offset or 0, e.reason)
 
 
 def _check_names(
     root: str, entries: list[TopicEntry], ended: Callable[[str], int], topics: list[str]
 ) -> Iterator[Problem]:
     parent = root_layout.in_root(root, root_layout.TOPICS)
-    known = {entry.directory: entry for entry in entries}
+    known = {entry.directory: entry for entry in entries if entry.is_made}
     for name in sorted(known.keys() - set(topics)):
         yield Problem(META, os.path.join(parent, name), 0, f"the directory of {known[name].name} is missing")
     for name in topics:
@@ -339,6 +362,13 @@ def _subscriptions(directory: str) -> list[str]:
     """Those of a topic that have not ended."""
     names = _directories(filenames.subscriptions_path(directory))
     return [name for name in names if not filenames.is_gone(name)]
+
+
+def _topic_directories(topics: str) -> list[str]:
+    with contextlib.suppress(FileNotFoundError):
+        names = sorted(directories_in(topics))
+        return [name for name in names if os.path.isdir(os.path.join(topics, name))]
+    return []
 
 
 def _directories(path: str) -> list[str]:

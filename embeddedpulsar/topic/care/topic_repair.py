@@ -35,7 +35,7 @@ from embeddedpulsar.storage.segment_chain import Link, walk_segments
 from embeddedpulsar.storage.segment_headers import find_segment_header
 from embeddedpulsar.storage.segment_index import write_index
 from embeddedpulsar.subscription.state.replica import SubscriptionReplica
-from embeddedpulsar.topic.catalog.topic_directories import read_meta
+from embeddedpulsar.topic.catalog.topic_places import read_meta
 from embeddedpulsar.topic.producers.topic_journal import TopicReplica
 
 if TYPE_CHECKING:

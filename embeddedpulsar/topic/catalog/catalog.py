@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 from itertools import chain
-from typing import Final
+from typing import Final, TypeVar
 
 from embeddedpulsar.exceptions import (
     CorruptionError,
@@ -25,7 +26,7 @@ from embeddedpulsar.format.journal_record import (
     pack_journal_header,
     pack_record,
     parse_journal_header,
-    read_record,
+    unbroken_records,
 )
 from embeddedpulsar.platform import disk, failpoints, fork, threads
 from embeddedpulsar.platform.file_lock import FileLock
@@ -33,6 +34,7 @@ from embeddedpulsar.topic.catalog.catalog_table import CatalogTable
 from embeddedpulsar.topic.catalog.topic_index import TopicIndex
 from embeddedpulsar.topic_name import NON_PERSISTENT, PERSISTENT
 
+Answer = TypeVar("Answer")
 INDEX_SUFFIX: Final = ".index"
 INDEX_AFTER: Final = 4096
 """The index is made anew when so many topics changed: some 40 us of work for each, and 30 ms at opening."""
@@ -56,12 +58,19 @@ class Catalog:
     Args:
         path: of the log.
         lock: of the catalog.
-        is_read_only: nothing is appended, and the index is not used.
+        is_read_only: nothing is appended.
+        with_index: use the index, if there is one.
         index_after: the index is made anew when so many topics changed.
     """
 
     def __init__(
-        self, path: str, lock: FileLock, *, is_read_only: bool = False, index_after: int = INDEX_AFTER
+        self,
+        path: str,
+        lock: FileLock,
+        *,
+        is_read_only: bool = False,
+        with_index: bool = True,
+        index_after: int = INDEX_AFTER,
     ) -> None:
         self.path = path
         self.lock = lock
@@ -77,7 +86,7 @@ class Catalog:
         """Rises with every record read: watchers of the list compare it."""
         try:
             self._seed = self._crc = self._read_header().chain_seed
-            if not is_read_only:
+            if with_index:
                 self._adopt_index()
         except BaseException:
             os.close(self._fd)
@@ -87,9 +96,16 @@ class Catalog:
     @staticmethod
     def create(path: str) -> None:
         """Write an empty catalog, durably. Under the catalog lock."""
+        Catalog.remove_index(path)
         seed = int.from_bytes(os.urandom(4), "little")
         header = JournalHeader(generation=1, chain_seed=seed, snapshot_crc=0, owner_kind=KIND_STORE)
         disk.DISK.atomic_write(path, pack_journal_header(header), durable=True)
+
+    @staticmethod
+    def remove_index(path: str) -> None:
+        """Remove the index of the catalog at ``path``, which another takes the place of, if there is one."""
+        with contextlib.suppress(FileNotFoundError):
+            disk.DISK.unlink(path + INDEX_SUFFIX)
 
     def _read_header(self) -> JournalHeader:
         try:
@@ -104,36 +120,29 @@ class Catalog:
 
     def find(self, name: str) -> TopicEntry | None:
         """The topic of that full name."""
-        try:
-            self._mutex.acquire()
-            self.follow()
-            return self._table.find(name)
-        finally:
-            self._mutex.release()
+        return self._ask(lambda table: table.find(name))
 
     def topics(self, namespace: str | None = None) -> list[TopicEntry]:
         """All topics, or those of ``tenant/namespace``, sorted by name."""
-        try:
-            self._mutex.acquire()
-            self.follow()
-            return list(chain.from_iterable(map(self._table.entries, _prefixes(namespace))))
-        finally:
-            self._mutex.release()
+        return self._ask(lambda table: list(chain.from_iterable(map(table.entries, _prefixes(namespace)))))
 
     def listed(self, prefix: str) -> list[tuple[str, int]]:
         """Name and number of partitions of each topic whose full name begins with ``prefix``, sorted.
 
         Neither are other topics looked at, nor entries decoded."""
-        try:
-            self._mutex.acquire()
-            self.follow()
-            return [(name, partitions) for name, partitions, _ in self._table.items(prefix)]
-        finally:
-            self._mutex.release()
+        return self._ask(lambda table: [(name, partitions) for name, partitions, _ in table.items(prefix)])
 
     def listed_in(self, namespace: str | None) -> list[tuple[str, int]]:
         """As `listed`, of a namespace; of the whole store for None."""
         return list(chain.from_iterable(map(self.listed, _prefixes(namespace))))
+
+    def _ask(self, question: Callable[[CatalogTable], Answer]) -> Answer:
+        try:
+            self._mutex.acquire()
+            self.follow()
+            return question(self._table)
+        finally:
+            self._mutex.release()
 
     def watch(self) -> dict[str, None]:
         """Collect the names of topics that are made, grow or are deleted from now on, for `take_changes`.
@@ -190,7 +199,7 @@ class Catalog:
             if size <= self._end:
                 return
             data = disk.DISK.pread(self._fd, size - self._end, self._end)
-            for record in _chain(data, self._crc):
+            for record in unbroken_records(data, self._crc):
                 self._apply(record)
                 self._last, self._end = self._end, self._end + record.length
                 self._crc = record.crc
@@ -210,42 +219,41 @@ class Catalog:
 
     def with_logs(self, entry: TopicEntry) -> list[TopicEntry]:
         """The topic itself; of a partitioned one, those of its partitions that were ever opened."""
-        try:
-            self._mutex.acquire()
-            self.follow()
-            return self._table.with_logs(entry)
-        finally:
-            self._mutex.release()
+        return self._ask(lambda table: table.with_logs(entry))
+
+    def made_directories(self) -> set[str]:
+        """The directories of the topics that have one."""
+        return self._ask(lambda table: table.made_directories())
+
+    @property
+    def size(self) -> int:
+        """How many topics there are, about, of those that were read."""
+        return self._table.size
 
     def ended(self, name: str) -> tuple[int, int]:
         """How many topics of that name were deleted, and the incarnation of the last; (0, 0) for none."""
-        try:
-            self._mutex.acquire()
-            self.follow()
-            return self._table.ended(name)
-        finally:
-            self._mutex.release()
+        return self._ask(lambda table: table.ended(name))
 
     def ended_lives(self) -> dict[str, int]:
         """The incarnation that was deleted last, by the name of the topic."""
-        try:
-            self._mutex.acquire()
-            self.follow()
-            return self._table.ended_lives()
-        finally:
-            self._mutex.release()
+        return self._ask(lambda table: table.ended_lives())
 
     # -- the index ---------------------------------------------------------------------------------
 
     @property
+    def end(self) -> int:
+        """Where the last record ends that was read."""
+        return self._end
+
+    @property
+    def has_index(self) -> bool:
+        """Whether there is an index that is of use."""
+        return self._table.index is not None
+
+    @property
     def is_index_due(self) -> bool:
         """Whether so many topics changed since the index that it should be made anew."""
-        try:
-            self._mutex.acquire()
-            self.follow()
-            return self._table.changes >= self._index_due and not self._is_read_only
-        finally:
-            self._mutex.release()
+        return self._ask(lambda table: table.changes >= self._index_due and not self._is_read_only)
 
     def save_index(self) -> None:
         """Make the index anew. Under `lock`."""
@@ -298,7 +306,18 @@ class Catalog:
 
     def append_topic(self, entry: TopicEntry, now_ms: int, *, durable: bool) -> None:
         """Add a topic. Under `lock`, after `follow`."""
-        self._append(catalog_record.TOPIC, catalog_record.encode_topic(entry), now_ms, durable)
+        if entry.is_made and "/" not in entry.directory:
+            self._append(catalog_record.TOPIC, catalog_record.encode_topic(entry), now_ms, durable)
+        else:
+            self.append_topics([entry], now_ms, durable=durable)
+
+    def append_topics(self, entries: Sequence[TopicEntry], now_ms: int, *, durable: bool) -> None:
+        """Add topics, in one record, which must not be too large. Under `lock`, after `follow`."""
+        self._append(catalog_record.TOPICS, catalog_record.encode_topics(entries), now_ms, durable)
+
+    def append_topic_made(self, entry: TopicEntry, now_ms: int, *, durable: bool) -> None:
+        """Note that a topic has its directory. Under `lock`, after `follow`."""
+        self._append(catalog_record.TOPIC_MADE, catalog_record.encode_topics([entry]), now_ms, durable)
 
     def append_topic_deleted(self, entry: TopicEntry, now_ms: int, *, durable: bool) -> None:
         """Remove a topic, with all its partitions. Under `lock`, after `follow`."""
@@ -360,19 +379,6 @@ class Catalog:
         """Close the inherited descriptor; the child's store opens a catalog of its own."""
         self._mutex = threads.RLock()
         self.close()
-
-
-def _chain(data: bytes, crc: int) -> Iterator[JournalRecord]:
-    """The records of ``data`` as far as the chain continues from ``crc``."""
-    position = 0
-    while position < len(data):
-        try:
-            record = read_record(data, position, len(data), crc)
-        except CorruptionError:
-            return  # the end, or what a writer that died left behind it
-        yield record
-        position += record.length
-        crc = record.crc
 
 
 def _prefixes(namespace: str | None) -> tuple[str, ...]:

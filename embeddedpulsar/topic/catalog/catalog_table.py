@@ -12,7 +12,7 @@ from sortedcontainers import SortedDict
 from embeddedpulsar.exceptions import UnsupportedFormatVersion
 from embeddedpulsar.format import catalog_record
 from embeddedpulsar.format.catalog_index import pack_slot
-from embeddedpulsar.format.catalog_record import TopicEntry
+from embeddedpulsar.format.catalog_record import TopicEntry, entries_of
 from embeddedpulsar.format.journal_record import RECORD_SIZE, JournalRecord
 from embeddedpulsar.topic.catalog.topic_index import TopicIndex
 from embeddedpulsar.topic_name import PARTITION_SUFFIX
@@ -68,6 +68,11 @@ class CatalogTable:
         """How many names changed since the index was made."""
         return len(self._recent)
 
+    @property
+    def size(self) -> int:
+        """How many topics there are, about: those since the index count although they are changed or gone."""
+        return len(self._recent) + (0 if self.index is None else self.index.header.topics)
+
     def find(self, name: str) -> TopicEntry | None:
         """The topic of that name."""
         return self._find(name)[1]
@@ -105,6 +110,14 @@ class CatalogTable:
             elif self.index is not None:
                 yield self.index.entry(slot)
 
+    def made_directories(self) -> set[str]:
+        """The directories of the topics that have one."""
+        index = self.index
+        old = () if index is None else (index.entry(slot) for slot in index.made())
+        recent = self._recent
+        found = {entry.directory for entry in old if entry.name not in recent}
+        return found | {one.entry.directory for one in recent.values() if one.entry and one.entry.is_made}
+
     def ended(self, name: str) -> tuple[int, int]:
         """How many topics of that name were deleted, and the incarnation of the last; (0, 0) for none."""
         recent = self._ended.get(name)
@@ -131,15 +144,23 @@ class CatalogTable:
             CorruptionError: the record is malformed.
             UnsupportedFormatVersion: a newer release wrote it.
         """
+        start, end = at + RECORD_SIZE, at + record.length
         if record.type == catalog_record.TOPIC:
-            return [self._put(record.payload, at + RECORD_SIZE, at + record.length)]
+            entry = record.payload[: catalog_record.entry_size(record.payload)]
+            return [self._put(entry, start, end)]
+        if record.type == catalog_record.TOPICS:
+            return [self._put(one, start + place, end) for place, one in entries_of(record.payload)]
+        if record.type == catalog_record.TOPIC_MADE:
+            for place, one in entries_of(record.payload):
+                self._put(one, start + place, end)
+            return []
         if record.type == catalog_record.TOPIC_DELETED:
             name, incarnation = catalog_record.decode_topic_deleted(record.payload)
             known = self.find(name)
             if known is None or known.incarnation != incarnation:
                 return []
             ends = (known, *self.with_logs(known))
-            return [one.name for one in ends if self._end(one.name, at + record.length)]
+            return [one.name for one in ends if self._end(one.name, end)]
         if record.type not in _OF_NAMES:
             raise UnsupportedFormatVersion(
                 reason=f"the catalog has a record of type {record.type}, unknown to this release",
@@ -159,10 +180,9 @@ class CatalogTable:
         else:
             self.tenants.pop(name, None)
 
-    def _put(self, payload: bytes, offset: int, end: int) -> str:
-        entry = catalog_record.decode_topic(payload)
-        covered = payload[: catalog_record.entry_size(payload)]
-        self._recent[entry.name] = _Recent(end, pack_slot(offset, covered), entry)
+    def _put(self, packed: bytes, offset: int, end: int) -> str:
+        entry = catalog_record.decode_topic(packed)
+        self._recent[entry.name] = _Recent(end, pack_slot(offset, packed), entry)
         return entry.name
 
     def _end(self, name: str, at: int) -> bool:

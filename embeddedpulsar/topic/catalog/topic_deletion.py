@@ -21,7 +21,7 @@ from embeddedpulsar.exceptions import BrokerMetadataError, LockTimeout, TopicNot
 from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.platform import deadline, failpoints
 from embeddedpulsar.storage.topic_control import ATTENTION, DELETED
-from embeddedpulsar.topic.catalog.topic_directories import remove_tree
+from embeddedpulsar.topic.catalog.topic_places import remove_tree
 
 if TYPE_CHECKING:
     from embeddedpulsar.format.catalog_record import TopicEntry
@@ -41,7 +41,7 @@ def delete(store: Store, session: StoreSession, entry: TopicEntry, force: bool) 
     while staged is None:
         with contextlib.ExitStack() as uses:
             topics = []
-            for one in session.catalog.with_logs(entry):
+            for one in _made(session.catalog.with_logs(entry)):
                 use = store.use_topic(one.name, create=False)
                 uses.callback(use.release)
                 topics.append(use.topic)
@@ -71,7 +71,7 @@ def _delete_topics(
         if current is None or current.incarnation != entry.incarnation:
             raise TopicNotFound(f"{entry.name}: no such topic in {session.root}; it was deleted meanwhile")
         entries = catalog.with_logs(current)
-        if {one.name for one in entries} != {topic.name for topic in topics}:
+        if {one.name for one in _made(entries)} != {topic.name for topic in topics}:
             return None
         deadline.within(_BELOW_CATALOG_S, lambda: _mark_all(session, current, topics, now_ms, force=force))
         if failpoints.ACTIVE:
@@ -83,6 +83,11 @@ def _delete_topics(
     finally:
         catalog.lock.release()
     return staged
+
+
+def _made(entries: Sequence[TopicEntry]) -> list[TopicEntry]:
+    """Those that were ever opened: no process has the others open, or can open them without the lock."""
+    return [entry for entry in entries if entry.is_made]
 
 
 def _mark_all(

@@ -4,26 +4,33 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Sequence
 
 from embeddedpulsar.damage import CATALOG, TOPIC_FILES, Damage, DamageHook
 from embeddedpulsar.exceptions import (
     CorruptionError,
     ForeignFileError,
     TopicNotFound,
-    UnsupportedFormatVersion,
 )
 from embeddedpulsar.format.catalog_record import TopicEntry
 from embeddedpulsar.format.control import CONTROL_HEADER_SIZE, KIND_TOPIC, parse_control_header
-from embeddedpulsar.format.document import KIND_TOPIC_META, decode_document, encode_document
 from embeddedpulsar.format.segment_header import SEGMENT_HEADER_SIZE, parse_segment_header
 from embeddedpulsar.platform import descriptors, disk, failpoints
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.topic.catalog import root_layout
 from embeddedpulsar.topic.catalog.catalog import Catalog
+from embeddedpulsar.topic.catalog.topic_places import (
+    MOST_IN_TOPICS,
+    directories_in,
+    possible_directories,
+    read_meta,
+    remove_tree,
+    write_meta,
+)
 from embeddedpulsar.topic_name import LIFE_SEPARATOR, TopicName, directory_name
 
 failpoints.declare("topic:staged", "topic:described", "topic:renamed", "topic:catalogued")
-failpoints.declare("partitions:described", "partitions:grown")
+failpoints.declare("announced:made", "partitions:described", "partitions:grown")
 
 
 class TopicDirectories:
@@ -49,6 +56,8 @@ class TopicDirectories:
     def is_used(self, entry: TopicEntry) -> bool:
         """Whether the topic was ever opened."""
         directory = self.path(entry)
+        if not entry.is_made:
+            return False
         if os.path.exists(filenames.control_path(directory)):
             return True
         with contextlib.suppress(FileNotFoundError):
@@ -78,24 +87,81 @@ class TopicDirectories:
             failpoints.hit("topic:catalogued")
         return entry
 
+    def announce(self, names: Sequence[str], now_ms: int, *, durable: bool) -> None:
+        """Make topics, none of which exists, without their directories: those are made by `make`, when the
+        topics are first opened."""
+        entries: list[TopicEntry] = []
+        for name in names:
+            is_there, directory = self._place(name, len(entries))
+            if is_there:
+                entries.append(self._adopt(directory, name, 0))
+            else:
+                entries.append(TopicEntry(name, directory, _random_incarnation(), is_made=False))
+        self._catalog.append_topics(entries, now_ms, durable=durable)
+        if failpoints.ACTIVE:
+            failpoints.hit("topic:catalogued")
+
+    def make(self, entry: TopicEntry, now_ms: int, *, durable: bool) -> TopicEntry:
+        """Make the directory of a topic that was announced; returns what the topic is then.
+
+        Raises:
+            TopicNotFound: it was deleted.
+        """
+        try:
+            self._catalog.lock.acquire()
+            current = self._catalog.find(entry.name)
+            if current is None or current.incarnation != entry.incarnation:
+                raise TopicNotFound(f"{entry.name}: no such topic; it was deleted")
+            if current.is_made:
+                return current
+            # 1. The directory. A crash leaves one of which the catalog does not know that it is there.
+            made = current._replace(is_made=True)
+            if os.path.isdir(self.path(made)):
+                made = self._adopt(made.directory, made.name, made.partitions)
+            else:
+                self._build(made, durable)
+            # 2. The catalog. From here on it is damage if the directory is missing.
+            if made.incarnation == entry.incarnation:
+                self._catalog.append_topic_made(made, now_ms, durable=durable)
+            else:
+                self._catalog.append_topic(made, now_ms, durable=durable)
+            if failpoints.ACTIVE:
+                failpoints.hit("announced:made")
+            return made
+        finally:
+            self._catalog.lock.release()
+
     def prepare(self, name: str, *, durable: bool, partitions: int = 0) -> TopicEntry:
         """Make a directory for the topic ``name``, which the catalog does not know; or find the one that is
         there."""
-        lives, ended = self._catalog.ended(name)
-        directory = os.path.join(self._topics, life_directory_name(name, lives))
-        if lives:
-            self._remove_ended(os.path.join(self._topics, life_directory_name(name, lives - 1)), ended)
-        if os.path.isdir(directory):
+        is_there, directory = self._place(name)
+        if is_there:
             return self._adopt(directory, name, partitions)
-        entry = TopicEntry(name, os.path.basename(directory), _random_incarnation(), partitions)
-        self._build(directory, entry, durable)
+        entry = TopicEntry(name, directory, _random_incarnation(), partitions)
+        self._build(entry, durable)
         return entry
+
+    def _place(self, name: str, more: int = 0) -> tuple[bool, str]:
+        """Whether there is a directory for the next life of a name, and which it is or is to be.
+
+        Args:
+            more: topics that are being made beside those of the catalog."""
+        lives, ended = self._catalog.ended(name)
+        if lives:
+            for directory in possible_directories(name, lives - 1):
+                self._remove_ended(directory, ended)
+        flat, spread = possible_directories(name, lives)
+        for directory in (flat, spread):
+            if os.path.isdir(os.path.join(self._topics, directory)):
+                return True, directory
+        return False, flat if self._catalog.size + more < MOST_IN_TOPICS else spread
 
     def _remove_ended(self, directory: str, incarnation: int) -> None:
         """The process that deleted the topic may have died before its directory was gone."""
-        entry, _ = _described(directory) if os.path.isdir(directory) else (None, "")
+        is_there = os.path.isdir(os.path.join(self._topics, directory))
+        entry, _ = self._described(directory) if is_there else (None, "")
         if entry is not None and entry.incarnation == incarnation:
-            remove_tree(self.put_away(os.path.basename(directory)))
+            remove_tree(self.put_away(directory))
 
     def put_away(self, directory: str) -> str:
         """Take the directory of a topic that is gone out of ``topics/``; returns where it is to be removed
@@ -105,7 +171,7 @@ class TopicDirectories:
             disk.DISK.replace(os.path.join(self._topics, directory), staged)
         return staged
 
-    def _build(self, directory: str, entry: TopicEntry, durable: bool) -> None:
+    def _build(self, entry: TopicEntry, durable: bool) -> None:
         # 1. Under a name that no process looks for. A crash leaves files in staging.
         staged = os.path.join(self._staging, os.urandom(8).hex())
         disk.DISK.mkdir(staged)
@@ -118,18 +184,33 @@ class TopicDirectories:
         if failpoints.ACTIVE:
             failpoints.hit("topic:described")
         # 3. Its name. A crash leaves a complete topic the catalog does not know yet.
+        directory = self.path(entry)
+        self._make_parent(directory)
         disk.DISK.replace(staged, directory)
         if durable:
-            disk.DISK.fsync_dir(self._topics)
+            self._flush_names(directory)
         if failpoints.ACTIVE:
             failpoints.hit("topic:renamed")
 
-    def _adopt(self, directory: str, name: str, partitions: int) -> TopicEntry:
-        """The topic that lies in ``directory`` already: its creator died, or a power loss took its record."""
-        entry, reason = _described(directory)
+    def _make_parent(self, directory: str) -> None:
+        parent = os.path.dirname(directory)
+        if parent != self._topics and not os.path.isdir(parent):
+            with contextlib.suppress(FileExistsError):
+                disk.DISK.mkdir(parent)
+
+    def _flush_names(self, directory: str) -> None:
+        parent = os.path.dirname(directory)
+        disk.DISK.fsync_dir(parent)
+        if parent != self._topics:
+            disk.DISK.fsync_dir(self._topics)
+
+    def _adopt(self, relative: str, name: str, partitions: int) -> TopicEntry:
+        """The topic that lies in a directory already: its creator died, or a power loss took its record."""
+        directory = os.path.join(self._topics, relative)
+        entry, reason = self._described(relative)
         if entry is None:
             incarnation = self._incarnation_within(directory)
-            entry = TopicEntry(name, os.path.basename(directory), incarnation, partitions)
+            entry = TopicEntry(name, relative, incarnation, partitions)
             write_meta(directory, entry, durable=False)
             done = f"it was written again for the topic {name}, whose directory it is in"
             self._report(_undescribed(directory, name, reason, done))
@@ -172,7 +253,7 @@ class TopicDirectories:
             CorruptionError: the directory holds another topic.
         """
         directory = self.path(entry)
-        found, reason = _described(directory)
+        found, reason = self._described(entry.directory)
         if found is None:
             lost = _undescribed(directory, entry.name, reason, "it was written again from the catalog")
             if not os.path.isdir(directory):
@@ -189,6 +270,7 @@ class TopicDirectories:
             current = self._catalog.find(entry.name)
             if current is None or current.incarnation != entry.incarnation:
                 raise TopicNotFound(f"{entry.name}: no such topic; it was deleted")
+            self._make_parent(directory)
             with contextlib.suppress(FileExistsError):
                 disk.DISK.mkdir(directory)
             with contextlib.suppress(FileExistsError):
@@ -207,30 +289,38 @@ class TopicDirectories:
         finally:
             os.close(fd)
         disk.DISK.fsync_dir(directory)
-        disk.DISK.fsync_dir(self._topics)
+        self._flush_names(directory)
         self._catalog.sync()
 
     def heal(self, now_ms: int) -> None:
         """After a boot: clear ``staging/``, and add the topics the catalog lost."""
         for name in descriptors.names_in(self._staging):
             remove_tree(os.path.join(self._staging, name))
-        known = {entry.directory: entry for entry in self._catalog.topics()}
+        there = sorted(directories_in(self._topics))
+        known = self._catalog.made_directories() if there else set()
         lost = []
-        for name in sorted(descriptors.names_in(self._topics)):
+        for name in there:
             if name in known:
                 continue
             directory = os.path.join(self._topics, name)
             try:
-                entry = read_meta(directory)
+                entry = self._read_meta(name)
             except (CorruptionError, ForeignFileError) as e:
                 entry = None
                 self._report(Damage(e.path or directory, reason=e.reason, kind=TOPIC_FILES))
             if entry is not None and self._catalog.ended(entry.name)[1] == entry.incarnation:
                 remove_tree(self.put_away(name))  # the process that deleted the topic died before it was gone
                 continue
-            if entry is None or directory_name(entry.name) != name.partition(LIFE_SEPARATOR)[0]:
+            first = os.path.basename(name).partition(LIFE_SEPARATOR)[0]
+            if entry is None and self._is_known(name):
+                continue  # announced; it is described again when it is opened
+            if entry is None or directory_name(entry.name) != first:
                 reason = "it is not in the catalog and does not say what it is"
                 self._report(Damage(directory, reason=reason, kind=TOPIC_FILES))
+                continue
+            current = self._catalog.find(entry.name)
+            if current is not None and current == entry._replace(is_made=False):
+                self._catalog.append_topic_made(entry, now_ms, durable=False)  # its last record was lost
                 continue
             lost.append(entry)
         for entry in sorted(lost, key=_is_partition):
@@ -241,6 +331,24 @@ class TopicDirectories:
                     Damage(path, reason=reason, kind=CATALOG, topic=entry.name, done="it was added again")
                 )
 
+    def _described(self, relative: str) -> tuple[TopicEntry | None, str]:
+        """What the document in a topic's directory says; or None, and what is wrong with it."""
+        meta = filenames.topic_meta_path(os.path.join(self._topics, relative))
+        try:
+            entry = self._read_meta(relative)
+        except (CorruptionError, ForeignFileError) as e:
+            # A power loss may leave the name of the document and not its bytes.
+            return None, f"{meta}: {e.reason}"
+        return entry, "" if entry is not None else f"{meta} was missing"
+
+    def _read_meta(self, relative: str) -> TopicEntry | None:
+        entry = read_meta(os.path.join(self._topics, relative))
+        return None if entry is None else entry._replace(directory=relative)
+
+    def _is_known(self, directory: str) -> bool:
+        """Whether it is the directory of a topic, opened before or not. Looks at all of them."""
+        return any(entry.directory == directory for entry in self._catalog.topics())
+
     def _is_of_the_future(self, entry: TopicEntry) -> bool:
         """Whether it is a partition that a topic was about to get; it is adopted when the topic grows."""
         name = TopicName.parse(entry.name)
@@ -250,38 +358,15 @@ class TopicDirectories:
     def highest_ledger_id(self) -> int:
         """The highest ledger id that names a file in the store; 0 without any. Looks at every topic."""
         highest = 0
-        for name in descriptors.names_in(self._topics):
+        for name in directories_in(self._topics):
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 names = descriptors.names_in(os.path.join(self._topics, name))
                 highest = max(highest, *filenames.ledgers_of(names), 0)
         return highest
 
 
-def life_directory_name(name: str, lives: int) -> str:
-    """The directory of a topic whose name had so many topics before. Theirs may still be open somewhere.
-
-    Example:
-        >>> life_directory_name("persistent://public/default/t", 0)
-        't-lqtqykzmdh4ywu3lsk2aj64nam-t'
-        >>> life_directory_name("persistent://public/default/t", 1)
-        't-lqtqykzmdh4ywu3lsk2aj64nam-t.2'
-    """
-    first = directory_name(name)
-    return f"{first}{LIFE_SEPARATOR}{lives + 1}" if lives else first
-
-
 def _is_partition(entry: TopicEntry) -> bool:
     return TopicName.parse(entry.name).partition >= 0
-
-
-def _described(directory: str) -> tuple[TopicEntry | None, str]:
-    """What the document in a topic's directory says; or None, and what is wrong with it."""
-    try:
-        entry = read_meta(directory)
-    except (CorruptionError, ForeignFileError) as e:
-        # A power loss may leave the name of the document and not its bytes.
-        return None, f"{filenames.topic_meta_path(directory)}: {e.reason}"
-    return entry, "" if entry is not None else f"{filenames.topic_meta_path(directory)} was missing"
 
 
 def _undescribed(directory: str, topic: str, reason: str, done: str) -> Damage:
@@ -309,44 +394,3 @@ def _checked(entry: TopicEntry, name: str, directory: str) -> TopicEntry:
             remedy="the two names share one directory name; use another name, or put back the right file",
         )
     return entry
-
-
-def remove_tree(path: str) -> None:
-    """Remove a directory with everything in it, or a file; what cannot be removed stays."""
-    if not os.path.isdir(path) or os.path.islink(path):
-        with contextlib.suppress(OSError):
-            disk.DISK.unlink(path)
-        return
-    with contextlib.suppress(OSError):
-        for name in descriptors.names_in(path):
-            remove_tree(os.path.join(path, name))
-        disk.DISK.rmdir(path)
-
-
-def write_meta(directory: str, entry: TopicEntry, *, durable: bool) -> None:
-    """Write the document of a topic whose directory is ``directory``."""
-    fields = {"name": entry.name, "incarnation": entry.incarnation, "partitions": entry.partitions}
-    path = filenames.topic_meta_path(directory)
-    disk.DISK.atomic_write(path, encode_document(KIND_TOPIC_META, fields), durable)
-
-
-def read_meta(directory: str) -> TopicEntry | None:
-    """The topic kept in ``directory``; None without a document.
-
-    Raises:
-        CorruptionError: the document is damaged, or incomplete.
-        ForeignFileError, UnsupportedFormatVersion: as it says.
-    """
-    path = filenames.topic_meta_path(directory)
-    try:
-        data = disk.DISK.read_file(path)
-    except FileNotFoundError:
-        return None
-    try:
-        fields = decode_document(data, KIND_TOPIC_META)
-        name, incarnation, partitions = (fields.get(key) for key in ("name", "incarnation", "partitions"))
-        if not isinstance(name, str) or not isinstance(incarnation, int) or not isinstance(partitions, int):
-            raise CorruptionError(reason="fields are missing")
-    except (CorruptionError, ForeignFileError, UnsupportedFormatVersion) as e:
-        raise e.at(path) from None
-    return TopicEntry(name, os.path.basename(directory), incarnation, partitions)

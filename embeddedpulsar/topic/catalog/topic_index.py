@@ -17,7 +17,7 @@ from embeddedpulsar.format.catalog_index import (
     parse_index_header,
     slot_offset,
 )
-from embeddedpulsar.format.catalog_record import TOPIC_HEADER, TopicEntry, decode_topic
+from embeddedpulsar.format.catalog_record import NO_DIRECTORY, TOPIC_HEADER, TopicEntry, decode_topic
 from embeddedpulsar.format.journal_record import record_at
 from embeddedpulsar.format.packed_map import pack_map, unpack_map
 from embeddedpulsar.platform import disk
@@ -146,7 +146,14 @@ class TopicIndex:
         for slot in self._slots[first:end]:
             entry = self._entry(slot)
             _, partitions, length, _ = TOPIC_HEADER.unpack_from(entry, 0)
-            yield entry[TOPIC_HEADER.size : TOPIC_HEADER.size + length].decode(), partitions, slot
+            name = entry[TOPIC_HEADER.size : TOPIC_HEADER.size + length].decode()
+            yield name, partitions & ~NO_DIRECTORY, slot
+
+    def made(self) -> Iterator[int]:
+        """The slots of the topics that have a directory."""
+        for slot in self._slots:
+            if not TOPIC_HEADER.unpack_from(self._log, slot_offset(slot))[1] & NO_DIRECTORY:
+                yield slot
 
     # -- writing -----------------------------------------------------------------------------------
 

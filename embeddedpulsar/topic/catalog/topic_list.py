@@ -8,12 +8,19 @@ from embeddedpulsar.exceptions import InvalidTopicName, NotAllowedError, TopicNo
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST
 from embeddedpulsar.platform import failpoints
 from embeddedpulsar.topic.catalog.namespace_list import NamespaceList
-from embeddedpulsar.topic.catalog.partition_checks import check_has_log, check_partition, check_partitions
+from embeddedpulsar.topic.catalog.partition_checks import (
+    AT_ONCE,
+    check_has_log,
+    check_not_of_system,
+    check_partition,
+    check_partitions,
+    partition_names,
+)
 from embeddedpulsar.topic.catalog.topic_changes import TopicChanges
-from embeddedpulsar.topic_name import PARTITION_SUFFIX, TopicName, is_system_topic
+from embeddedpulsar.topic_name import PARTITION_SUFFIX, TopicName
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from embeddedpulsar.format.catalog_record import TopicEntry
     from embeddedpulsar.platform.clock import Clock
@@ -74,8 +81,7 @@ class TopicList:
         return is_known or 0 <= parsed.partition < self._partitions_of_base(parsed)
 
     def names(self, namespace: str | None = None) -> list[str]:
-        """Full names of all topics, or those of a namespace, sorted; the partitions of a topic one by one, in
-        their order, in place of the topic."""
+        """Full names of all topics, or those of a namespace, sorted; partitions in place of their topic."""
         found = []
         for name, partitions in self._catalog.listed_in(namespace):
             if partitions:
@@ -167,6 +173,8 @@ class TopicList:
             finally:
                 self._catalog.lock.release()
         check_has_log(name, entry)
+        if not entry.is_made:
+            entry = self._session.directories.make(entry, self._clock.wall_ms(), durable=self._durable)
         return entry
 
     def was_used(self, text: str) -> bool:
@@ -220,10 +228,7 @@ class TopicList:
     def _create(self, name: TopicName, partitions: int) -> TopicEntry:
         self._check_enabled(name)
         if name.partition < 0 or not self._partitions_of_base(name):
-            if is_system_topic(name.full):
-                raise NotAllowedError(
-                    f"{name.full} cannot be made: the name is one of Pulsar's system topics; use another name"
-                )
+            check_not_of_system(name)
             self._session.check_limit(name, max(1, partitions))
         return self._session.directories.create(
             name.full, self._clock.wall_ms(), durable=self._durable, partitions=partitions
@@ -232,24 +237,43 @@ class TopicList:
     # -- making and growing partitioned topics -----------------------------------------------------
 
     def create_topic(self, text: str) -> None:
-        """Make a topic that is not partitioned, or one partition.
+        """As `create_topics`, one."""
+        self.create_topics([text])
+
+    def create_topics(self, texts: Iterable[str], *, durable: bool | None = None) -> None:
+        """Make topics that are not partitioned, or partitions, `AT_ONCE` of them at once or none.
 
         Raises:
-            NotAllowedError: there is a topic of that name.
-            TopicNotFound: no such namespace, or the topic has not as many partitions.
+            NotAllowedError: there is a topic of one of the names, or it is that of a system topic.
+            TopicNotFound: no such namespace, or a topic has not as many partitions.
         """
-        name = TopicName.parse(text)
-        try:
-            self._catalog.lock.acquire()
+        names = list({name.full: name for name in map(TopicName.parse, texts)}.values())
+        is_durable = self._durable if durable is None else durable
+        for first in range(0, len(names), AT_ONCE):
+            step = names[first : first + AT_ONCE]
+            try:
+                self._catalog.lock.acquire()
+                self._check_new(step)
+                full_names = [name.full for name in step]
+                self._session.directories.announce(full_names, self._clock.wall_ms(), durable=is_durable)
+            finally:
+                self._catalog.lock.release()
+
+    def _check_new(self, names: Sequence[TopicName]) -> None:
+        more: dict[str, list[TopicName]] = {}
+        for name in names:
             if self._catalog.find(name.full) is not None:
                 raise NotAllowedError(f"{name.full} exists already")
             partitions = self._partitions_of_base(name)
             if partitions and name.partition >= partitions:
                 raise TopicNotFound(f"{name.full}: {name.base} has {partitions} partitions only")
             self._check_namespace(name)
-            self._create(name, 0)
-        finally:
-            self._catalog.lock.release()
+            self._check_enabled(name)
+            if not partitions:  # a partition counts with its topic
+                check_not_of_system(name)
+                more.setdefault(name.namespace_name, []).append(name)
+        for those in more.values():
+            self._session.check_limit(those[0], len(those))
 
     def create_partitioned(self, text: str, partitions: int) -> None:
         """Make a partitioned topic, whatever ``allowAutoTopicCreation`` says.
@@ -370,13 +394,3 @@ class TopicList:
         if entry is None:
             raise TopicNotFound(f"{name.full}: no such topic in {self._session.root}")
         return entry
-
-
-def partition_names(name: str, partitions: int) -> list[str]:
-    """The full names of the partitions of a topic.
-
-    Example:
-        >>> partition_names("persistent://public/default/t", 2)
-        ['persistent://public/default/t-partition-0', 'persistent://public/default/t-partition-1']
-    """
-    return [f"{name}{PARTITION_SUFFIX}{index}" for index in range(partitions)]

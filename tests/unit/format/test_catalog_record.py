@@ -14,7 +14,7 @@ from embeddedpulsar.format.topic_record import AttachProducer, DetachProducer, E
 NAMES = st.text(st.characters(exclude_categories=("Cs",)), max_size=300)
 U64 = st.integers(0, 2**64 - 1)
 ENTRIES = st.builds(
-    TopicEntry, NAMES, st.from_regex(r"[a-z0-9-]{1,80}", fullmatch=True), U64, st.integers(0, 2**32 - 1)
+    TopicEntry, NAMES, st.from_regex(r"[a-z0-9-]{1,80}", fullmatch=True), U64, st.integers(0, 2**31 - 1)
 )
 PRODUCERS = st.tuples(U64, U64, st.binary(min_size=16, max_size=16), st.integers(0, 3), st.booleans(), NAMES)
 COMMANDS = st.one_of(

@@ -21,7 +21,7 @@ from embeddedpulsar.exceptions import (
 )
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST
 from embeddedpulsar.platform import failpoints, fork, threads
-from embeddedpulsar.topic.catalog.topic_list import partition_names
+from embeddedpulsar.topic.catalog.partition_checks import partition_names
 from embeddedpulsar.topic.creation_policy import AUTO_SUBSCRIPTION_CREATION
 from embeddedpulsar.topic_name import TopicName
 

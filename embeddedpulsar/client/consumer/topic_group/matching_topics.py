@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar.exceptions import AlreadyClosed, TopicNotFound
 from embeddedpulsar.platform import deadline
-from embeddedpulsar.topic.catalog.topic_list import partition_names
+from embeddedpulsar.topic.catalog.partition_checks import partition_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable

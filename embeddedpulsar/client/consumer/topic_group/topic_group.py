@@ -14,7 +14,7 @@ from embeddedpulsar.client.consumer.topic_group.matching_topics import MatchingT
 from embeddedpulsar.exceptions import AlreadyClosed, OperationNotSupported, PulsarException
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.platform import deadline, fork, garbage, threads
-from embeddedpulsar.topic.catalog.topic_list import partition_names
+from embeddedpulsar.topic.catalog.partition_checks import partition_names
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:

@@ -14,12 +14,12 @@ import pytest
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.entry import ProducerPrefix, encode_single
 from embeddedpulsar.platform import clock, disk, failpoints
-from embeddedpulsar.topic.catalog.topic_directories import read_meta, remove_tree, write_meta
+from embeddedpulsar.topic.catalog.topic_places import read_meta, remove_tree, write_meta
 from embeddedpulsar.topic.store import Store
 from tests.support.disks.fake_disk import FakeDisk
 
 PREFIX = ProducerPrefix("p", 0)
-MINE = ("store:", "topic:", "catalog:", "ledger_ids:", "document:")
+MINE = ("store:", "topic:", "announced:", "catalog:", "ledger_ids:", "document:")
 
 
 def points() -> list[str]:
@@ -28,8 +28,10 @@ def points() -> list[str]:
 
 
 def work(root: Path) -> None:
-    """Make a store, a namespace and two topics, and publish."""
+    """Make a store, a namespace and two topics, one of which has no directory at first, and publish."""
     store = Store.open(root)
+    if not store.topics.has("invoices"):
+        store.topics.create_topic("invoices")
     for name in ("orders", "invoices"):
         store.use_topic(name).topic.ledger.append(encode_single(name.encode(), 0, PREFIX))
     store.topics.namespaces.create("acme/sales")

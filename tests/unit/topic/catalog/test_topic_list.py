@@ -15,7 +15,7 @@ from embeddedpulsar.storage import filenames
 from embeddedpulsar.storage.topic_control import DELETED
 from embeddedpulsar.topic.catalog import topic_deletion
 from embeddedpulsar.topic.catalog.catalog import Catalog
-from embeddedpulsar.topic.catalog.topic_directories import read_meta
+from embeddedpulsar.topic.catalog.topic_places import read_meta
 from embeddedpulsar.topic.store import Store
 
 NAME = "persistent://public/default/orders"
@@ -195,7 +195,7 @@ def test_who_dies_while_making_one_leaves_all_or_nothing(store: Store, step: str
 def test_a_plain_topic_half_made_becomes_a_partitioned_one(store: Store):
     """The directory is taken over with its new kind."""
     with fails_at("topic:renamed"):
-        store.topics.create_topic("orders")
+        store.use_topic("orders")
     store.topics.create_partitioned("orders", 3)
     entry = store.topics.partitions("orders")
     directory = next(Path(store.root, "topics").iterdir())
