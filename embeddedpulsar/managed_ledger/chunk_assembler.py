@@ -106,7 +106,11 @@ class ChunkLocator:
         first, last = views[0], views[-1]
         ledger_id, start, end = first.ledger_id, first.entry_id, last.entry_id + 1
         if last.ledger_id == ledger_id and end - start == len(views):
-            self._note(ledger_id, start, end)
+            known = self._plain.get(ledger_id)
+            if known is not None and known[1] == start:
+                self._plain[ledger_id] = known[0], end
+            else:
+                self._note(ledger_id, start, end)
 
     def _is_last(self, ledger_id: int, entry_id: int) -> bool:
         try:

@@ -59,7 +59,7 @@ class TailWait:
         self._waiters = ringing.waiters
         self._mailbox = mailbox
         self._slot = OTHERS
-        self._groups: dict[int, int] = {EACH: EACH}
+        self._groups: dict[int, int] = {}
         self._sharing: dict[int, set[object]] = {}  # the waiters by key
         self._announced: set[int] = set()
 
@@ -80,17 +80,20 @@ class TailWait:
         try:
             if words[_TAIL] != seen_tail:
                 return False
+            group = EACH
             if key:
                 self._sharing.setdefault(key, set()).add(waiter)
+                group = self._groups.get(key, EACH)
             uuid = self._mailbox.uuid
-            if waiters.is_armed(self._slot, self._groups.get(key, EACH), key, uuid):
+            if waiters.is_armed(self._slot, group, key, uuid):
                 return True  # still announced: the next append clears the bit and rings
             lock.acquire(self._timeout_s)
             if words[_TAIL] != seen_tail:
                 return False
             slot = self._slot = waiters.claim(uuid, self._slot)
-            group = self._groups[key] = waiters.group_of(key, self._groups.get(key, EACH))
-            self._announced.add(key)
+            if key:
+                group = self._groups[key] = waiters.group_of(key, group)
+                self._announced.add(key)
             waiters.arm(slot, group)
             return True
         except ValueError:

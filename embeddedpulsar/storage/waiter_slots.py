@@ -36,6 +36,8 @@ _SLOT_WORDS: Final = UUID_SIZE // 8
 _GROUP_WORDS: Final = GROUP_SIZE // 8
 _UUIDS: Final = UUID_TABLE_OFFSET // 8
 _GROUP_TABLE: Final = GROUP_TABLE_OFFSET // 8
+_OF_EACH: Final = 1 << EACH
+_EACH_BITMAP: Final = _GROUP_TABLE + _GROUP_WORDS * EACH + 1
 _LOCK_S: Final = 5e-3
 
 
@@ -176,8 +178,8 @@ class WaiterSlots:
         words = self._words
         return bool(
             slot < OTHERS
+            and words[self._waiters_word] >> group & 1  # first: after an append it is seldom set
             and words[self._bitmap_of(group) + slot // _BITS] >> slot % _BITS & 1
-            and words[self._waiters_word] >> group & 1
             and words[_key_of(group)] == key
             and self._uuid(slot) == uuid
         )
@@ -186,8 +188,9 @@ class WaiterSlots:
         """Announce that the process of ``slot`` goes to sleep. Look at the state again in the same
         section."""
         if slot < OTHERS:
-            self._words[self._bitmap_of(group) + slot // _BITS] |= 1 << slot % _BITS
-            self._words[self._waiters_word] |= 1 << group
+            words = self._words
+            words[_GROUP_TABLE + _GROUP_WORDS * group + 1 + slot // _BITS] |= 1 << slot % _BITS
+            words[self._waiters_word] |= 1 << group
 
     def disarm(self, slot: int, group: int) -> bool:
         """Withdraw the announcement; False if a sender took it, and rings."""
@@ -207,18 +210,33 @@ class WaiterSlots:
         bits."""
         waiting = still = self._words[self._waiters_word]
         uuids = []
+        if waiting & _OF_EACH:
+            self._take_each(uuids)
+            still ^= _OF_EACH
+        waiting &= ~_OF_EACH
         while waiting:
             lowest = waiting & -waiting
             waiting ^= lowest
             group = lowest.bit_length() - 1
-            while (uuid := self.take_one(group)) is not None:
+            uuid = self.take_one(group)
+            if uuid is not None:
                 uuids.append(uuid)
-                if group != EACH:
-                    break
             if not self._is_used(group):
                 still ^= lowest
         self._words[self._waiters_word] = still
         return uuids
+
+    def _take_each(self, uuids: list[bytes]) -> None:
+        words = self._words
+        for at in range(_EACH_BITMAP, _EACH_BITMAP + _BITMAP_WORDS):
+            waiting = words[at]
+            if waiting:
+                words[at] = 0
+                first = (at - _EACH_BITMAP) * _BITS
+                while waiting:
+                    lowest = waiting & -waiting
+                    waiting ^= lowest
+                    uuids.append(self._uuid(first + lowest.bit_length() - 1))
 
     def take_one(self, group: int) -> bytes | None:
         """One of a group, the lowest slot first: it ran most recently, and its memory is warm."""

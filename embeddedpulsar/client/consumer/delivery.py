@@ -32,6 +32,8 @@ _LONG_IDLE_BACK_STOP_S: Final = 2.0
 _LOOK_AGAIN_S: Final = 2.0
 _LOOKS: Final = 4
 """The same in naps, for consumers that alternate between the back-stop and naps, which are longer."""
+_PLACE_S: Final = 0.01
+"""How long the topic is believed to be in its place."""
 NEVER_S: Final = 1e9
 REAL_TIME: Final = SYSTEM_CLOCK.monotonic
 """Waiting takes real time, whatever clock the store has."""
@@ -183,19 +185,23 @@ class Source(ABC):
                         raise Timeout(f"no message within {timeout_ms} ms") from None
                     look_at = min(look_at, end)
                 if self.arm(seen, waiter):
-                    self._sleep(seen, generation, begun, look_at)
+                    self._sleep(seen, generation, begun, look_at, now, nap_s)
         finally:
             if begun >= 0:
                 self.leave(seen, waiter, message is not None)
 
-    def _sleep(self, seen: Any, generation: int, idle_since: float, until: float) -> None:
+    def _sleep(
+        self, seen: Any, generation: int, idle_since: float, until: float, now: float, nap_s: float
+    ) -> None:
         """Sleep until a wake-up, until a message is due, until a change is seen, or until the next check."""
         mailbox = self._mailbox
-        while (now := self._monotonic()) < until:
+        while now < until:
             due_in_s = self.due_in_s()
-            nap = min(self.back_stop(now - idle_since), due_in_s, until - now)
+            nap = min(nap_s, due_in_s, until - now)
             if mailbox.wait(generation, nap) != generation or nap == due_in_s or self.has_news(seen):
                 return
+            now = self._monotonic()
+            nap_s = self.back_stop(now - idle_since)
 
 
 class Delivery(Source):
@@ -209,6 +215,7 @@ class Delivery(Source):
     __slots__ = (
         "_hold",
         "_ledger",
+        "_placed_at",
         "_queue",
         "_waiters",
         "_wall_ms",
@@ -228,6 +235,7 @@ class Delivery(Source):
         self._ledger = ledger
         self._wall_ms = clock.wall_ms
         self._hold = hold
+        self._placed_at = -_PLACE_S
         self._waiters: set[object] = set()
         self.on_change: Callable[[], object] = int  # for a topic of several: see `ReadyTopics`
 
@@ -257,7 +265,9 @@ class Delivery(Source):
             return
         self._waiters.discard(waiter)
         if not self._waiters:
-            self._ledger.waits.leave(hold.key, self, seen[0], is_served)
+            key = hold.key
+            if key:
+                self._ledger.waits.leave(key, self, seen[0], is_served)
             hold.leave(is_served)
 
     def has_news(self, seen: Any) -> bool:
@@ -318,7 +328,7 @@ class Delivery(Source):
                     if not queue.fill():
                         # After a fetch that found entries there is no need: they were stored before the
                         # store was removed. Among thousands of topics the check costs as much as all else.
-                        self._ledger.check_in_place()
+                        self._check_in_place()
                         return None
                     if self.closed_text:
                         self.check_open()  # again: `close` does not wait for a fetch that is blocked
@@ -333,6 +343,12 @@ class Delivery(Source):
             raise
         finally:
             queue.lock.release()
+
+    def _check_in_place(self) -> None:
+        now = self._monotonic()
+        if not 0 <= now - self._placed_at < _PLACE_S:
+            self._ledger.check_in_place()  # 3 us
+            self._placed_at = now
 
     def close(self, text: str) -> None:
         queue = self._queue

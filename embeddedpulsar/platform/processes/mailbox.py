@@ -28,6 +28,7 @@ _LONGEST_NAP_S: Final = 1.0
 # The thread on the doorbell looks seldom, to mend its FIFO: each time wakes a processor that slept.
 _LONGEST_LOOK_S: Final = 4.0
 _TEND_S: Final = 0.9
+_GLANCE_S: Final = 0.001
 
 DeathCallback = Callable[[bytes], None]
 
@@ -83,6 +84,7 @@ class Mailbox:
         self._lock = RLock()  # guards _watchers and _listeners
         self._loops = LoopWaiters(doorbell.loop_fd, self._on_loop_ready)
         self._tended_at = time.monotonic()
+        self._looked_at = -_GLANCE_S
         self._closed = False
         self._forked = False
         fork.register(self)
@@ -150,7 +152,7 @@ class Mailbox:
             while self.generation == seen and not self._closed:
                 self._look(_nap(deadline, _LONGEST_LOOK_S))
                 self.tend()
-                if _is_past(deadline):
+                if self.generation == seen and _is_past(deadline):
                     break
             return True
         except BaseException:
@@ -176,9 +178,11 @@ class Mailbox:
     def glance(self) -> None:
         """Notice rings and deaths without sleeping: for a thread that finds nothing to do and does not wait.
 
-        Some 2 us. Does nothing while another thread sleeps on the doorbell, which sees to it at once.
+        Some 2 us, and 0.2 us within a millisecond of the last look: a thread that receives message after
+        message has just looked when it woke. Does nothing while another thread sleeps on the doorbell, which
+        sees to it at once.
         """
-        if self._closed or self._is_led():
+        if self._closed or self._is_led() or 0 <= time.monotonic() - self._looked_at < _GLANCE_S:
             return
         try:
             if not self._leadership.acquire(blocking=False):
@@ -195,7 +199,7 @@ class Mailbox:
 
     def tend(self) -> None:
         """Make the FIFO again if it was removed; checks once a second at most."""
-        now = time.monotonic()
+        now = self._looked_at = time.monotonic()
         if now - self._tended_at < _TEND_S or self._closed:
             return
         self._tended_at = now

@@ -289,8 +289,7 @@ class Attachment:
         return shared.transact(lambda _: self._announce(seen_version))
 
     def _is_announced(self) -> bool:
-        waiting = self._shared.wakeups.waiting
-        return waiting.is_armed(waiting.code_of(self.code, self.consumer_id))
+        return self._shared.wakeups.waiting.is_asleep(self.code, self.consumer_id)
 
     def _announce(self, seen_version: int) -> bool:
         """Announce that it sleeps. Under the lock."""

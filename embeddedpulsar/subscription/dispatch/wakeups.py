@@ -51,6 +51,14 @@ class WaitingConsumers:
         is_attached = self._words[slot_of(code) + ConsumerSlotWord.CONSUMER_ID] == consumer_id
         return code if is_attached else STRANGER
 
+    def is_asleep(self, code: int, consumer_id: int) -> bool:
+        """Whether that consumer is attached and sleeps, and no process has woken it."""
+        words, number = self._words, code - FIRST_OWNER
+        return bool(
+            words[_WAITERS + number // _BITS] >> number % _BITS & 1  # first: seldom set if messages come fast
+            and self.code_of(code, consumer_id) == code
+        )
+
     def is_armed(self, code: int) -> bool:
         """Whether the consumer sleeps and no process has woken it."""
         return self._has(_WAITERS, code)
