@@ -165,11 +165,17 @@ def tell_failure(callback: SendCallback, error: BaseException, message_id: Messa
 
 def tell_sender(error: BaseException) -> NoReturn:
     """Raise the error of an append in the form that the sender expects."""
-    if isinstance(error, KeyboardInterrupt):
-        raise Interrupted("the send was interrupted; it is not known if the message was stored") from error
-    if isinstance(error, OSError) and (told := named(error)) is not error:
-        raise told from error
-    raise error
+    told: BaseException | None = None
+    try:
+        if isinstance(error, KeyboardInterrupt):
+            raise Interrupted("the send was interrupted; it is not known if the message was stored") from error
+        if isinstance(error, OSError) and (told := named(error)) is not error:
+            raise told from error
+        raise error
+    finally:
+        # The error refers to this frame. If the frame referred to the error, the segments that the frames
+        # below hold would stay open until the garbage collector runs.
+        del error, told
 
 
 def unanswered(is_closed: bool) -> PulsarException:

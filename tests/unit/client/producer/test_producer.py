@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import logging
+import weakref
 from datetime import timedelta
 
 import pytest
@@ -35,6 +37,22 @@ def test_send_returns_where_the_message_is():
     assert ledger.values() == [[b"a"], [b"b"]]
     assert not ledger.views[0].batched
     assert [view.first_sequence_id for view in ledger.views] == [0, 1]
+
+
+@pytest.mark.parametrize("failure", [OSError(24, "Too many open files"), KeyboardInterrupt()])
+def test_the_error_of_a_send_is_in_no_cycle(failure: BaseException):
+    """What the frames of a failed append held is released with the error, without the garbage collector."""
+    producer, _, ledger = make_producer()
+    ledger.fail = failure
+    gc.disable()
+    try:
+        try:
+            producer.send(b"a")
+        except exceptions.PulsarException as error:
+            raised = weakref.ref(error)
+        assert raised() is None
+    finally:
+        gc.enable()
 
 
 def test_last_sequence_id_follows():
