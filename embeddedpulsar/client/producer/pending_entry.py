@@ -168,7 +168,9 @@ def tell_sender(error: BaseException) -> NoReturn:
     told: BaseException | None = None
     try:
         if isinstance(error, KeyboardInterrupt):
-            raise Interrupted("the send was interrupted; it is not known if the message was stored") from error
+            raise Interrupted(
+                "the send was interrupted; it is not known if the message was stored"
+            ) from error
         if isinstance(error, OSError) and (told := named(error)) is not error:
             raise told from error
         raise error
