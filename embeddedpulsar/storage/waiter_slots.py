@@ -209,7 +209,7 @@ class WaiterSlots:
         """The processes to ring after the lock: all of `EACH`, and one of each other group. Clears their
         bits."""
         waiting = still = self._words[self._waiters_word]
-        uuids = []
+        uuids: list[bytes] = []
         if waiting & _OF_EACH:
             self._take_each(uuids)
             still ^= _OF_EACH

@@ -165,13 +165,15 @@ def tell_failure(callback: SendCallback, error: BaseException, message_id: Messa
 
 def tell_sender(error: BaseException) -> NoReturn:
     """Raise the error of an append in the form that the sender expects."""
-    told: BaseException | None = None
+    told: BaseException = error
     try:
         if isinstance(error, KeyboardInterrupt):
             raise Interrupted(
                 "the send was interrupted; it is not known if the message was stored"
             ) from error
-        if isinstance(error, OSError) and (told := named(error)) is not error:
+        if isinstance(error, OSError):
+            told = named(error)
+        if told is not error:
             raise told from error
         raise error
     finally:
