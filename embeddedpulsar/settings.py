@@ -34,6 +34,8 @@ _RANGES: dict[str, tuple[int, int]] = {
     "retentionCheckIntervalInSeconds": (1, 1 << 20),
     "ttlDurationDefaultInSeconds": (0, 1 << 31),
     "messageExpiryCheckIntervalInMinutes": (1, 1 << 20),
+    "brokerServiceCompactionThresholdInBytes": (0, 1 << 62),
+    "brokerServiceCompactionMonitorIntervalInSeconds": (1, 1 << 20),
     "maxUnackedMessagesPerConsumer": (0, (1 << 32) - 1),
     "maxUnackedMessagesPerSubscription": (0, (1 << 32) - 1),
     "subscriptionKeySharedConsistentHashingReplicaPoints": (1, 10_000),
@@ -120,6 +122,9 @@ class BrokerSettings(NamedTuple):
     retentionCheckIntervalInSeconds: int = 120
     letterTopicsKeepUntilSubscribed: bool = True  # not in Pulsar
     letterTopicsExpire: bool = False  # not in Pulsar
+    brokerServiceCompactionThresholdInBytes: int = 0
+    brokerServiceCompactionMonitorIntervalInSeconds: int = 60
+    topicCompactionRetainNullKey: bool = False
     backlogQuotaDefaultLimitBytes: int = -1
     backlogQuotaDefaultLimitSecond: int = -1
     transactionCoordinatorEnabled: bool = False

@@ -76,6 +76,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "platform.ownership",
         "platform.threads",
     ),
+    "managed_ledger.compaction": ("managed_ledger.log", "managed_ledger.position"),
     "topic.catalog": (),
     "topic.care": (
         "topic.catalog",

@@ -37,6 +37,8 @@ LONE_BASES: dict[str, str] = {
     "ActiveAttachment": "a consumer of a persistent topic; those of others differ in few methods",
     "SharedAttachment": "likewise",
     "ConsumerCore": "likewise, on the side of the application",
+    "CompactionCalls": "as TopicLooks: a part of Topics",
+    "UnackedReader": "the hot path of consumers that do not read compacted stays without a look at that",
     "AppendPoint": "the slow paths of SegmentWriter: the fast path of an append reads the same fields",
     "SubscriptionCalls": "the façade Topics by subject: in one file, its documentation would be 900 lines",
     "LockTimeout": "an error that callers catch; AcknowledgementsUnwritten is one case of it",

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 OPEN: Final = "open"
 BACKLOG: Final = "backlog"
 RETAINED: Final = "retention"
+COMPACTED: Final = "compaction"
 UNSUBSCRIBED: Final = "no subscription yet"
 OLDER: Final = "an older ledger is kept"
 DUE: Final = "to be trimmed"
@@ -28,7 +29,8 @@ class KeptLedger(NamedTuple):
         entries: entries it holds.
         size: bytes of storage of them.
         reason: why it is kept. ``open``: messages are appended to it. ``backlog``: subscriptions have not
-            acknowledged all of it. ``retention``: the policy keeps it. ``no subscription yet``: the policy
+            acknowledged all of it. ``compaction``: it is not compacted yet, in a topic that was compacted
+            before or has a threshold. ``retention``: the policy keeps it. ``no subscription yet``: the policy
             keeps everything until there is one. ``an older ledger is kept``: nothing holds it, but ledgers go
             in their order. ``to be trimmed``: nothing holds it, and it is removed in the background.
         subscriptions: those that hold it, for the reason ``backlog``; sorted.
@@ -81,7 +83,9 @@ def ledgers_of(store: Store, topic: Topic) -> list[KeptLedger]:
     retention = store.policy(topic.name, RETENTION)
     needs = {
         need.ledger.ledger_id: need
-        for need in topic.ledger.trimming.needs(marks.values(), retention, store.clock.wall_ms())
+        for need in topic.ledger.trimming.needs(
+            [*marks.values(), *topic.compaction.marks(False)], retention, store.clock.wall_ms()
+        )
     }
     found: list[KeptLedger] = []
     free = DUE  # of a ledger that nothing holds, until an older one is kept
@@ -98,7 +102,7 @@ def ledgers_of(store: Store, topic: Topic) -> list[KeptLedger]:
         if need is None:  # the last one; or it was closed meanwhile
             add(figures, OPEN, *holders)
         elif need.is_unacked:
-            add(figures, BACKLOG, *holders)
+            add(figures, BACKLOG if holders else COMPACTED, *holders)
         elif keeps_all:
             add(figures, UNSUBSCRIBED)
         elif need.is_retained:

@@ -13,7 +13,12 @@ from embeddedpulsar.admin.value_calls import value_calls
 from embeddedpulsar.platform import interrupts
 from embeddedpulsar.policies import Retention
 from embeddedpulsar.topic import creation_policy, topic_limits
-from embeddedpulsar.topic.topic_policy import DEDUPLICATION, KEEP_UNTIL_SUBSCRIBED, RETENTION
+from embeddedpulsar.topic.topic_policy import (
+    COMPACTION_THRESHOLD,
+    DEDUPLICATION,
+    KEEP_UNTIL_SUBSCRIBED,
+    RETENTION,
+)
 
 if TYPE_CHECKING:
     from embeddedpulsar.topic.store import Store
@@ -32,7 +37,6 @@ _NOT_BUILT: Final = {
     "transaction": "transactions",
     "permission": "permissions: those of the directory count",
     "quota": "backlog quotas",
-    "compact": "compaction",
     "offload": "offloading",
     "replicat": "replication",
     "polic": "other policies than deduplication, retention and limits",
@@ -219,6 +223,39 @@ class PolicyCalls(SaysWhatThereIs, ABC):
             "refused with `NotAllowedError`. A reader is Exclusive",
         )
     )
+
+    # -- compaction --------------------------------------------------------------------------------------
+
+    def set_compaction_threshold(self, name: str, threshold: int) -> None:
+        """Have topics compacted in the background whenever so many bytes were stored since the last
+        compaction. It is looked at every ``brokerServiceCompactionMonitorIntervalInSeconds`` in the processes
+        that use the topic.
+
+        Args:
+            name: of the topic or namespace.
+            threshold: bytes of storage; 0 for never, whatever other levels say.
+
+        Raises:
+            InvalidConfiguration: ``threshold`` is no number from 0 on.
+
+        Example:
+            >>> from embeddedpulsar import Admin
+            >>> with Admin("./data") as admin:
+            ...     admin.namespaces().set_compaction_threshold("public/default", 100 << 20)
+            ...     admin.namespaces().get_compaction_threshold("public/default")
+            104857600
+        """
+        with interrupts.translated:
+            self._store().set_policy(self._owner(name), COMPACTION_THRESHOLD, threshold)
+
+    def get_compaction_threshold(self, name: str) -> int | None:
+        """Return the threshold set for this topic or namespace; None if it is not set."""
+        return self._store().own_policy(self._owner(name), COMPACTION_THRESHOLD)
+
+    def remove_compaction_threshold(self, name: str) -> None:
+        """Unset the threshold, so that the inherited one applies. Does nothing if it is not set."""
+        with interrupts.translated:
+            self._store().set_policy(self._owner(name), COMPACTION_THRESHOLD, None)
 
     # -- limits ------------------------------------------------------------------------------------------
 

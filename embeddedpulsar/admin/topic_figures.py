@@ -12,7 +12,13 @@ from embeddedpulsar.admin.internal_stats import (
     LedgerInfo,
     TopicInternalStats,
 )
-from embeddedpulsar.admin.topic_stats import ConsumerStats, PublisherStats, SubscriptionStats, TopicStats
+from embeddedpulsar.admin.topic_stats import (
+    CompactionStats,
+    ConsumerStats,
+    PublisherStats,
+    SubscriptionStats,
+    TopicStats,
+)
 from embeddedpulsar.enums import ConsumerType, ProducerAccessMode
 from embeddedpulsar.format.consumer_record import FLAG_OUT_OF_ORDER
 from embeddedpulsar.subscription.state.sticky_key_selector import STICKY
@@ -70,6 +76,7 @@ def topic_stats(topic: Topic | None, now_ms: int, drops_duplicates: bool) -> Top
             one.non_contiguous_deleted_messages_ranges for one in subscriptions.values()
         ),
         msg_drop_rate=_sum_or_none([one.msg_drop_rate for one in subscriptions.values()], drop_rate),
+        compaction=_compaction_stats(topic),
     )
 
 
@@ -97,6 +104,13 @@ def _with_drops(
 
 def _sum_or_none(rates: Sequence[float | None], start: float | None) -> float | None:
     return None if start is None else sum((rate for rate in rates if rate is not None), start)
+
+
+def _compaction_stats(topic: Topic) -> CompactionStats:
+    if not topic.compaction.exists:
+        return CompactionStats()
+    record = topic.compaction.get().ledgers.record()
+    return CompactionStats(record.removed, record.succeeded_ms, record.failed_ms, record.duration_ms)
 
 
 def _published_lately(log: Log, now_ms: int) -> tuple[float, float, float]:
@@ -201,6 +215,12 @@ def sum_of(partitions: Sequence[TopicStats]) -> TopicStats:
         ),
         msg_drop_rate=_sum_or_none(
             [one.msg_drop_rate for one in partitions], None if partitions[0].msg_drop_rate is None else 0.0
+        ),
+        compaction=CompactionStats(
+            sum(one.compaction.last_compaction_removed_event_count for one in partitions),
+            max(one.compaction.last_compaction_succeed_timestamp for one in partitions),
+            max(one.compaction.last_compaction_failed_timestamp for one in partitions),
+            max(one.compaction.last_compaction_duration_time_in_mills for one in partitions),
         ),
     )
 

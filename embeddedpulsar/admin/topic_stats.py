@@ -110,6 +110,26 @@ class SubscriptionStats(NamedTuple):
         return dict(json_form(self))
 
 
+class CompactionStats(NamedTuple):
+    """The compactions of a topic, by whatever process.
+
+    Attributes:
+        last_compaction_removed_event_count: messages that the last one left out.
+        last_compaction_succeed_timestamp: when one succeeded last, ms since 1970; 0 for never.
+        last_compaction_failed_timestamp: when one failed last, ms since 1970; 0 for never.
+        last_compaction_duration_time_in_mills: how long the last one took that succeeded.
+    """
+
+    last_compaction_removed_event_count: int = 0
+    last_compaction_succeed_timestamp: int = 0
+    last_compaction_failed_timestamp: int = 0
+    last_compaction_duration_time_in_mills: int = 0
+
+    def json(self) -> dict[str, Any]:
+        """Return the fields by their names in Pulsar."""
+        return dict(json_form(self))
+
+
 class TopicStats(NamedTuple):
     """A topic that is not partitioned, or a partition, at one moment, whatever process uses it.
 
@@ -132,6 +152,7 @@ class TopicStats(NamedTuple):
         topic_epoch: how often exclusive access was granted; None if never.
         non_contiguous_deleted_messages_ranges: the sum of those of the subscriptions.
         msg_drop_rate: the sum of those of the subscriptions of a non-persistent topic; else None.
+        compaction: the last compactions; of a partitioned topic, sums and latest times.
     """
 
     msg_rate_in: float
@@ -149,6 +170,7 @@ class TopicStats(NamedTuple):
     topic_epoch: int | None
     non_contiguous_deleted_messages_ranges: int
     msg_drop_rate: float | None = None
+    compaction: CompactionStats = CompactionStats()
 
     def json(self) -> dict[str, Any]:
         """Return the fields by their names in Pulsar, without those that are None."""

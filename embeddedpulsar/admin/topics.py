@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from embeddedpulsar.admin.compaction_calls import CompactionCalls
 from embeddedpulsar.admin.expiry_calls import ExpiryCalls
 from embeddedpulsar.admin.limit_calls import limit_calls
 from embeddedpulsar.admin.policy_calls import PolicyCalls
 from embeddedpulsar.admin.subscription_calls import SubscriptionCalls, log_names, skip_all
-from embeddedpulsar.admin.topic_looks import TopicLooks
 from embeddedpulsar.admin.topic_stats import PartitionedTopicMetadata
 from embeddedpulsar.exceptions import NotAllowedError, TopicNotFound
 from embeddedpulsar.message_id import MessageId
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _DEFAULT_NAMESPACE = "public/default"
 
 
-class Topics(TopicLooks, SubscriptionCalls, PolicyCalls, ExpiryCalls):
+class Topics(CompactionCalls, SubscriptionCalls, PolicyCalls, ExpiryCalls):
     """Creates, grows, lists and deletes topics, manages their subscriptions, and sets their policies.
     `Admin.topics` returns it.
 

@@ -290,7 +290,8 @@ class Client:
             properties: checked, and not shown anywhere yet.
             initial_position: where a new subscription starts: after the last message, or at the first.
             key_shared_policy: how consumers divide the keys; default is AUTO_SPLIT, in order.
-            is_read_compacted: not built.
+            is_read_compacted: receive only the newest message of each key up to where the topic was compacted
+                last, and all messages behind that. For Exclusive and Failover.
             pattern_auto_discovery_period: accepted and ignored: topics join within a second.
             regex_subscription_mode: whether a pattern matches persistent topics, which are all there are yet.
             replicate_subscription_state_enabled: accepted and ignored: a store is not replicated.
@@ -377,7 +378,8 @@ class Client:
             receiver_queue_size: messages to fetch ahead; a batch is fetched whole.
             reader_name: default is random.
             subscription_role_prefix: prefix of that random name.
-            is_read_compacted: not built.
+            is_read_compacted: read only the newest message of each key up to where the topic was compacted
+                last, and all messages behind that.
             crypto_key_reader, crypto_failure_action: as for `subscribe`; ``FAIL`` skips the messages.
             start_message_id_inclusive: start with that message; for ``latest``, with the last message stored.
             interceptors: see messages before the application does. Not in ``pulsar-client``.

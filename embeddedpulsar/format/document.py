@@ -32,6 +32,7 @@ KIND_TOPIC_META: Final = 2
 KIND_SUBSCRIPTION_SNAPSHOT: Final = 3
 KIND_TOPIC_SNAPSHOT: Final = 4
 KIND_POLICIES: Final = 5
+KIND_COMPACTION: Final = 6
 
 Buffer = bytes | bytearray | memoryview
 

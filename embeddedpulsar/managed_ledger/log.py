@@ -171,6 +171,9 @@ class Log(Protocol):
     def last_position(self) -> Position | None:
         """The last entry, trimmed or not; None if nothing was ever appended."""
 
+    def ended_before(self, ledger_id: int) -> Position | None:
+        """The last entry of the ledger before a retained one, trimmed or not; None if it is unknown."""
+
     def find_by_publish_time(self, publish_ms: int) -> Position:
         """The first entry published at `publish_ms` or later; the position behind the last if none was."""
 

@@ -182,6 +182,15 @@ class LogPositions(ABC):
         previous = self._ledgers.trimmed_before(chain.tail_ledger)
         return Position(*previous) if previous is not None else None
 
+    def ended_before(self, ledger_id: int) -> Position | None:
+        """See `Log`."""
+        self._check_open()
+        try:
+            previous = self._ledgers.trimmed_before(ledger_id)
+        except (FileNotFoundError, StorageError):
+            return None
+        return Position(*previous) if previous is not None else None
+
     def upcoming(self, position: Position, max_messages: int, max_bytes: int) -> SlotColumns | None:
         """See `Log`. About 10 us, and 0.1 us per entry."""
         self._check_open()

@@ -1,6 +1,7 @@
 """Every file name of a topic directory: the only place with literals.
 
     ctl · lock · sync.lock · topic.meta · policies · journal.<gen> · <ledger:020>.log · <ledger:020>.idx
+    compaction · compaction.lock · compacted.<number>
     subscriptions/<dir>/{ctl,lock,journal.<gen>,snapshot.<gen>,acks.<consumer id>}
 
 Ledger ids are zero-padded, so that a sorted listing is the order of the log.
@@ -17,6 +18,8 @@ LOCK: Final = "lock"
 SYNC_LOCK: Final = "sync.lock"
 TOPIC_META: Final = "topic.meta"
 POLICIES: Final = "policies"
+COMPACTION: Final = "compaction"
+COMPACTION_LOCK: Final = "compaction.lock"
 SUBSCRIPTIONS: Final = "subscriptions"
 LOG_SUFFIX: Final = ".log"
 INDEX_SUFFIX: Final = ".idx"
@@ -27,6 +30,7 @@ _LEDGER_DIGITS: Final = 20
 _JOURNAL: Final = "journal."
 _SNAPSHOT: Final = "snapshot."
 _ACKS: Final = "acks."
+_COMPACTED: Final = "compacted."
 _GONE: Final = "gone-"
 
 
@@ -53,6 +57,37 @@ def topic_meta_path(directory: str) -> str:
 def policies_path(directory: str) -> str:
     """Policies of a topic that differ from those of its namespace; most topics have none."""
     return os.path.join(directory, POLICIES)
+
+
+def compaction_path(directory: str) -> str:
+    """The document about the compaction of a topic; there is none before the first one."""
+    return os.path.join(directory, COMPACTION)
+
+
+def compaction_lock_path(directory: str) -> str:
+    """Held by the process that compacts the topic."""
+    return os.path.join(directory, COMPACTION_LOCK)
+
+
+def compacted_path(directory: str, number: int) -> str:
+    """A compacted ledger.
+
+    Example:
+        >>> compacted_path("t", 3)
+        't/compacted.3'
+    """
+    return os.path.join(directory, f"{_COMPACTED}{number}")
+
+
+def compacted_in(names: Iterable[str]) -> dict[str, int]:
+    """The compacted ledgers among the names of a directory, with their numbers; -1 for unfinished ones.
+
+    Example:
+        >>> compacted_in(["compacted.3", "compacted.4.new", "compaction", "ctl"])
+        {'compacted.3': 3, 'compacted.4.new': -1}
+    """
+    found = {name: name.removeprefix(_COMPACTED) for name in names if name.startswith(_COMPACTED)}
+    return {name: int(rest) if rest.isascii() and rest.isdigit() else -1 for name, rest in found.items()}
 
 
 def subscriptions_path(directory: str) -> str:

@@ -26,6 +26,7 @@ from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage.journal.journal_follower import COMPACT_BYTES
 from embeddedpulsar.subscription.attachment.attachment import Attachment
 from embeddedpulsar.subscription.attachment.chunk_keeper import DEFAULT_CHUNKS, ChunkOptions
+from embeddedpulsar.subscription.attachment.compacted_reader import CompactedSource
 from embeddedpulsar.subscription.attachment.membership import AttachRequest, Membership, detach_lost, names_of
 from embeddedpulsar.subscription.attachment.volatile_attachment import (
     active_attachment,
@@ -262,6 +263,7 @@ class Subscription:
         partition: int = -1,
         several_topics: bool = False,
         chunks: ChunkOptions = DEFAULT_CHUNKS,
+        compacted: CompactedSource | None = None,
     ) -> Attachment:
         """Attach a consumer. Consumers whose process died, or is silent for too long, are detached first.
 
@@ -275,6 +277,7 @@ class Subscription:
             topic, partition: of the subscription, for the choice of the active consumer on Failover.
             several_topics: whether the consumer consumes other topics too.
             chunks: what becomes of chunked messages whose last part does not come.
+            compacted: what an active consumer reads in the place of the log; None for the log.
 
         Raises:
             SubscriptionNotFound: there is no such subscription.
@@ -283,10 +286,8 @@ class Subscription:
         """
         shared = self._existing()
         asked = Asked(self._settings, key_shared, topic, partition, several_topics)
-        rules = dispatcher_for(consumer_type).rules(asked)
-        most = self._most_consumers()
-        own = self._mailbox.uuid
-        uuid = own if client_uuid is None else client_uuid
+        rules, own = dispatcher_for(consumer_type).rules(asked), self._mailbox.uuid
+        uuid, most = client_uuid or own, self._most_consumers()
         attach_request = AttachRequest(
             consumer_name, consumer_type, uuid, priority, receiver_queue_size, rules, most
         )
@@ -300,9 +301,8 @@ class Subscription:
             self._keep_alives,
             self._attached,
         )
-        facts = ledgers_of(self._log)
+        facts, joining = ledgers_of(self._log), set[int]()
         self._liveness_monitor.show_alive()
-        joining: set[int] = set()
 
         def body(state: SubscriptionState) -> Attachment:
             if not state.exists:
@@ -315,7 +315,7 @@ class Subscription:
             joining.add(consumer.consumer_id)
             if consumer_type in CLAIM_DISPATCHERS:
                 return shared_attachment(self._log, shared, membership, consumer, chunks)
-            return active_attachment(self._log, shared, membership, consumer, state, chunks)
+            return active_attachment(self._log, shared, membership, consumer, state, chunks, compacted)
 
         try:
             attachment = self._keep_alives.patiently(lambda: shared.transact(body), self.detach_dead)

@@ -231,6 +231,7 @@ class TopicTrimming:
         ledger: the log.
         policies: the retention, and whether everything is kept until there is a durable subscription.
         marks: how far the durable subscriptions have come.
+        holds: up to where others let ledgers go, in the same form; asked whether the trimming is forced.
         clock: says how old a ledger is.
         every_s: the time between two looks for what may be trimmed.
     """
@@ -240,12 +241,14 @@ class TopicTrimming:
         ledger: Log,
         policies: Callable[[], Sequence[Any]],
         marks: Callable[[], Sequence[Position]],
+        holds: Callable[[bool], Sequence[Position]],
         clock: Clock,
         every_s: float,
     ) -> None:
         self._ledger: Final = ledger
         self._policies: Final = policies
         self._marks: Final = marks
+        self._holds: Final = holds
         self._clock: Final = clock
         self.every_s: Final = every_s
         self._lock = threads.RLock()  # held during a slice, so that the log is not closed in the middle
@@ -305,6 +308,7 @@ class TopicTrimming:
             marks = self._marks()
             if keeps_until_subscribed and not marks:
                 return
+            marks = [*marks, *self._holds(ignore_retention)]
             first = trimming.first_needed(marks, retention, self._clock.wall_ms())
             if first > trimming.first_retained:
                 first = trimming.snapshot_before(first, lock_timeout_s)

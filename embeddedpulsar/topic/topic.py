@@ -20,6 +20,7 @@ from embeddedpulsar.storage.topic_control import is_deleted
 from embeddedpulsar.topic.expiry import MessageExpiry
 from embeddedpulsar.topic.held_policies import HeldPolicies
 from embeddedpulsar.topic.housekeeping import TopicTrimming
+from embeddedpulsar.topic.late_compaction import LateCompaction
 from embeddedpulsar.topic.logs import log_options, open_log
 from embeddedpulsar.topic.open_topics import within_limit
 from embeddedpulsar.topic.producers.producers import ProducerRegistration, Producers
@@ -49,6 +50,7 @@ class Topic:
         name: the full name.
         incarnation: which life of the topic this is: deleted and made again, it differs.
         ledger: the log.
+        compaction: what is compacted of it.
         policies: the values that hold now.
         view: what an onlooker sees of producers and subscriptions.
     """
@@ -67,8 +69,8 @@ class Topic:
         self.name: Final = entry.name
         self.incarnation: Final = entry.incarnation
         self.ledger: Final = ledger
-        self.closed = False
-        self._entry, self._session, self._clock = entry, session, clock
+        self.closed = self._is_durable = self._is_in_use = False
+        self._entry, self._session, self._clock, self._make_room = entry, session, clock, make_room
         self._lock = threads.RLock()  # guards _is_durable
         source, words = session.policies, session.control.words
         self.policies: Final = HeldPolicies(source, words, (self.name, directory), clock.monotonic)
@@ -76,17 +78,13 @@ class Topic:
         self._subscriptions: Final = TopicSubscriptions(
             self.name, directory, ledger, session.settings, self._open_subscription, self.policies.values
         )
-        self._trimming: Final = TopicTrimming(
-            ledger,
-            partial(self.policies.values, (RETENTION, KEEP_UNTIL_SUBSCRIBED)),
-            self._subscriptions.mark_deletes,
-            clock,
-            session.settings.retentionCheckIntervalInSeconds,
-        )
-        self._make_room: Final = make_room
-        self._durability = options.durability
-        self._is_durable = self._is_in_use = False
         self.view: Final = TopicView(directory, ledger, session)
+        self.compaction: Final = LateCompaction(self, session.settings, clock)
+        kept = partial(self.policies.values, (RETENTION, KEEP_UNTIL_SUBSCRIBED))
+        marks, holds = self._subscriptions.mark_deletes, self.compaction.marks
+        every_s = session.settings.retentionCheckIntervalInSeconds
+        self._trimming: Final = TopicTrimming(ledger, kept, marks, holds, clock, every_s)
+        self._durability = options.durability
         report, timeout_s = self.view.report, options.lock_timeout_s
         journal = TopicJournal(
             directory, ledger.words, ledger.lock, session.peers, clock, report, lock_timeout_s=timeout_s
@@ -95,10 +93,8 @@ class Topic:
         self._memory: Final = SequenceMemory(
             journal, ledger, session.settings, options.boot_id, self._note_progress
         )
-        most = partial(self.policies.values, (MAX_PRODUCERS,))
-        self._producers = Producers(
-            journal, self._memory, session.mailbox, clock, session.scheduler, most=most
-        )
+        most, timers = partial(self.policies.values, (MAX_PRODUCERS,)), session.scheduler
+        self._producers = Producers(journal, self._memory, session.mailbox, clock, timers, most=most)
         ledger.trimming.snapshot_before = self._memory.save_before_trim
         self._upkeep: Final = self._make_upkeep()
         ledger.trimming.suggest = self._upkeep.suggest
@@ -351,7 +347,7 @@ class Topic:
             self._trimming,
             subscriptions,
             policies,
-            [] if self.ledger.is_volatile else [expiry],
+            [] if self.ledger.is_volatile else [expiry, self.compaction],
             self._session.housekeeping,
             self._clock.monotonic,
         )
@@ -390,6 +386,7 @@ class Topic:
             closing.callback(self._producers.close)
             closing.callback(self._subscriptions.close)
             closing.callback(self._upkeep.close)
+            closing.callback(self.compaction.close)
             closing.callback(self.view.close)
 
     def abandon(self) -> None:
@@ -398,3 +395,4 @@ class Topic:
         self._lock = threads.renewed(self._lock)
         self._subscriptions.abandon()
         self._trimming.abandon()
+        self.compaction.abandon()

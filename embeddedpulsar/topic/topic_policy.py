@@ -15,6 +15,7 @@ from embeddedpulsar.settings import BrokerSettings
 
 Value = TypeVar("Value")
 Fields = dict[str, Any]
+LARGEST_THRESHOLD: Final = 1 << 62
 
 
 class ChangingTopic(Protocol):
@@ -83,6 +84,23 @@ def _keeps_letters(settings: BrokerSettings, own: Sequence[Fields]) -> bool:
     )
 
 
+def _checked_threshold(threshold: int) -> int:
+    if (
+        isinstance(threshold, bool)
+        or not isinstance(threshold, int)
+        or not 0 <= threshold <= LARGEST_THRESHOLD
+    ):
+        raise InvalidConfiguration(f"a threshold is a number of bytes from 0, for never, not {threshold!r}")
+    return threshold
+
+
+def _read_threshold(form: Any) -> int:
+    try:
+        return _checked_threshold(form)
+    except InvalidConfiguration as e:
+        raise CorruptionError(reason=f"a policy document with a threshold that is none: {form!r}") from e
+
+
 DEDUPLICATION: Final = TopicPolicy[bool](
     "deduplicationEnabled",
     lambda settings, own: settings.brokerDeduplicationEnabled,
@@ -102,3 +120,11 @@ KEEP_UNTIL_SUBSCRIBED: Final = TopicPolicy[bool]("keepUntilSubscribed", _keeps_l
 
 LETTERS: Final = TopicPolicy[bool]("letters", lambda settings, own: False, bool, bool)
 """Set for a topic that a consumer passes dead letters or retry letters on to."""
+
+COMPACTION_THRESHOLD: Final = TopicPolicy[int](
+    "compaction_threshold",
+    lambda settings, own: settings.brokerServiceCompactionThresholdInBytes,
+    _checked_threshold,
+    _read_threshold,
+)
+"""Bytes behind the last compaction at which the next one is due; 0 for never."""

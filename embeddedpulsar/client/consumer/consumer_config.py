@@ -11,7 +11,6 @@ from embeddedpulsar.client.common.arguments import (
     check_type,
     check_type_or_none,
     checked_properties,
-    refuse_unbuilt,
 )
 from embeddedpulsar.client.common.interceptor_chain import InterceptorChain, chain_of
 from embeddedpulsar.client.consumer.redelivery_backoff import MultiplierRedeliveryBackoff
@@ -34,6 +33,7 @@ from embeddedpulsar.policies import (
 )
 from embeddedpulsar.schema import Schema
 from embeddedpulsar.subscription.attachment.chunk_keeper import DEFAULT_CHUNKS, ChunkOptions
+from embeddedpulsar.topic_name import NON_PERSISTENT
 
 _SHORTEST_ACK_TIMEOUT_MS = 10_000
 _SHORTEST_NACK_DELAY_MS = 100
@@ -84,6 +84,7 @@ class ConsumerConfig(NamedTuple):
         crypto_failure_action: how to treat messages that cannot be decrypted.
         chain: the interceptors, or None.
         chunks: how to treat incomplete chunked messages.
+        is_read_compacted: whether it reads what compaction left.
     """
 
     topic: str
@@ -119,6 +120,7 @@ class ConsumerConfig(NamedTuple):
     crypto_failure_action: ConsumerCryptoFailureAction = ConsumerCryptoFailureAction.FAIL
     chain: InterceptorChain | None = None
     chunks: ChunkOptions = DEFAULT_CHUNKS
+    is_read_compacted: bool = False
 
     @property
     def words(self) -> Words:
@@ -139,6 +141,7 @@ class ReaderConfig(NamedTuple):
     key_reader: CryptoKeyReader | None = None
     crypto_failure_action: ConsumerCryptoFailureAction = ConsumerCryptoFailureAction.FAIL
     chain: InterceptorChain | None = None
+    is_read_compacted: bool = False
 
     @property
     def words(self) -> Words:
@@ -154,13 +157,12 @@ def consumer_config(options: dict[str, Any], interceptor_kind: type[Any]) -> Con
 
     Raises:
         ValueError: a wrong type or value.
-        InvalidConfiguration: an empty subscription name.
-        NotImplementedError: an option whose feature is not built.
+        InvalidConfiguration: an empty subscription name, or ``is_read_compacted`` with a topic or type that
+            is not for it.
         ImportError: there is a key reader, and the extra ``crypto`` is not installed.
     """
     _check_consumer_types(options)
     _check_consumer_values(options)
-    _refuse_unbuilt(options)
     policy, key_shared = options["batch_receive_policy"], options["key_shared_policy"]
     timeout_ms = options["unacked_messages_timeout_ms"] or 0
     chain = chain_of(options, interceptor_kind)
@@ -200,6 +202,7 @@ def consumer_config(options: dict[str, Any], interceptor_kind: type[Any]) -> Con
             options["auto_ack_oldest_chunked_message_on_queue_full"],
             options["expire_time_of_incomplete_chunked_message_ms"],
         ),
+        is_read_compacted=options["is_read_compacted"],
     )
 
 
@@ -235,10 +238,24 @@ def _check_consumer_values(options: dict[str, Any]) -> None:
         raise ValueError("retry_letter_topic needs enable_retry, which is not set")
     if not options["subscription_name"].strip():
         raise InvalidConfiguration("subscription_name is blank; name the subscription")
+    if options["is_read_compacted"]:
+        _check_compacted(options["topic"], options["consumer_type"])
 
 
-def _refuse_unbuilt(options: dict[str, Any]) -> None:
-    refuse_unbuilt(options["is_read_compacted"], "is_read_compacted", "topic compaction")
+def _check_compacted(topics: Any, consumer_type: ConsumerType = ConsumerType.Exclusive) -> None:
+    """Refuse to read a topic compacted where that has no meaning.
+
+    Raises:
+        InvalidConfiguration: for a non-persistent topic, or a type on which consumers share the messages.
+    """
+    if consumer_type not in (ConsumerType.Exclusive, ConsumerType.Failover):
+        raise InvalidConfiguration(
+            "is_read_compacted is for Exclusive and Failover subscriptions, and this one is "
+            f"{consumer_type.name}"
+        )
+    for topic in topics if isinstance(topics, list) else [topics]:
+        if isinstance(topic, str) and topic.startswith(f"{NON_PERSISTENT}://"):
+            raise InvalidConfiguration(f"is_read_compacted is for persistent topics, and {topic} is not one")
 
 
 def reader_config(options: dict[str, Any], interceptor_kind: type[Any]) -> ReaderConfig:
@@ -250,13 +267,14 @@ def reader_config(options: dict[str, Any], interceptor_kind: type[Any]) -> Reade
 
     Raises:
         ValueError: a wrong type or value.
-        NotImplementedError: an option whose feature is not built.
+        InvalidConfiguration: ``is_read_compacted`` on a non-persistent topic.
         ImportError: there is a key reader, and the extra ``crypto`` is not installed.
     """
     for name, kind, optional in _READER_TYPES:
         (check_type_or_none if optional else check_type)(kind, options[name], name)
     check_range(options["receiver_queue_size"], "receiver_queue_size", INT32_MIN, INT32_MAX)
-    refuse_unbuilt(options["is_read_compacted"], "is_read_compacted", "topic compaction")
+    if options["is_read_compacted"]:
+        _check_compacted(options["topic"])
     chain = chain_of(options, interceptor_kind)
     return ReaderConfig(
         topic=options["topic"],
@@ -270,6 +288,7 @@ def reader_config(options: dict[str, Any], interceptor_kind: type[Any]) -> Reade
         key_reader=_key_reader(options),
         crypto_failure_action=options["crypto_failure_action"],
         chain=chain,
+        is_read_compacted=options["is_read_compacted"],
     )
 
 

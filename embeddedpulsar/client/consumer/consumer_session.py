@@ -111,6 +111,7 @@ class ConsumerSession:
                 partition=self.origin.partition,
                 several_topics=config.several_topics,
                 chunks=config.chunks,
+                compacted=topic.compaction if config.is_read_compacted else None,
             )
         except SubscriptionNotFound:
             topic.end_use(subscription, name, durable=self._durable)

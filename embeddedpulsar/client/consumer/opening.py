@@ -162,6 +162,7 @@ def open_table_view(
         name=subscription_name or None,
         role_prefix=None,
         start_inclusive=False,
+        is_read_compacted=True,
     )
     view._reader = open_reader(client, config)
     return view

@@ -11,6 +11,7 @@ from embeddedpulsar.client.consumer.delivery import Delivery
 from embeddedpulsar.client.consumer.message_receiver import MessageReceiver
 from embeddedpulsar.client.consumer.receiver_queue import ReceiverQueue
 from embeddedpulsar.enums import ConsumerCryptoFailureAction, ConsumerType
+from embeddedpulsar.exceptions import NotAllowedError
 from embeddedpulsar.managed_ledger.chunk_assembler import has_chunks
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.message import MessageOrigin
@@ -19,12 +20,13 @@ from embeddedpulsar.platform import fork
 from embeddedpulsar.topic.creation_policy import check_type
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import pyarrow as pa
 
     from embeddedpulsar.client.common.client_context import ClientContext
     from embeddedpulsar.client.consumer.consumer_config import ReaderConfig
+    from embeddedpulsar.format.compacted_block import Block
     from embeddedpulsar.format.entry import EntryView
     from embeddedpulsar.topic.topic import Topic
 
@@ -56,6 +58,7 @@ class ReaderCore:
         check_type(client.store, topic.name, ConsumerType.Exclusive)
         self.topic_name = topic.name
         self.ledger = topic.ledger
+        self._source = topic.compaction if config.is_read_compacted else topic.ledger
         first = self._stand_at(config.start)
         decryption = Decryption(
             client,
@@ -89,10 +92,10 @@ class ReaderCore:
         if ledger.is_volatile:  # whatever is asked for: only what is sent from now on
             target = MessageId.latest
         if isinstance(target, int):
-            position, inclusive, first = ledger.find_by_publish_time(target), True, 0
+            position, inclusive, first = self._source.find_by_publish_time(target), True, 0
         else:
             position, inclusive, first = resolve(ledger, target, self.config.start_inclusive)
-        self._cursor = ledger.cursor(position, inclusive=inclusive)
+        self._cursor = self._source.cursor(position, inclusive=inclusive)
         # The reader waits for an id that does not exist yet.
         last = last_or_start(ledger)
         is_beyond = position.ledger_id == last.ledger_id and position > last
@@ -118,6 +121,16 @@ class ReaderCore:
                 break
         return views
 
+    def compacted_columns(self) -> Iterator[tuple[Sequence[str | None], bytes, Sequence[int]]]:
+        """The keys, payloads and offsets of whole blocks that compaction left, as long as such come next. For
+        a reader that nothing was read from yet. Encrypted entries are left out."""
+        take: Callable[[], Block | None] | None = getattr(self._cursor, "take_block", None)
+        while take is not None and (block := take()) is not None:
+            content = block.content
+            keys = None if block.is_sealed else content.keys()
+            if keys is not None:
+                yield keys, content.payload, content.offsets
+
     def has_message_available(self) -> bool:
         queue = self._queue
         self.delivery.check_open()
@@ -142,6 +155,8 @@ class ReaderCore:
         self.delivery.renew()
 
     def to_arrow(self, columns: Sequence[str] | None) -> pa.Table:
+        if self.config.is_read_compacted:
+            raise NotAllowedError("to_arrow() reads the log; make a reader without is_read_compacted")
         from embeddedpulsar import arrow  # pyarrow is large, and rarely needed
 
         queue, store = self._queue, self.client.store

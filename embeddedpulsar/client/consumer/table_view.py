@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, Generic, Self
 
 from embeddedpulsar.message import T
@@ -21,8 +22,9 @@ if TYPE_CHECKING:
 class TableView(Generic[T]):
     """A dictionary of the last value of each partition key of a topic. Made by `Client.create_table_view`.
 
-    The view holds what the topic retains when it is made, and follows the topic from there on, in memory. It
-    needs no subscription, and does not prevent the removal of messages: set a retention for the topic.
+    The view holds what the topic retains, and what compaction left, when it is made, and follows the topic
+    from there on, in memory. It needs no subscription, and does not prevent the removal of messages: have the
+    topic compacted, or set a retention for it.
     Messages without a key are ignored. A message with an empty payload, as after ``send(None)``, removes its
     key. Values are decoded by the schema when they are asked for.
 
@@ -66,6 +68,13 @@ class TableView(Generic[T]):
     def _take_all(self, part: ReaderCore) -> None:
         # Hot: 0.7 us a message. The columns of an entry are looked up once for all its messages.
         poll, take, values = part.delivery.poll, part.take, self._values
+        for keys, payload, offsets in part.compacted_columns():
+            # What is compacted has no other message of its key, and none without a payload.
+            values.update(
+                (key, payload[start:end])
+                for key, (start, end) in zip(keys, pairwise(offsets), strict=True)
+                if key
+            )
         entry: Any = None
         message = poll(take)
         while message is not None:

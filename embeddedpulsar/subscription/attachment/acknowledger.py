@@ -39,8 +39,9 @@ class Holder(Protocol):
     def note_ack(self, last: Position) -> None:
         """Called before entries up to ``last``, from the read position on, are acknowledged."""
 
-    def before_ack(self, state: SubscriptionState) -> None:
-        """Called before an acknowledgement is committed, under the subscription's lock."""
+    def before_ack(self, state: SubscriptionState, ledger_id: int) -> list[AckGroup]:
+        """Called before an acknowledgement of a ledger is committed, under the subscription's lock. Returns
+        what is to be acknowledged with it."""
 
     def show_alive(self) -> None:
         """Let other processes see that this one runs."""
@@ -195,8 +196,9 @@ class Acknowledger:
                 return False
             self._holder.show_alive()
             news = [] if facts is None else news_for(state, facts)
-            self._holder.before_ack(state)
-            return self._shared.commit([*news, *commands]) & STALE == 0
+            more = self._holder.before_ack(state, ledger_id)
+            first = [Ack(self._holder.consumer_id, self._holder.epoch, tuple(more), ())] if more else []
+            return self._shared.commit([*news, *first, *commands]) & STALE == 0
 
         return self._shared.transact(body)
 

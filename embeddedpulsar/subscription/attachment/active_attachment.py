@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from embeddedpulsar.exceptions import AlreadyClosed, ConsumerBusy
+from embeddedpulsar.format.acknowledgement import AckGroup
 from embeddedpulsar.format.entry import EntryView
 from embeddedpulsar.managed_ledger.chunk_assembler import has_chunks
 from embeddedpulsar.managed_ledger.log import Log
@@ -13,6 +14,7 @@ from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform import fork
 from embeddedpulsar.subscription.attachment.attachment import Attachment, Entry
 from embeddedpulsar.subscription.attachment.chunk_keeper import ChunkOptions
+from embeddedpulsar.subscription.attachment.compacted_reader import CompactedReader, CompactedSource
 from embeddedpulsar.subscription.attachment.membership import Membership
 from embeddedpulsar.subscription.attachment.unacked_reader import UnackedReader
 from embeddedpulsar.subscription.dispatch.dispatcher import ACTIVE_DISPATCHERS
@@ -37,10 +39,15 @@ class ActiveAttachment(Attachment):
         consumer: Consumer,
         state: SubscriptionState,
         chunks: ChunkOptions,
+        compacted: CompactedSource | None = None,
     ) -> None:
         super().__init__(log, shared, membership, consumer, chunks)
         self._active_of: Final = ACTIVE_DISPATCHERS[consumer.consumer_type].active
-        self._reader: Final = UnackedReader(log, shared, state)
+        self._reader: Final = (
+            UnackedReader(log, shared, state)
+            if compacted is None
+            else CompactedReader(log, shared, state, compacted)
+        )
         self._note_read: Final = self.chunks.assembler.last_parts.note_read
         self._is_active = self._active_of(state.consumers) == self.consumer_id
         self._was_switched = False
@@ -116,10 +123,11 @@ class ActiveAttachment(Attachment):
         self._reader.note_ack(state.acks.last_touched())
         return was_moved
 
-    def before_ack(self, state: SubscriptionState) -> None:
+    def before_ack(self, state: SubscriptionState, ledger_id: int) -> list[AckGroup]:
         """Make an inactive consumer's acknowledgement known: the active one must not deliver its entries."""
         if self._active_of(state.consumers) != self.consumer_id:
             self._shared.control.announce()
+        return self._reader.take_deferred(ledger_id)
 
     def _go_to(self, state: SubscriptionState) -> None:
         self._reader.rewind(state)

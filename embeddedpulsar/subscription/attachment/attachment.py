@@ -11,7 +11,7 @@ from embeddedpulsar.exceptions import (
     ConsumerBusy,
     LockTimeout,
 )
-from embeddedpulsar.format.acknowledgement import group_entries
+from embeddedpulsar.format.acknowledgement import AckGroup, group_entries
 from embeddedpulsar.format.control import SubscriptionWord
 from embeddedpulsar.format.entry import EntryView
 from embeddedpulsar.managed_ledger.log import Log
@@ -172,8 +172,9 @@ class Attachment:
     def note_ack(self, last: Position) -> None:
         """See `Holder.note_ack`."""
 
-    def before_ack(self, state: SubscriptionState) -> None:
+    def before_ack(self, state: SubscriptionState, ledger_id: int) -> list[AckGroup]:
         """See `Holder.before_ack`."""
+        return []
 
     def _go_to(self, state: SubscriptionState) -> None:
         """Void what was read, and begin where the state says."""

@@ -8,7 +8,7 @@ from typing import Final, Protocol, TypeVar
 
 from embeddedpulsar.format.acknowledgement import AckGroup
 from embeddedpulsar.format.entry import EntryView
-from embeddedpulsar.managed_ledger.log import Log
+from embeddedpulsar.managed_ledger.log import Cursor, Log
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.subscription.log_queries import skipped_entries
 from embeddedpulsar.subscription.shared_state import SharedState
@@ -36,10 +36,12 @@ class UnackedReader:
 
     __slots__ = ("_acked_through", "_cursor", "_log", "_next", "_shared", "has_jumped", "skipped")
 
-    def __init__(self, log: Log, shared: SharedState, state: SubscriptionState) -> None:
+    def __init__(
+        self, log: Log, shared: SharedState, state: SubscriptionState, cursor: Cursor | None = None
+    ) -> None:
         self._log: Final = log
         self._shared: Final = shared
-        self._cursor: Final = log.cursor(state.mark_delete, inclusive=False)
+        self._cursor: Final = cursor or log.cursor(state.mark_delete, inclusive=False)
         self.has_jumped = False
         self.skipped: list[AckGroup] = []
         self.rewind(state)
@@ -75,6 +77,10 @@ class UnackedReader:
         if views:
             self._advance(views)
         return views
+
+    def take_deferred(self, ledger_id: int) -> list[AckGroup]:
+        """Entries that are to be acknowledged together with one of this ledger, up to it."""
+        return []
 
     def has_read_all(self, tail: int) -> bool:
         """Whether it stands where the log ended when its tail word was ``tail``."""

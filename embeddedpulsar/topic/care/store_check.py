@@ -22,6 +22,7 @@ from embeddedpulsar.storage.check import CheckReport, Problem, check_journal, ch
 from embeddedpulsar.storage.filenames import ledgers_of
 from embeddedpulsar.topic import store_root
 from embeddedpulsar.topic.care.care_progress import CareProgress, ProgressMeter
+from embeddedpulsar.topic.care.compaction_check import check_compaction
 from embeddedpulsar.topic.care.store_report import (
     ID_REUSE,
     IN_USE,
@@ -144,6 +145,7 @@ def _look_at(directory: str, meter: ProgressMeter) -> CheckReport:
     try:
         report = check_topic(directory, meter.ledger)
         problems = [*report.problems, *_check_document(filenames.policies_path(directory))]
+        problems += check_compaction(directory, _is_locked, meter.ledger)
         for name in _subscriptions(directory):
             own = os.path.join(filenames.subscriptions_path(directory), name)
             problems += check_journal(own, KIND_SUBSCRIPTION)

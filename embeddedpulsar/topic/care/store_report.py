@@ -19,6 +19,8 @@ ID_REUSE: Final = "ledger id"
 """The store could give out a ledger id that a topic has already."""
 POLICIES: Final = "policies"
 """A document with the policies of a topic or namespace is damaged."""
+COMPACTED: Final = "compacted"
+"""The compacted ledger of a topic, or the document that names it, is damaged or missing."""
 SETTINGS: Final = "settings"
 """``broker.conf`` cannot be read, or asks for what there is not; the store cannot be opened."""
 UNKNOWN_SETTING: Final = "unknown setting"
@@ -48,6 +50,10 @@ MEANINGS: Final = {
     POLICIES: (
         "its policies are unknown, so nothing is trimmed",
         "restore the file from a backup, or remove it and set the policies again",
+    ),
+    COMPACTED: (
+        "those who read compacted step over what is damaged, and the topic is not compacted any more",
+        "restore compaction and compacted.<number> from a backup, or remove both and compact again",
     ),
     SETTINGS: ("the store cannot be opened", "correct the line"),
     ID_REUSE: ("messages could get ids that others have", "stop all writers, and repair the store"),

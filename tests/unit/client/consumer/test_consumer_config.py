@@ -94,18 +94,6 @@ def test_wrong_options_have_the_texts_of_pulsar_client(theirs, name, value):
     assert str(found.value).startswith(str(expected.value))
 
 
-@pytest.mark.parametrize(
-    ("options", "feature"),
-    [
-        ({"is_read_compacted": True}, "compaction"),
-    ],
-)
-def test_features_to_come_are_named(options, feature):
-    """An option whose feature is not built is refused by the name of the feature."""
-    with pytest.raises(NotImplementedError, match=feature):
-        config(**options)
-
-
 def test_options_without_effect_on_a_topic_are_taken():
     """What patterns and replication would need is no error where a topic is named."""
     config(
@@ -221,7 +209,8 @@ def test_wrong_options_of_a_reader_have_the_texts_of_pulsar_client(theirs, name,
 
 def test_reader_values_arrive():
     """What is set reaches the config."""
-    made = config_of_reader(reader_name="r", subscription_role_prefix="p", start_message_id_inclusive=True)
+    made = config_of_reader(
+        reader_name="r", subscription_role_prefix="p", start_message_id_inclusive=True, is_read_compacted=True
+    )
     assert (made.name, made.role_prefix, made.start_inclusive) == ("r", "p", True)
-    with pytest.raises(NotImplementedError, match="compaction"):
-        config_of_reader(is_read_compacted=True)
+    assert made.is_read_compacted
