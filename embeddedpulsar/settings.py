@@ -14,8 +14,6 @@ _FALSE = frozenset(("false", "no", "off", "0"))
 _ABSENT: dict[str, str] = {
     "transactionCoordinatorEnabled": "transactions",
     "brokerDeleteInactiveTopicsEnabled": "deletion of inactive topics",
-    "backlogQuotaDefaultLimitBytes": "backlog quotas",
-    "backlogQuotaDefaultLimitSecond": "backlog quotas",
     "subscriptionExpirationTimeMinutes": "expiry of subscriptions",
     "dispatcherMaxRoundRobinBatchSize": "turns of a fixed size",
     "activeConsumerFailoverDelayTimeMillis": "a delay before a standby takes over",
@@ -32,6 +30,9 @@ _RANGES: dict[str, tuple[int, int]] = {
     "defaultRetentionTimeInMinutes": (-1, 1 << 31),
     "defaultRetentionSizeInMB": (-1, 1 << 40),
     "retentionCheckIntervalInSeconds": (1, 1 << 20),
+    "backlogQuotaDefaultLimitBytes": (-1, 1 << 50),
+    "backlogQuotaDefaultLimitSecond": (-1, 1 << 31),
+    "backlogQuotaCheckIntervalInSeconds": (1, 1 << 20),
     "ttlDurationDefaultInSeconds": (0, 1 << 31),
     "messageExpiryCheckIntervalInMinutes": (1, 1 << 20),
     "brokerServiceCompactionThresholdInBytes": (0, 1 << 62),
@@ -55,6 +56,11 @@ _RANGES: dict[str, tuple[int, int]] = {
 # The valid words.
 _CHOICES: dict[str, tuple[str, ...]] = {
     "allowAutoTopicCreationType": ("non-partitioned", "partitioned"),
+    "backlogQuotaDefaultRetentionPolicy": (
+        "producer_request_hold",
+        "producer_exception",
+        "consumer_backlog_eviction",
+    ),
 }
 
 
@@ -127,6 +133,9 @@ class BrokerSettings(NamedTuple):
     topicCompactionRetainNullKey: bool = False
     backlogQuotaDefaultLimitBytes: int = -1
     backlogQuotaDefaultLimitSecond: int = -1
+    backlogQuotaDefaultRetentionPolicy: str = "producer_request_hold"
+    backlogQuotaCheckEnabled: bool = True
+    backlogQuotaCheckIntervalInSeconds: int = 60
     transactionCoordinatorEnabled: bool = False
 
     unknown: tuple[str, ...] = ()

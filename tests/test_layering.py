@@ -24,6 +24,7 @@ LAYERS: dict[str, int] = {
     "message": 0,
     "topic_name": 0,
     "policies": 0,
+    "backlog_quota": 0,
     "policy_values": 0,
     "settings": 0,
     # 1: bytes without I/O, and all that the operating system does for us

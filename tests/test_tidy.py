@@ -41,7 +41,6 @@ LONE_BASES: dict[str, str] = {
     "UnackedReader": "the hot path of consumers that do not read compacted stays without a look at that",
     "AppendPoint": "the slow paths of SegmentWriter: the fast path of an append reads the same fields",
     "SubscriptionCalls": "the façade Topics by subject: in one file, its documentation would be 900 lines",
-    "LockTimeout": "an error that callers catch; AcknowledgementsUnwritten is one case of it",
     "TopicLooks": "Topics has the methods of one Java interface; those that look have a file of their own",
 }
 

@@ -6,8 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from embeddedpulsar.backlog_quota import DESTINATION_STORAGE, BacklogQuota
 from embeddedpulsar.platform import interrupts
+from embeddedpulsar.topic.backlog_quotas import QUOTAS
 from embeddedpulsar.topic.topic_limits import MESSAGE_TTL
+from embeddedpulsar.topic.topic_policy import RETENTION
 
 if TYPE_CHECKING:
     from embeddedpulsar.topic.store import Store
@@ -71,3 +74,52 @@ class ExpiryCalls(ABC):
     def remove_message_ttl(self, name: str) -> None:
         """Unset the time to live, so that the inherited one applies. Does nothing if it is not set."""
         self._set(name, MESSAGE_TTL, None)
+
+    # -- backlog quotas ----------------------------------------------------------------------------------
+
+    def set_backlog_quota(
+        self, name: str, quota: BacklogQuota, quota_type: str = DESTINATION_STORAGE
+    ) -> None:
+        """Set how large, or how old, the backlog of the slowest durable subscription may become.
+
+        Args:
+            name: of the topic or namespace.
+            quota: the limit, and what happens beyond it.
+            quota_type: ``destination_storage`` for a limit of bytes, ``message_age`` for one of seconds.
+
+        Raises:
+            InvalidConfiguration: the quota makes no sense, or the retention of this name does not exceed it.
+            ValueError: ``quota_type`` is none of the two.
+
+        Example:
+            >>> from embeddedpulsar import Admin
+            >>> from embeddedpulsar.backlog_quota import BacklogQuota
+            >>> with Admin("./data") as admin:
+            ...     admin.topics().create_non_partitioned_topic("uploads")
+            ...     quota = BacklogQuota(limit_size=10 << 30, policy="producer_exception")
+            ...     admin.topics().set_backlog_quota("uploads", quota)
+            ...     admin.topics().get_backlog_quota_map("uploads")["destination_storage"].limit_size
+            10737418240
+        """
+        policy = _quota_policy(quota_type)
+        if not isinstance(quota, BacklogQuota):
+            raise ValueError(f"a backlog quota is a BacklogQuota, not {quota!r}")
+        with interrupts.translated:
+            owner = self._owner(name)
+            quota.check().check_beside(self._store().policy(owner, RETENTION))
+        self._set(name, policy, quota)
+
+    def get_backlog_quota_map(self, name: str, applied: bool = False) -> dict[str, BacklogQuota]:
+        """Return the quotas by type; a type without a quota is left out."""
+        found = {kind: self._get(name, policy, applied) for kind, policy in QUOTAS.items()}
+        return {kind: quota for kind, quota in found.items() if quota is not None}
+
+    def remove_backlog_quota(self, name: str, quota_type: str = DESTINATION_STORAGE) -> None:
+        """Unset the quota of a type, so that the inherited one applies. Does nothing if it is not set."""
+        self._set(name, _quota_policy(quota_type), None)
+
+
+def _quota_policy(quota_type: str) -> TopicPolicy[BacklogQuota]:
+    if quota_type not in QUOTAS:
+        raise ValueError(f"the type of a backlog quota is {' or '.join(QUOTAS)}, not {quota_type!r}")
+    return QUOTAS[quota_type]

@@ -13,6 +13,7 @@ from embeddedpulsar.admin.value_calls import value_calls
 from embeddedpulsar.platform import interrupts
 from embeddedpulsar.policies import Retention
 from embeddedpulsar.topic import creation_policy, topic_limits
+from embeddedpulsar.topic.backlog_quotas import QUOTAS
 from embeddedpulsar.topic.topic_policy import (
     COMPACTION_THRESHOLD,
     DEDUPLICATION,
@@ -36,7 +37,6 @@ _NOT_BUILT: Final = {
     "sink": "connectors",
     "transaction": "transactions",
     "permission": "permissions: those of the directory count",
-    "quota": "backlog quotas",
     "offload": "offloading",
     "replicat": "replication",
     "polic": "other policies than deduplication, retention and limits",
@@ -145,7 +145,8 @@ class PolicyCalls(SaysWhatThereIs, ABC):
                 limit. With 0 and 0 nothing is retained; one of them cannot be 0 alone.
 
         Raises:
-            InvalidConfiguration: the numbers contradict each other, or are below -1.
+            InvalidConfiguration: the numbers contradict each other, are below -1, or do not exceed the
+                backlog quota of this name.
             ValueError: they are not integers.
 
         Example:
@@ -160,8 +161,11 @@ class PolicyCalls(SaysWhatThereIs, ABC):
             if isinstance(number, bool) or not isinstance(number, int):
                 raise ValueError(f"a retention is two integers, minutes and MB, not {number!r}")
         with interrupts.translated:
-            retention = Retention(retention_time_in_minutes, retention_size_in_mb)
-            self._store().set_policy(self._owner(name), RETENTION, retention)
+            retention = Retention(retention_time_in_minutes, retention_size_in_mb).check()
+            store, owner = self._store(), self._owner(name)
+            for quota in QUOTAS.values():
+                store.policy(owner, quota).check_beside(retention)
+            store.set_policy(owner, RETENTION, retention)
 
     def get_retention(self, name: str) -> Retention | None:
         """Return the value set for this topic or namespace; None if it is not set."""

@@ -105,6 +105,22 @@ class LogSurvey:
             found -= max(0, min(start, end) - FIRST_FRAME_OFFSET)
         return found
 
+    def last_before_bytes(self, most: int) -> Position | None:
+        """The first entry behind which there are at most ``most`` bytes; None if there are as few in all."""
+        view = self._view
+        for one in reversed(self.ledgers()):
+            if one.size > most:
+                end = FIRST_FRAME_OFFSET + one.size
+
+                def end_of(entry_id: int, end: int = end, one: LedgerFigures = one) -> int:
+                    is_last = entry_id + 1 >= one.entries
+                    return end if is_last else view.offset_of(one.ledger_id, entry_id + 1)
+
+                entry_id = bisect_left(range(one.entries), end - most, key=end_of)
+                return Position(one.ledger_id, entry_id)
+            most -= one.size
+        return None
+
     def messages_in(self, ledger_id: int, runs: Sequence[tuple[int, int]]) -> int | None:
         """Messages in runs of entries of one ledger, given by first and last, ascending; there is one.
 

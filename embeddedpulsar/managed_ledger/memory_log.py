@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
+from embeddedpulsar.backlog_quota import TopicHeld
 from embeddedpulsar.exceptions import AlreadyClosed, TopicNotFound, TopicTerminated
 from embeddedpulsar.format.control import TopicWord, split_tail, tail_word
 from embeddedpulsar.format.entry import EncodedFields, decode
@@ -42,7 +43,14 @@ from embeddedpulsar.platform.processes.peers import Peers
 from embeddedpulsar.platform.scheduler import SchedulerLike
 from embeddedpulsar.storage.roll import RollPolicy
 from embeddedpulsar.storage.segment_writer import AppendGuard, AppendHold
-from embeddedpulsar.storage.topic_control import DELETED, TERMINATED, TopicControl, is_deleted
+from embeddedpulsar.storage.topic_control import (
+    DELETED,
+    HELD,
+    HELD_TEXT,
+    TERMINATED,
+    TopicControl,
+    is_deleted,
+)
 from embeddedpulsar.storage.waiter_slots import Ringing
 
 _TAIL: Final = TopicWord.TAIL
@@ -221,6 +229,8 @@ class MemoryLog(LogPositions):
             raise TopicNotFound("the topic was deleted")
         if state & TERMINATED:
             raise TopicTerminated("nothing can be appended to a terminated topic")
+        if state & HELD:
+            raise TopicHeld(HELD_TEXT)
         words[_OWNER] = 0
 
     def _found_state(self) -> _State:

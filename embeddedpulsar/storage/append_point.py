@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from typing import Final, NamedTuple, NoReturn
 
+from embeddedpulsar.backlog_quota import TopicHeld
 from embeddedpulsar.damage import DamageHook
 from embeddedpulsar.exceptions import (
     AlreadyClosed,
@@ -27,6 +28,8 @@ from embeddedpulsar.storage.segment_cache import SEGMENTS
 from embeddedpulsar.storage.topic_control import (
     ATTENTION,
     DELETED,
+    HELD,
+    HELD_TEXT,
     MUST_ROLL,
     POISON_FROM,
     POISON_TO,
@@ -186,6 +189,9 @@ class AppendPoint:
             raise TopicTerminated("nothing can be appended to a terminated topic")
         if owner != ATTENTION:
             self._repair()
+        if state & HELD:
+            words[_OWNER] = ATTENTION
+            raise TopicHeld(HELD_TEXT)
 
     def _clear_slots(self, next_entry: int) -> None:
         """Clear the slots of a run that died: one behind the next entry would stay, and be taken for that of

@@ -34,11 +34,16 @@ TERMINATED: Final = 1 << 1
 DELETED: Final = 1 << 2
 """State bit: the topic's files are being removed."""
 
+HELD: Final = 1 << 3
+"""State bit: the backlog is beyond its quota, and producers wait or are refused. Found out again after a
+reboot."""
+
 ATTENTION: Final = 1
 """Owner word without an owner (pid 0): each process drops its cached state and looks at the state word.
 
 The hot path reads the owner word anyway, so a rare event costs it nothing.
 """
+HELD_TEXT: Final = "the backlog of the topic is beyond its quota"
 _REMEDY: Final = "nothing is stored there by what is open here; close the client, and open a new one"
 
 _EVERY_S: Final = 0.01

@@ -6,6 +6,7 @@ from typing import Final
 
 from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.platform.clock import Clock
+from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.topic.held_policies import HeldPolicies
 from embeddedpulsar.topic.topic_limits import MESSAGE_TTL
 from embeddedpulsar.topic.topic_subscriptions import TopicSubscriptions
@@ -18,19 +19,21 @@ class MessageExpiry:
     Callers: the thread of housekeeping, which holds no lock of the topic.
     """
 
+    follows_traffic = False
+
     def __init__(
         self,
         log: Log,
         policies: HeldPolicies,
         subscriptions: TopicSubscriptions,
         clock: Clock,
-        every_s: float,
+        settings: BrokerSettings,
     ) -> None:
         self._log: Final = log
         self._policies: Final = policies
         self._subscriptions: Final = subscriptions
         self._clock: Final = clock
-        self.every_s = every_s
+        self.every_s = 60.0 * settings.messageExpiryCheckIntervalInMinutes
 
     def is_wanted(self) -> bool:
         return self._policies.value(MESSAGE_TTL) > 0

@@ -45,6 +45,8 @@ class LateCompaction:
         settings, clock: as of `TopicCompaction`.
     """
 
+    follows_traffic = False
+
     def __init__(self, topic: Compacting, settings: BrokerSettings, clock: Clock) -> None:
         self.every_s = float(settings.brokerServiceCompactionMonitorIntervalInSeconds)
         self._topic: Final = topic

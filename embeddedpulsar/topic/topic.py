@@ -17,7 +17,7 @@ from embeddedpulsar.platform import package_log, threads
 from embeddedpulsar.platform.clock import Clock
 from embeddedpulsar.platform.fork import late_import
 from embeddedpulsar.storage.topic_control import is_deleted
-from embeddedpulsar.topic.expiry import MessageExpiry
+from embeddedpulsar.topic.backlog_quotas import BacklogQuotas
 from embeddedpulsar.topic.held_policies import HeldPolicies
 from embeddedpulsar.topic.housekeeping import TopicTrimming
 from embeddedpulsar.topic.late_compaction import LateCompaction
@@ -30,7 +30,7 @@ from embeddedpulsar.topic.topic_limits import MAX_PRODUCERS
 from embeddedpulsar.topic.topic_policy import DEDUPLICATION, KEEP_UNTIL_SUBSCRIBED, RETENTION
 from embeddedpulsar.topic.topic_subscriptions import SubscriptionKey, TopicSubscriptions
 from embeddedpulsar.topic.topic_view import TopicView
-from embeddedpulsar.topic.upkeep import TopicUpkeep
+from embeddedpulsar.topic.upkeep import upkeep_of
 
 if TYPE_CHECKING:
     from embeddedpulsar.subscription.subscription import Subscription
@@ -52,6 +52,7 @@ class Topic:
         ledger: the log.
         compaction: what is compacted of it.
         policies: the values that hold now.
+        quotas: hold producers back while the backlog is too large.
         view: what an onlooker sees of producers and subscriptions.
     """
 
@@ -96,7 +97,10 @@ class Topic:
         most, timers = partial(self.policies.values, (MAX_PRODUCERS,)), session.scheduler
         self._producers = Producers(journal, self._memory, session.mailbox, clock, timers, most=most)
         ledger.trimming.snapshot_before = self._memory.save_before_trim
-        self._upkeep: Final = self._make_upkeep()
+        shared = (ledger, self.policies, self._subscriptions, clock, session.settings)
+        housekeeping = session.housekeeping
+        self.quotas: Final = BacklogQuotas(*shared)
+        self._upkeep: Final = upkeep_of(*shared, self._trimming, [self.quotas, self.compaction], housekeeping)
         ledger.trimming.suggest = self._upkeep.suggest
 
     @classmethod
@@ -160,6 +164,7 @@ class Topic:
 
         Raises:
             ProducerBusy: a living producer has the name, or the topic, or there are too many.
+            ProducerBlockedQuotaExceededError: the backlog is beyond its quota; see `BacklogQuotas`.
             ProducerFenced: exclusive access is not to be had, or was taken away while waiting.
             Timeout: not granted within ``timeout_s``.
             TopicTerminated: nothing can be appended any more.
@@ -169,6 +174,7 @@ class Topic:
         self._check_open()
         if durability not in (None, PROCESS) and not self.ledger.is_volatile:
             self.ensure_durable()
+        self.quotas.check_producer()
         full_name = name or self._session.next_producer_name()
         deduplicate, most = self.policies.values((DEDUPLICATION, MAX_PRODUCERS))
         registration = within_limit(
@@ -337,20 +343,6 @@ class Topic:
         """
         self._check_open()
         return sum(iter(lambda: self._trimming.trim(ignore_retention=ignore_retention), 0))
-
-    def _make_upkeep(self) -> TopicUpkeep:
-        settings, policies, subscriptions = self._session.settings, self.policies, self._subscriptions
-        every_s = 60.0 * settings.messageExpiryCheckIntervalInMinutes
-        expiry = MessageExpiry(self.ledger, policies, subscriptions, self._clock, every_s)
-        return TopicUpkeep(
-            self.name,
-            self._trimming,
-            subscriptions,
-            policies,
-            [] if self.ledger.is_volatile else [expiry, self.compaction],
-            self._session.housekeeping,
-            self._clock.monotonic,
-        )
 
     # -- the end -----------------------------------------------------------------------------------
 

@@ -6,6 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from embeddedpulsar.exceptions import StorageError
+from embeddedpulsar.managed_ledger.log import Log
+from embeddedpulsar.platform.clock import Clock
+from embeddedpulsar.settings import BrokerSettings
+from embeddedpulsar.topic.expiry import MessageExpiry
 from embeddedpulsar.topic.held_policies import HeldPolicies
 from embeddedpulsar.topic.housekeeping import PATIENCE_S, Housekeeping, TopicTrimming
 from embeddedpulsar.topic.topic_subscriptions import LOOKED_AT_ONCE, TopicSubscriptions
@@ -18,9 +22,11 @@ class Check(Protocol):
 
     Attributes:
         every_s: the time between two looks.
+        follows_traffic: whether it is also made when a ledger is closed, or needed no more.
     """
 
     every_s: float
+    follows_traffic: bool
 
     def is_wanted(self) -> bool:
         """Whether a policy asks for it. Cheap."""
@@ -79,8 +85,12 @@ class TopicUpkeep:
         self._housekeeping.look_at(self)
 
     def suggest(self) -> None:
-        """Look soon whether there is something to trim. Called under locks."""
-        if self._trimming.may_find_any():
+        """Look soon: a ledger was closed, or a subscription needs one no more. Called under locks."""
+        is_wanted = self._trimming.may_find_any()
+        for number, check in enumerate(self._checks):
+            if check.follows_traffic and check.is_wanted():
+                self._due[number], is_wanted = 0.0, True
+        if is_wanted:
             self._housekeeping.look_at(self)
 
     def do_chores(self, done: list[str]) -> bool:
@@ -106,3 +116,20 @@ class TopicUpkeep:
         self._policies.unlisten(self.renew)
         self._housekeeping.forget(self)
         self._trimming.close()
+
+
+def upkeep_of(
+    log: Log,
+    policies: HeldPolicies,
+    subscriptions: TopicSubscriptions,
+    clock: Clock,
+    settings: BrokerSettings,
+    trimming: TopicTrimming,
+    own: Sequence[Check],
+    housekeeping: Housekeeping,
+) -> TopicUpkeep:
+    """The upkeep of a topic, with all that policies may ask for: the checks ``own``, and expiry."""
+    checks: list[Check] = []
+    if not log.is_volatile:
+        checks += [MessageExpiry(log, policies, subscriptions, clock, settings), *own]
+    return TopicUpkeep(log.name, trimming, subscriptions, policies, checks, housekeeping, clock.monotonic)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar.backlog_quota import TopicHeld
 from embeddedpulsar.client.producer.sequence_keeper import DeduplicationSwitched, SequenceKeeper
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout
 from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform import deadline, failpoints
 from embeddedpulsar.platform.access import named
+from embeddedpulsar.platform.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.producer.chunker import Chunks
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from embeddedpulsar.storage.segment_writer import AppendHold
 
 _JOURNAL: Final = TopicWord.JOURNAL
+_HELD_S: Final = 0.05
+"""How often a sender looks whether the backlog is small enough."""
 
 # A process that dies there leaves chunks of a message that does not exist; they expire.
 failpoints.declare("chunk:part_stored")
@@ -94,6 +98,34 @@ class LogWriter:
         Raises:
             LockTimeout: the lock was not free within ``timeout_s``; nothing was appended.
         """
+        try:
+            return self._append(entries, timeout_s)
+        except TopicHeld as error:
+            return self._append_later(entries, timeout_s, error)
+
+    def _append_later(self, entries: list[PendingEntry], timeout_s: float, error: TopicHeld) -> bool:
+        """`append` while the backlog of the topic is beyond its quota: wait, or fail the entries."""
+        session, until = self._session, SYSTEM_CLOCK.monotonic() + timeout_s
+        while True:
+            refusal = session.quota_error()
+            if refusal is not None:
+                for out in entries:
+                    if out.entry < 0 and out.error is None:
+                        out.error = refusal
+                return True
+            if not session.is_held:
+                try:
+                    return self._append(entries, timeout_s)
+                except TopicHeld as again:
+                    error = again
+            if not timeout_s:
+                return False
+            left = until - SYSTEM_CLOCK.monotonic()
+            if left <= 0:
+                raise error
+            session.wait_a_moment(min(left, _HELD_S))
+
+    def _append(self, entries: list[PendingEntry], timeout_s: float) -> bool:
         if len(entries) == 1 and self.keeper is None and entries[0].chunks is None:
             return self._append_alone(entries[0], timeout_s)
         for at, out in enumerate(entries):
@@ -110,9 +142,9 @@ class LogWriter:
         out.attempted = True
         try:
             ledger, entry, _, end_word = self._ledger.append_nowait(out.encoded, self, timeout_s)
-        except LockTimeout:
+        except LockTimeout as error:
             out.attempted = False
-            if timeout_s:
+            if timeout_s or isinstance(error, TopicHeld):
                 raise
             return False
         except DeduplicationSwitched:
@@ -150,8 +182,8 @@ class LogWriter:
             elif not lock.try_acquire():
                 return False
             deadline.within(timeout_s, self._append_all, entries, hold)
-        except LockTimeout:
-            if not timeout_s:
+        except LockTimeout as error:
+            if not timeout_s and not isinstance(error, TopicHeld):
                 return False
             raise
         except Exception as e:  # noqa: BLE001 - no descriptors left, for example: passed to the senders

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from embeddedpulsar.backlog_quota import PRODUCER_REQUEST_HOLD
 from embeddedpulsar.client.common import awaited_call
 from embeddedpulsar.client.producer.producer_meter import ProducerMeter
 from embeddedpulsar.enums import ProducerAccessMode
-from embeddedpulsar.exceptions import StorageError
+from embeddedpulsar.exceptions import PulsarException, StorageError
 from embeddedpulsar.format.frame import METADATA_SIZE
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.topic.creation_policy import check_encryption
@@ -104,6 +105,26 @@ class ProducerSession:
             durability=self.durability,
             check_wanted=awaited_call.checks(self.client.check_open),
         )
+
+    def quota_error(self) -> PulsarException | None:
+        """Look whether the backlog of the topic is still beyond its quota.
+
+        Returns:
+            The error for a producer whose messages are refused; None if they may be stored, or wait.
+        """
+        quotas = self._topic.quotas
+        quota = quotas.still_exceeded()
+        return None if quota is None or quota.policy == PRODUCER_REQUEST_HOLD else quotas.error(quota)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the topic takes no messages because of its backlog."""
+        return self._topic.quotas.is_held
+
+    def wait_a_moment(self, seconds: float) -> None:
+        """Sleep until this process is rung, or so long."""
+        mailbox = self.client.store.mailbox
+        mailbox.wait(mailbox.generation, seconds)
 
     def check_connected(self) -> int | None:
         """Check that no other producer fenced this one out.

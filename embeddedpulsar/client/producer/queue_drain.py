@@ -359,8 +359,11 @@ class QueueDrain:
         self._time_out_after(max(left, TURN_S))
 
     def _timeout(self) -> Timeout:
+        topic = self._session.topic_name
+        reason = f"another process stays in the lock of {topic}; let it continue, or end it"
+        if self._session.is_held:
+            reason = f"the backlog of {topic} is beyond its quota; consume it"
         return Timeout(
             f"{len(self.queue)} messages of {self.name} were not stored within send_timeout_millis="
-            f"{self._timeout_ms} and will not be: another process stays in the lock of "
-            f"{self._session.topic_name}; let it continue, or end it, and send them again"
+            f"{self._timeout_ms} and will not be: {reason}, and send them again"
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from embeddedpulsar.backlog_quota import TopicHeld
 from embeddedpulsar.client.common.message_options import SEQUENCE_ID
 from embeddedpulsar.client.producer.pending_entry import tell_sender
 from embeddedpulsar.client.producer.producer_meter import ONE
@@ -98,7 +99,7 @@ class SingleSender:
             ids.last = following
             self.tally += ONE + len(value)
             leave()
-        except DeduplicationSwitched:
+        except (DeduplicationSwitched, TopicHeld):
             ids.following = following
             self.lock.release()
             return None
