@@ -48,6 +48,7 @@ WORKLOADS = (
     "nack_storm",
     "delayed_million",
     "wakeup_latency",
+    "many_topics",
     "many_topics_consumer",
     "idle_herd",
     "open_large_topic",

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from embeddedpulsar.exceptions import CorruptionError
-from embeddedpulsar.topic_name import spread_directory_name
+from embeddedpulsar.topic_name import LIFE_SEPARATOR, spread_directory_name
 
 # Record types. Persistent values, never renumber.
 NAMESPACE: Final = 1
@@ -68,7 +68,7 @@ def encode_topic(entry: TopicEntry) -> bytes:
         't-x'
     """
     name, directory = entry.name.encode(), entry.directory.encode("ascii")
-    if "/" in entry.directory and entry.directory == spread_directory_name(entry.name):
+    if _is_derived(entry.directory):
         directory = b""
     partitions = entry.partitions if entry.is_made else entry.partitions | NO_DIRECTORY
     head = TOPIC_HEADER.pack(entry.incarnation, partitions, len(name), len(directory))
@@ -82,6 +82,21 @@ def decode_topic(payload: Buffer) -> TopicEntry:
     name = _text(payload, TOPIC_HEADER.size, name_length)
     directory = _text(payload, end, directory_length) or spread_directory_name(name)
     return TopicEntry(name, directory, incarnation, partitions & ~NO_DIRECTORY, not partitions & NO_DIRECTORY)
+
+
+def _is_derived(directory: str) -> bool:
+    """Whether it is the directory of the first life of a name in a store with many topics."""
+    return directory[2:3] == "/" and LIFE_SEPARATOR not in directory and directory[:2] == directory[5:7]
+
+
+def name_of(packed: bytes) -> bytes:
+    """The name in the entry of a topic; it is not checked that it fits."""
+    return packed[TOPIC_HEADER.size : TOPIC_HEADER.size + int.from_bytes(packed[12:14], "little")]
+
+
+def partitions_of(packed: bytes) -> int:
+    """The number of partitions in the entry of a topic."""
+    return int.from_bytes(packed[8:12], "little") & ~NO_DIRECTORY
 
 
 def encode_topics(entries: Iterable[TopicEntry]) -> bytes:

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import Final, NamedTuple
 
 from sortedcontainers import SortedDict
 
-from embeddedpulsar.exceptions import UnsupportedFormatVersion
+from embeddedpulsar.exceptions import CorruptionError, UnsupportedFormatVersion
 from embeddedpulsar.format import catalog_record
 from embeddedpulsar.format.catalog_index import pack_slot
-from embeddedpulsar.format.catalog_record import TopicEntry, entries_of
+from embeddedpulsar.format.catalog_record import TopicEntry, decode_topic, entries_of, name_of, partitions_of
 from embeddedpulsar.format.journal_record import RECORD_SIZE, JournalRecord
 from embeddedpulsar.topic.catalog.topic_index import TopicIndex
 from embeddedpulsar.topic_name import PARTITION_SUFFIX
 
 BUILT_IN_NAMESPACES: Final = ("public/default", "public/functions", "pulsar/system")
 
+_OF_TOPICS: Final = (catalog_record.TOPIC, catalog_record.TOPICS, catalog_record.TOPIC_MADE)
 _OF_NAMES: Final = (
     catalog_record.NAMESPACE,
     catalog_record.NAMESPACE_DELETED,
@@ -28,11 +29,11 @@ _OF_NAMES: Final = (
 
 
 class _Recent(NamedTuple):
-    """What a topic is since the index was made: its slot and entry, 0 and None if it was deleted."""
+    """What a topic is since the index was made: its slot and packed entry; 0 and None if it was deleted."""
 
     at: int  # where in the catalog its record ends
     slot: int
-    entry: TopicEntry | None
+    packed: bytes | None
 
 
 class _Ended(NamedTuple):
@@ -80,7 +81,7 @@ class CatalogTable:
     def _find(self, name: str) -> tuple[int, TopicEntry | None]:
         recent = self._recent.get(name)
         if recent is not None:
-            return recent.slot, recent.entry
+            return recent.slot, None if recent.packed is None else decode_topic(recent.packed)
         slot = 0 if self.index is None else self.index.find(name)
         return slot, self.index.entry(slot) if slot and self.index is not None else None
 
@@ -95,8 +96,8 @@ class CatalogTable:
             if waiting is not None and waiting[0] == name:
                 waiting = next(old, None)
             recent = self._recent[name]
-            if recent.entry is not None:
-                yield name, recent.entry.partitions, recent.slot
+            if recent.packed is not None:
+                yield name, partitions_of(recent.packed), recent.slot
         if waiting is not None:
             yield waiting
             yield from old
@@ -105,8 +106,8 @@ class CatalogTable:
         """The topics whose names begin with ``prefix``, sorted by name."""
         for name, _, slot in self.items(prefix):
             recent = self._recent.get(name)
-            if recent is not None and recent.entry is not None:
-                yield recent.entry
+            if recent is not None and recent.packed is not None:
+                yield decode_topic(recent.packed)
             elif self.index is not None:
                 yield self.index.entry(slot)
 
@@ -114,9 +115,9 @@ class CatalogTable:
         """The directories of the topics that have one."""
         index = self.index
         old = () if index is None else (index.entry(slot) for slot in index.made())
-        recent = self._recent
-        found = {entry.directory for entry in old if entry.name not in recent}
-        return found | {one.entry.directory for one in recent.values() if one.entry and one.entry.is_made}
+        recent = [decode_topic(one.packed) for one in self._recent.values() if one.packed is not None]
+        found = {entry.directory for entry in old if entry.name not in self._recent}
+        return found | {entry.directory for entry in recent if entry.is_made}
 
     def ended(self, name: str) -> tuple[int, int]:
         """How many topics of that name were deleted, and the incarnation of the last; (0, 0) for none."""
@@ -145,15 +146,10 @@ class CatalogTable:
             UnsupportedFormatVersion: a newer release wrote it.
         """
         start, end = at + RECORD_SIZE, at + record.length
-        if record.type == catalog_record.TOPIC:
-            entry = record.payload[: catalog_record.entry_size(record.payload)]
-            return [self._put(entry, start, end)]
-        if record.type == catalog_record.TOPICS:
-            return [self._put(one, start + place, end) for place, one in entries_of(record.payload)]
-        if record.type == catalog_record.TOPIC_MADE:
-            for place, one in entries_of(record.payload):
-                self._put(one, start + place, end)
-            return []
+        if record.type in _OF_TOPICS:
+            packed = islice(entries_of(record.payload), 1 if record.type == catalog_record.TOPIC else None)
+            names = [self._put(one, start + place, end) for place, one in packed]
+            return [] if record.type == catalog_record.TOPIC_MADE else names
         if record.type == catalog_record.TOPIC_DELETED:
             name, incarnation = catalog_record.decode_topic_deleted(record.payload)
             known = self.find(name)
@@ -181,9 +177,12 @@ class CatalogTable:
             self.tenants.pop(name, None)
 
     def _put(self, packed: bytes, offset: int, end: int) -> str:
-        entry = catalog_record.decode_topic(packed)
-        self._recent[entry.name] = _Recent(end, pack_slot(offset, packed), entry)
-        return entry.name
+        try:
+            name = name_of(packed).decode()
+        except UnicodeDecodeError as e:
+            raise CorruptionError(reason="a name in the catalog is not UTF-8") from e
+        self._recent[name] = _Recent(end, pack_slot(offset, packed), packed)
+        return name
 
     def _end(self, name: str, at: int) -> bool:
         slot, entry = self._find(name)

@@ -17,13 +17,23 @@ from embeddedpulsar.format.catalog_index import (
     parse_index_header,
     slot_offset,
 )
-from embeddedpulsar.format.catalog_record import NO_DIRECTORY, TOPIC_HEADER, TopicEntry, decode_topic
+from embeddedpulsar.format.catalog_record import (
+    NO_DIRECTORY,
+    TOPIC_HEADER,
+    TopicEntry,
+    decode_topic,
+    name_of,
+    partitions_of,
+)
 from embeddedpulsar.format.journal_record import record_at
 from embeddedpulsar.format.packed_map import pack_map, unpack_map
 from embeddedpulsar.platform import disk
 from embeddedpulsar.platform.mapped_file import MappedFile
 
 _GALLOP: Final = 16
+_LENGTH: Final = 12
+"""Where in an entry the length of the name is."""
+_OFFSET: Final = ((1 << 32) - 1) << 3
 _AFTER_ALL: Final = b"\xff"
 """Greater than every byte of UTF-8."""
 _MOST_NAMES: Final = 1 << 30
@@ -111,14 +121,25 @@ class TopicIndex:
             )
         return found
 
-    def _name(self, slot: int) -> bytes:
-        entry = self._entry(slot)
-        return entry[TOPIC_HEADER.size : TOPIC_HEADER.size + int.from_bytes(entry[12:14], "little")]
+    def _unverified_name(self, slot: int) -> bytes:
+        log, at = self._log, (slot << 3) & _OFFSET
+        begin = at + TOPIC_HEADER.size
+        return bytes(log[begin : begin + (log[at + _LENGTH] | log[at + _LENGTH + 1] << 8)])
+
+    def _search(self, slots: memoryview[int], key: bytes, low: int, high: int) -> tuple[int, bool]:
+        """Where ``key`` is or belongs in ``slots[low:high]``, and whether it is there.
+
+        The names on the way are not verified, but those on both sides of the place are."""
+        at = bisect_left(slots, key, low, high, key=self._unverified_name)
+        before = name_of(self._entry(slots[at - 1])) if at > low else b""
+        after = name_of(self._entry(slots[at])) if at < high else _AFTER_ALL
+        if not before <= key <= after or before == key != b"":
+            raise CorruptionError(path=self._log_file.path, reason="entries of the catalog are damaged")
+        return at, after == key
 
     def _find(self, slots: memoryview[int], name: str) -> int | None:
-        key = name.encode()
-        at = bisect_left(slots, key, key=self._name)
-        return at if at < len(slots) and self._name(slots[at]) == key else None
+        at, is_there = self._search(slots, name.encode(), 0, len(slots))
+        return at if is_there else None
 
     def find(self, name: str) -> int:
         """The slot of the topic of that name; 0 if there is none."""
@@ -141,13 +162,12 @@ class TopicIndex:
     def items(self, prefix: str) -> Iterator[tuple[str, int, int]]:
         """(name, number of partitions, slot) of the topics whose names begin with ``prefix``, sorted."""
         key = prefix.encode()
-        first = bisect_left(self._slots, key, key=self._name)
-        end = bisect_left(self._slots, key + _AFTER_ALL, first, key=self._name)
+        count = len(self._slots)
+        first, _ = self._search(self._slots, key, 0, count)
+        end, _ = self._search(self._slots, key + _AFTER_ALL, first, count) if key else (count, False)
         for slot in self._slots[first:end]:
             entry = self._entry(slot)
-            _, partitions, length, _ = TOPIC_HEADER.unpack_from(entry, 0)
-            name = entry[TOPIC_HEADER.size : TOPIC_HEADER.size + length].decode()
-            yield name, partitions & ~NO_DIRECTORY, slot
+            yield name_of(entry).decode(), partitions_of(entry), slot
 
     def made(self) -> Iterator[int]:
         """The slots of the topics that have a directory."""
@@ -191,10 +211,9 @@ class TopicIndex:
         """Where ``key`` is or belongs, not before ``begin``, and whether it is there. Near places are found
         in few steps."""
         low, step = begin, _GALLOP
-        while low + step < len(slots) and self._name(slots[low + step]) < key:
+        while low + step < len(slots) and self._unverified_name(slots[low + step]) < key:
             low, step = low + step, 2 * step
-        at = bisect_left(slots, key, low, min(len(slots), low + step + 1), key=self._name)
-        return at, at < len(slots) and self._name(slots[at]) == key
+        return self._search(slots, key, low, min(len(slots), low + step + 1))
 
     @staticmethod
     def write(

@@ -40,7 +40,7 @@ def possible_directories(name: str, lives: int) -> tuple[str, str]:
         ('t-lqtqykzmdh4ywu3lsk2aj64nam-t.2', 'lq/t-lqtqykzmdh4ywu3lsk2aj64nam-t.2')
     """
     life = life_directory_name(name, lives)
-    return life, f"{os.path.dirname(spread_directory_name(name))}/{life}"
+    return life, f"{life[2:4]}/{life}"
 
 
 def directories_in(topics: str) -> Iterator[str]:
