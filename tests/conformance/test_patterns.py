@@ -363,7 +363,7 @@ def test_retry_letters(client):
 def test_system_topics_match_nothing(client, name, monkeypatch):
     """As in Pulsar, whose system topics are hidden from clients: those that an earlier release made."""
     with monkeypatch.context() as earlier:
-        earlier.setattr("embeddedpulsar.topic.catalog.topic_list.is_system_topic", lambda name: False)
+        earlier.setattr("embeddedpulsar.topic.catalog.partition_checks.is_system_topic", lambda name: False)
         store_of(client).topics.create_topic(name)
     assert names(subscribe(client, re.compile(".*"))) == []
 

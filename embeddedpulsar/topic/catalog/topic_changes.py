@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from embeddedpulsar.topic_name import PARTITION_SUFFIX, TopicName
+from embeddedpulsar.topic_name import NON_PERSISTENT, PARTITION_SUFFIX, PERSISTENT, TopicName
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from embeddedpulsar.format.catalog_record import TopicEntry
     from embeddedpulsar.topic.catalog.catalog import Catalog
+
+DOMAINS: Final = (NON_PERSISTENT, PERSISTENT)
 
 
 class TopicChanges:
@@ -29,9 +31,11 @@ class TopicChanges:
         self._matches: Final = matches
         self._changed: Final = catalog.watch()
 
-    def all(self, namespace: str | None) -> dict[str, TopicEntry]:
-        """Return the topics that match, of ``tenant/namespace`` or of all, by name, sorted."""
-        names = [name for name, _ in self._catalog.listed_in(namespace) if self._matches(name)]
+    def all(self, beginning: str = "") -> dict[str, TopicEntry]:
+        """Return the topics that match, by name, sorted; of those alone whose names, behind the domain, begin
+        so."""
+        listed = [one for domain in DOMAINS for one in self._catalog.listed(f"{domain}://{beginning}")]
+        names = [name for name, _ in listed if self._matches(name)]
         entries = {name: self._catalog.find(name) for name in names if not self._is_partition(name)}
         return {name: entry for name, entry in entries.items() if entry is not None}
 

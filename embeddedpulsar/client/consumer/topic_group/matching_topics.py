@@ -50,7 +50,7 @@ class MatchingTopics:
         self._joined: dict[str, TopicEntry] = {}
         self._reasons: dict[str, str] = {}  # why topics could not be joined
         self._changes: Final = client.store.topics.changes_of(pattern.matches)
-        self._waiting: dict[str, TopicEntry | None] = {**self._changes.all(pattern.namespace)}
+        self._waiting: dict[str, TopicEntry | None] = {**self._changes.all(pattern.beginning)}
 
     @property
     def count(self) -> int:

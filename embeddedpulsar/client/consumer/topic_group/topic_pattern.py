@@ -17,6 +17,7 @@ _DOMAINS: Final = {
 }
 _LETTERS: Final = ("-DLQ", "-RETRY")
 _leading_flags = re.compile(r"(?:\(\?[aiLmsux]+\))*").match
+_literals = re.compile(r"[A-Za-z0-9_\-=:]*").match
 _is_plain = re.compile(r"[A-Za-z0-9_\-=:.]+").fullmatch
 
 
@@ -38,6 +39,8 @@ class TopicPattern:
     Attributes:
         text: the pattern as a full name.
         namespace: ``tenant/namespace``; None if the pattern has not one namespace but a pattern of several.
+        beginning: what every name that matches begins with, behind its domain: of these names alone the list
+            of topics is read.
 
     Raises:
         InvalidTopicName: the text does not have the form of a topic name.
@@ -46,6 +49,8 @@ class TopicPattern:
     >>> orders = TopicPattern(re.compile("orders-.*"))
     >>> orders.text, orders.namespace
     ('persistent://public/default/orders-.*', 'public/default')
+    >>> orders.beginning
+    'public/default/orders-'
     >>> [orders.matches(f"persistent://public/{name}") for name in ("default/orders-eu", "other/orders-eu")]
     [True, False]
     """
@@ -79,6 +84,8 @@ class TopicPattern:
         self._prefix: Final = f"{self.namespace}/" if is_literal else ""
         whole = self._regular_expression(parts, is_literal)
         flags = pattern.flags & ~re.DEBUG if isinstance(pattern, re.Pattern) else 0
+        is_exact = is_literal and not flags & (re.IGNORECASE | re.VERBOSE)
+        self.beginning: Final = self._prefix + (_literal_beginning(parts[2]) if is_exact else "")
         try:
             self._is_match: Final = re.compile(whole, flags).fullmatch
         except re.error as error:
@@ -100,3 +107,12 @@ class TopicPattern:
         if name in self._letters or (self._sends_letters and path.endswith(_LETTERS)):
             return False
         return not is_system_topic(name)
+
+
+def _literal_beginning(expression: str) -> str:
+    """What every text begins with that matches a regular expression, as far as that is seen at once."""
+    found = _literals(expression)
+    if "|" in expression or found is None:
+        return ""
+    is_repeated = expression[found.end() : found.end() + 1] in ("*", "?", "{")
+    return found.group()[:-1] if is_repeated else found.group()

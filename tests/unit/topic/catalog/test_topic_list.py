@@ -319,8 +319,8 @@ def test_changes_are_collected_for_those_who_follow(store: Store):
     changes = store.topics.changes_of(lambda name: "orders" in name)
     other = Store.open(store.root)
     try:
-        assert list(changes.all("public/default")) == [f"{NAME}-0"] == list(changes.all(None))
-        assert changes.all("public/functions") == {} == changes.take()
+        assert list(changes.all("public/default/")) == [f"{NAME}-0"] == list(changes.all())
+        assert changes.all("public/functions/") == {} == changes.take()
         other.topics.create_topic("orders-1")
         other.topics.create_topic("bills")
         other.topics.create_partitioned("orders", 2)

@@ -100,3 +100,40 @@ def test_letters():
     names = [f"persistent://public/default/{name}" for name in ("a", "failed", "a-s-DLQ", "a-s-RETRY")]
     assert [named.matches(name) for name in names] == [True, False, False, False]
     assert all(TopicPattern(re.compile(".*")).matches(name) for name in names)
+
+
+@pytest.mark.parametrize(
+    ("expression", "beginning"),
+    [
+        ("orders-.*", "orders-"),
+        ("orders-eu", "orders-eu"),
+        ("orders?-.*", "order"),
+        ("orders*", "order"),
+        ("orders{2}", "order"),
+        ("orders+", "orders"),
+        ("orders|bills", ""),
+        ("o(rders|x)", ""),
+        ("o(rders)", "o"),
+        (r"orders\.eu", "orders"),
+        (".*-eu", ""),
+        ("[ab]c", ""),
+        ("^orders", ""),
+        ("orders$", "orders"),
+        ("(?:orders)", ""),
+    ],
+)
+def test_the_beginning_of_all_names_that_match(expression: str, beginning: str):
+    """Only names with it are looked at, so it must be that of each of them."""
+    pattern = TopicPattern(re.compile(f"acme/sales/{expression}"))
+    assert pattern.beginning == f"acme/sales/{beginning}"
+    for name in ("orders", "orders-eu", "orders.eu", "order", "bills", "orderss", "ox", "ac", "order-1"):
+        if pattern.matches(f"persistent://acme/sales/{name}"):
+            assert name.startswith(beginning)
+
+
+def test_no_beginning_where_case_does_not_count():
+    """Nor where spaces do not, nor of patterns of namespaces."""
+    assert TopicPattern(re.compile("acme/sales/orders", re.IGNORECASE)).beginning == "acme/sales/"
+    assert TopicPattern(re.compile("(?i)acme/sales/orders")).beginning == "acme/sales/"
+    assert TopicPattern(re.compile("acme/sales/or ders", re.VERBOSE)).beginning == "acme/sales/"
+    assert TopicPattern(re.compile("acme/.*/orders")).beginning == ""
