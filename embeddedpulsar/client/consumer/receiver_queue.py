@@ -38,6 +38,7 @@ class ReceiverQueue:
         take: removes and returns the first message; raises IndexError when there is none.
         fetched: number of messages put into `messages` so far, without those that were dropped.
         fetched_bytes: the size of their payloads.
+        prepare: called with each entry of several messages that is fetched; or None.
         voided: how often all fetched messages were dropped.
     """
 
@@ -46,12 +47,12 @@ class ReceiverQueue:
         "_fetch",
         "_is_filling",
         "_origin",
-        "_prepare",
         "_start",
         "fetched",
         "fetched_bytes",
         "lock",
         "messages",
+        "prepare",
         "take",
         "voided",
     )
@@ -73,7 +74,7 @@ class ReceiverQueue:
         self._is_filling = False
         self._capacity = max(1, capacity)
         self._origin = origin
-        self._prepare = prepare
+        self.prepare = prepare
         self._start: tuple[int, int, int] | None = None
 
     def __len__(self) -> int:
@@ -110,7 +111,7 @@ class ReceiverQueue:
         room = self._capacity - len(messages)
         if room > 0:
             new: Any = object.__new__
-            prepare = self._prepare
+            prepare = self.prepare
             origin = self._origin
             views = self._fetch(room, _FETCH_BYTES)
             fetched, size = len(views), 0

@@ -8,6 +8,7 @@ from embeddedpulsar.client.common.arguments import id_parts
 from embeddedpulsar.client.consumer.consumer_core import ConsumerCore
 from embeddedpulsar.exceptions import CumulativeAcknowledgementNotAllowedError
 from embeddedpulsar.message import Message
+from embeddedpulsar.subscription.attachment.volatile_attachment import GIVEN
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.consumer.consumer_session import ConsumerSession
@@ -31,11 +32,33 @@ class VolatileCore(ConsumerCore):
         self.fetched = self
         self._notes_entries = True
         self.acks.quick = self._can_be_quick = False
+        self.queue.prepare = None
+        self._hold: Any = session.attachment
+
+    def popleft(self) -> Message[Any]:
+        """Take a message, and note that its entry is given if it is the first of it. Hot: 0.2 us."""
+        message = self._messages.popleft()
+        entry: Any = message._entry
+        if entry.acked is not None:
+            return message
+        if self._delivers_singly:
+            return self._begin_entry(message)
+        hold = self._hold
+        if hold.is_waiting:
+            # As `given`, without the call. No other thread comes between the test and these steps, because
+            # there is no call among them.
+            entry.acked = GIVEN
+            hold.words[hold.given_at] = hold.count = hold.count + entry.count
+            hold.last = entry
+        else:
+            hold.given(entry)
+        return message
 
     def acknowledge(self, message: Message[Any] | MessageId) -> None:
-        self.delivery.check_open()
         if message.__class__ is not Message:
             id_parts(message)
+        if self.delivery.closed_text:
+            self.delivery.check_open()
 
     def acknowledge_cumulative(self, message: Message[Any] | MessageId) -> None:
         self.acknowledge(message)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from embeddedpulsar.subscription.state.consumer_registry import Consumer
     from embeddedpulsar.subscription.state.state_machine import SubscriptionState
 
+GIVEN: Final = bytearray()
+"""Stands in `EntryView.acked` of an entry that the application was given."""
 _SETTLE_AFTER_S: Final = 0.1
 _SETTLE_AT: Final = 1000
 
@@ -32,30 +34,39 @@ class _OnceDelivered(Attachment):
 
     Role: counts, in a word of its slot, the messages its application was given, and acknowledges them by
     itself a little later. What was dropped follows from these counts, also after a SIGKILL.
-    Invariants: `handed` is called before the application has the first message of an entry; from then on the
+    Invariants: `given` is called before the application has the first message of an entry; from then on the
     entry is delivered to no consumer again. Nothing is ever given back on request.
     """
 
-    _given_at: int
-    _given: int
+    given_at: int
+    count: int
     _settling: BackgroundWork
-    _is_waiting: bool
+    is_waiting: bool
+    last: EntryView | None
 
     def begin(self) -> None:
         """Called once, when the consumer is attached."""
         self._settling = BackgroundWork(self._membership.call_later, self._settle)
-        self._is_waiting = False
+        self.is_waiting = False
+        self.last = None
         self._count_on()
 
     def _count_on(self) -> None:
         """Find the word of this consumer, which goes on where the last consumer with its code left it."""
-        self._given_at = given_word(self.code)
-        self._given = self.words[self._given_at]
+        self.given_at = given_word(self.code)
+        self.count = self.words[self.given_at]
 
-    def _note_given(self, view: EntryView) -> None:
-        self.words[self._given_at] = self._given = self._given + view.count
-        if not self._is_waiting:
-            self._is_waiting = True
+    def given(self, view: EntryView) -> None:
+        """Note that the application gets the first message of an entry. May be repeated."""
+        if view.acked is not None:
+            return
+        view.acked, self.last = GIVEN, view
+        try:
+            self.words[self.given_at] = self.count = self.count + view.count
+        except ValueError:
+            return  # closed meanwhile
+        if not self.is_waiting:
+            self.is_waiting = True
             self._settling.after(_SETTLE_AFTER_S)
 
     def _settle(self) -> None:
@@ -86,25 +97,13 @@ class VolatileActiveAttachment(_OnceDelivered, ActiveAttachment):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self._last: Entry | None = None
         self.begin()
 
-    def handed(self, view: EntryView) -> bool:
-        fresh = self.fresh
-        try:
-            if fresh.epoch[()] != fresh.seen:
-                return False
-            self._last = view.ledger_id, view.entry_id
-            self._note_given(view)
-        except ValueError:
-            return True  # closed meanwhile
-        return True
-
     def _settle(self) -> None:
-        self._is_waiting = False  # first: what is given from here on is settled later
-        last = self._last
+        self.is_waiting = False  # first: what is given from here on is settled later
+        last = self.last
         if last is not None and self.is_attached and self._is_active:
-            self.acknowledge_cumulative(*last)
+            self.acknowledge_cumulative(last.ledger_id, last.entry_id)
 
     def _follow(self, state: SubscriptionState) -> bool:
         was_active = self._is_active
@@ -130,17 +129,15 @@ class VolatileSharedAttachment(_OnceDelivered, SharedAttachment):
     def handed(self, view: EntryView) -> bool:
         if not super().handed(view):
             return False
-        try:
+        if view.acked is None:
             self._done.append((view.ledger_id, view.entry_id))
-            self._note_given(view)
-        except ValueError:
-            return True  # closed meanwhile
+        self.given(view)
         if len(self._done) >= _SETTLE_AT:
             self._settling.run()
         return True
 
     def _settle(self) -> None:
-        self._is_waiting = False
+        self.is_waiting = False
         if self._done and self.is_attached:
             try:
                 self._shared.transact(self._settle_in)
@@ -153,10 +150,6 @@ class VolatileSharedAttachment(_OnceDelivered, SharedAttachment):
             groups = group_entries(self._done[:count])
             self._shared.commit([Ack(self.consumer_id, self.epoch, groups, ())])
         del self._done[:count]
-
-    def _decide(self, state: SubscriptionState, *arguments: Any) -> Any:
-        self._settle_in(state)
-        return super()._decide(state, *arguments)
 
 
 def active_attachment(log: Log, *rest: Any) -> ActiveAttachment:
