@@ -3,6 +3,7 @@
     python -m tests.storms kill --cycles 1000
     python -m tests.storms types --kills 300
     python -m tests.storms producers --kills 300
+    python -m tests.storms volatile --kills 300
     python -m tests.storms hostile --minutes 30
     python -m tests.storms dispatch --seeds 10000
     python -m tests.storms power-loss --images 10000
@@ -21,12 +22,20 @@ import tempfile
 from collections.abc import Sequence
 from typing import Final
 
-from tests.storms import corruption, kill_storm, power_loss, producer_storm, store_corruption, type_storm
+from tests.storms import (
+    corruption,
+    kill_storm,
+    power_loss,
+    producer_storm,
+    store_corruption,
+    type_storm,
+    volatile_storm,
+)
 from tests.storms.dispatch import dispatch_setup, dispatch_storm
 from tests.storms.hostile import hostile_storm
 
 _SHOWN: Final = 50
-_KILLING: Final = ("kill", "types", "producers", "hostile")
+_KILLING: Final = ("kill", "types", "producers", "volatile", "hostile")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -54,6 +63,7 @@ def _parser() -> argparse.ArgumentParser:
         ("kill", "processes killed at any moment", kill_storm.add_options),
         ("types", "consumers of one subscription killed at any moment", type_storm.add_options),
         ("producers", "producers of one topic killed at any moment", producer_storm.add_options),
+        ("volatile", "users of a non-persistent topic killed at any moment", volatile_storm.add_options),
         ("hostile", "kills, stops, freezes, interrupts, removed files", hostile_storm.add_options),
         ("dispatch", "consumers of one subscription in every order, simulated", _dispatch_options),
         ("power-loss", "disks that a power loss may leave", _power_loss_options),
@@ -100,6 +110,8 @@ def _kills(options: argparse.Namespace) -> int:
         reports = [kill_storm.run(options)]
     elif options.storm == "types":
         reports = type_storm.run(options, progress)
+    elif options.storm == "volatile":
+        reports = [volatile_storm.run(options, progress)]
     elif options.storm == "hostile":
         reports = [hostile_storm.run(options, progress)]
     else:
