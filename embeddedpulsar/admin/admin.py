@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
@@ -22,12 +23,14 @@ from embeddedpulsar.topic.store import Store
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
-    import os
+    from collections.abc import Iterable
     from types import TracebackType
 
     from embeddedpulsar.topic.care.care_progress import CareProgress
     from embeddedpulsar.topic.care.repair_plan import RepairReport
+    from embeddedpulsar.topic.care.store_backup import BackupReport
     from embeddedpulsar.topic.care.store_report import StoreReport
+    from embeddedpulsar.topic.care.store_restore import RestoreReport
 
 
 class Admin(SaysWhatThereIs):
@@ -254,6 +257,84 @@ class Admin(SaysWhatThereIs):
             self._store = self._opened()
             self._is_closed = False
         return done
+
+    def backup(
+        self,
+        target: str | os.PathLike[str],
+        topics: Iterable[str] | None = None,
+        *,
+        on_progress: Callable[[CareProgress], object] | None = None,
+    ) -> BackupReport:
+        """Copy the store into a directory, while others publish, acknowledge and trim. Not in Pulsar.
+
+        Each topic is copied as of one moment after the call: with everything that was stored before, and no
+        subscription ahead of it. A second backup into the same directory copies what is new since then. It
+        takes the place of the first one as its last step, so a backup that is killed changes nothing.
+
+        Args:
+            target: a directory, outside of the store; made if necessary.
+            topics: names of topics or partitioned topics; None for all. Policies and namespaces are always
+                copied.
+            on_progress: see `check`.
+
+        Returns:
+            How much it holds, and how much was copied.
+
+        Raises:
+            TopicNotFound: no such topic.
+            NotAllowedError: another backup is being made there, or is of another store; or a store in memory.
+            ForeignFileError: the directory holds something else.
+            CorruptionError: a file is damaged so that nothing says what of it to copy.
+            StorageFullError: no room.
+            AlreadyClosed: the Admin is closed.
+
+        Example:
+            >>> import tempfile
+            >>> from embeddedpulsar import Admin, Client
+            >>> with tempfile.TemporaryDirectory() as directory:
+            ...     with Client("./data") as client, Admin("./data") as admin:
+            ...         message_id = client.create_producer("valves").send(b"open")
+            ...         report = admin.backup(directory + "/backup", ["valves"])
+            ...     restored = Admin.restore(directory + "/backup", directory + "/store")
+            ...     report.topics, restored.topics
+            (1, 1)
+        """
+        store = self._store_in_files()
+        late = late_import("embeddedpulsar.topic.care.store_backup")
+        names = None if topics is None else [TopicName.parse(topic).full for topic in topics]
+        report: BackupReport = late.backup_store(store, os.fspath(target), names, on_progress)
+        return report
+
+    @staticmethod
+    def restore(
+        source: str | os.PathLike[str],
+        target: str | os.PathLike[str],
+        *,
+        on_progress: Callable[[CareProgress], object] | None = None,
+    ) -> RestoreReport:
+        """Make a store of a backup. Not in Pulsar.
+
+        Every byte is verified. The directory gets its name as the last step, so it is the whole store or is
+        not there. The store is the same one as before, with its id: message ids that were stored elsewhere
+        stay valid, and later backups may go into the same directory. Ledger ids that the store gave out after
+        the backup do not come again.
+
+        Args:
+            source: the directory that was given to `backup`.
+            target: of the new store; must not be there, or be empty.
+            on_progress: see `check`.
+
+        Raises:
+            ForeignFileError: there is no backup.
+            NotAllowedError: the target is not empty, or another process makes or restores a backup there.
+            CorruptionError: the backup is damaged. Nothing is made.
+            StorageFullError: no room.
+
+        Example: see `backup`.
+        """
+        late = late_import("embeddedpulsar.topic.care.store_restore")
+        report: RestoreReport = late.restore_store(os.fspath(source), os.fspath(target), on_progress)
+        return report
 
     def close(self) -> None:
         """Release the store. Idempotent."""

@@ -8,6 +8,7 @@ import click
 
 from embeddedpulsar import __version__
 from embeddedpulsar.cli import check as store_check
+from embeddedpulsar.cli.backup_commands import backup, restore
 from embeddedpulsar.cli.dead_letter_commands import dlq
 from embeddedpulsar.cli.message_commands import consume, produce, tail
 from embeddedpulsar.cli.namespace_commands import namespaces
@@ -61,7 +62,7 @@ def check(
     context.exit(store_check.main(arguments))
 
 
-for command in (topics, subscriptions, dlq, namespaces, produce, consume, tail, repair):
+for command in (topics, subscriptions, dlq, namespaces, produce, consume, tail, repair, backup, restore):
     program.add_command(command)
 
 

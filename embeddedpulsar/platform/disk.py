@@ -49,6 +49,7 @@ _ZEROS: Final = bytes(64 * 1024)
 _PAGE: Final = 4096
 _READ_STEP: Final = 1 << 20
 _BUFFERS_PER_CALL: Final = 512
+_FLUSHED_SINGLY: Final = 16
 _seek_mutex = threading.Lock()
 
 failpoints.declare("document:written", "document:synced", "document:replaced", "document:directory_synced")
@@ -202,6 +203,18 @@ class Disk:
             os.fdatasync(fd)
         else:
             self.fsync(fd, path)
+
+    def flush_files(self, paths: Sequence[str]) -> None:
+        """Flush the bytes of many files that are complete, of which none is open."""
+        if len(paths) > _FLUSHED_SINGLY and sys.platform == "linux":
+            os.sync()  # once for all: it returns when everything is written
+            return
+        for path in paths:
+            fd = self.open_file(path, os.O_RDWR)
+            try:
+                self.fdatasync(fd, path)
+            finally:
+                os.close(fd)
 
     def fsync_dir(self, path: str) -> None:
         """Flush the names in the directory ``path``. Windows cannot and need not."""

@@ -90,3 +90,20 @@ def test_what_cannot_be_repaired(call, store: Path):
     assert "to do: restore the files of the ledger from a backup" in out
     status, out, _ = call("repair", "--yes", "--json")
     assert json.loads(out)["left"][0]["kind"] == "hole"
+
+
+def test_backup_and_restore(call, store: Path, tmp_path: Path):
+    """The second time, what is new; the restored store is whole."""
+    target, place = str(tmp_path / "backup"), str(tmp_path / "new")
+    status, out, _ = call("backup", target)
+    assert status == 0
+    assert out.startswith("1 topics, ")
+    status, out, _ = call("backup", target, "--topic", "orders", "--json")
+    assert json.loads(out)["copied"] < 1000
+    status, out, _ = call("restore", target, place)
+    assert status == 0
+    assert "as of 20" in out
+    assert_clean(Path(place))
+    status, _, err = call("restore", target, place)
+    assert (status, "choose another" in err) == (1, True)
+    assert call("restore", target, str(tmp_path / "newer"), "--json")[0] == 0
