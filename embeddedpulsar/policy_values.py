@@ -11,6 +11,7 @@ PARTITIONED = "partitioned"
 MOST_PARTITIONS = 10_000
 UNLIMITED = -1
 _HIGHEST = 1 << 53
+_FLAGS = ("relative_to_publish_rate", "active")
 
 
 class PublishRate(NamedTuple):
@@ -235,10 +236,9 @@ Numbers = TypeVar("Numbers", PublishRate, DispatchRate, ResourceGroup, DelayedDe
 
 def _with_numbers(value: Numbers, **least: int) -> Numbers:
     for name, number in zip(value._fields, value, strict=True):
-        if name in least or not isinstance(number, bool):
-            lowest = least.get(name, UNLIMITED)
-            if not _is_number(number, lowest):
-                raise InvalidConfiguration(f"{name} is a number from {lowest}, not {number!r}")
+        lowest = least.get(name, UNLIMITED)
+        if name not in _FLAGS and not _is_number(number, lowest):
+            raise InvalidConfiguration(f"{name} is a number from {lowest}, not {number!r}")
     return value
 
 

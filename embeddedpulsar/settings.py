@@ -51,6 +51,12 @@ _RANGES: dict[str, tuple[int, int]] = {
     "brokerDeduplicationMaxNumberOfProducers": (1, 1 << 20),
     "brokerDeduplicationProducerInactivityTimeoutMinutes": (1, 1 << 31),
     "defaultNumPartitions": (1, 10_000),
+    "maxPublishRatePerTopicInMessages": (0, 1 << 50),
+    "maxPublishRatePerTopicInBytes": (0, 1 << 50),
+    "dispatchThrottlingRatePerTopicInMsg": (0, 1 << 50),
+    "dispatchThrottlingRatePerTopicInByte": (0, 1 << 50),
+    "dispatchThrottlingRatePerSubscriptionInMsg": (0, 1 << 50),
+    "dispatchThrottlingRatePerSubscriptionInByte": (0, 1 << 50),
 }
 
 # The valid words.
@@ -104,6 +110,13 @@ class BrokerSettings(NamedTuple):
     maxProducersPerTopic: int = 0
     maxSubscriptionsPerTopic: int = 0
     maxTopicsPerNamespace: int = 0
+    maxPublishRatePerTopicInMessages: int = 0
+    maxPublishRatePerTopicInBytes: int = 0
+    dispatchThrottlingRatePerTopicInMsg: int = 0
+    dispatchThrottlingRatePerTopicInByte: int = 0
+    dispatchThrottlingRatePerSubscriptionInMsg: int = 0
+    dispatchThrottlingRatePerSubscriptionInByte: int = 0
+    dispatchThrottlingRateRelativeToPublishRate: bool = False
     dispatcherMaxRoundRobinBatchSize: int = 20
     subscriptionKeySharedUseConsistentHashing: bool = False  # Pulsar: true since 3.0
     subscriptionKeySharedConsistentHashingReplicaPoints: int = 100

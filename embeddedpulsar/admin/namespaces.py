@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from embeddedpulsar.admin.expiry_calls import ExpiryCalls
 from embeddedpulsar.admin.limit_calls import limit_calls
 from embeddedpulsar.admin.policy_calls import PolicyCalls
+from embeddedpulsar.admin.rate_calls import RateCalls
 from embeddedpulsar.admin.value_calls import value_calls
 from embeddedpulsar.exceptions import InvalidTopicName, NotAllowedError, TopicNotFound
 from embeddedpulsar.platform import interrupts
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 _DOMAINS: Final = {"PERSISTENT": f"{PERSISTENT}:", "NON_PERSISTENT": f"{NON_PERSISTENT}:", "ALL": ""}
 
 
-class Namespaces(PolicyCalls, ExpiryCalls):
+class Namespaces(PolicyCalls, RateCalls, ExpiryCalls):
     """Creates, lists and deletes namespaces, and sets policies for their topics. `Admin.namespaces` returns
     it.
 

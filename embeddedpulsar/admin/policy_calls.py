@@ -40,7 +40,6 @@ _NOT_BUILT: Final = {
     "offload": "offloading",
     "replicat": "replication",
     "polic": "other policies than deduplication, retention and limits",
-    "dispatch": "other policies than deduplication, retention and limits",
     "propert": "properties of topics",
 }
 

@@ -21,6 +21,7 @@ from embeddedpulsar.admin.topic_stats import (
 )
 from embeddedpulsar.enums import ConsumerType, ProducerAccessMode
 from embeddedpulsar.format.consumer_record import FLAG_OUT_OF_ORDER
+from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.subscription.state.sticky_key_selector import STICKY
 from embeddedpulsar.subscription.statistics import messages_left
 
@@ -77,6 +78,7 @@ def topic_stats(topic: Topic | None, now_ms: int, drops_duplicates: bool) -> Top
         ),
         msg_drop_rate=_sum_or_none([one.msg_drop_rate for one in subscriptions.values()], drop_rate),
         compaction=_compaction_stats(topic),
+        publish_rate_limited_times=int(log.words[TopicWord.PUBLISH_LIMITED]),
     )
 
 
@@ -222,6 +224,7 @@ def sum_of(partitions: Sequence[TopicStats]) -> TopicStats:
             max(one.compaction.last_compaction_failed_timestamp for one in partitions),
             max(one.compaction.last_compaction_duration_time_in_mills for one in partitions),
         ),
+        publish_rate_limited_times=sum(one.publish_rate_limited_times for one in partitions),
     )
 
 

@@ -153,6 +153,8 @@ class TopicStats(NamedTuple):
         non_contiguous_deleted_messages_ranges: the sum of those of the subscriptions.
         msg_drop_rate: the sum of those of the subscriptions of a non-persistent topic; else None.
         compaction: the last compactions; of a partitioned topic, sums and latest times.
+        publish_rate_limited_times: how often a producer had to wait for the publish rate, since the machine
+            was started.
     """
 
     msg_rate_in: float
@@ -171,6 +173,7 @@ class TopicStats(NamedTuple):
     non_contiguous_deleted_messages_ranges: int
     msg_drop_rate: float | None = None
     compaction: CompactionStats = CompactionStats()
+    publish_rate_limited_times: int = 0
 
     def json(self) -> dict[str, Any]:
         """Return the fields by their names in Pulsar, without those that are None."""

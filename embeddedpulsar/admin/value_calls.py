@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 Value = TypeVar("Value")
 Calls = tuple[
     Callable[["PolicyCalls", str, Value], None],
-    Callable[["PolicyCalls", str], "Value | None"],
+    Callable[..., "Value | None"],
     Callable[["PolicyCalls", str], None],
 ]
 
@@ -33,7 +33,9 @@ def value_calls(policy: TopicPolicy[Value], name: str, text: str, example: str =
         with interrupts.translated:
             self._store().set_policy(self._owner(name), policy, value)
 
-    def get_value(self: PolicyCalls, name: str) -> Value | None:
+    def get_value(self: PolicyCalls, name: str, applied: bool = False) -> Value | None:
+        if applied:
+            return self._store().policy(self._owner(name), policy)
         return self._store().own_policy(self._owner(name), policy)
 
     def remove_value(self: PolicyCalls, name: str) -> None:
@@ -50,7 +52,8 @@ def value_calls(policy: TopicPolicy[Value], name: str, text: str, example: str =
         Raises:
             InvalidConfiguration: the value makes no sense.
         {_example(name, example)}""",
-        get_value: "Return the value that is set for this topic or namespace; None if none is set.",
+        get_value: "Return the value that is set for this topic or namespace; None if none is set. With "
+        "``applied``, the value that holds.",
         remove_value: "Unset the value, so that the inherited one applies. Does nothing if it is not set.",
     }
     for verb, (function, docstring) in zip(("set", "get", "remove"), texts.items(), strict=True):

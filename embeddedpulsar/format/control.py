@@ -76,6 +76,9 @@ class TopicWord:
     JOURNAL: Final = 96  # generation << 32 | end offset >> 3
     RECOVERIES: Final = 104
     STATE: Final = 112
+    PUBLISH_RATE: Final = 120  # three words: see `topic.rate_limiter.SharedRate`
+    PUBLISH_LIMITED: Final = 123  # how often producers had to wait for the publish rate
+    DISPATCH_RATE: Final = 128  # three words
 
 
 class SubscriptionWord:
@@ -97,6 +100,7 @@ class SubscriptionWord:
     CLAIMS: Final = 82  # raised with every assignment
     PUBLISHED: Final = 88  # the JOURNAL word these words speak of
     SUMMARY: Final = 90  # generation << 32 | offset >> 3 of the last SUMMARY in the journal; 0: none
+    DISPATCH_RATE: Final = 92  # three words: see `topic.rate_limiter.SharedRate`
     REMOVED: Final = 96  # 1: the subscription ended, and this directory is not used again
     SENT_BEFORE: Final = 104  # messages of a non-persistent topic before the subscription was made
     MADE_MS: Final = 105  # when it was made, of a non-persistent topic; ms since the epoch

@@ -58,6 +58,8 @@ class SharedState:
         self.wakeups: Final = Wakeups(control, options.peers)
         self.divergences = 0  # how often this replica was built anew because it disagreed with another
         self._lock, self._options, self._clock = lock, options, options.clock
+        self.lock: Final = lock
+        """For words that a rate has."""
         self._timeout_s = options.lock_timeout_s
         self._fork_generation: Final = fork.GENERATION
         self._replica: Final = SubscriptionReplica()

@@ -71,6 +71,7 @@ class ConsumerCore:
         self.delivery: Delivery = Delivery(
             self.queue, session.ledger, session.mailbox, session.clock, session.attachment
         )
+        session.keep_rates(self.queue, self.delivery)
         self._messages: Final = self.queue.messages
         self.fetched: Any = self._messages
         """Has `popleft`, which is `take` for a caller that has compared the epochs."""

@@ -16,14 +16,19 @@ from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.message import MessageOrigin
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.topic.creation_policy import check_type
+from embeddedpulsar.topic.rate_policy import dispatch_limiter
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.common.client_context import ClientContext
     from embeddedpulsar.client.consumer.consumer_config import ConsumerConfig
+    from embeddedpulsar.client.consumer.delivery import Delivery
+    from embeddedpulsar.client.consumer.receiver_queue import ReceiverQueue
     from embeddedpulsar.managed_ledger.log import Log
+    from embeddedpulsar.platform.clock import Clock
     from embeddedpulsar.subscription.attachment.attachment import Attachment
     from embeddedpulsar.subscription.subscription import Subscription
     from embeddedpulsar.topic.open_topics import TopicUse
+    from embeddedpulsar.topic.rate_limiter import Lock
     from embeddedpulsar.topic.topic import Topic
 
 LARGEST_ID = 0x7FFFFFFFFFFFFFFF
@@ -77,6 +82,12 @@ class ConsumerSession:
             self.attachment.read,
         )
         self.attachment.chunks.assembler.reader.opened = self.decryption.open
+        self._follows: Callable[[], object] = int
+
+    def keep_rates(self, queue: ReceiverQueue, delivery: Delivery) -> None:
+        """Have a queue keep the dispatch rates of topic and subscription, now and after changes of them."""
+        topic, subscription = self._uses[0].topic, self.attachment.rate_words
+        self._follows = rate_follower(topic, self.clock, subscription, queue, delivery, self.call_later)
 
     def _attach(self, topic: Topic) -> tuple[Subscription, Attachment]:
         """Attach to the subscription.
@@ -158,10 +169,43 @@ class ConsumerSession:
         except IndexError:
             return
         self.attachment.forget()
+        use.topic.policies.unlisten(self._follows)
         try:
             use.topic.end_use(self.subscription, self.config.subscription_name, durable=self._durable)
         finally:
             use.release()
+
+
+def rate_follower(
+    topic: Topic,
+    clock: Clock,
+    subscription: tuple[memoryview, Lock] | None,
+    queue: ReceiverQueue,
+    delivery: Delivery,
+    call_later: CallLater,
+) -> Callable[[], object]:
+    """Have a queue keep the dispatch rates of a topic. Returns the listener of the topic's policies.
+
+    Args:
+        topic, clock: what it reads.
+        subscription: see `dispatch_limiter`.
+        queue: keeps the rates.
+        delivery: looks again after a change.
+        call_later: runs that, because the listener may be called under a lock.
+    """
+
+    def follow() -> None:
+        before, limiter = queue.limiter, dispatch_limiter(topic, clock, subscription)
+        if before is not None or limiter is not None:
+            queue.limit_by(limiter)
+            with contextlib.suppress(RuntimeError):  # the store is being closed
+                call_later(0.0, delivery.renew)
+
+    topic.policies.listen(follow)
+    limiter = dispatch_limiter(topic, clock, subscription)
+    if limiter is not None:
+        queue.limit_by(limiter)
+    return follow
 
 
 def last_or_start(ledger: Log) -> Position:

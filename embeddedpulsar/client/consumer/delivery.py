@@ -30,6 +30,8 @@ _LONG_IDLE_BACK_STOP_S: Final = 2.0
 # A change of `tail` shows such a loss. Other changes are checked less often, because that check keeps the
 # processor awake for ten times as long.
 _LOOK_AGAIN_S: Final = 2.0
+_SHORTEST_MS: Final = 10
+"""How long to wait at least for room in a rate: then there is room for several messages, if it is high."""
 _LOOKS: Final = 4
 """The same in naps, for consumers that alternate between the back-stop and naps, which are longer."""
 _PLACE_S: Final = 0.01
@@ -249,6 +251,8 @@ class Delivery(Source):
         return self._ledger.tail, 0 if hold is None else hold.version
 
     def arm(self, seen: Any, waiter: object = None) -> bool:
+        if self._queue.limiter is not None and self._queue.is_throttled:
+            return True  # no change helps before the time of `due_ms`
         tail, version = seen
         hold, waits = self._hold, self._ledger.waits
         # When appends are frequent, this spins briefly before the request.
@@ -271,6 +275,8 @@ class Delivery(Source):
             hold.leave(is_served)
 
     def has_news(self, seen: Any) -> bool:
+        if self._queue.limiter is not None and self._queue.is_throttled:
+            return False
         tail, version = seen
         has_moved = self._ledger.tail != tail
         return has_moved if self._hold is None else self._hold.has_news(has_moved, version)
@@ -297,7 +303,11 @@ class Delivery(Source):
         self._mailbox.ring_self()
 
     def due_ms(self) -> int:
-        """The time at which the next delayed entry is due, in ms since the epoch; 0 for none."""
+        """The time at which the next delayed entry is due, or a rate has room again, in ms since the epoch; 0
+        for none."""
+        limiter = self._queue.limiter
+        if limiter is not None and limiter.due_ns:
+            return max(limiter.due_ms, self._wall_ms() + _SHORTEST_MS)
         return 0 if self._hold is None else self._hold.due_ms()
 
     def due_in_s(self) -> float:

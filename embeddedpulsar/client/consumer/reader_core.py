@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar.client.consumer.closing import CloseGuard
-from embeddedpulsar.client.consumer.consumer_session import last_or_start, resolve
+from embeddedpulsar.client.consumer.consumer_session import last_or_start, rate_follower, resolve
 from embeddedpulsar.client.consumer.decryption import Decryption
 from embeddedpulsar.client.consumer.delivery import Delivery
 from embeddedpulsar.client.consumer.message_receiver import MessageReceiver
@@ -75,6 +75,8 @@ class ReaderCore:
         )
         self._queue.start_within(*first)
         self.delivery = Delivery(self._queue, topic.ledger, client.store.mailbox, client.store.clock)
+        clock, call_later = client.store.clock, client.scheduler.call_later
+        self._follows = rate_follower(topic, clock, None, self._queue, self.delivery, call_later)
         self.take = self._queue.take
         self.receiver = MessageReceiver(client, config, self.delivery, self.take)
 
@@ -138,7 +140,7 @@ class ReaderCore:
             return True
         try:
             queue.lock.acquire()
-            return queue.fill()
+            return queue.fill() or (queue.is_throttled and not self._cursor.is_at(self.ledger.tail))
         finally:
             queue.lock.release()
 
@@ -195,6 +197,7 @@ class ReaderCore:
         self.delivery.close("the reader is closed; make a new one")
         self.receiver.stop()
         self.client.wake()
+        self._use.topic.policies.unlisten(self._follows)
         self._use.release()
 
     def after_fork_in_child(self) -> None:

@@ -12,6 +12,7 @@ from embeddedpulsar.platform import threads
 
 if TYPE_CHECKING:
     from embeddedpulsar.format.entry import EntryView
+    from embeddedpulsar.topic.rate_limiter import RateLimiter
 
 # The size of a processor cache: with a queue eight times as large, reading payloads of 1 MiB took three times
 # as long (benchmarks/workloads/publish_1MiB.py).
@@ -40,16 +41,19 @@ class ReceiverQueue:
         fetched_bytes: the size of their payloads.
         prepare: called with each entry of several messages that is fetched; or None.
         voided: how often all fetched messages were dropped.
+        limiter: the rates that fetching keeps; None without any.
     """
 
     __slots__ = (
         "_capacity",
         "_fetch",
+        "_fetch_all",
         "_is_filling",
         "_origin",
         "_start",
         "fetched",
         "fetched_bytes",
+        "limiter",
         "lock",
         "messages",
         "prepare",
@@ -70,7 +74,8 @@ class ReceiverQueue:
         self.fetched = 0
         self.fetched_bytes = 0
         self.voided = 0
-        self._fetch = fetch
+        self._fetch = self._fetch_all = fetch
+        self.limiter: RateLimiter | None = None
         self._is_filling = False
         self._capacity = max(1, capacity)
         self._origin = origin
@@ -88,6 +93,34 @@ class ReceiverQueue:
         """Return the index of the first message of an entry to deliver; 0 for all. Call under the lock."""
         start = self._start
         return start[2] if start is not None and start[:2] == (ledger, entry) else 0
+
+    def limit_by(self, limiter: RateLimiter | None) -> None:
+        """Keep rates from the next fetch on; None for none. In any thread; takes no lock."""
+        fetch = self._fetch_all
+
+        def fetch_some(most: int, most_bytes: int) -> list[EntryView]:
+            assert limiter is not None
+            try:
+                room, size = limiter.reserve(most, most_bytes)
+            except ValueError:  # the words are not mapped any more: the fetch says why
+                return fetch(most, most_bytes)
+            if not room:
+                return []
+            views: list[EntryView] = []
+            try:
+                views = fetch(room, size)
+            finally:
+                room -= sum(view.count for view in views)
+                limiter.settle(room, size - sum(view.offsets[-1] - view.offsets[0] for view in views))
+            return views
+
+        self.limiter = limiter
+        self._fetch = fetch if limiter is None else fetch_some
+
+    @property
+    def is_throttled(self) -> bool:
+        """Whether a rate was reached, and there is no room yet."""
+        return self.limiter is not None and self.limiter.is_waiting
 
     def fill(self) -> bool:
         """Fetch the next messages, and return whether there are any. Call under the lock.

@@ -6,6 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar.backlog_quota import TopicHeld
+from embeddedpulsar.client.producer.publish_throttle import PublishThrottle
 from embeddedpulsar.client.producer.sequence_keeper import DeduplicationSwitched, SequenceKeeper
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout
 from embeddedpulsar.format.control import TopicWord
@@ -41,6 +42,7 @@ class LogWriter:
         checked: the journal word of the topic with which the producer was last found connected. With
             `check_connected` it makes the writer the guard of its own appends.
         keeper: detects duplicates, if the topic drops them.
+        throttle: keeps the publish rate, if the topic has one.
     """
 
     __slots__ = (
@@ -52,6 +54,7 @@ class LogWriter:
         "_session",
         "checked",
         "keeper",
+        "throttle",
     )
 
     def __init__(self, session: ProducerSession, name: str, owner: Owner) -> None:
@@ -63,6 +66,7 @@ class LogWriter:
         self._last_position: tuple[int, int] | None = session.ledger.last_position()
         self.checked = -1
         self.keeper: SequenceKeeper | None = None
+        self.throttle = PublishThrottle(session)
 
     def keep(self, highest: int | None) -> None:
         """Drop duplicates from now on, given the highest stored id; or, with None, stop dropping them."""
@@ -96,8 +100,13 @@ class LogWriter:
             Whether the lock was acquired; always True if ``timeout_s`` is not 0.
 
         Raises:
-            LockTimeout: the lock was not free within ``timeout_s``; nothing was appended.
+            LockTimeout: the lock was not free within ``timeout_s``, or the publish rate was reached for so
+                long; nothing was appended.
         """
+        if self._session.limiter is not None:
+            entries = self.throttle.admitted(entries, timeout_s)
+            if not entries:
+                return False
         try:
             return self._append(entries, timeout_s)
         except TopicHeld as error:

@@ -12,6 +12,7 @@ from embeddedpulsar.exceptions import PulsarException, StorageError
 from embeddedpulsar.format.frame import METADATA_SIZE
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.topic.creation_policy import check_encryption
+from embeddedpulsar.topic.rate_policy import publish_limiter
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.managed_ledger.log import Log
     from embeddedpulsar.topic.open_topics import TopicUse
     from embeddedpulsar.topic.producers.producers import ProducerRegistration
+    from embeddedpulsar.topic.rate_limiter import RateLimiter
     from embeddedpulsar.topic.topic import Topic
 
 _ENTRIES_A_LOOK = 64
@@ -34,6 +36,10 @@ class ProducerSession:
 
     Role: the only module of the producer that uses `Topic`. After a fork `revive` opens the topic again; the
     registration belongs to the parent.
+
+    Attributes:
+        limiter: the publish rate that the topic has now; None without one.
+        on_limiter: called when it may be another one, in any thread; takes no lock.
 
     Args:
         membership: common to all partitions, if the topic is one of them; then it is never created here.
@@ -62,6 +68,16 @@ class ProducerSession:
         self.log = core.log
         self.call_later = core.scheduler.call_later
         self.meter = ProducerMeter(self, core.config.stats_interval_s)
+        self.limiter: RateLimiter | None = None
+        self.on_limiter: Callable[[], object] = int
+
+    def _renew_limiter(self) -> None:
+        """Follow the publish rate of the topic. Called in any thread, which may hold the topic's lock."""
+        self.limiter = publish_limiter(self._topic, self.client.store.clock)
+        self.on_limiter()
+
+    def look_at_policies(self) -> None:
+        self._topic.policies.look()
 
     @property
     def ledger(self) -> Log:
@@ -94,6 +110,8 @@ class ProducerSession:
             self.detach()  # in case an interrupt came after the registration
             raise
         self.meter.start()
+        self._topic.policies.listen(self._renew_limiter)
+        self._renew_limiter()
         assert self._registration is not None
         return self._registration
 
@@ -145,6 +163,7 @@ class ProducerSession:
         """
         registration = self._registration
         self.meter.close()
+        self._topic.policies.unlisten(self._renew_limiter)
         try:
             if registration is not None:
                 self._topic.detach_producer(registration, self._secured(highest))

@@ -81,6 +81,7 @@ class Publisher:
         self.singles: SingleSender = SingleSender(session, self.drain, self.admission, self.completions)
         self.batches = BatchSender(config, self.drain, self.admission)
         self.meter.publisher = self
+        session.on_limiter = self._follow_limiter
         self._attach(config.name, config.initial_sequence_id)
         fork.register(self)
 
@@ -124,6 +125,12 @@ class Publisher:
         if waits or is_counted or not config.batching or not config.batching_max_delay_ms:
             self.state.narrow(alone=False)
         self.state.to(Event.SETTLE)
+
+    def _follow_limiter(self) -> None:
+        """The publish rate of the topic may have changed. Called in any thread; takes no lock."""
+        self.state.limit(self.session.limiter is not None)
+        if not self.drain.queue.is_empty:
+            self.session.flusher.kick(self.drain)  # it may have waited for the old rate
 
     def send(self, value: bytes, options: Options | None) -> MessageId:
         """Publish a message and wait until it is stored. Raises the errors of `Producer.send`."""

@@ -9,7 +9,7 @@ from embeddedpulsar.client.producer.send_queue import SendDeadline, SendQueue, f
 from embeddedpulsar.client.producer.send_state import Event, SendState, State
 from embeddedpulsar.client.producer.sequence_keeper import SequenceIds, SequenceKeeper
 from embeddedpulsar.exceptions import AlreadyClosed, LockTimeout, Timeout
-from embeddedpulsar.platform import threads
+from embeddedpulsar.platform import deadline, threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,7 +78,7 @@ class QueueDrain:
         self._delay_s = config.batching_max_delay_ms / 1000
         self.patience_s = config.send_timeout_ms / 1000 if config.send_timeout_ms else _FOR_EVER_S
         self._deadline = SendDeadline(config.send_timeout_ms / 1000)
-        self.is_publishing = self.is_stale = self._is_timed = False
+        self.is_publishing = self.is_stale = self._is_timed = self._is_throttled = False
         self._flushed_at = 0.0
         state.check_connected = self.check_connected
         queue.box.arm = self.arm
@@ -92,7 +92,7 @@ class QueueDrain:
         self.use_lock(threads.renewed(self.lock))
         self.queue.take_all()
         self._deadline.clear()
-        self.is_publishing = self._is_timed = self.queue.box.armed = False
+        self.is_publishing = self._is_timed = self._is_throttled = self.queue.box.armed = False
         self.state.to(Event.HOLD_UP)
 
     @property
@@ -124,7 +124,7 @@ class QueueDrain:
         if self.advance():
             return True
         self._note_waiting()
-        return False
+        return self._wait_for_rate()
 
     def advance_soon(self, least: int) -> None:
         """Store queued messages now, or have the flusher do it."""
@@ -138,7 +138,27 @@ class QueueDrain:
 
     def hold_up(self) -> None:
         self._note_waiting()
-        self._session.flusher.kick(self)
+        if not self._wait_for_rate():
+            self._session.flusher.kick(self)
+
+    def _wait_for_rate(self) -> bool:
+        """If the topic's publish rate is reached, have the flusher retry when there is room again."""
+        seconds = self.log.throttle.due_in_s()
+        if not seconds:
+            return False
+        if not self._is_throttled:
+            try:
+                self._is_throttled = True
+                self._session.call_later(seconds, self._on_room)
+            except BaseException:
+                self._is_throttled = False
+                raise
+        return True
+
+    def _on_room(self) -> None:
+        self._is_throttled = False
+        if not self.queue.is_empty and not self.advance():
+            self.hold_up()
 
     def _note_waiting(self) -> None:
         """Note the time since which messages wait for the topic."""
@@ -156,7 +176,8 @@ class QueueDrain:
         at = self._deadline.at
         left = self.patience_s if at is None else at - self._session.monotonic()
         try:
-            self.publish(max(left, TURN_S), least)
+            seconds = max(left, TURN_S)
+            deadline.within(seconds, self.publish, seconds, least)
         except LockTimeout as error:
             self._fail_waiting(error)
             return error
@@ -363,6 +384,8 @@ class QueueDrain:
         reason = f"another process stays in the lock of {topic}; let it continue, or end it"
         if self._session.is_held:
             reason = f"the backlog of {topic} is beyond its quota; consume it"
+        elif self.log.throttle.due_in_s():
+            reason = f"the publish rate of {topic} was reached; wait"
         return Timeout(
             f"{len(self.queue)} messages of {self.name} were not stored within send_timeout_millis="
             f"{self._timeout_ms} and will not be: {reason}, and send them again"

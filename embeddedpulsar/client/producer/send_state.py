@@ -94,6 +94,7 @@ class SendState:
 
     __slots__ = (
         "_batch",
+        "_is_limited",
         "_verified",
         "alone_max",
         "alone_most",
@@ -108,13 +109,14 @@ class SendState:
     def __init__(self, batch: BatchContainer) -> None:
         self._batch = batch
         self._verified = self.checked = self.alone_max = self.alone_most = SHUT
-        self.is_closed = False
+        self.is_closed = self._is_limited = False
         self.now = State.OPEN
         batch.on_large = partial(self.to, Event.COUNT)
 
     def to(self, event: Event) -> None:
         now = TRANSITIONS[self.now][event]
         alone, batch = PATHS[now]
+        alone = alone and not self._is_limited
         self.checked = self._verified if alone else SHUT
         self.alone_max = self.alone_most if alone else SHUT
         self._batch.share = self._batch.limit if batch else SHUT
@@ -123,8 +125,16 @@ class SendState:
     def verified(self, word: int) -> None:
         """Note the journal word with which this producer was found connected. Under the producer's lock."""
         self._verified = word
-        if PATHS[self.now][0]:
+        if PATHS[self.now][0] and not self._is_limited:
             self.checked = word
+
+    def limit(self, is_limited: bool) -> None:
+        """Keep messages from being appended at once while the topic has a publish rate. Any thread.
+
+        When the topic has none any more, the path opens with the next `SETTLE`."""
+        self._is_limited = is_limited
+        if is_limited:
+            self.checked = self.alone_max = SHUT
 
     def narrow(self, *, alone: bool = True, batch: bool = True) -> None:
         """Close paths for ever, because their messages need further checks."""

@@ -18,6 +18,7 @@ from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform import fork
 from embeddedpulsar.platform.background import FIRST_PAUSE_S, BackgroundWork
+from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.storage.waiter_slots import EACH
 from embeddedpulsar.subscription.attachment.acknowledger import Acknowledger
 from embeddedpulsar.subscription.attachment.chunk_expiry import ChunkExpiry
@@ -104,6 +105,11 @@ class Attachment:
             chunks.expire_ms,
         )
         self._detaching: Final = BackgroundWork(membership.call_later, self._depart)
+
+    @property
+    def rate_words(self) -> tuple[memoryview, FileLock]:
+        """The words of the subscription, and the lock that guards its rate."""
+        return self.words, self._shared.lock
 
     # -- reading -----------------------------------------------------------------------------------
 

@@ -192,6 +192,7 @@ class FakeSession:
         self.detached = 0
         self.fenced = False
         self.revived = 0
+        self.limiter = None
         self.abandoned: list[Publisher] = []
 
     def attach(self, name: str | None) -> Any:

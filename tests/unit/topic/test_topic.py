@@ -87,7 +87,7 @@ def test_subscriptions_may_not_make_themselves(root: Path):
     (root / "broker.conf").write_text("allowAutoSubscriptionCreation=false")
     store = Store.open(root)
     topic = store.use_topic("orders").topic
-    with pytest.raises(SubscriptionNotFound, match=r"allowAutoSubscriptionCreation=false; set it to true"):
+    with pytest.raises(SubscriptionNotFound, match=r"allowAutoSubscriptionCreation=false .*allow it there"):
         topic.subscription("audit")
     topic.create_subscription("audit")
     assert topic.subscription("audit").exists()

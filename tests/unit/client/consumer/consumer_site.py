@@ -196,6 +196,7 @@ class ConsumerSite:
             monotonic=self.clock.monotonic,
             call_later=self.scheduler.call_later,
             call_to_write=self.scheduler.call_later,
+            keep_rates=lambda queue, delivery: None,
             release=lambda: None,
             leave=lambda: self.attachment.detach(),
         )

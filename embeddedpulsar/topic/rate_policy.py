@@ -1,0 +1,149 @@
+"""Policies of rates, and the limiters of the producers and consumers of a topic that follow from them."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from embeddedpulsar.format.control import SubscriptionWord, TopicWord
+from embeddedpulsar.policy_values import DispatchRate, PublishRate, from_fields, to_fields
+from embeddedpulsar.settings import BrokerSettings
+from embeddedpulsar.topic.rate_limiter import WORDS, Lock, Rate, RateLimiter, SharedRate, Unshared
+from embeddedpulsar.topic.topic_policy import TopicPolicy
+
+if TYPE_CHECKING:
+    from embeddedpulsar.managed_ledger.log import Log
+    from embeddedpulsar.platform.clock import Clock
+    from embeddedpulsar.topic.topic import Topic
+
+_SECOND_NS: Final = 1_000_000_000
+
+
+def _publish_default(settings: BrokerSettings, own: Sequence[Any]) -> PublishRate:
+    return PublishRate(settings.maxPublishRatePerTopicInMessages, settings.maxPublishRatePerTopicInBytes)
+
+
+def _dispatch_default(settings: BrokerSettings, own: Sequence[Any]) -> DispatchRate:
+    return DispatchRate(
+        settings.dispatchThrottlingRatePerTopicInMsg,
+        settings.dispatchThrottlingRatePerTopicInByte,
+        1,
+        settings.dispatchThrottlingRateRelativeToPublishRate,
+    )
+
+
+def _subscription_default(settings: BrokerSettings, own: Sequence[Any]) -> DispatchRate:
+    return DispatchRate(
+        settings.dispatchThrottlingRatePerSubscriptionInMsg,
+        settings.dispatchThrottlingRatePerSubscriptionInByte,
+        1,
+        settings.dispatchThrottlingRateRelativeToPublishRate,
+    )
+
+
+PUBLISH_RATE: Final = TopicPolicy[PublishRate](
+    "publishMaxMessageRate", _publish_default, to_fields, lambda form: from_fields(PublishRate, form)
+)
+"""How much may be published to a topic."""
+
+DISPATCH_RATE: Final = TopicPolicy[DispatchRate](
+    "topicDispatchRate", _dispatch_default, to_fields, lambda form: from_fields(DispatchRate, form)
+)
+"""How much all subscriptions and readers of a topic get together."""
+
+SUBSCRIPTION_DISPATCH_RATE: Final = TopicPolicy[DispatchRate](
+    "subscriptionDispatchRate", _subscription_default, to_fields, lambda form: from_fields(DispatchRate, form)
+)
+"""How much each subscription of a topic gets."""
+
+
+class PublishedRate:
+    """What is published to a topic in a second, measured anew every second; for rates relative to it."""
+
+    __slots__ = ("_at_ns", "_log", "_seen", "_wall_ns", "rate")
+
+    def __init__(self, log: Log, wall_ns: Callable[[], int]) -> None:
+        self._log: Final = log
+        self._wall_ns: Final = wall_ns
+        self._at_ns = wall_ns()
+        self._seen = log.survey().appended()
+        self.rate = (0, 0)
+
+    def look(self) -> tuple[int, int]:
+        """Messages and bytes a second."""
+        now_ns = self._wall_ns()
+        passed_ns = now_ns - self._at_ns
+        if not 0 <= passed_ns < _SECOND_NS:
+            seen = self._log.survey().appended()
+            passed_ns = max(passed_ns, _SECOND_NS)
+            self.rate = (
+                max(0, seen.messages - self._seen.messages) * _SECOND_NS // passed_ns,
+                max(0, seen.size - self._seen.size) * _SECOND_NS // passed_ns,
+            )
+            self._at_ns, self._seen = now_ns, seen
+        return self.rate
+
+
+def publish_limiter(topic: Topic, clock: Clock) -> RateLimiter | None:
+    """The limiter of the producers of a topic; None if they have no limit."""
+    value = topic.policies.value(PUBLISH_RATE)
+    if value.is_unlimited:
+        return None
+    words = topic.ledger.words
+    rate = Rate(*(max(0, one) for one in value))
+    shared = SharedRate(words, TopicWord.PUBLISH_RATE, topic.ledger.lock, lambda: rate)
+
+    def count() -> None:
+        words[TopicWord.PUBLISH_LIMITED] += 1
+
+    return RateLimiter([shared], clock.wall_ns, count)
+
+
+def dispatch_limiter(topic: Topic, clock: Clock, subscription: tuple[Any, Lock] | None) -> RateLimiter | None:
+    """The limiter of a consumer or reader; None if it has no limit.
+
+    Args:
+        topic: its topic.
+        clock: of the store.
+        subscription: the words of its subscription and their lock; None for a reader, which has a
+            subscription of its own in this process alone.
+    """
+    rates = []
+    of_topic = topic.policies.value(DISPATCH_RATE)
+    if not of_topic.is_unlimited:
+        words = topic.ledger.words
+        rates.append(
+            _dispatch_rate(topic.ledger, clock, of_topic, words, TopicWord.DISPATCH_RATE, topic.ledger.lock)
+        )
+    of_each = topic.policies.value(SUBSCRIPTION_DISPATCH_RATE)
+    if not of_each.is_unlimited:
+        if subscription is None:
+            rates.append(
+                _dispatch_rate(topic.ledger, clock, of_each, array("Q", bytes(8 * WORDS)), 0, Unshared())
+            )
+        else:
+            words, lock = subscription
+            rates.append(
+                _dispatch_rate(topic.ledger, clock, of_each, words, SubscriptionWord.DISPATCH_RATE, lock)
+            )
+    return RateLimiter(rates, clock.wall_ns) if rates else None
+
+
+def _dispatch_rate(
+    log: Log, clock: Clock, value: DispatchRate, words: Any, first: int, lock: Lock
+) -> SharedRate:
+    messages, size = (max(0, one) for one in value[:2])
+    period_s = value.rate_period_in_second
+    rate = Rate(messages, size, period_s * _SECOND_NS)
+    if not value.relative_to_publish_rate:
+        return SharedRate(words, first, lock, lambda: rate)
+    published = PublishedRate(log, clock.wall_ns)
+
+    def relative() -> Rate:
+        more, more_size = published.look()
+        return Rate(
+            messages and messages + more * period_s, size and size + more_size * period_s, rate.period_ns
+        )
+
+    return SharedRate(words, first, lock, relative)
