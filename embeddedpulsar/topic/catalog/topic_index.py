@@ -23,7 +23,6 @@ from embeddedpulsar.format.catalog_record import (
     TopicEntry,
     decode_topic,
     name_of,
-    partitions_of,
 )
 from embeddedpulsar.format.journal_record import record_at
 from embeddedpulsar.format.packed_map import pack_map, unpack_map
@@ -165,9 +164,14 @@ class TopicIndex:
         count = len(self._slots)
         first, _ = self._search(self._slots, key, 0, count)
         end, _ = self._search(self._slots, key + _AFTER_ALL, first, count) if key else (count, False)
-        for slot in self._slots[first:end]:
-            entry = self._entry(slot)
-            yield name_of(entry).decode(), partitions_of(entry), slot
+        log, read, size = self._log, TOPIC_HEADER.unpack_from, TOPIC_HEADER.size
+        for slot in self._slots[first:end]:  # as `_entry`, for a million of them
+            at = (slot << 3) & _OFFSET
+            _, partitions, length, more = read(log, at)
+            entry = bytes(log[at : at + size + length + more])
+            if crc32(entry) != slot >> 32:
+                self._entry(slot)
+            yield entry[size : size + length].decode(), partitions & ~NO_DIRECTORY, slot
 
     def made(self) -> Iterator[int]:
         """The slots of the topics that have a directory."""
