@@ -14,6 +14,7 @@ from embeddedpulsar.format.catalog_record import TopicEntry
 from embeddedpulsar.platform import disk, failpoints
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.topic.catalog.catalog import Catalog
+from tests.support.disks.fake_disk import FakeDisk
 
 AFTER = 8
 
@@ -203,3 +204,33 @@ def test_without_room_for_an_index_the_log_alone_is_used(site: Site, monkeypatch
     site.change_often(writer, rng, 60)
     assert site.index.exists()
     site.check(writer)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_after_a_power_loss_the_index_says_what_the_log_says(tmp_path: Path, seed: int):
+    """In every image: what was appended durably is there, and the index is that of the log or is not used."""
+    root = tmp_path / "store"
+    root.mkdir()
+    fake = FakeDisk(root)
+    rng = random.Random(seed)
+    with disk.use(fake):
+        site = Site(root)
+        writer = site.open()
+        for moment in range(6):
+            site.change_often(writer, rng, rng.randrange(1, 3 * AFTER))
+            writer.append_namespace(f"d/{moment}", 1, durable=True)
+            site.change_often(writer, rng, rng.randrange(AFTER))
+            state = fake.capture()
+            for number in range(8):
+                image = tmp_path / f"image{moment}-{number}"
+                state.write_image(random.Random(number), str(image))
+                with disk.use(disk.Disk()):
+                    found, log = (
+                        Catalog(str(image / "catalog"), writer.lock, is_read_only=True, with_index=with_index)
+                        for with_index in (True, False)
+                    )
+                    assert found.topics() == log.topics() and found.ended_lives() == log.ended_lives()
+                    assert found.namespaces() == log.namespaces() and f"d/{moment}" in log.namespaces()
+                    found.close()
+                    log.close()
+        site.close()
