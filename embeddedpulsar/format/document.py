@@ -33,6 +33,7 @@ KIND_SUBSCRIPTION_SNAPSHOT: Final = 3
 KIND_TOPIC_SNAPSHOT: Final = 4
 KIND_POLICIES: Final = 5
 KIND_COMPACTION: Final = 6
+KIND_COMPACTED_START: Final = 7
 
 Buffer = bytes | bytearray | memoryview
 

@@ -2,7 +2,7 @@
 
     ctl · lock · sync.lock · topic.meta · policies · journal.<gen> · <ledger:020>.log · <ledger:020>.idx
     compaction · compaction.lock · compacted.<number>
-    subscriptions/<dir>/{ctl,lock,journal.<gen>,snapshot.<gen>,acks.<consumer id>}
+    subscriptions/<dir>/{ctl,lock,journal.<gen>,snapshot.<gen>,acks.<consumer id>,compacted-start}
 
 Ledger ids are zero-padded, so that a sorted listing is the order of the log.
 """
@@ -80,13 +80,17 @@ def compacted_path(directory: str, number: int) -> str:
 
 
 def compacted_in(names: Iterable[str]) -> dict[str, int]:
-    """The compacted ledgers among the names of a directory, with their numbers; -1 for unfinished ones.
+    """The compacted ledgers among the names of a directory, with their numbers; -1 for unfinished files.
 
     Example:
-        >>> compacted_in(["compacted.3", "compacted.4.new", "compaction", "ctl"])
-        {'compacted.3': 3, 'compacted.4.new': -1}
+        >>> compacted_in(["compacted.3", "compacted.4.new", "compaction", "compaction.1f.tmp", "ctl"])
+        {'compacted.3': 3, 'compacted.4.new': -1, 'compaction.1f.tmp': -1}
     """
-    found = {name: name.removeprefix(_COMPACTED) for name in names if name.startswith(_COMPACTED)}
+    found = {
+        name: name.removeprefix(_COMPACTED)
+        for name in names
+        if name.startswith(_COMPACTED) or (name.startswith(f"{COMPACTION}.") and name.endswith(".tmp"))
+    }
     return {name: int(rest) if rest.isascii() and rest.isdigit() else -1 for name, rest in found.items()}
 
 
@@ -133,6 +137,11 @@ def is_gone(name: str) -> bool:
         (True, False)
     """
     return name.startswith(_GONE)
+
+
+def compacted_start_path(directory: str) -> str:
+    """Where a subscription begins that reads compacted, before it acknowledged anything."""
+    return os.path.join(directory, "compacted-start")
 
 
 def acks_path(directory: str, consumer_id: int) -> str:

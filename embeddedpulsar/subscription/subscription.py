@@ -26,7 +26,7 @@ from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage.journal.journal_follower import COMPACT_BYTES
 from embeddedpulsar.subscription.attachment.attachment import Attachment
 from embeddedpulsar.subscription.attachment.chunk_keeper import DEFAULT_CHUNKS, ChunkOptions
-from embeddedpulsar.subscription.attachment.compacted_reader import CompactedSource
+from embeddedpulsar.subscription.attachment.compacted_reader import CompactedSource, note_first
 from embeddedpulsar.subscription.attachment.membership import AttachRequest, Membership, detach_lost, names_of
 from embeddedpulsar.subscription.attachment.volatile_attachment import (
     active_attachment,
@@ -288,11 +288,9 @@ class Subscription:
         asked = Asked(self._settings, key_shared, topic, partition, several_topics)
         rules, own = dispatcher_for(consumer_type).rules(asked), self._mailbox.uuid
         uuid, most = client_uuid or own, self._most_consumers()
-        attach_request = AttachRequest(
-            consumer_name, consumer_type, uuid, priority, receiver_queue_size, rules, most
-        )
+        wanted = AttachRequest(consumer_name, consumer_type, uuid, priority, receiver_queue_size, rules, most)
         membership = Membership(
-            attach_request,
+            wanted,
             own,
             self._log,
             shared,
@@ -310,6 +308,8 @@ class Subscription:
             if self._log.is_volatile:
                 self._detach_dead(shared, state)
                 skip_missed(state, shared, self._log)
+            if compacted is not None:
+                note_first(shared.directory, state, facts)
             joining.add(state.epoch + 1)
             consumer = membership.join(state, facts)
             joining.add(consumer.consumer_id)

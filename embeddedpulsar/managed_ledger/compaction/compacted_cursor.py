@@ -92,22 +92,21 @@ class CompactedCursor:
                         return found
             expected = self._raw.position
             views = self._raw.read(max_entries, max_messages, max_bytes)
-            if not views or not self._has_lost(expected, views[0]):
+            reached = views[0].ledger_id if views else self._raw.position.ledger_id
+            if not self._has_lost(expected, reached):
                 return views
-            self._raw.seek(expected)
             self._enter(expected)
             if self._ledger is None:  # what is lost was not compacted
-                self._raw.seek(Position(views[0].ledger_id, views[0].entry_id))
-                return self._raw.read(max_entries, max_messages, max_bytes)
+                return views
 
-    def _has_lost(self, expected: Position, first: EntryView) -> bool:
-        """Whether entries were trimmed between where the log was read last and what it gave now."""
-        if first.ledger_id == expected.ledger_id:
+    def _has_lost(self, expected: Position, ledger_id: int) -> bool:
+        """Whether entries were trimmed between where the log was read last and the ledger it came to now."""
+        if ledger_id <= expected.ledger_id:
             return False
         if expected.ledger_id >= self._log.trimming.first_retained:
             return False
         # Its own ledger was read to the end if what follows it says so.
-        return self._log.ended_before(first.ledger_id) != expected.previous()
+        return self._log.ended_before(ledger_id) != expected.previous()
 
     def _next_block(self) -> Block | None:
         """The block that is read; None, and on to the log, behind the last one."""

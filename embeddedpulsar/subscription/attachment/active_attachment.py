@@ -132,6 +132,10 @@ class ActiveAttachment(Attachment):
     def _go_to(self, state: SubscriptionState) -> None:
         self._reader.rewind(state)
 
+    def seek(self, position: Position, inclusive: bool) -> None:
+        self._reader.before_seek(position)
+        super().seek(position, inclusive)
+
     def read_position(self) -> Entry:
         return self._reader.position
 

@@ -5,13 +5,40 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.acknowledgement import AckGroup
+from embeddedpulsar.format.document import KIND_COMPACTED_START, decode_document, encode_document
 from embeddedpulsar.format.entry import EntryView
+from embeddedpulsar.format.subscription_record import Ledgers
 from embeddedpulsar.managed_ledger.log import Cursor, Log
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
+from embeddedpulsar.platform import disk
+from embeddedpulsar.storage.filenames import compacted_start_path
 from embeddedpulsar.subscription.attachment.unacked_reader import UnackedReader, unacked
 from embeddedpulsar.subscription.shared_state import SharedState
 from embeddedpulsar.subscription.state.state_machine import SubscriptionState
+
+
+def note_start(directory: str, position: Position) -> None:
+    """Note that a subscription begins with the first compacted message as long as it stands at ``position``.
+    Before it is put there: a crash between leaves a note without effect."""
+    data = encode_document(KIND_COMPACTED_START, {"ledger": position.ledger_id, "entry": position.entry_id})
+    disk.DISK.atomic_write(compacted_start_path(directory), data, False)
+
+
+def _noted_start(directory: str) -> Position | None:
+    try:
+        fields = decode_document(disk.DISK.read_file(compacted_start_path(directory)), KIND_COMPACTED_START)
+    except (FileNotFoundError, CorruptionError):  # after a power loss it may be missing, too
+        return None
+    return Position(int(fields.get("ledger", -1)), int(fields.get("entry", -1)))
+
+
+def note_first(directory: str, state: SubscriptionState, facts: Ledgers) -> None:
+    """`note_start` for a subscription that was made at the earliest message and never had a consumer."""
+    if state.mark_delete == BEFORE_FIRST and facts.listed:
+        first = next((ledger_id for ledger_id, entries in facts.listed if entries), facts.listed[-1][0])
+        note_start(directory, Position(first, -1))
 
 
 class CompactedSource(Protocol):
@@ -25,10 +52,11 @@ class CompactedSource(Protocol):
 class CompactedReader(UnackedReader):
     """The read position of an active consumer that reads compacted.
 
-    Role: entries that compaction removed are stepped over, and acknowledged as damaged ones are. If nothing
-    that the log retains is acknowledged, it begins with the first message of the compacted ledger, be it
-    trimmed from the log: so a consumer that comes back before it acknowledged any other begins there again.
-    Until then the removed entries are acknowledged only with an entry that the log retains.
+    Role: entries that compaction removed are stepped over, and acknowledged as damaged ones are. A
+    subscription at the earliest message begins with the first message of the compacted ledger, be it trimmed
+    from the log. Acknowledgements of these cannot be kept, so a consumer that comes back before any other was
+    acknowledged begins there again. Until then the removed entries are acknowledged only with an entry that
+    the log retains.
     Callers: as of `UnackedReader`.
     """
 
@@ -45,11 +73,17 @@ class CompactedReader(UnackedReader):
         super().rewind(state)
         self._deferred = []
         self._is_trimmed = False
-        self._is_from_start = Position(*self._next) <= self._log.first_position()
+        is_untouched = state.acks.last_touched() <= state.mark_delete
+        self._is_from_start = is_untouched and _noted_start(self._shared.directory) == state.mark_delete
         if self._is_from_start:
             start = BEFORE_FIRST.next()
             self._cursor.seek(start)
             self._next = start
+
+    def before_seek(self, position: Position) -> None:
+        first = self._log.first_position()
+        if position < first:
+            note_start(self._shared.directory, first.previous())
 
     def take_deferred(self, ledger_id: int) -> list[AckGroup]:
         groups = [group for group in self._deferred if group.ledger_id <= ledger_id]

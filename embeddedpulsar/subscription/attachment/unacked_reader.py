@@ -78,6 +78,9 @@ class UnackedReader:
             self._advance(views)
         return views
 
+    def before_seek(self, position: Position) -> None:
+        """Called before the subscription is moved to ``position``, without its lock."""
+
     def take_deferred(self, ledger_id: int) -> list[AckGroup]:
         """Entries that are to be acknowledged together with one of this ledger, up to it."""
         return []
