@@ -14,7 +14,6 @@ _FALSE = frozenset(("false", "no", "off", "0"))
 _ABSENT: dict[str, str] = {
     "transactionCoordinatorEnabled": "transactions",
     "brokerDeleteInactiveTopicsEnabled": "deletion of inactive topics",
-    "subscriptionExpirationTimeMinutes": "expiry of subscriptions",
     "dispatcherMaxRoundRobinBatchSize": "turns of a fixed size",
     "activeConsumerFailoverDelayTimeMillis": "a delay before a standby takes over",
 }
@@ -35,6 +34,8 @@ _RANGES: dict[str, tuple[int, int]] = {
     "backlogQuotaCheckIntervalInSeconds": (1, 1 << 20),
     "ttlDurationDefaultInSeconds": (0, 1 << 31),
     "messageExpiryCheckIntervalInMinutes": (1, 1 << 20),
+    "subscriptionExpirationTimeMinutes": (0, 1 << 31),
+    "subscriptionExpiryCheckIntervalInMinutes": (1, 1 << 20),
     "brokerServiceCompactionThresholdInBytes": (0, 1 << 62),
     "brokerServiceCompactionMonitorIntervalInSeconds": (1, 1 << 20),
     "maxUnackedMessagesPerConsumer": (0, (1 << 32) - 1),
@@ -100,6 +101,7 @@ class BrokerSettings(NamedTuple):
     encryptionRequireOnProducer: bool = False
     brokerDeleteInactiveTopicsEnabled: bool = False  # Pulsar: true
     subscriptionExpirationTimeMinutes: int = 0
+    subscriptionExpiryCheckIntervalInMinutes: int = 5
     # Dispatch
     keepAliveIntervalSeconds: int = 30
     acknowledgmentAtBatchIndexLevelEnabled: bool = True  # Pulsar: false

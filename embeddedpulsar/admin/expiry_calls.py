@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from embeddedpulsar.backlog_quota import DESTINATION_STORAGE, BacklogQuota
 from embeddedpulsar.platform import interrupts
 from embeddedpulsar.topic.backlog_quotas import QUOTAS
-from embeddedpulsar.topic.topic_limits import MESSAGE_TTL
+from embeddedpulsar.topic.topic_limits import MESSAGE_TTL, SUBSCRIPTION_EXPIRATION
 from embeddedpulsar.topic.topic_policy import RETENTION
 
 if TYPE_CHECKING:
@@ -74,6 +74,38 @@ class ExpiryCalls(ABC):
     def remove_message_ttl(self, name: str) -> None:
         """Unset the time to live, so that the inherited one applies. Does nothing if it is not set."""
         self._set(name, MESSAGE_TTL, None)
+
+    # -- expiration of subscriptions ---------------------------------------------------------------------
+
+    def set_subscription_expiration_time(self, name: str, minutes: int) -> None:
+        """Set after how many minutes without consumers a durable subscription is deleted, with its backlog.
+        This is checked when a process begins to use the topic, when the policy changes, and every
+        ``subscriptionExpiryCheckIntervalInMinutes``.
+
+        Args:
+            name: of the topic or namespace.
+            minutes: 0 for never, whatever other levels say.
+
+        Raises:
+            InvalidConfiguration: ``minutes`` is no number from 0 on.
+
+        Example:
+            >>> from embeddedpulsar import Admin
+            >>> with Admin("./data") as admin:
+            ...     admin.namespaces().set_subscription_expiration_time("public/default", 30 * 24 * 60)
+            ...     admin.namespaces().get_subscription_expiration_time("public/default")
+            ...     admin.namespaces().remove_subscription_expiration_time("public/default")
+            43200
+        """
+        self._set(name, SUBSCRIPTION_EXPIRATION, minutes)
+
+    def get_subscription_expiration_time(self, name: str, applied: bool = False) -> int | None:
+        """Return the time in minutes."""
+        return self._get(name, SUBSCRIPTION_EXPIRATION, applied)
+
+    def remove_subscription_expiration_time(self, name: str) -> None:
+        """Unset the time, so that the inherited one applies. Does nothing if it is not set."""
+        self._set(name, SUBSCRIPTION_EXPIRATION, None)
 
     # -- backlog quotas ----------------------------------------------------------------------------------
 

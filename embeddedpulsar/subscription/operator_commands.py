@@ -30,6 +30,7 @@ from embeddedpulsar.subscription.ack_ring import with_unwritten_acks
 from embeddedpulsar.subscription.attachment.unacked_reader import unacked_entries
 from embeddedpulsar.subscription.log_queries import ledgers_of, news_for
 from embeddedpulsar.subscription.shared_state import SharedState
+from embeddedpulsar.subscription.state.replica import HOUSEKEEPER
 from embeddedpulsar.subscription.state.state_machine import SubscriptionState
 
 _NAME: Final = "operator"
@@ -105,6 +106,33 @@ class OperatorCommands:
         """
         return self.acknowledge(self._groups_through(position), rewinds=False)
 
+    def end_if_idle(self, since_ms: int) -> bool:
+        """End the subscription if it has no consumers, and had none since that time, in ms.
+
+        If a release stored its state that did not note this time, it counts from now on.
+        """
+
+        def body(state: SubscriptionState) -> bool:
+            if not state.exists or len(state.consumers):
+                return False
+            if not state.last_active_ms:
+                self._shared.commit(self._for_a_moment(state, _NAME, []))
+            elif state.last_active_ms <= since_ms:
+                self._shared.remove()
+                return True
+            return False
+
+        return self._shared.transact(body)
+
+    def _for_a_moment(
+        self, state: SubscriptionState, name: str, commands: Sequence[Command]
+    ) -> list[Command]:
+        """Commands between the coming and the going of a consumer."""
+        following = state.epoch + 1  # the id is the epoch: no earlier consumer has it
+        now_ms = self._clock.wall_ms()
+        joining = Attach(following, name, ConsumerType.Exclusive, 0, self._uuid, now_ms)
+        return [joining, *commands, Detach(following, DETACH_CLOSED)]
+
     def _groups_through(self, position: Position) -> list[AckGroup]:
         start = self._shared.transact(lambda state: state.mark_delete).next()
         groups = []
@@ -143,7 +171,7 @@ class OperatorCommands:
                 self._write_acks(state, facts)
             elif is_active:
                 self._shared.control.announce()  # it looks what is acknowledged before it reads on
-            commands = self._acknowledging(state, facts, left, batches, goes_back=is_active and rewinds)
+            commands = self._acknowledging(state, facts, left, batches, rewinds=rewinds)
             self._shared.commit(commands)
             return True
 
@@ -182,17 +210,15 @@ class OperatorCommands:
         groups: Sequence[AckGroup],
         batches: Sequence[AckBatch],
         *,
-        goes_back: bool,
+        rewinds: bool,
     ) -> list[Command]:
         news, following = news_for(state, facts), state.epoch + 1
         consumers = state.consumers.all()
-        if not consumers:  # its id is its epoch: no earlier consumer has it
-            now_ms = self._clock.wall_ms()
-            joining = Attach(following, _NAME, ConsumerType.Exclusive, 0, self._uuid, now_ms)
-            leaving = Detach(following, DETACH_CLOSED)
-            return [joining, *news, *_acks(following, following, groups, batches), leaving]
+        if not consumers:
+            name = _NAME if rewinds else HOUSEKEEPER
+            return self._for_a_moment(state, name, [*news, *_acks(following, following, groups, batches)])
         first = consumers[0]
-        if not goes_back:
+        if state.dispatch.assigned_by_consumer or not rewinds:
             return [*news, *_acks(first.consumer_id, first.epoch, groups, batches)]
         kept = _kept(state, first.consumer_id)
         return [*_rewind(state, facts), *kept, *_acks(first.consumer_id, following, groups, batches)]

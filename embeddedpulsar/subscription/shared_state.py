@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, TypeVar
 
 from embeddedpulsar.damage import CONTROL, JOURNAL, Damage
@@ -211,9 +212,9 @@ class SharedState:
                 self._has_leavers |= type(command) is record.Detach
                 if type(command) is record.Seek:
                     self.control.draw_back(Position(command.ledger_id, command.entry_id))
-        self._journal.append(
-            records, self._clock.wall_ms(), announce=announce, apply=lambda: self._apply(commands)
-        )
+        now_ms = self._clock.wall_ms()
+        apply = partial(replica.apply_all, commands, 0 if announce is None else now_ms)
+        self._journal.append(records, now_ms, announce=announce, apply=apply)
         effects = replica.effects
         self._publish(effects)
         replica.take_effects()
@@ -262,10 +263,6 @@ class SharedState:
             return True
 
         return self.transact(body)
-
-    def _apply(self, commands: Sequence[record.Command]) -> None:
-        for command in commands:
-            self._replica.apply(command)
 
     def _announce(self) -> None:
         self.control.announce()

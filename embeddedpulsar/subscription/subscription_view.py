@@ -60,6 +60,7 @@ class SubscriptionFacts(NamedTuple):
         delayed: messages that were read and are not due.
         is_blocked: its consumers together hold too many messages.
         read: the entry that is read next; None without consumers, or if its type has none.
+        last_active_ms: when a consumer last came or left; 0 if that is unknown.
         given: messages that its applications got, of a non-persistent topic; as are the other two.
         sent_before: messages that were sent before it was made.
         made_ms: when that was.
@@ -72,6 +73,7 @@ class SubscriptionFacts(NamedTuple):
     delayed: int
     is_blocked: bool
     read: Position | None
+    last_active_ms: int
     given: int = 0
     sent_before: int = 0
     made_ms: int = 0
@@ -212,6 +214,7 @@ def _facts_of(
         delayed=dispatch.pending.totals[DELAYED],
         is_blocked=dispatch.is_blocked,
         read=dispatch.read if dispatch.assigned_by_consumer else None,
+        last_active_ms=state.last_active_ms,
     )
 
 

@@ -1,4 +1,4 @@
-"""What is taken away because it is too old: messages of durable subscriptions."""
+"""What is taken away because it is too old: messages of durable subscriptions, and subscriptions."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.platform.clock import Clock
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.topic.held_policies import HeldPolicies
-from embeddedpulsar.topic.topic_limits import MESSAGE_TTL
+from embeddedpulsar.topic.topic_limits import MESSAGE_TTL, SUBSCRIPTION_EXPIRATION
 from embeddedpulsar.topic.topic_subscriptions import TopicSubscriptions
+from embeddedpulsar.topic.topic_view import TopicView
 
 
 class MessageExpiry:
@@ -45,4 +46,40 @@ class MessageExpiry:
         if moved:
             names = ", ".join(map(repr, moved))
             done.append(f"{self._log.name}: messages older than {seconds} s expired for {names}")
+        return False
+
+
+class SubscriptionExpiry:
+    """Deletes durable subscriptions that have had no consumers for as long as the policy
+    `SUBSCRIPTION_EXPIRATION` says, with their backlog. A `Check` of `TopicUpkeep`.
+
+    Callers: the thread of housekeeping, which holds no lock of the topic.
+    """
+
+    follows_traffic = False
+
+    def __init__(
+        self,
+        view: TopicView,
+        policies: HeldPolicies,
+        subscriptions: TopicSubscriptions,
+        clock: Clock,
+        settings: BrokerSettings,
+    ) -> None:
+        self._view: Final = view
+        self._policies: Final = policies
+        self._subscriptions: Final = subscriptions
+        self._clock: Final = clock
+        self.every_s = 60.0 * settings.subscriptionExpiryCheckIntervalInMinutes
+
+    def is_wanted(self) -> bool:
+        return self._policies.value(SUBSCRIPTION_EXPIRATION) > 0
+
+    def look(self, done: list[str]) -> bool:
+        minutes = self._policies.value(SUBSCRIPTION_EXPIRATION)
+        since_ms = self._clock.wall_ms() - 60_000 * minutes
+        for facts, durable in self._view.subscriptions():
+            is_idle = durable and not facts.consumers and facts.last_active_ms <= since_ms
+            if is_idle and self._subscriptions.end_idle(facts.name, since_ms):
+                done.append(f"subscription {facts.name!r} was deleted: no consumers for {minutes} minutes")
         return False

@@ -30,7 +30,7 @@ from embeddedpulsar.topic.topic_limits import MAX_PRODUCERS
 from embeddedpulsar.topic.topic_policy import DEDUPLICATION, KEEP_UNTIL_SUBSCRIBED, RETENTION
 from embeddedpulsar.topic.topic_subscriptions import SubscriptionKey, TopicSubscriptions
 from embeddedpulsar.topic.topic_view import TopicView
-from embeddedpulsar.topic.upkeep import upkeep_of
+from embeddedpulsar.topic.upkeep import Check, upkeep_of
 
 if TYPE_CHECKING:
     from embeddedpulsar.subscription.subscription import Subscription
@@ -98,9 +98,9 @@ class Topic:
         self._producers = Producers(journal, self._memory, session.mailbox, clock, timers, most=most)
         ledger.trimming.snapshot_before = self._memory.save_before_trim
         shared = (ledger, self.policies, self._subscriptions, clock, session.settings)
-        housekeeping = session.housekeeping
         self.quotas: Final = BacklogQuotas(*shared)
-        self._upkeep: Final = upkeep_of(*shared, self._trimming, [self.quotas, self.compaction], housekeeping)
+        own: list[Check] = [self.quotas, self.compaction]
+        self._upkeep: Final = upkeep_of(*shared, self._trimming, self.view, own, session.housekeeping)
         ledger.trimming.suggest = self._upkeep.suggest
 
     @classmethod

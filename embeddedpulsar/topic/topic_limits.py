@@ -49,6 +49,10 @@ MAX_SUBSCRIPTIONS: Final = _limit("max_subscriptions_per_topic", "maxSubscriptio
 MAX_TOPICS: Final = _limit("max_topics_per_namespace", "maxTopicsPerNamespace")
 MESSAGE_TTL: Final = _limit("message_ttl_in_seconds", "ttlDurationDefaultInSeconds", for_letters=0)
 """Seconds after which a message counts as acknowledged; 0 for never."""
+SUBSCRIPTION_EXPIRATION: Final = _limit(
+    "subscription_expiration_time_minutes", "subscriptionExpirationTimeMinutes", for_letters=0
+)
+"""Minutes without consumers after which a durable subscription is deleted; 0 for never."""
 
 
 def check_topics(policies: PolicyDocuments, catalog: Catalog, name: TopicName, more: int) -> None:

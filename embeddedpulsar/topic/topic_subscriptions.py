@@ -215,6 +215,18 @@ class TopicSubscriptions:
                     moved.append(subscription.name)
         return sorted(moved)
 
+    def end_idle(self, name: str, since_ms: int) -> bool:
+        """Delete a durable one that has no consumers, and had none since that time, in ms.
+
+        Returns:
+            Whether it was deleted.
+        """
+        with self._looked_at(SubscriptionKey(name, True).directory_name) as subscription:
+            if not subscription.exists():
+                return False
+            subscription.detach_dead()
+            return subscription.operator_commands().end_if_idle(since_ms)
+
     def _is_past(self, name: str, position: Position) -> bool:
         from embeddedpulsar.subscription.subscription_files import mark_deletes
 

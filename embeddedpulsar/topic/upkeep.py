@@ -9,10 +9,11 @@ from embeddedpulsar.exceptions import StorageError
 from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.platform.clock import Clock
 from embeddedpulsar.settings import BrokerSettings
-from embeddedpulsar.topic.expiry import MessageExpiry
+from embeddedpulsar.topic.expiry import MessageExpiry, SubscriptionExpiry
 from embeddedpulsar.topic.held_policies import HeldPolicies
 from embeddedpulsar.topic.housekeeping import PATIENCE_S, Housekeeping, TopicTrimming
 from embeddedpulsar.topic.topic_subscriptions import LOOKED_AT_ONCE, TopicSubscriptions
+from embeddedpulsar.topic.topic_view import TopicView
 
 _ROUNDING_S: Final = 1e-3
 
@@ -125,11 +126,16 @@ def upkeep_of(
     clock: Clock,
     settings: BrokerSettings,
     trimming: TopicTrimming,
+    view: TopicView,
     own: Sequence[Check],
     housekeeping: Housekeeping,
 ) -> TopicUpkeep:
     """The upkeep of a topic, with all that policies may ask for: the checks ``own``, and expiry."""
     checks: list[Check] = []
     if not log.is_volatile:
-        checks += [MessageExpiry(log, policies, subscriptions, clock, settings), *own]
+        checks += [
+            MessageExpiry(log, policies, subscriptions, clock, settings),
+            SubscriptionExpiry(view, policies, subscriptions, clock, settings),
+            *own,
+        ]
     return TopicUpkeep(log.name, trimming, subscriptions, policies, checks, housekeeping, clock.monotonic)

@@ -32,6 +32,10 @@ from embeddedpulsar.subscription.state.state_machine import (
     SubscriptionState,
 )
 
+HOUSEKEEPER: Final = "__housekeeping"
+"""The name of the consumer that attaches for a moment to acknowledge what has expired."""
+_ACTIVITIES: Final = frozenset((record.CREATE, record.ATTACH, record.DETACH))
+
 LEAST_CONSUMERS: Final = 16
 """With fewer of them none is far behind."""
 _MOST_PENDING: Final = 1024
@@ -155,12 +159,33 @@ class SubscriptionReplica:
     def replay(self, kind: int, payload: bytes, time_ms: int) -> None:
         """Apply a command others committed."""
         command = record.decode(kind, payload)
+        if kind in _ACTIVITIES:
+            self._note_activity(command, time_ms)
         waiting_keys = self.state.dispatch.pending.waiting_keys
         try:
             waiting_keys.is_replay = True
             self.apply(command)
         finally:
             waiting_keys.is_replay = False
+
+    def apply_all(self, commands: Sequence[record.Command], active_ms: int) -> None:
+        """Apply own commands, which say at that time that consumers come or leave; 0 if they do not."""
+        for command in commands:
+            if active_ms:
+                self._note_activity(command, active_ms)
+            self.apply(command)
+
+    def _note_activity(self, command: record.Command, time_ms: int) -> None:
+        """Note that a consumer comes or leaves. Before the command is applied."""
+        state = self.state
+        is_activity = isinstance(command, record.Create)
+        if isinstance(command, record.Detach):
+            consumer = state.consumers.get(command.consumer_id)
+            is_activity = consumer is not None and consumer.name != HOUSEKEEPER
+        elif isinstance(command, record.Attach):
+            is_activity = command.name != HOUSEKEEPER
+        if is_activity:
+            state.last_active_ms = time_ms
 
     def leap(self, kind: int, payload: bytes) -> bool:
         """Take over a summary (see `storage.journal.replica.Replica`)."""

@@ -32,11 +32,16 @@ def encode_snapshot(state: SubscriptionState) -> bytes:
     """
     dispatch = state.dispatch
     counts = dispatch.counts.pack() if dispatch.counts else None
-    return _document(state, dispatch.pack(state.acks) if dispatch.assigned_by_consumer else None, counts)
+    packed = dispatch.pack(state.acks) if dispatch.assigned_by_consumer else None
+    return _document(state, packed, counts, state.last_active_ms)
 
 
-def _document(state: SubscriptionState, dispatch: list[Any] | None, counts: Any) -> bytes:
+def _document(
+    state: SubscriptionState, dispatch: list[Any] | None, counts: Any, last_active_ms: int = 0
+) -> bytes:
     optional = {} if counts is None else {"counts": counts}
+    if last_active_ms:
+        optional["last_active_ms"] = last_active_ms
     return encode_document(
         KIND_SUBSCRIPTION_SNAPSHOT,
         {
@@ -75,6 +80,7 @@ def decode_snapshot(data: bytes) -> SubscriptionState:
         if fields["dispatch"] is not None:
             state.dispatch.unpack(fields["dispatch"])
         state.dispatch.counts = RestingCounts.unpack(fields.get("counts", ()))
+        state.last_active_ms = _typed(int, fields.get("last_active_ms", 0))
     except DISTORTIONS as e:
         raise CorruptionError(reason=f"the snapshot lacks or distorts {e or type(e).__name__}") from e
     return state

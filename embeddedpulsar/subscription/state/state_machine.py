@@ -59,6 +59,9 @@ class SubscriptionState:
         self.commands = 0
         self.digest = 0
         self.stale = 0
+        self.last_active_ms = 0
+        """When a consumer last came or left, or it was made; 0 if that is unknown. Not part of what replicas
+        compare: it is the time of a record."""
 
     @property
     def mark_delete(self) -> Position:
