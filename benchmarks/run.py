@@ -42,6 +42,7 @@ WORKLOADS = (
     "send_arrow",
     "publish_chunked_1GiB",
     "e2e_exclusive",
+    "non_persistent",
     "e2e_shared",
     "e2e_key_shared",
     "failover_takeover",

@@ -24,14 +24,27 @@ class ExclusivePair(Pair):
         self.open_pair(root=str(place / "store"))
 
 
+class VolatilePair(ExclusivePair):
+    """The same over a non-persistent topic, with a ring that holds all that is under way."""
+
+    key = "non-persistent"
+    name = "embeddedpulsar, Exclusive, non-persistent topic"
+
+    def start(self, place: Path) -> None:
+        root = place / "store"
+        root.mkdir()
+        (root / "broker.conf").write_text("nonPersistentTopicRingSizeInMB=1024\n")
+        self.open_pair(root=str(root), topic=f"non-persistent://public/default/{TOPIC}")
+
+
 class EmbeddedSender(Sender):
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, topic: str = TOPIC) -> None:
         from embeddedpulsar import Client
 
         self._client = Client(root)
-        self._one: Any = self._client.create_producer(TOPIC)
+        self._one: Any = self._client.create_producer(topic)
         self._many: Any = self._client.create_producer(
-            TOPIC, batching_enabled=True, block_if_queue_full=True, max_pending_messages=10_000
+            topic, batching_enabled=True, block_if_queue_full=True, max_pending_messages=10_000
         )
 
     def send_one(self, payload: bytes) -> None:
@@ -48,12 +61,12 @@ class EmbeddedSender(Sender):
 
 
 class EmbeddedReceiver(Receiver):
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, topic: str = TOPIC) -> None:
         from embeddedpulsar import Client, Timeout
 
         self._timeout = Timeout
         self._client = Client(root)
-        self._consumer: Any = self._client.subscribe(TOPIC, "bench")
+        self._consumer: Any = self._client.subscribe(topic, "bench")
 
     def receive_one(self) -> bytes:
         message = self._consumer.receive()

@@ -31,7 +31,6 @@ class VolatileCore(ConsumerCore):
         super().__init__(session)
         self.fetched = self
         self._notes_entries = True
-        self.acks.quick = self._can_be_quick = False
         self.queue.prepare = None
         self._hold: Any = session.attachment
 
@@ -43,15 +42,16 @@ class VolatileCore(ConsumerCore):
             return message
         if self._delivers_singly:
             return self._begin_entry(message)
-        hold = self._hold
-        if hold.is_waiting:
+        hold, count = self._hold, entry.count
+        flags = GIVEN if count == 1 else bytearray(count + 1)
+        if not hold.is_waiting:
+            hold.given(entry)
+        elif entry.acked is None:
             # As `given`, without the call. No other thread comes between the test and these steps, because
             # there is no call among them.
-            entry.acked = GIVEN
-            hold.words[hold.given_at] = hold.count = hold.count + entry.count
+            entry.acked = flags
+            hold.words[hold.given_at] = hold.count = hold.count + count
             hold.last = entry
-        else:
-            hold.given(entry)
         return message
 
     def acknowledge(self, message: Message[Any] | MessageId) -> None:

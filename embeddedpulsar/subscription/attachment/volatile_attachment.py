@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from embeddedpulsar.subscription.state.consumer_registry import Consumer
     from embeddedpulsar.subscription.state.state_machine import SubscriptionState
 
-GIVEN: Final = bytearray()
-"""Stands in `EntryView.acked` of an entry that the application was given."""
+GIVEN: Final = bytearray(2)
+"""Stands in `EntryView.acked` of an entry of one message that the application was given. Entries of several
+have a byte more than messages there, too: so no acknowledgement fills them, and none is written."""
 _SETTLE_AFTER_S: Final = 0.1
 _SETTLE_AT: Final = 1000
 
@@ -58,11 +59,13 @@ class _OnceDelivered(Attachment):
 
     def given(self, view: EntryView) -> None:
         """Note that the application gets the first message of an entry. May be repeated."""
+        count = view.count
+        flags = GIVEN if count == 1 else bytearray(count + 1)
         if view.acked is not None:
             return
-        view.acked, self.last = GIVEN, view
+        view.acked, self.last = flags, view
         try:
-            self.words[self.given_at] = self.count = self.count + view.count
+            self.words[self.given_at] = self.count = self.count + count
         except ValueError:
             return  # closed meanwhile
         if not self.is_waiting:
