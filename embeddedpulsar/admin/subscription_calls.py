@@ -132,6 +132,7 @@ class SubscriptionCalls:
 
         Raises:
             NotAllowedError: the topic is partitioned, and the id is that of a message without a partition.
+                Or the topic is non-persistent.
             ValueError: the target is neither a time nor an id.
 
         Example:
@@ -302,6 +303,8 @@ def _skip_before(topic: Topic, subscription: Subscription, cutoff_ms: int) -> No
 
 
 def _reset(log: Log, subscription: Subscription, target: int | MessageId) -> None:
+    if log.is_volatile:
+        raise NotAllowedError(f"{log.name}: a subscription of a non-persistent topic has no earlier place")
     if isinstance(target, int):
         subscription.seek(log.find_by_publish_time(target), inclusive=True)
         return

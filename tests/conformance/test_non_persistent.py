@@ -375,6 +375,23 @@ def test_chunks_are_not_made(topic):
         producer.send(bytes(6 << 20))
 
 
+def test_a_cursor_is_not_reset(topic, topics):
+    """A message that was delivered does not come again."""
+    topic.consumer().close()
+    for target in (MessageId.earliest, 0):
+        with pytest.raises(NotAllowedError, match="no earlier place"):
+            topics.reset_cursor(NAME, "sub", target)
+
+
+def test_an_operator_empties_it(topic, topics):
+    """Skipped messages are lost, and counted."""
+    consumer = topic.consumer(consumer_type=ConsumerType.Shared)
+    topic.publish(5)
+    assert topics.skip_messages(NAME, "sub", 2) == 2
+    assert texts(consumer, 3) == [b"hello-2", b"hello-3", b"hello-4"]
+    assert drops(topics, consumer) == 2
+
+
 def test_table_views_are_refused(client):
     """They need a topic that keeps its messages."""
     with pytest.raises(InvalidConfiguration, match="keeps its messages"):
