@@ -31,7 +31,7 @@ def change_policy(
     """Note a policy of a topic or namespace, and ring all processes; None takes it away.
 
     Returns:
-        The topics and partitions that it may concern and that were opened before.
+        The topics and partitions that are to be changed at once, and that were opened before.
 
     Raises:
         TopicNotFound: there is no such topic or namespace.
@@ -52,9 +52,10 @@ def change_policy(
     finally:
         catalog.lock.release()
     session.peers.ring_all()
-    if is_namespace(name):
-        return [entry for entry in catalog.topics(name) if entry.is_made and not entry.partitions]
-    return _entries_of(session, name)
+    if policy.apply is None:
+        return []
+    entries = catalog.topics(name) if is_namespace(name) else _entries_of(session, name)
+    return [entry for entry in entries if entry.is_made and not entry.partitions]
 
 
 def apply_policy(
@@ -104,9 +105,4 @@ def existing(session: StoreSession, name: str) -> str:
 def _entries_of(session: StoreSession, name: str) -> list[TopicEntry]:
     """The topic itself, or those partitions of it that were opened before."""
     entry = session.catalog.find(name)
-    if entry is None or not entry.partitions:
-        return [] if entry is None else [entry]
-    namespace = TopicName.parse(name).namespace_name
-    return [
-        one for one in session.catalog.topics(namespace) if TopicName.parse(one.name).base == name != one.name
-    ]
+    return [] if entry is None else session.catalog.with_logs(entry)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar.exceptions import CorruptionError, InvalidConfiguration, NotAllowedError
 from embeddedpulsar.topic.topic_policy import TopicPolicy
-from embeddedpulsar.topic_name import TopicName
+from embeddedpulsar.topic_name import PARTITION_SUFFIX, TopicName
 
 if TYPE_CHECKING:
     from embeddedpulsar.topic.catalog.catalog import Catalog
@@ -69,10 +69,10 @@ def check_topics(policies: PolicyDocuments, catalog: Catalog, name: TopicName, m
     if not most:
         return
     there = 0
-    for entry in catalog.topics(namespace):
-        base = catalog.find(TopicName.parse(entry.name).base)
-        is_counted_with_base = base is not None and base.partitions and base.name != entry.name
-        there += 0 if is_counted_with_base else max(1, entry.partitions)
+    for one, partitions in catalog.listed_in(namespace):
+        base = catalog.find(TopicName.parse(one).base) if PARTITION_SUFFIX in one else None
+        is_counted_with_base = base is not None and base.partitions and base.name != one
+        there += 0 if is_counted_with_base else max(1, partitions)
     if there + more > most:
         raise NotAllowedError(
             f"{name.full} cannot be made: the namespace {namespace} has {there} topics, and its limit is "
