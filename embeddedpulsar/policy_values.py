@@ -78,34 +78,6 @@ class DispatchRate(NamedTuple):
         return self.dispatch_throttling_rate_in_msg <= 0 and self.dispatch_throttling_rate_in_byte <= 0
 
 
-class ResourceGroup(NamedTuple):
-    """How much may be published and delivered in a second in all namespaces of a group together.
-
-    Attributes:
-        publish_rate_in_msgs: messages published; 0 or -1 for no limit, as in the other fields.
-        publish_rate_in_bytes: bytes published.
-        dispatch_rate_in_msgs: messages delivered.
-        dispatch_rate_in_bytes: bytes delivered.
-
-    Example:
-        >>> ResourceGroup(publish_rate_in_msgs=100).check().dispatch_rate_in_msgs
-        -1
-    """
-
-    publish_rate_in_msgs: int = UNLIMITED
-    publish_rate_in_bytes: int = UNLIMITED
-    dispatch_rate_in_msgs: int = UNLIMITED
-    dispatch_rate_in_bytes: int = UNLIMITED
-
-    def check(self) -> ResourceGroup:
-        """Return this value if it is valid.
-
-        Raises:
-            InvalidConfiguration: a field is not a number from -1.
-        """
-        return _with_numbers(self)
-
-
 class AutoTopicCreationOverride(NamedTuple):
     """Whether topics are created when they are first used, and of which kind.
 
@@ -190,17 +162,6 @@ class DelayedDeliveryPolicies(NamedTuple):
         return _with_numbers(self, tick_time=1)
 
 
-PolicyValue = TypeVar(
-    "PolicyValue",
-    PublishRate,
-    DispatchRate,
-    ResourceGroup,
-    AutoTopicCreationOverride,
-    AutoSubscriptionCreationOverride,
-    DelayedDeliveryPolicies,
-)
-
-
 def to_fields(value: Any) -> dict[str, Any]:
     """The fields of a value with Pulsar's names, as a document stores them.
 
@@ -231,7 +192,7 @@ def from_fields(kind: type[Any], fields: Any) -> Any:
         raise CorruptionError(reason=f"a policy document with a {kind.__name__} that is none: {e!r}") from e
 
 
-Numbers = TypeVar("Numbers", PublishRate, DispatchRate, ResourceGroup, DelayedDeliveryPolicies)
+Numbers = TypeVar("Numbers", PublishRate, DispatchRate, DelayedDeliveryPolicies)
 
 
 def _with_numbers(value: Numbers, **least: int) -> Numbers:

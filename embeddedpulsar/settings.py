@@ -178,7 +178,8 @@ class BrokerSettings(NamedTuple):
             if name not in cls._field_defaults or name == "unknown":
                 unknown[name] = None
             elif value:  # an empty value means the default, as in the file that Pulsar ships
-                values[name] = _read(number, name, value, cls._field_defaults[name])
+                where = f"broker.conf line {number}"
+                values[name] = read_setting(where, name, value, cls._field_defaults[name])
             else:
                 values.pop(name, None)
         return cls()._replace(unknown=tuple(unknown), **values)
@@ -199,7 +200,7 @@ class BrokerSettings(NamedTuple):
             if getattr(self, name) != default:
                 raise InvalidConfiguration(
                     f"broker.conf: {name} needs {feature}, which is not built yet; "
-                    f"remove the line or set it to {_write(default)}"
+                    f"remove the line or set it to {write_setting(default)}"
                 )
         self.retention.check("broker.conf: defaultRetentionTimeInMinutes and defaultRetentionSizeInMB")
 
@@ -233,31 +234,46 @@ class BrokerSettings(NamedTuple):
         return Retention(self.defaultRetentionTimeInMinutes, self.defaultRetentionSizeInMB)
 
 
-def _read(line: int, name: str, value: str, default: object) -> int | bool | str:
+def read_setting(where: str, name: str, value: str, default: object) -> int | bool | str:
+    """Return the value of a setting.
+
+    Args:
+        where: it is written, for errors.
+        name: of the setting.
+        value: its text.
+        default: of the setting, whose type decides.
+
+    Raises:
+        InvalidConfiguration: the text is no value of this setting.
+
+    Example:
+        >>> read_setting("a test", "allowAutoTopicCreation", "FALSE", True)
+        False
+    """
     if isinstance(default, bool):
         word = value.lower()
         if word in _TRUE or word in _FALSE:
             return word in _TRUE
-        raise InvalidConfiguration(f"broker.conf line {line}: {name} is true or false, not {value!r}")
+        raise InvalidConfiguration(f"{where}: {name} is true or false, not {value!r}")
     if isinstance(default, int):
         try:
             number = int(value)
         except ValueError:
-            raise InvalidConfiguration(
-                f"broker.conf line {line}: {name} is a number, not {value!r}"
-            ) from None
+            raise InvalidConfiguration(f"{where}: {name} is a number, not {value!r}") from None
         low, high = _RANGES.get(name, (number, number))
         if not low <= number <= high:
-            raise InvalidConfiguration(
-                f"broker.conf line {line}: {name} is a number from {low} to {high}, not {number}"
-            )
+            raise InvalidConfiguration(f"{where}: {name} is a number from {low} to {high}, not {number}")
         return number
     if value not in (choices := _CHOICES.get(name, (value,))):
-        raise InvalidConfiguration(
-            f"broker.conf line {line}: {name} is {' or '.join(choices)}, not {value!r}"
-        )
+        raise InvalidConfiguration(f"{where}: {name} is {' or '.join(choices)}, not {value!r}")
     return value
 
 
-def _write(value: object) -> str:
+def write_setting(value: object) -> str:
+    """Return a value as ``broker.conf`` has it.
+
+    Example:
+        >>> write_setting(True), write_setting(5)
+        ('true', '5')
+    """
     return str(value).lower() if isinstance(value, bool) else str(value)

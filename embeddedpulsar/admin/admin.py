@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from embeddedpulsar.admin.brokers import Brokers
 from embeddedpulsar.admin.dead_letters import DeadLetters
 from embeddedpulsar.admin.kept_ledgers import KeptLedgers
 from embeddedpulsar.admin.namespaces import Namespaces
@@ -36,9 +37,9 @@ if TYPE_CHECKING:
 class Admin(SaysWhatThereIs):
     """Administers the store in a directory, with the interface of Pulsar's Java class ``PulsarAdmin``.
 
-    The methods are grouped by object: `topics`, `namespaces` and `tenants`. An Admin may be used beside any
-    number of clients, in any process; changes are visible to them at once. Thread-safe. After a fork the
-    child may continue to use it. A ``with`` block closes it at the end. Errors are those of
+    The methods are grouped by object: `topics`, `namespaces`, `tenants` and `brokers`. An Admin may be used
+    beside any number of clients, in any process; changes are visible to them at once. Thread-safe. After a
+    fork the child may continue to use it. A ``with`` block closes it at the end. Errors are those of
     ``embeddedpulsar.exceptions``.
 
     Args:
@@ -85,8 +86,14 @@ class Admin(SaysWhatThereIs):
         self._topics: Final = Topics(self._open_store)
         self._namespaces: Final = Namespaces(self._open_store)
         self._tenants: Final = Tenants(self._open_store)
+        self._brokers: Final = Brokers(self._open_store)
 
-    _parts: Final = {"topics()": Topics, "namespaces()": Namespaces, "tenants()": Tenants}
+    _parts: Final = {
+        "topics()": Topics,
+        "namespaces()": Namespaces,
+        "tenants()": Tenants,
+        "brokers()": Brokers,
+    }
 
     def _opened(self) -> Store:
         durability, allow_network_fs = self._options
@@ -121,6 +128,10 @@ class Admin(SaysWhatThereIs):
     def tenants(self) -> Tenants:
         """Return the methods for tenants."""
         return self._tenants
+
+    def brokers(self) -> Brokers:
+        """Return the methods for settings."""
+        return self._brokers
 
     def dead_letters(
         self, topic: str, subscription: str, dead_letter_topic: str | None = None

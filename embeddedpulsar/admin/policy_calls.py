@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _NOT_BUILT: Final = {
     "stats": "statistics of other things than topics",
     "cluster": "clusters",
-    "broker": "brokers: settings are in broker.conf",
+    "broker": "brokers: Admin.brokers() has settings only",
     "bookie": "bookies",
     "schema": "the schema registry",
     "function": "functions",

@@ -6,6 +6,7 @@ import click
 
 from embeddedpulsar.cli.opened_store import OpenedStore, pass_store
 from embeddedpulsar.cli.output import as_json, print_json, print_table
+from embeddedpulsar.cli.policy_commands import OF_BOTH, OF_NAMESPACES, add_policies
 
 
 @click.group()
@@ -34,3 +35,6 @@ def create(store: OpenedStore, namespace: str) -> None:
     """Create NAMESPACE, as tenant/namespace, and its tenant if necessary."""
     with store.admin() as admin:
         admin.namespaces().create_namespace(namespace)
+
+
+add_policies(namespaces, "namespaces", (*OF_BOTH, *OF_NAMESPACES))

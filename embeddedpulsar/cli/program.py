@@ -9,6 +9,7 @@ import click
 from embeddedpulsar import __version__
 from embeddedpulsar.cli import check as store_check
 from embeddedpulsar.cli.backup_commands import backup, restore
+from embeddedpulsar.cli.broker_commands import brokers
 from embeddedpulsar.cli.dead_letter_commands import dlq
 from embeddedpulsar.cli.message_commands import consume, produce, tail
 from embeddedpulsar.cli.namespace_commands import namespaces
@@ -62,7 +63,19 @@ def check(
     context.exit(store_check.main(arguments))
 
 
-for command in (topics, subscriptions, dlq, namespaces, produce, consume, tail, repair, backup, restore):
+for command in (
+    topics,
+    subscriptions,
+    brokers,
+    dlq,
+    namespaces,
+    produce,
+    consume,
+    tail,
+    repair,
+    backup,
+    restore,
+):
     program.add_command(command)
 
 

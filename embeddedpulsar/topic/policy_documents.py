@@ -13,6 +13,7 @@ from embeddedpulsar.platform import disk, filesystem
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.topic.catalog import root_layout
+from embeddedpulsar.topic.dynamic_configuration import OWNER, applied_to, stored_in
 from embeddedpulsar.topic.topic_policy import LETTERS, TopicPolicy, Value
 from embeddedpulsar.topic_name import TopicName, directory_name, namespace_file_name
 
@@ -97,18 +98,25 @@ class PolicyDocuments:
         Raises:
             StorageError: a document is damaged.
         """
-        return [_policies(_read(path)) for path in self._paths(name, directory)]
+        found = [_policies(_read(path)) for path in self._paths(name, directory)]
+        dynamic = stored_in(self.of_namespace(OWNER))
+        if dynamic:
+            found[-1] = found[-1] | dynamic
+        return found
 
     def nearest(self, policy: TopicPolicy[Value], documents: Sequence[dict[str, Any]]) -> Value:
         """The value of a policy by the `documents` of a topic or namespace."""
-        own = documents[:-1]  # the last one is the namespace's
+        own = documents[:-1]  # the last one is the namespace's, with the dynamic settings
+        settings, dynamic = self._settings, stored_in(documents[-1])
+        if dynamic:
+            settings = applied_to(settings, dynamic)
         spared = policy.for_letters
-        if spared is not None and (self._settings.letterTopicsExpire or not any(map(_has_letters, own))):
+        if spared is not None and (settings.letterTopicsExpire or not any(map(_has_letters, own))):
             spared = None
         for found in documents if spared is None else own:
             if found.get(policy.key) is not None:
                 return policy.unpack(found[policy.key])
-        return policy.default(self._settings, own) if spared is None else spared
+        return policy.default(settings, own) if spared is None else spared
 
     def _paths(self, name: str, directory: str | None) -> list[str]:
         """The documents that hold for a topic or namespace, the nearest first, that of the namespace last."""

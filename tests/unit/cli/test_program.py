@@ -279,3 +279,56 @@ def test_a_store_is_named_by_a_url(store, capfd):
     assert main(["--store", "memory://x", "topics", "list"]) == 2
     assert main(["--store", "pulsar://localhost:6650", "topics", "list"]) == 1
     assert "Pulsar cluster" in capfd.readouterr().err
+
+
+def test_settings(call):
+    """They are shown, changed and changed back."""
+    assert json.loads(call("brokers", "get-runtime-config", "--json")[1])["maxMessageSize"] == "5242880"
+    name = "allowAutoTopicCreation"
+    assert call("brokers", "update-dynamic-config", "--config", name, "--value", "false")[0] == 0
+    assert "false" in call("brokers", "get-all-dynamic-config")[1]
+    assert name in json.loads(call("brokers", "list-dynamic-config", "--json")[1])
+    assert name in call("brokers", "list-dynamic-config")[1]
+    assert call("brokers", "delete-dynamic-config", "--config", name)[0] == 0
+    assert json.loads(call("brokers", "get-all-dynamic-config", "--json")[1]) == {}
+    status, _, err = call("brokers", "update-dynamic-config", "--config", "maxMessageSize", "--value", "5")
+    assert status == 1 and "broker.conf" in err
+
+
+@pytest.mark.parametrize(
+    ("noun", "name", "verb", "options", "found"),
+    [
+        ("topics", "orders", "publish-rate", ["-m", "5"], {"publishThrottlingRateInMsg": 5}),
+        (
+            "namespaces",
+            "public/default",
+            "dispatch-rate",
+            ["-bd", "9", "-dt", "2", "-p"],
+            {"dispatchThrottlingRateInByte": 9, "ratePeriodInSecond": 2, "relativeToPublishRate": True},
+        ),
+        ("topics", "orders", "subscription-dispatch-rate", ["-md", "3"], {"dispatchThrottlingRateInMsg": 3}),
+        (
+            "topics",
+            "orders",
+            "auto-subscription-creation",
+            ["-d"],
+            {"allowAutoSubscriptionCreation": False},
+        ),
+        (
+            "namespaces",
+            "public/default",
+            "auto-topic-creation",
+            ["-e", "-t", "partitioned", "-n", "4"],
+            {"allowAutoTopicCreation": True, "topicType": "partitioned", "defaultNumPartitions": 4},
+        ),
+    ],
+)
+def test_policies(call, noun: str, name: str, verb: str, options: list[str], found: dict[str, object]):
+    """Each is set, shown and removed, with the options of pulsar-admin."""
+    assert call(noun, f"get-{verb}", name)[1] == "not set\n"
+    assert call(noun, f"set-{verb}", name, *options) == (0, "", "")
+    shown = json.loads(call(noun, f"get-{verb}", name, "--json")[1])
+    assert shown | found == shown
+    assert all(f"{key}={value}" in call(noun, f"get-{verb}", name)[1] for key, value in found.items())
+    assert call(noun, f"remove-{verb}", name)[0] == 0
+    assert json.loads(call(noun, f"get-{verb}", name, "--json")[1]) is None

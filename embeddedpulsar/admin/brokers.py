@@ -1,0 +1,100 @@
+"""Administration of the settings of a store."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from embeddedpulsar.admin.policy_calls import SaysWhatThereIs
+from embeddedpulsar.exceptions import InvalidConfiguration
+from embeddedpulsar.platform import interrupts
+from embeddedpulsar.settings import BrokerSettings, write_setting
+from embeddedpulsar.topic.dynamic_configuration import OWNER, SETTINGS
+
+if TYPE_CHECKING:
+    from embeddedpulsar.topic.store import Store
+    from embeddedpulsar.topic.topic_policy import TopicPolicy
+
+
+class Brokers(SaysWhatThereIs):
+    """Shows the settings of a store, and changes those that may change while it is in use. `Admin.brokers`
+    returns it.
+
+    Settings are strings, as in ``broker.conf``. A dynamic setting holds in place of that of ``broker.conf``,
+    in all processes, until it is deleted. Thread-safe. All methods raise `AlreadyClosed` if the Admin is
+    closed, and a `StorageError` if files cannot be used.
+    """
+
+    def __init__(self, store: Callable[[], Store]) -> None:
+        self._store = store
+
+    def get_runtime_configuration(self) -> dict[str, str]:
+        """Return all settings as they hold now, by name.
+
+        Example:
+            >>> from embeddedpulsar import Admin
+            >>> with Admin("./data") as admin:
+            ...     admin.brokers().get_runtime_configuration()["maxMessageSize"]
+            '5242880'
+        """
+        store = self._store()
+        settings = store.settings
+        names = [name for name in settings._fields if name != "unknown"]
+        found = {name: write_setting(getattr(settings, name)) for name in names}
+        return found | {name: store.policy(OWNER, one) for name, one in SETTINGS.items()}
+
+    def get_dynamic_configuration_names(self) -> list[str]:
+        """Return the names of the settings that can be changed, sorted."""
+        return sorted(SETTINGS)
+
+    def get_all_dynamic_configurations(self) -> dict[str, str]:
+        """Return the settings that were changed, by name."""
+        return self._changed(self._store())
+
+    def update_dynamic_configuration(self, name: str, value: str) -> None:
+        """Change a setting, in all processes within 50 ms. The change is atomic, and lasts as other changes
+        of an Admin do.
+
+        Args:
+            name: of the setting.
+            value: as in ``broker.conf``.
+
+        Raises:
+            InvalidConfiguration: the setting cannot be changed in this way, or the value is none.
+
+        Example:
+            >>> from embeddedpulsar import Admin
+            >>> with Admin("./data") as admin:
+            ...     admin.brokers().update_dynamic_configuration("allowAutoTopicCreation", "false")
+            ...     admin.brokers().get_all_dynamic_configurations()
+            {'allowAutoTopicCreation': 'false'}
+        """
+        with interrupts.translated:
+            self._store().set_policy(OWNER, _named(name), value)
+
+    def delete_dynamic_configuration(self, name: str) -> None:
+        """Undo `update_dynamic_configuration`: ``broker.conf`` decides again.
+
+        Raises:
+            InvalidConfiguration: the setting cannot be changed in this way.
+        """
+        with interrupts.translated:
+            self._store().set_policy(OWNER, _named(name), None)
+
+    def _changed(self, store: Store) -> dict[str, str]:
+        found = {name: store.own_policy(OWNER, one) for name, one in SETTINGS.items()}
+        return {name: value for name, value in found.items() if value is not None}
+
+
+def _named(name: str) -> TopicPolicy[str]:
+    if name in SETTINGS:
+        return SETTINGS[name]
+    if name in BrokerSettings._field_defaults and name != "unknown":
+        raise InvalidConfiguration(
+            f"{name} is read from broker.conf when the store is opened, and cannot be changed while it is in "
+            f"use; these can: {', '.join(SETTINGS)}"
+        )
+    near = difflib.get_close_matches(str(name), SETTINGS, 1, 0.6)
+    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(SETTINGS)}"
+    raise InvalidConfiguration(f"there is no dynamic setting {name!r}; {hint}")
