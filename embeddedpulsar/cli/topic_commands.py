@@ -23,9 +23,16 @@ def topics() -> None:
 
 @topics.command("list")
 @click.argument("namespace", default=DEFAULT_NAMESPACE)
+@click.option(
+    "-td",
+    "--topic-domain",
+    "domain",
+    type=click.Choice(["persistent", "non_persistent"]),
+    help="Topics of this kind alone.",
+)
 @as_json
 @pass_store
-def list_topics(store: OpenedStore, namespace: str, is_json: bool) -> None:
+def list_topics(store: OpenedStore, namespace: str, domain: str | None, is_json: bool) -> None:
     """List the topics and partitions of NAMESPACE (public/default), and partitioned topics."""
     with store.admin() as admin:
         made = admin.topics()
@@ -34,6 +41,9 @@ def list_topics(store: OpenedStore, namespace: str, is_json: bool) -> None:
             for name in made.get_partitioned_topic_list(namespace)
         ]
         found += [(name, 0) for name in made.get_list(namespace)]
+    if domain is not None:
+        scheme = f"{domain.replace('_', '-')}://"
+        found = [one for one in found if one[0].startswith(scheme)]
     if is_json:
         print_json([{"topic": name, "partitions": partitions} for name, partitions in sorted(found)])
     else:

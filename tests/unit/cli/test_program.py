@@ -76,6 +76,18 @@ def test_topics(call):
     assert ORDERS in names and not {name for name in names if "audit" in name or "bills" in name}
 
 
+def test_topics_of_one_kind(call):
+    """Persistent and non-persistent topics are listed together, or one kind alone."""
+    readings = "non-persistent://public/default/readings"
+    assert call("topics", "create", readings)[0] == 0
+
+    def listed(*options: str) -> set[str]:
+        return {one["topic"] for one in json.loads(call("topics", "list", "--json", *options)[1])}
+
+    assert listed("--topic-domain", "non_persistent") == {readings}
+    assert listed("-td", "persistent") == listed() - {readings}
+
+
 def test_statistics_of_a_topic(call, store):
     """Who reads it and what is left; with --json, the fields of Pulsar."""
     with Client(store) as client:
