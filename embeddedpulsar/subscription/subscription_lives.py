@@ -74,9 +74,14 @@ class SubscriptionLives:
         """The state, in a directory that is made if need be."""
         above = os.path.dirname(self._directory)
         while (shared := self.find()) is None:
-            for path in (above, self._directory):
-                with contextlib.suppress(FileExistsError):
-                    disk.DISK.mkdir(path)
+            try:
+                for path in (above, self._directory):
+                    with contextlib.suppress(FileExistsError):
+                        disk.DISK.mkdir(path)
+            except FileNotFoundError:
+                if not os.path.isdir(above):
+                    raise  # the topic is gone, too
+                # Another process that deletes a subscription of this name took the new directory for it.
         return shared
 
     def _open(self) -> SharedState:

@@ -25,6 +25,7 @@ from embeddedpulsar.topic.catalog import root_layout
 from embeddedpulsar.topic.catalog.catalog import Catalog
 from embeddedpulsar.topic.catalog.topic_directories import TopicDirectories
 from embeddedpulsar.topic.catalog.topic_list import TopicList
+from embeddedpulsar.topic.catalog.topic_places import remove_tree
 from embeddedpulsar.topic.creation_policy import AUTO_TOPIC_CREATION
 from embeddedpulsar.topic.damage_channel import DamageChannel
 from embeddedpulsar.topic.housekeeping import Housekeeping
@@ -110,7 +111,7 @@ class StoreSession:
             session.policies = PolicyDocuments(root, settings, lambda name: session.catalog.find(name))
             session._open_catalog(clock)
             undo.callback(session.catalog.close)
-            session._save_index_if_due()
+            session._tidy_up()
             session.scheduler = clock.scheduler()
             undo.callback(session.scheduler.close)
             session.chores = clock.scheduler(LONGEST_S)
@@ -153,11 +154,15 @@ class StoreSession:
             catalog_lock.close()
             raise
 
-    def _save_index_if_due(self) -> None:
-        """Spare the next opening what this one had to read; unless another process is at the catalog."""
-        if self.catalog.is_index_due and self.catalog.lock.try_acquire():
+    def _tidy_up(self) -> None:
+        """Do what an opening finds due, unless another process is at the catalog: remove what processes left
+        that died while they made or deleted a topic, and spare the next opening what this one had to read."""
+        if (self.catalog.is_index_due or self.directories.staged()) and self.catalog.lock.try_acquire():
             try:
-                self.catalog.save_index()
+                for path in self.directories.staged():
+                    remove_tree(path)
+                if self.catalog.is_index_due:
+                    self.catalog.save_index()
             finally:
                 self.catalog.lock.release()
 

@@ -4,6 +4,7 @@
     python -m tests.storms types --kills 300
     python -m tests.storms producers --kills 300
     python -m tests.storms volatile --kills 300
+    python -m tests.storms operations --kills 300
     python -m tests.storms hostile --minutes 30
     python -m tests.storms dispatch --seeds 10000
     python -m tests.storms power-loss --images 10000
@@ -25,6 +26,7 @@ from typing import Final
 from tests.storms import (
     corruption,
     kill_storm,
+    operations_storm,
     power_loss,
     producer_storm,
     store_corruption,
@@ -35,7 +37,7 @@ from tests.storms.dispatch import dispatch_setup, dispatch_storm
 from tests.storms.hostile import hostile_storm
 
 _SHOWN: Final = 50
-_KILLING: Final = ("kill", "types", "producers", "volatile", "hostile")
+_KILLING: Final = ("kill", "types", "producers", "operations", "volatile", "hostile")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -64,6 +66,11 @@ def _parser() -> argparse.ArgumentParser:
         ("types", "consumers of one subscription killed at any moment", type_storm.add_options),
         ("producers", "producers of one topic killed at any moment", producer_storm.add_options),
         ("volatile", "users of a non-persistent topic killed at any moment", volatile_storm.add_options),
+        (
+            "operations",
+            "operators, producers and consumers killed at any moment",
+            operations_storm.add_options,
+        ),
         ("hostile", "kills, stops, freezes, interrupts, removed files", hostile_storm.add_options),
         ("dispatch", "consumers of one subscription in every order, simulated", _dispatch_options),
         ("power-loss", "disks that a power loss may leave", _power_loss_options),
@@ -112,6 +119,8 @@ def _kills(options: argparse.Namespace) -> int:
         reports = type_storm.run(options, progress)
     elif options.storm == "volatile":
         reports = [volatile_storm.run(options, progress)]
+    elif options.storm == "operations":
+        reports = [operations_storm.run(options, progress)]
     elif options.storm == "hostile":
         reports = [hostile_storm.run(options, progress)]
     else:

@@ -51,6 +51,7 @@ class KillStorm:
         self._folder = folder
         self._producers = range(producers)
         self._consumers = range(producers, producers + consumers)
+        self._judged = self._consumers  # those that get every message
         self._rng = random.Random(seed)
         self._page = Page(f"{folder}/page")
         self._locks = LockFiles(folder)
@@ -170,7 +171,7 @@ class KillStorm:
         """Called by producers: bound what the consumers still have to read."""
         page = self._page
         sent = sum(page.stored(member) for member in self._producers)
-        return sent - min(map(page.progress, self._consumers), default=sent) < _MOST_UNREAD
+        return sent - min(map(page.progress, self._judged), default=sent) < _MOST_UNREAD
 
     def _finish(self) -> None:
         """Let the producers end, then the consumers once they have everything."""
@@ -193,7 +194,7 @@ class KillStorm:
         problems += log.problems
         figures["messages"] = f"{len(log.places)}, acknowledged {sum(stored.values())}"
         figures["stored without an answer, stored twice"] = (log.in_flight, log.duplicates)
-        for member in self._consumers:
+        for member in self._judged:
             name = self._name(member)
             verdict = ConsumerVerdict(name, log.places, read_receipts(self._diary(member)))
             problems += verdict.problems

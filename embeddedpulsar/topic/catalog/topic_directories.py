@@ -292,10 +292,14 @@ class TopicDirectories:
         self._flush_names(directory)
         self._catalog.sync()
 
+    def staged(self) -> list[str]:
+        """The directories of topics that are being made or deleted, or were when their process died."""
+        return [os.path.join(self._staging, name) for name in descriptors.names_in(self._staging)]
+
     def heal(self, now_ms: int) -> None:
         """After a boot: clear ``staging/``, and add the topics the catalog lost."""
-        for name in descriptors.names_in(self._staging):
-            remove_tree(os.path.join(self._staging, name))
+        for path in self.staged():
+            remove_tree(path)
         there = sorted(directories_in(self._topics))
         known = self._catalog.made_directories() if there else set()
         lost = []

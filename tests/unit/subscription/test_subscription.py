@@ -17,6 +17,7 @@ from embeddedpulsar.exceptions import (
     SubscriptionNotFound,
 )
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
+from embeddedpulsar.platform import disk
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.testing.manual_clock import ManualClock
 from tests.subscription_site import SubscriptionSite, positions, read_all
@@ -55,6 +56,25 @@ def test_initial_position_counts_once(site: SubscriptionSite, other: Subscriptio
     assert again.exists()
     assert not again.create(BEFORE_FIRST)
     assert positions(read_all(again.attach("c"))) == sent[20:]
+
+
+def test_a_directory_that_goes_while_it_is_made_is_made_again(
+    site: SubscriptionSite, monkeypatch: pytest.MonkeyPatch
+):
+    """A process that deletes a subscription of that name may take the new directory for the old one."""
+    make, lost = disk.DISK.mkdir, []
+
+    def mkdir(path: str, mode: int | None = None) -> None:
+        make(path, mode)
+        if path == site.directory_of() and not lost:
+            lost.append(path)
+            os.rmdir(path)
+            raise FileNotFoundError(2, "No such file or directory", path)
+
+    monkeypatch.setattr(disk.DISK, "mkdir", mkdir, raising=False)
+    sent = site.publish(3)
+    assert positions(read_all(site.subscription().attach("c"))) == sent
+    assert lost
 
 
 def test_earliest_reads_everything_and_latest_nothing(site: SubscriptionSite):

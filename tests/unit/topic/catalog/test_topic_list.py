@@ -13,6 +13,7 @@ from embeddedpulsar.format.entry import ProducerPrefix, encode_single
 from embeddedpulsar.platform import clock, failpoints
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.storage.topic_control import DELETED
+from embeddedpulsar.testing.store_checks import assert_clean
 from embeddedpulsar.topic.catalog import topic_deletion
 from embeddedpulsar.topic.catalog.catalog import Catalog
 from embeddedpulsar.topic.catalog.topic_places import read_meta
@@ -190,6 +191,24 @@ def test_who_dies_while_making_one_leaves_all_or_nothing(store: Store, step: str
     assert store.topics.names() == []
     store.topics.create_topic("orders")
     assert store.topics.partitions("orders") == 0 and store.topics.names() == [NAME]
+
+
+@pytest.mark.parametrize("step", ["topic:staged", "topic:described", "deletion:moved"])
+def test_what_is_left_of_half_a_topic_goes_with_the_next_opening(tmp_path: Path, step: str):
+    """The process died while it made or deleted the topic; others have the store open all the time."""
+    root = tmp_path / "store"
+    store = Store.open(root)
+    if step == "deletion:moved":
+        store.use_topic("orders").release()
+    with fails_at(step):
+        if step == "deletion:moved":
+            store.delete_topic("orders")
+        else:
+            store.use_topic("orders")
+    assert list(Path(root, "staging").iterdir())
+    store.release()
+    Store.open(root).release()
+    assert_clean(root)
 
 
 def test_a_plain_topic_half_made_becomes_a_partitioned_one(store: Store):
