@@ -108,8 +108,6 @@ class SharedState:
             stack.callback(lock.close)
             stack.callback(control.close)
             shared = cls(directory, control, lock, options)
-            if control.is_damaged:
-                options.report(Damage(control.path, reason="its header is damaged", kind=CONTROL))
             if control.is_trusted(options.boot):
                 shared._journal.preload()
             else:
@@ -290,11 +288,13 @@ class SharedState:
 
     def _recover(self, log_end: Position) -> None:
         """Believe the files, not the words: after a reboot, in a copied store, when the ctl is damaged."""
+        is_damaged = False
         try:
             self._lock.acquire(self._timeout_s)
             self.control.reload()
             if self.control.is_trusted(self._options.boot):
-                return  # another process was faster
+                return  # another process was faster; a header that it was writing is not damaged
+            is_damaged = self.control.is_damaged
             self.control.forget()
             word = self.control.words[SubscriptionWord.JOURNAL]
             self._journal.recover(self._clock.wall_ms())
@@ -313,6 +313,9 @@ class SharedState:
         finally:
             self._lock.release()
             self._act()
+            if is_damaged:
+                reason = "its header is damaged"
+                self._options.report(Damage(self.control.path, reason=reason, kind=CONTROL))
 
     def _start_anew(self) -> None:
         """Begin at the earliest position, so that nothing is lost: no file leads to the state any more."""

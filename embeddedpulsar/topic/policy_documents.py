@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -9,7 +10,7 @@ from typing import Any, Final
 from embeddedpulsar.exceptions import CorruptionError, StorageError
 from embeddedpulsar.format.catalog_record import TopicEntry
 from embeddedpulsar.format.document import KIND_POLICIES, decode_document, encode_document
-from embeddedpulsar.platform import disk, filesystem
+from embeddedpulsar.platform import descriptors, disk, filesystem
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.topic.catalog import root_layout
@@ -166,10 +167,21 @@ class PolicyDocuments:
 
 
 def _change(path: str, owner: str, changes: dict[str, Any], durable: bool) -> None:
+    _remove_unfinished(path)
     fields = _read(path)
     policies = {key: value for key, value in (_policies(fields) | changes).items() if value is not None}
     fields = fields | {"owner": owner, "version": int(fields.get("version", 0)) + 1, "policies": policies}
     disk.DISK.atomic_write(path, encode_document(KIND_POLICIES, fields), durable)
+
+
+def _remove_unfinished(path: str) -> None:
+    """Remove what processes left that died while they wrote the document. The caller holds the lock of the
+    writers, so none of it is being written."""
+    directory, name = os.path.split(path)
+    for one in descriptors.names_in(directory):
+        if one.startswith(f"{name}.") and one.endswith(".tmp"):
+            with contextlib.suppress(FileNotFoundError):
+                disk.DISK.unlink(os.path.join(directory, one))
 
 
 def _read(path: str) -> dict[str, Any]:

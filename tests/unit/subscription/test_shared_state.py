@@ -17,6 +17,7 @@ from embeddedpulsar.format import subscription_record as record
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.platform import clock, disk, failpoints
 from embeddedpulsar.subscription import shared_state
+from embeddedpulsar.subscription.control import SubscriptionControl
 from embeddedpulsar.subscription.subscription import Subscription
 from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
 from tests.subscription_site import SubscriptionSite, positions, read_all
@@ -82,6 +83,25 @@ def test_a_damaged_ctl_is_made_anew(site: SubscriptionSite, damage: str):
         path.unlink()
     subscription = site.subscription(initial=None)
     assert positions(read_all(subscription.attach("c"))) == left
+
+
+def test_a_header_that_another_process_is_writing_is_not_damaged(
+    site: SubscriptionSite, monkeypatch: pytest.MonkeyPatch
+):
+    """The process that adopts the ctl holds the lock; the other waits for it, and has nothing to report."""
+    _, left = half_acknowledged(site)
+    path = Path(site.directory_of(), "ctl")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:40] + bytes(24) + whole[64:])
+    reload = SubscriptionControl.reload
+
+    def finished(control: SubscriptionControl) -> None:
+        path.write_bytes(whole)
+        reload(control)
+
+    monkeypatch.setattr(SubscriptionControl, "reload", finished)
+    assert positions(read_all(site.subscription(initial=None).attach("c"))) == left
+    assert site.damage == []
 
 
 def test_a_live_consumer_survives_a_recovery_beside_it(

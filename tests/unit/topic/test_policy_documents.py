@@ -130,6 +130,18 @@ def test_damage_is_no_answer(site: Site, name: str, damage):
     assert path.read_bytes() == before
 
 
+@pytest.mark.parametrize("name", [TOPIC, NAMESPACE])
+def test_the_next_change_removes_what_a_killed_process_left(site: Site, name: str):
+    """A document that was not finished has no name of its own; others stay."""
+    site.change(name, DEDUPLICATION, True)
+    path = site.path_of(name)
+    left, other = Path(f"{path}.0123456789ab.tmp"), path.with_name("elsewhere.0123456789ab.tmp")
+    for one in (left, other):
+        one.write_bytes(b"half")
+    site.change(name, DEDUPLICATION, False)
+    assert other.exists() and not left.exists()
+
+
 def test_a_full_disk_changes_nothing(site: Site, monkeypatch):
     """What was said before holds on."""
     site.change(TOPIC, DEDUPLICATION, True)
