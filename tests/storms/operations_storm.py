@@ -28,7 +28,9 @@ class OperationsStorm(KillStorm):
 
     def __init__(self, folder: str, *, operators: int, seed: int, progress: Progress | None = None) -> None:
         first = _PRODUCERS + _CONSUMERS
-        workload = OperationsWorkload(f"{folder}/store", range(first, first + operators))
+        workload = OperationsWorkload(
+            f"{folder}/store", range(_PRODUCERS, first), range(first, first + operators)
+        )
         consumers = _CONSUMERS + operators
         super().__init__(workload, folder, producers=_PRODUCERS, consumers=consumers, seed=seed)
         self._judged = self._consumers[:_CONSUMERS]

@@ -64,11 +64,13 @@ class OperationsWorkload:
 
     Args:
         root: of the store.
+        consumers: the members that get every message.
         operators: the members that are operators; of the consumers, as the storm counts.
     """
 
-    def __init__(self, root: str, operators: range) -> None:
+    def __init__(self, root: str, consumers: range, operators: range) -> None:
         self._root = root
+        self._consumers = consumers
         self._operators = operators
         self._archive = StormArchive(root, TOPIC)
         self._plain = ClientWorkload(root)
@@ -79,6 +81,10 @@ class OperationsWorkload:
         with Admin(self._root) as admin, Client(self._root) as client:
             admin.topics().create_non_partitioned_topic(TOPIC)
             self._archive.prepare(client)
+            for member in self._consumers:  # before anything is trimmed
+                name = f"subscription-{member}"
+                client.subscribe(TOPIC, name, initial_position=InitialPosition.Earliest).close()
+            admin.topics().compact(TOPIC)  # from now on nothing is trimmed that is not compacted
 
     # -- producers ---------------------------------------------------------------------------------
 
@@ -138,6 +144,7 @@ class OperationsWorkload:
                 if name.startswith("moved"):
                     topics.delete_subscription(TOPIC, name, force=True)
             topics.remove_retention(TOPIC)
+            problems += self._judge_compacted(admin, client)
             while topics.trim_topic(TOPIC):
                 sleep(_PAUSE_S)
             left = len(topics.get_internal_stats(TOPIC).ledgers)
@@ -156,6 +163,36 @@ class OperationsWorkload:
                 if os.path.basename(path).endswith(f"-{_own(member)}")
             ]
         return problems + [str(problem) for problem in check_store(self._root).problems]
+
+    def _judge_compacted(self, admin: Admin, client: Client) -> list[str]:
+        """Compact once more: what is read compacted is the newest message of each key."""
+        topics = admin.topics()
+        while topics.compaction_status(TOPIC).status == "RUNNING":
+            sleep(_PAUSE_S)
+        topics.compact(TOPIC)
+        while topics.compaction_status(TOPIC).status == "RUNNING":
+            sleep(_PAUSE_S)
+        newest = {}
+        for stored in self._archive.read():
+            mark = read_payload(stored.payload)
+            if mark is not None:
+                newest[key_of(mark.producer, mark.sequence)] = stored.payload
+        found = {}
+        problems = []
+        with client.create_reader(TOPIC, MessageId.earliest, is_read_compacted=True) as reader:
+            while reader.has_message_available():
+                message = reader.read_next(timeout_millis=1000)
+                if message.partition_key() in found:
+                    problems.append(f"key {message.partition_key()} is there twice after the compaction")
+                found[message.partition_key()] = message.data()
+        if problems or found == newest:
+            return problems
+        missing = sorted(newest.keys() - found.keys())
+        old = sorted(key for key in found if found[key] != newest.get(key))
+        status = topics.compaction_status(TOPIC)
+        return [
+            f"compacted ({status}): keys {missing} are missing, keys {old} do not have the newest message"
+        ]
 
 
 def key_of(member: int, sequence: int) -> str:
@@ -181,6 +218,8 @@ class _AroundTheTopic:
             self._skip,
             self._read_some,
             self._retain,
+            self._compact,
+            self._read_compacted,
             lambda: self._topics.trim_topic(TOPIC),
             lambda: self._topics.get_stats(TOPIC).json(),
         )
@@ -218,6 +257,26 @@ class _AroundTheTopic:
                 consumer.acknowledge(message)
             if self._rng.random() < 0.3:
                 consumer.seek(self._rng.choice((MessageId.earliest, MessageId.latest)))
+
+    def _compact(self) -> None:
+        if self._rng.random() < 0.2:
+            self._topics.compact(TOPIC)
+
+    def _read_compacted(self) -> None:
+        """Each message is the newest of its key among those before the place that was compacted, and they
+        come in order."""
+        last = None
+        with self._client.create_reader(TOPIC, MessageId.earliest, is_read_compacted=True) as reader:
+            for _ in range(self._rng.randrange(3 * KEYS)):
+                try:
+                    message = reader.read_next(timeout_millis=1)
+                except Timeout:
+                    return
+                _check_whole(message.data())
+                place = message.message_id()
+                if last is not None and not place > last:
+                    raise AssertionError(f"read compacted, {place} comes after {last}")
+                last = place
 
     def _retain(self) -> None:
         if self._rng.random() < 0.5:
