@@ -16,8 +16,9 @@ def info(text: str, *values: object) -> None:
     >>> import logging
     >>> info("%d ledgers of %s were trimmed", 3, "persistent://public/default/orders")
     """
-    logging = sys.modules.get("logging")
-    if logging is not None:
+    if "logging" in sys.modules:
+        import logging  # it may be half done by another thread, for which this one waits here
+
         logging.getLogger(NAME).info(text, *values)
 
 

@@ -19,7 +19,7 @@ from embeddedpulsar.storage.filenames import ledgers_of, log_path
 from embeddedpulsar.storage.recovery.chain_scan import scan_log
 from embeddedpulsar.storage.segment_cache import SEGMENTS
 from embeddedpulsar.storage.segment_headers import find_segment_header
-from embeddedpulsar.storage.topic_control import DirectoryIdentity
+from embeddedpulsar.storage.topic_control import DirectoryIdentity, is_deleted
 
 
 class ClosedLedger(NamedTuple):
@@ -175,7 +175,7 @@ class SegmentSet:
             return found.header
         except FileNotFoundError:
             words = self._words
-            if ledger_id >= min(words[TopicWord.TRIM], words[TopicWord.TAIL] >> 32):
+            if not is_deleted(words) and ledger_id >= min(words[TopicWord.TRIM], words[TopicWord.TAIL] >> 32):
                 reason = "the file is gone, although it was not trimmed"
                 first = 0 if last >= 0 else -1
                 self._report(Damage(path, ledger_id, first, last, 0, 0, reason, MISSING_SEGMENT))

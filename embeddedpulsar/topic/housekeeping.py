@@ -45,6 +45,9 @@ class Chore(Protocol):
     @property
     def name(self) -> str: ...
 
+    @property
+    def is_deleted(self) -> bool: ...
+
     def do_chores(self, done: list[str]) -> bool:
         """Do a slice of what is due, some milliseconds long. True if there is more to do.
 
@@ -182,21 +185,12 @@ class Housekeeping:
             except LockTimeout:
                 self._due[name] = topic
                 continue
-            except CorruptionError as e:
-                is_unfinished, every_s = False, self._interval_s
-                self._timers.damage.note(
-                    Damage(
-                        e.path or name,
-                        offset=e.offset or 0,
-                        reason=e.reason,
-                        kind=TOPIC_FILES,
-                        topic=name,
-                        done="nothing of the topic is trimmed",
-                    )
-                )
             except Exception as e:  # noqa: BLE001 - the other topics have their turn
                 is_unfinished, every_s = False, self._interval_s
-                notes.append(f"{name}: nothing is trimmed: {e}")
+                if topic.is_deleted:
+                    every_s = 0.0  # its files are gone, which is no failure
+                else:
+                    self._note_failure(name, e, notes)
             if every_s:
                 self._watched[name] = topic, every_s
             else:
@@ -205,6 +199,21 @@ class Housekeeping:
                 self._due[name] = topic
                 is_any_unfinished = True
         return is_any_unfinished
+
+    def _note_failure(self, name: str, error: Exception, notes: list[str]) -> None:
+        if not isinstance(error, CorruptionError):
+            notes.append(f"{name}: nothing is trimmed: {error}")
+            return
+        self._timers.damage.note(
+            Damage(
+                error.path or name,
+                offset=error.offset or 0,
+                reason=error.reason,
+                kind=TOPIC_FILES,
+                topic=name,
+                done="nothing of the topic is trimmed",
+            )
+        )
 
     def _log(self, notes: list[str]) -> None:
         """Log each text once."""

@@ -26,6 +26,7 @@ class Chores:
         self.every_s = 120.0
         self.done = 0
         self.error: Exception | None = None
+        self.is_deleted = False
 
     def do_chores(self, done: list[str]) -> bool:
         if self.error is not None:
@@ -176,6 +177,20 @@ def test_damage_is_reported_once(site: Site, caplog: pytest.LogCaptureFixture) -
         site.pass_s(10 * GATHER_S)
     (record,) = caplog.records
     assert all(text in record.getMessage() for text in ("bad: x/policies", "nothing of the topic is trimmed"))
+
+
+@pytest.mark.parametrize("error", [FileNotFoundError("x"), CorruptionError(path="x", reason="it is gone")])
+def test_a_deleted_topic_is_no_failure(
+    site: Site, caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    """Another process took its files while it was looked at: nothing is reported, and it is not tried again."""
+    topic = Chores("t", is_watched=True)
+    topic.error, topic.is_deleted = error, True
+    site.housekeeping.look_at(topic)
+    site.pass_s(10 * GATHER_S)
+    topic.error = None
+    site.pass_s(1000)
+    assert topic.done == 0 and not caplog.records
 
 
 def test_a_lock_that_cannot_be_opened(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
