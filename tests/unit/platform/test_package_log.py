@@ -43,4 +43,4 @@ def test_a_module_that_another_thread_is_importing_is_waited_for():
         importing.join()
         print("logged")
     """
-    assert run_python(textwrap.dedent(code)) == "logged"
+    assert run_python(textwrap.dedent(code)) == "logged\n"
