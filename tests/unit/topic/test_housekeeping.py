@@ -183,7 +183,7 @@ def test_damage_is_reported_once(site: Site, caplog: pytest.LogCaptureFixture) -
 def test_a_deleted_topic_is_no_failure(
     site: Site, caplog: pytest.LogCaptureFixture, error: Exception
 ) -> None:
-    """Another process took its files while it was looked at: nothing is reported, and it is not tried again."""
+    """Another process took its files: nothing is reported, and nothing is tried again."""
     topic = Chores("t", is_watched=True)
     topic.error, topic.is_deleted = error, True
     site.housekeeping.look_at(topic)
