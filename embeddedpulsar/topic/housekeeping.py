@@ -18,6 +18,7 @@ from embeddedpulsar.platform import fork, package_log, threads
 from embeddedpulsar.platform.clock import Clock
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.policies import Retention
+from embeddedpulsar.storage.topic_control import is_deleted
 from embeddedpulsar.topic.damage_channel import DamageChannel
 
 if TYPE_CHECKING:
@@ -262,6 +263,10 @@ class TopicTrimming:
         self.every_s: Final = every_s
         self._lock = threads.RLock()  # held during a slice, so that the log is not closed in the middle
         self._is_closed = ledger.is_volatile  # such a log gives up its oldest ledgers by itself
+
+    @property
+    def is_of_deleted_topic(self) -> bool:
+        return is_deleted(self._ledger.words)
 
     def may_find_any(self) -> bool:
         """Whether there are closed ledgers that might go, now or later. Cheap: whatever the policy says now,

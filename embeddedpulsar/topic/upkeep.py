@@ -70,6 +70,11 @@ class TopicUpkeep:
         self._monotonic: Final = monotonic
         self._due = [0.0] * len(checks)  # when each is made next; 0 for at once
 
+    @property
+    def is_deleted(self) -> bool:
+        """Whether the topic was deleted, by whatever process."""
+        return self._trimming.is_of_deleted_topic
+
     def begin(self) -> None:
         """The topic begins to be used."""
         self._policies.listen(self.renew)
