@@ -8,6 +8,7 @@ import click
 
 from embeddedpulsar import __version__
 from embeddedpulsar.cli import check as store_check
+from embeddedpulsar.cli import compaction_commands  # noqa: F401  # adds its commands to those of topics
 from embeddedpulsar.cli.backup_commands import backup, restore
 from embeddedpulsar.cli.broker_commands import brokers
 from embeddedpulsar.cli.dead_letter_commands import dlq

@@ -123,6 +123,9 @@ class TopicCut:
                 words = trusted_words(directory, KIND_SUBSCRIPTION)
                 try:
                     self._take_journal(directory, words[SubscriptionWord.JOURNAL] if words else None)
+                    path = filenames.compacted_start_path(directory)
+                    if os.path.exists(path):
+                        self._target.take_unchanging(self._relative(path), path)
                 except FileNotFoundError:
                     if os.path.isdir(directory):
                         raise

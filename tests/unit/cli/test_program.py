@@ -344,3 +344,27 @@ def test_policies(call, noun: str, name: str, verb: str, options: list[str], fou
     assert all(f"{key}={value}" in call(noun, f"get-{verb}", name)[1] for key, value in found.items())
     assert call(noun, f"remove-{verb}", name)[0] == 0
     assert json.loads(call(noun, f"get-{verb}", name, "--json")[1]) is None
+
+
+def test_compaction(call, store):
+    """By command and by threshold; the status says how it ended."""
+    assert call("topics", "compaction-status", "orders")[:2] == (0, "NOT_RUN\n")
+    with Client(store) as client:
+        producer = client.create_producer("prices")
+        for number in range(4):
+            producer.send(b"%d" % number, partition_key="tea")
+    assert call("topics", "compact", "prices")[:2] == (0, "SUCCESS\n")
+    assert call("topics", "compaction-status", "prices", "--wait-complete")[:2] == (0, "SUCCESS\n")
+    answer = json.loads(call("topics", "compaction-status", "prices", "--json", "-w")[1])
+    assert answer == {"status": "SUCCESS", "lastError": ""}
+    with Admin(store) as admin:
+        assert admin.topics().get_stats("prices").compaction.last_compaction_removed_event_count == 3
+    assert call("topics", "compact", "nothing")[0] == 1
+    for group, name in (("topics", "prices"), ("namespaces", "public/default")):
+        assert call(group, "get-compaction-threshold", name)[1] == "not set\n"
+        assert call(group, "set-compaction-threshold", name, "-t", "10M")[0] == 0
+        assert call(group, "get-compaction-threshold", name)[1] == "10.0 MiB\n"
+        assert json.loads(call(group, "get-compaction-threshold", name, "--json")[1]) == 10 << 20
+        assert call(group, "remove-compaction-threshold", name)[0] == 0
+        assert call(group, "get-compaction-threshold", name, "--json")[1] == "null\n"
+    assert call("topics", "set-compaction-threshold", "prices", "-t", "ten")[0] == 2
