@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from types import TracebackType
 
+    from embeddedpulsar.admin.store_activity import ActivityWatch
     from embeddedpulsar.topic.care.care_progress import CareProgress
     from embeddedpulsar.topic.care.repair_plan import RepairReport
     from embeddedpulsar.topic.care.store_backup import BackupReport
@@ -230,9 +231,8 @@ class Admin(SaysWhatThereIs):
         again from what else is there. What is taken out of use is moved to the directory ``quarantine`` of
         the store: nothing that may hold a message is removed. A repair that was killed can be made again.
 
-        The store must not be in use by another process, client or Admin, except in a dry run. This Admin
-        closes it and opens it again. A store that cannot be opened is repaired by the command
-        ``embeddedpulsar repair``.
+        The store must not be in use by another process, client or Admin, except in a dry run. A store that
+        cannot be opened is repaired by the command ``embeddedpulsar repair``.
 
         Args:
             dry_run: change nothing, and return what would be done.
@@ -269,6 +269,23 @@ class Admin(SaysWhatThereIs):
             self._is_closed = False
         return done
 
+    def activity(self) -> ActivityWatch:
+        """Return what looks at the whole store, as often as it is asked: rates, backlogs, and the processes
+        that are attached. Not in Pulsar. Nothing is changed, and no message is read.
+
+        Example:
+            >>> from embeddedpulsar import Admin, Client
+            >>> with Client("./data") as client, Admin("./data") as admin:
+            ...     producer = client.create_producer("pulse")
+            ...     topics = {one.topic: one for one in admin.activity().look().topics}
+            ...     topics["persistent://public/default/pulse"].attached[0].kind
+            'producer'
+        """
+        self._store_in_files()
+        late = late_import("embeddedpulsar.admin.store_activity")
+        watch: ActivityWatch = late.ActivityWatch(self._open_store)
+        return watch
+
     def backup(
         self,
         target: str | os.PathLike[str],
@@ -295,8 +312,7 @@ class Admin(SaysWhatThereIs):
             TopicNotFound: no such topic.
             NotAllowedError: another backup is being made there, or is of another store; or a store in memory.
             ForeignFileError: the directory holds something else.
-            CorruptionError: a file is damaged so that nothing says what of it to copy.
-            StorageFullError: no room.
+            StorageError: a file is damaged so that nothing says what of it to copy; or no room.
             AlreadyClosed: the Admin is closed.
 
         Example:
@@ -325,10 +341,9 @@ class Admin(SaysWhatThereIs):
     ) -> RestoreReport:
         """Make a store of a backup. Not in Pulsar.
 
-        Every byte is verified. The directory gets its name as the last step, so it is the whole store or is
-        not there. The store is the same one as before, with its id: message ids that were stored elsewhere
-        stay valid, and later backups may go into the same directory. Ledger ids that the store gave out after
-        the backup do not come again.
+        Every byte is verified. The directory gets its name as the last step. The store is the same one as
+        before, with its id: message ids that were kept elsewhere stay valid, and later backups may go into
+        the same directory. Ledger ids that the store gave out after the backup do not come again.
 
         Args:
             source: the directory that was given to `backup`.
@@ -338,8 +353,7 @@ class Admin(SaysWhatThereIs):
         Raises:
             ForeignFileError: there is no backup.
             NotAllowedError: the target is not empty, or another process makes or restores a backup there.
-            CorruptionError: the backup is damaged. Nothing is made.
-            StorageFullError: no room.
+            StorageError: the backup is damaged, or no room. Nothing is made.
 
         Example: see `backup`.
         """

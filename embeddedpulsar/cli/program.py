@@ -18,6 +18,7 @@ from embeddedpulsar.cli.opened_store import OpenedStore
 from embeddedpulsar.cli.output import as_json
 from embeddedpulsar.cli.repair_command import repair
 from embeddedpulsar.cli.subscription_commands import subscriptions
+from embeddedpulsar.cli.top_commands import top, who
 from embeddedpulsar.cli.topic_commands import topics
 from embeddedpulsar.exceptions import PulsarException
 
@@ -76,6 +77,8 @@ for command in (
     repair,
     backup,
     restore,
+    top,
+    who,
 ):
     program.add_command(command)
 

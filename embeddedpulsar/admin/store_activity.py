@@ -1,0 +1,174 @@
+"""What goes on in a store: rates, backlogs, and who is attached, topic by topic."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from embeddedpulsar.admin.json_form import json_form
+from embeddedpulsar.admin.topic_figures import topic_stats
+from embeddedpulsar.exceptions import PulsarException
+from embeddedpulsar.platform.processes.lock_holders import ProcessFacts, lease_holders
+from embeddedpulsar.topic.care.words_at_rest import made_topics
+from embeddedpulsar.topic.catalog import root_layout
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from embeddedpulsar.topic.store import Store
+
+_NOBODY: Final = ProcessFacts()
+
+
+class Attached(NamedTuple):
+    """A producer or consumer whose process lives.
+
+    Attributes:
+        kind: ``producer`` or ``consumer``.
+        name: of it.
+        subscription: of a consumer; else empty.
+        pid: id of its process; 0 where the system does not tell.
+        program: what the process runs; empty likewise.
+    """
+
+    kind: str
+    name: str
+    subscription: str
+    pid: int
+    program: str
+
+
+class SubscriptionActivity(NamedTuple):
+    """A subscription. The fields are those of `SubscriptionStats`.
+
+    Attributes:
+        why: in words, why it does not go on: no consumer, messages held and not acknowledged, or only delayed
+            ones; empty if nothing is in the way.
+    """
+
+    name: str
+    type: str
+    msg_backlog: int
+    unacked_messages: int
+    earliest_msg_publish_time_in_backlog: int
+    why: str
+
+
+class TopicActivity(NamedTuple):
+    """A topic or partition. The fields are those of `TopicStats`.
+
+    Attributes:
+        msg_backlog: the largest of its subscriptions.
+        acknowledged: messages that were published and are in no backlog, summed over the subscriptions: it
+            rises as they acknowledge.
+    """
+
+    topic: str
+    msg_rate_in: float
+    msg_in_counter: int
+    acknowledged: int
+    msg_backlog: int
+    earliest_msg_publish_time_in_backlogs: int
+    storage_size: int
+    subscriptions: tuple[SubscriptionActivity, ...]
+    attached: tuple[Attached, ...]
+
+
+class StoreActivity(NamedTuple):
+    """A store at one moment.
+
+    Attributes:
+        topics: its topics and partitions that were ever used.
+        processes: how many have it open, this one included.
+        time_ms: when, in ms since 1970.
+    """
+
+    topics: tuple[TopicActivity, ...]
+    processes: int
+    time_ms: int
+
+    def json(self) -> dict[str, Any]:
+        """Return the fields in camel case, as those of other results."""
+        return dict(json_form(self))
+
+
+class ActivityWatch:
+    """Looks at a store again and again. A topic to which nothing is attached, and whose control words are as
+    they were, is not opened again: so ten thousand topics at rest cost a read of their words. One thread."""
+
+    def __init__(self, store: Callable[[], Store]) -> None:
+        self._store: Final = store
+        self._known: dict[str, tuple[bytes, TopicActivity]] = {}
+
+    def look(self, progress: Callable[[str], object] | None = None) -> StoreActivity:
+        """What there is now. ``progress`` is called with a line of text for each topic."""
+        store = self._store()
+        holders = lease_holders(root_layout.in_root(store.root, root_layout.CLIENTS))
+        now_ms = store.clock.wall_ms()
+        topics = made_topics(store.root)
+        known: dict[str, tuple[bytes, TopicActivity]] = {}
+        for number, topic in enumerate(topics):
+            if progress is not None:
+                progress(f"looking at topic {number + 1:,} of {len(topics):,}")
+            words = topic.words()
+            before = self._known.get(topic.name)
+            if before is not None and before[0] == words and not before[1].attached:
+                known[topic.name] = (words, before[1]._replace(msg_rate_in=0.0))
+                continue
+            try:
+                known[topic.name] = (words, _activity(store, topic.name, holders, now_ms))
+            except PulsarException:
+                continue  # it was deleted meanwhile, or is damaged: a check says so
+        self._known = known
+        return StoreActivity(tuple(one for _, one in known.values()), len(holders), now_ms)
+
+
+def _activity(store: Store, name: str, holders: dict[bytes, ProcessFacts], now_ms: int) -> TopicActivity:
+    use = store.use_topic(name, create=False, to_look=True)
+    try:
+        topic = use.topic
+        stats = topic_stats(topic, now_ms, False)
+        attached = []
+        for producer in topic.view.producers().connected:
+            process = holders.get(producer.client_uuid, _NOBODY)
+            attached.append(Attached("producer", producer.name, "", *process))
+        for facts, _ in topic.view.subscriptions():
+            for one in facts.consumers:
+                process = holders.get(one.consumer.client_uuid, _NOBODY)
+                attached.append(Attached("consumer", one.consumer.name, facts.name, *process))
+    finally:
+        use.release()
+    subscriptions = tuple(
+        SubscriptionActivity(
+            subscription,
+            one.type,
+            one.msg_backlog,
+            one.unacked_messages,
+            one.earliest_msg_publish_time_in_backlog,
+            _why(one.msg_backlog, one.unacked_messages, one.msg_delayed, len(one.consumers)),
+        )
+        for subscription, one in stats.subscriptions.items()
+    )
+    backlogs = [one.msg_backlog for one in subscriptions]
+    return TopicActivity(
+        name,
+        stats.msg_rate_in,
+        stats.msg_in_counter,
+        sum(stats.msg_in_counter - backlog for backlog in backlogs),
+        max(backlogs, default=0),
+        stats.earliest_msg_publish_time_in_backlogs,
+        stats.storage_size,
+        subscriptions,
+        tuple(attached),
+    )
+
+
+def _why(backlog: int, held: int, delayed: int, consumers: int) -> str:
+    if not backlog:
+        return ""
+    if not consumers:
+        return "no consumer"
+    if delayed and delayed >= backlog:
+        return "all delayed"
+    if held >= backlog - delayed and held:
+        return f"{held:,} held, not acknowledged"
+    return ""

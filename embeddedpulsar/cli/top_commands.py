@@ -1,0 +1,196 @@
+"""``embeddedpulsar top`` and ``who``: what goes on in a store, and who is attached."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, Final, Literal, NamedTuple
+
+import click
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from embeddedpulsar.admin.store_activity import Attached, StoreActivity, TopicActivity
+from embeddedpulsar.cli.opened_store import OpenedStore, pass_store
+from embeddedpulsar.cli.output import as_json, print_json, print_table, size
+from embeddedpulsar.cli.progress_line import ProgressLine
+
+_SHORT: Final = ("persistent://public/default/", "persistent://")
+_LINES_AROUND: Final = 4
+_COLUMNS: Final = ("topic", "in/s", "out/s", "backlog", "oldest", "size", "why", "attached")
+_TEXTS: Final = ("topic", "why")
+_LEAST: Final = 16
+_PLAIN_WIDTH: Final = 10_000
+
+
+class TopicRow(NamedTuple):
+    """A line of the table. `rate_out` counts acknowledgements of all subscriptions."""
+
+    topic: TopicActivity
+    rate_in: float
+    rate_out: float
+    age_ms: int
+
+
+_SORTED: Final[dict[str, Callable[[TopicRow], Any]]] = {
+    "backlog": lambda row: -row.topic.msg_backlog,
+    "in": lambda row: -row.rate_in,
+    "out": lambda row: -row.rate_out,
+    "oldest": lambda row: -row.age_ms,
+    "size": lambda row: -row.topic.storage_size,
+    "name": lambda row: row.topic.topic,
+}
+
+
+@click.command()
+@click.option("--interval", type=click.FloatRange(min=0.1), default=2.0, show_default=True, metavar="SECONDS")
+@click.option("--sort", "order", type=click.Choice(list(_SORTED)), default="backlog", show_default=True)
+@click.option("-n", "--count", type=click.IntRange(min=1), help="Topics that are shown; default: what fits.")
+@click.option("--once", is_flag=True, help="Look twice, SECONDS apart, print, and end.")
+@as_json
+@pass_store
+def top(
+    store: OpenedStore, interval: float, order: str, count: int | None, once: bool, is_json: bool
+) -> None:
+    """Show rates, backlogs and consumers of all topics, again and again until Ctrl-C.
+
+    IN is messages published a second, OUT acknowledged ones; OLDEST is the age of the oldest message that a
+    subscription has not acknowledged, WHY what keeps a subscription from going on. --json prints once.
+    """
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else _PLAIN_WIDTH)
+    with store.admin() as admin:
+        watch = admin.activity()
+        progress = ProgressLine(sys.stderr)
+        before = watch.look(progress.follow)
+        progress.end()
+        if once or is_json or not console.is_terminal:
+            time.sleep(interval)
+            now = watch.look()
+            rows = sorted(_rows(before, now), key=_SORTED[order])[:count]
+            if is_json:
+                print_json(_as_json(now, rows))
+            else:
+                console.print(picture(store.root, now, rows, console.width))
+            return
+        with Live(console=console, screen=True, auto_refresh=False) as live:
+            while True:
+                time.sleep(interval)
+                now = watch.look()
+                rows = sorted(_rows(before, now), key=_SORTED[order])
+                fitting = max(1, console.size.height - _LINES_AROUND)
+                live.update(picture(store.root, now, rows[: count or fitting], console.width), refresh=True)
+                before = now
+
+
+def _rows(before: StoreActivity, now: StoreActivity) -> list[TopicRow]:
+    seconds = max(now.time_ms - before.time_ms, 1) / 1000
+    earlier = {one.topic: one for one in before.topics}
+    rows = []
+    for one in now.topics:
+        old = earlier.get(one.topic, one)
+        rate_in = max(0, one.msg_in_counter - old.msg_in_counter) / seconds
+        rate_out = max(0, one.acknowledged - old.acknowledged) / seconds
+        oldest = one.earliest_msg_publish_time_in_backlogs
+        rows.append(TopicRow(one, rate_in, rate_out, now.time_ms - oldest if oldest else 0))
+    return rows
+
+
+def picture(root: str, now: StoreActivity, rows: list[TopicRow], width: int) -> Group:
+    """The table and the line above it, in so many columns: names and what is attached give way."""
+    head = Text.assemble(
+        (root, "bold"),
+        f"  {len(now.topics):,} topics, {now.processes:,} processes, ",
+        f"{sum(one.msg_backlog for one in now.topics):,} messages of backlog",
+    )
+    lines = [
+        (
+            _short(row.topic.topic),
+            f"{row.rate_in:,.0f}",
+            f"{row.rate_out:,.0f}",
+            f"{row.topic.msg_backlog:,}",
+            _age(row.age_ms),
+            size(row.topic.storage_size),
+            "; ".join(f"{each.name}: {each.why}" for each in row.topic.subscriptions if each.why),
+            _attached(row.topic.attached),
+        )
+        for row in rows
+    ]
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    room = width
+    for number, column in enumerate(_COLUMNS[:-1]):
+        most = max([len(column), *(len(line[number]) for line in lines)])
+        is_text = column in _TEXTS
+        most = min(most, max(_LEAST, width // 5)) if is_text else most
+        room -= most + 1
+        justify: Literal["left", "right"] = "left" if is_text else "right"
+        style = "yellow" if column == "why" else ""
+        table.add_column(column, justify=justify, style=style, no_wrap=True, min_width=most, max_width=most)
+    table.add_column(_COLUMNS[-1], no_wrap=True)
+    for line in lines:
+        table.add_row(*map(Text, (*line[:-1], _cut(line[-1], max(room - len(_COLUMNS), _LEAST)))))
+    return Group(head, Text(), table)
+
+
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else text[: length - 1] + "…"
+
+
+def _attached(attached: tuple[Attached, ...]) -> str:
+    """The consumers with their process, and how many producers."""
+    producers = sum(one.kind == "producer" for one in attached)
+    shown = [
+        f"{one.subscription}: {one.pid} {one.program}" if one.pid else f"{one.subscription}: {one.name}"
+        for one in attached
+        if one.kind == "consumer"
+    ]
+    first = [f"{producers} producer{'s' if producers > 1 else ''}"] if producers else []
+    return ", ".join(first + shown)
+
+
+def _age(milliseconds: int) -> str:
+    """An age, in the largest unit of which there are two."""
+    for unit, length in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000)):
+        if milliseconds >= 2 * length:
+            return f"{milliseconds // length} {unit}"
+    return f"{milliseconds / 1000:,.1f} s" if milliseconds else ""
+
+
+def _short(name: str) -> str:
+    for prefix in _SHORT:
+        name = name.removeprefix(prefix)
+    return name
+
+
+def _as_json(now: StoreActivity, rows: list[TopicRow]) -> dict[str, Any]:
+    shown = now._replace(topics=tuple(row.topic for row in rows)).json()
+    for topic, row in zip(shown["topics"], rows, strict=True):
+        topic["msgRateIn"] = row.rate_in
+        topic["msgRateOut"] = row.rate_out
+    return shown
+
+
+@click.command()
+@as_json
+@pass_store
+def who(store: OpenedStore, is_json: bool) -> None:
+    """Show every producer and consumer that is attached, with its process."""
+    progress = ProgressLine(sys.stderr)
+    with store.admin() as admin:
+        found = admin.activity().look(progress.follow)
+    progress.end()
+    listed = [(topic.topic, one) for topic in found.topics for one in topic.attached]
+    listed.sort(key=lambda pair: (pair[1].pid, pair[0], pair[1]))
+    if is_json:
+        print_json([{"topic": topic, **one._asdict()} for topic, one in listed])
+        return
+    columns = ("pid", "program", "kind", "topic", "subscription", "name")
+    print_table(
+        columns,
+        [
+            (str(one.pid or "?"), one.program, one.kind, _short(topic), one.subscription, one.name)
+            for topic, one in listed
+        ],
+    )

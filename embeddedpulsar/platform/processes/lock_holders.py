@@ -1,0 +1,64 @@
+"""Which process holds a lock, as far as the system tells: for people who look, never for a decision."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from embeddedpulsar.platform import descriptors
+
+
+class ProcessFacts(NamedTuple):
+    """A process. `pid` is 0 and `program` empty where the system does not tell: outside of Linux, or in
+    another container."""
+
+    pid: int = 0
+    program: str = ""
+
+
+def lease_holders(clients: str) -> dict[bytes, ProcessFacts]:
+    """The processes that hold the leases in a directory of them, by their ids; reads ``/proc/locks``."""
+    holders = _holders()
+    found: dict[bytes, ProcessFacts] = {}
+    for name in descriptors.names_in(clients) if os.path.isdir(clients) else ():
+        try:
+            uuid, inode = bytes.fromhex(name), os.lstat(os.path.join(clients, name)).st_ino
+        except (ValueError, OSError):
+            continue  # a leftover, or gone meanwhile
+        pid = holders.get(inode, 0)
+        found[uuid] = ProcessFacts(pid, _program(pid) if pid else "")
+    return found
+
+
+def _holders() -> dict[int, int]:
+    """The pids of those that hold an exclusive ``flock``, by the inode of the file."""
+    found: dict[int, int] = {}
+    try:
+        with open("/proc/locks", encoding="ascii") as file:
+            lines = file.read().splitlines()
+    except OSError:
+        return found
+    for line in lines:
+        fields = line.split()  # "7: FLOCK ADVISORY WRITE 4711 08:01:393217 0 EOF"; waiters have "->"
+        if len(fields) >= 6 and fields[1] == "FLOCK" and fields[3] == "WRITE":
+            found[int(fields[5].rpartition(":")[2])] = int(fields[4])
+    return found
+
+
+def _program(pid: int) -> str:
+    """The program of a process and its first words, without the interpreter's options."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            parts = [part.decode(errors="replace") for part in file.read().split(b"\0") if part]
+    except OSError:
+        return ""
+    if not parts:
+        return ""
+    rest = parts[1:]
+    while rest and rest[0].startswith("-") and rest[0] not in ("-m", "-c"):
+        rest = rest[2:] if rest[0] in ("-W", "-X") else rest[1:]
+    if rest and rest[0] == "-c":
+        rest = ["-c"]
+    elif rest and rest[0] != "-m":
+        rest = [os.path.basename(rest[0])]
+    return " ".join([os.path.basename(parts[0]), *rest[:2]])
