@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import Admin, AlreadyClosed, Client
+from embeddedpulsar.backlog_quota import BacklogQuota
 from embeddedpulsar.testing.store_checks import assert_clean
 from embeddedpulsar.topic.store import Store
 from embeddedpulsar.topic.topic_limits import MAX_PRODUCERS
@@ -149,5 +150,46 @@ def test_a_process_that_dies_in_a_change_leaves_it_done_or_undone(tmp_path: Path
             assert child.process.stdin is not None
             child.process.stdin.close()
             assert child.join() == 0
+    Store.open(tmp_path).release()  # sweeps the doorbell of the process that died
+    assert_clean(tmp_path)
+
+
+def held_back(root: str) -> None:
+    """Send with a quota that the parent exceeds and relieves; print how it went."""
+    with Client(root) as client:
+        producer = client.create_producer("topic")
+        producer.send(b"before")
+        say("ready")
+        for _ in range(2):
+            sys.stdin.readline()
+            begun = time.monotonic()
+            producer.send(b"after")
+            say(f"{time.monotonic() - begun}")
+
+
+def test_a_producer_elsewhere_is_held_back_and_released(tmp_path: Path):
+    """By a quota that another process sets, and by the acknowledgements of a consumer in that process."""
+    with Client(tmp_path) as client, Admin(tmp_path) as admin:
+        consumer = client.subscribe("topic", "s")
+        with Child(held_back, tmp_path) as child:
+            assert child.read() == "ready"
+            admin.topics().set_backlog_quota("topic", BacklogQuota(1))
+            store = Store.open(tmp_path)
+            use = store.use_topic("topic")
+            end = time.monotonic() + 30
+            while not use.topic.quotas.is_held:  # housekeeping of one of the two processes looks
+                assert time.monotonic() < end
+                time.sleep(0.01)
+            child.tell("send")
+            time.sleep(0.3)
+            consumer.acknowledge(consumer.receive(10_000))
+            assert float(child.read()) >= 0.25
+            child.kill()  # a producer that dies leaves nothing behind that holds others back
+            child.join()
+            consumer.acknowledge(consumer.receive(10_000))
+            consumer.close()
+            client.create_producer("topic").send(b"again")
+            use.release()
+            store.release()
     Store.open(tmp_path).release()  # sweeps the doorbell of the process that died
     assert_clean(tmp_path)

@@ -171,6 +171,31 @@ def test_namespaces(call):
     assert "public/default" in call("namespaces", "list")[1]
 
 
+@pytest.mark.parametrize(("noun", "name"), [("topics", "orders"), ("namespaces", "public/default")])
+def test_expiry_and_quotas(call, noun: str, name: str):
+    """Numbers and quotas are set, shown and removed, with the units of pulsar-admin."""
+    for policy, given, stored in [("message-ttl", "2h", 7200), ("subscription-expiration-time", "90", 90)]:
+        assert call(noun, f"get-{policy}", name)[1] == "not set\n"
+        assert call(noun, f"set-{policy}", name, "-t", given)[0] == 0
+        assert json.loads(call(noun, f"get-{policy}", name, "--json")[1]) == stored
+        assert call(noun, f"remove-{policy}", name)[0] == 0
+        assert call(noun, f"get-{policy}", name, "--applied")[1] == "0\n"
+    assert call(noun, "set-backlog-quota", name, "-l", "10G", "-p", "producer_exception")[0] == 0
+    assert call(noun, "set-backlog-quota", name, "-lt", "3h", "-t", "message_age")[0] == 0
+    quotas = json.loads(call(noun, "get-backlog-quotas", name)[1])
+    assert quotas["destination_storage"] == {
+        "limitSize": 10 << 30,
+        "limitTime": -1,
+        "policy": "producer_exception",
+    }
+    assert quotas["message_age"]["limitTime"] == 10_800
+    assert call(noun, "remove-backlog-quota", name, "-t", "message_age")[0] == 0
+    assert call(noun, "remove-backlog-quota", name)[0] == 0
+    assert json.loads(call(noun, "get-backlog-quotas", name)[1]) == {}
+    assert call(noun, "set-message-ttl", name, "-t", "soon")[0] == 2
+    assert call(noun, "set-backlog-quota", name, "-l", "-1G")[0] == 2
+
+
 def test_messages_are_published(call):
     """From options, or from the lines of the input."""
     status, out, err = call("produce", "notes", "-m", "one", "-m", "two", "-k", "key", "-p", "a=b")

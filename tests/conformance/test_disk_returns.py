@@ -1,0 +1,58 @@
+"""The disk that messages took is free again when nothing needs them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from embeddedpulsar import Admin, ConsumerType, InitialPosition
+from embeddedpulsar.backlog_quota import BacklogQuota
+from embeddedpulsar.testing.store_checks import assert_clean
+from tests.conformance.manual_time import ManualTime
+from tests.conformance.retention_site import TOPIC, ledgers, store_with
+
+pytestmark = pytest.mark.files("it counts files")
+
+MESSAGES = 205
+CHECK_MS = 10 * 60_000
+
+
+@pytest.mark.parametrize("end", ["acknowledge", "ttl", "quota", "expiration", "delete"])
+@pytest.mark.parametrize("deduplicated", [False, True])
+def test_at_most_two_segments_are_left(tmp_path: Path, end: str, deduplicated: bool) -> None:
+    """Once all is acknowledged, by consumers or by a policy, and nothing retains it."""
+    path = store_with(tmp_path / "store", brokerDeduplicationEnabled=str(deduplicated).lower())
+    time = ManualTime(path)
+    try:
+        consumers = [
+            time.client.subscribe(
+                TOPIC, kind.name, kind, initial_position=InitialPosition.Earliest, receiver_queue_size=500
+            )
+            for kind in (ConsumerType.Exclusive, ConsumerType.Shared, ConsumerType.KeyShared)
+        ]
+        with time.client.create_producer(TOPIC, "p") as producer, Admin(path) as admin:
+            topics = admin.topics()
+            for number in range(MESSAGES):
+                producer.send(b"%d" % number, partition_key=str(number % 7))
+            assert len(ledgers(path)) > 20
+            if end == "acknowledge":
+                for consumer in consumers:
+                    for _ in range(MESSAGES):
+                        consumer.acknowledge(consumer.receive(1000))
+            elif end == "ttl":
+                topics.set_message_ttl(TOPIC, 1)
+            elif end == "quota":
+                topics.set_backlog_quota(TOPIC, BacklogQuota(0, policy="consumer_backlog_eviction"))
+            for consumer in consumers:
+                consumer.close()
+            if end == "expiration":
+                topics.set_subscription_expiration_time(TOPIC, 1)
+            elif end == "delete":
+                for name in topics.get_subscriptions(TOPIC):
+                    topics.delete_subscription(TOPIC, name)
+            time.pass_ms(CHECK_MS)
+            assert len(ledgers(path)) <= 2
+    finally:
+        time.close()
+    assert_clean(path)
