@@ -106,6 +106,37 @@ class Namespaces(PolicyCalls, RateCalls, ExpiryCalls):
         """Return the namespaces of a tenant, the built-in ones first; empty if there is no such tenant."""
         return self._store().topics.namespaces.names(tenant)
 
+    # -- delivery ----------------------------------------------------------------------------------------
+
+    set_delayed_delivery_messages, get_delayed_delivery_messages, remove_delayed_delivery_messages = (
+        value_calls(
+            creation_policy.DELAYED_DELIVERY,
+            "delayed_delivery_messages",
+            "whether delayed messages wait, also those that wait now, and how early they may be",
+            "DelayedDeliveryPolicies(False)",
+        )
+    )
+    (
+        set_max_unacked_messages_per_consumer,
+        get_max_unacked_messages_per_consumer,
+        remove_max_unacked_messages_per_consumer,
+    ) = value_calls(
+        topic_limits.MAX_UNACKED_PER_CONSUMER,
+        "max_unacked_messages_per_consumer",
+        "how many messages a consumer of a Shared or Key_Shared subscription may hold unacknowledged, 0 for "
+        "any number; for consumers that attach from then on",
+    )
+    (
+        set_max_unacked_messages_per_subscription,
+        get_max_unacked_messages_per_subscription,
+        remove_max_unacked_messages_per_subscription,
+    ) = value_calls(
+        topic_limits.MAX_UNACKED_PER_SUBSCRIPTION,
+        "max_unacked_messages_per_subscription",
+        "how many messages the consumers of a Shared or Key_Shared subscription may hold unacknowledged "
+        "together, 0 for any number; from the next consumer on that attaches while no other is attached",
+    )
+
     # -- limits ------------------------------------------------------------------------------------------
 
     set_max_producers_per_topic, get_max_producers_per_topic, remove_max_producers_per_topic = limit_calls(

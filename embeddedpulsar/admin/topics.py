@@ -11,10 +11,11 @@ from embeddedpulsar.admin.policy_calls import PolicyCalls
 from embeddedpulsar.admin.rate_calls import RateCalls
 from embeddedpulsar.admin.subscription_calls import SubscriptionCalls, log_names, skip_all
 from embeddedpulsar.admin.topic_stats import PartitionedTopicMetadata
+from embeddedpulsar.admin.value_calls import value_calls
 from embeddedpulsar.exceptions import NotAllowedError, TopicNotFound
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.platform import interrupts
-from embeddedpulsar.topic import topic_limits
+from embeddedpulsar.topic import creation_policy, topic_limits
 from embeddedpulsar.topic_name import TopicName, without_system_topics
 
 if TYPE_CHECKING:
@@ -35,6 +36,38 @@ class Topics(CompactionCalls, SubscriptionCalls, PolicyCalls, RateCalls, ExpiryC
     All methods raise `InvalidTopicName` for a text that is not a topic name, `AlreadyClosed` if the Admin
     is closed, and a `StorageError` if files cannot be used.
     """
+
+    # -- delivery ----------------------------------------------------------------------------------------
+
+    (
+        set_delayed_delivery_policy,
+        get_delayed_delivery_policy,
+        remove_delayed_delivery_policy,
+    ) = value_calls(
+        creation_policy.DELAYED_DELIVERY,
+        "delayed_delivery_policy",
+        "whether delayed messages wait, also those that wait now, and how early they may be",
+    )
+    (
+        set_max_unacked_messages_on_consumer,
+        get_max_unacked_messages_on_consumer,
+        remove_max_unacked_messages_on_consumer,
+    ) = value_calls(
+        topic_limits.MAX_UNACKED_PER_CONSUMER,
+        "max_unacked_messages_on_consumer",
+        "how many messages a consumer of a Shared or Key_Shared subscription may hold unacknowledged, 0 for "
+        "any number; for consumers that attach from then on",
+    )
+    (
+        set_max_unacked_messages_on_subscription,
+        get_max_unacked_messages_on_subscription,
+        remove_max_unacked_messages_on_subscription,
+    ) = value_calls(
+        topic_limits.MAX_UNACKED_PER_SUBSCRIPTION,
+        "max_unacked_messages_on_subscription",
+        "how many messages the consumers of a Shared or Key_Shared subscription may hold unacknowledged "
+        "together, 0 for any number; from the next consumer on that attaches while no other is attached",
+    )
 
     # -- limits ------------------------------------------------------------------------------------------
 

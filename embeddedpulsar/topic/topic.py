@@ -33,6 +33,7 @@ from embeddedpulsar.topic.topic_view import TopicView
 from embeddedpulsar.topic.upkeep import Check, upkeep_of
 
 if TYPE_CHECKING:
+    from embeddedpulsar.settings import BrokerSettings
     from embeddedpulsar.subscription.subscription import Subscription
     from embeddedpulsar.topic.store_session import StoreSession
 
@@ -76,8 +77,9 @@ class Topic:
         source, words = session.policies, session.control.words
         self.policies: Final = HeldPolicies(source, words, (self.name, directory), clock.monotonic)
         ledger.on_look = self.policies.look
+        self._settings: BrokerSettings | None = None  # of subscriptions
         self._subscriptions: Final = TopicSubscriptions(
-            self.name, directory, ledger, session.settings, self._open_subscription, self.policies.values
+            self.name, directory, ledger, self._open_subscription, self.policies.values
         )
         self.view: Final = TopicView(directory, ledger, session)
         self.compaction: Final = LateCompaction(self, session.settings, clock)
@@ -314,9 +316,11 @@ class Topic:
 
     def _open_subscription(self, directory: str, name: str, *, durable: bool) -> Subscription:
         # Imported on first use: most processes that publish have no subscription.
+        live = late_import("embeddedpulsar.topic.live_settings").live_settings
         module = late_import("embeddedpulsar.subscription.subscription")
 
         self._check_open()
+        self._settings = self._settings or live(self._session.settings, self.policies)
         opened: Subscription = module.Subscription.open(
             directory,
             name,
@@ -324,7 +328,7 @@ class Topic:
             mailbox=self._session.mailbox,
             peers=self._session.peers,
             clock=self._clock,
-            settings=self._session.settings,
+            settings=self._settings,
             most_consumers=self._subscriptions.most_consumers,
             scheduler=self._session.scheduler,
             durability=self._durability if durable else PROCESS,

@@ -46,6 +46,10 @@ MAX_CONSUMERS_PER_SUBSCRIPTION: Final = _limit(
     "max_consumers_per_subscription", "maxConsumersPerSubscription"
 )
 MAX_SUBSCRIPTIONS: Final = _limit("max_subscriptions_per_topic", "maxSubscriptionsPerTopic")
+MAX_UNACKED_PER_CONSUMER: Final = _limit("max_unacked_messages_per_consumer", "maxUnackedMessagesPerConsumer")
+MAX_UNACKED_PER_SUBSCRIPTION: Final = _limit(
+    "max_unacked_messages_per_subscription", "maxUnackedMessagesPerSubscription"
+)
 MAX_TOPICS: Final = _limit("max_topics_per_namespace", "maxTopicsPerNamespace")
 MESSAGE_TTL: Final = _limit("message_ttl_in_seconds", "ttlDurationDefaultInSeconds", for_letters=0)
 """Seconds after which a message counts as acknowledged; 0 for never."""

@@ -18,7 +18,6 @@ from embeddedpulsar.exceptions import (
 from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.platform import descriptors, threads
-from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.topic.creation_policy import AUTO_SUBSCRIPTION_CREATION
 from embeddedpulsar.topic.topic_limits import (
@@ -69,14 +68,12 @@ class TopicSubscriptions:
         topic: str,
         directory: str,
         ledger: Log,
-        settings: BrokerSettings,
         open_subscription: OpenSubscription,
         limits: Limits,
     ) -> None:
         self._topic: Final = topic
         self._path: Final = filenames.subscriptions_path(directory)
         self._ledger: Final = ledger
-        self._settings: Final = settings
         self._open: Final = open_subscription
         self._limits: Final = limits
         self._lock = threads.RLock()  # guards everything below
