@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import NamedTuple
 
 from embeddedpulsar.exceptions import InvalidTopicName
@@ -14,6 +15,8 @@ MAX_PART_LENGTH = 255
 NON_DURABLE_PREFIX = "n-"
 LIFE_SEPARATOR = "."
 """Separates the number of the second and later topics of one name, in the name of the directory."""
+
+_REMEMBERED = 1024  # attaching asks for the same names a dozen times, and a name takes 10 us
 
 _is_plain = re.compile(r"[A-Za-z0-9_\-=:.]+").fullmatch
 _is_system = re.compile(
@@ -67,26 +70,7 @@ class TopicName(NamedTuple):
         """
         if not isinstance(text, str):
             raise InvalidTopicName(f"{text!r}: a topic name is a str, not {type(text).__name__}")
-        domain, separator, path = text.partition("://")
-        if separator:
-            parts = path.split("/", 3)
-        else:
-            domain, parts = PERSISTENT, text.split("/")
-            if len(parts) == 1:
-                parts = ["public", "default", text]
-            elif len(parts) != 3:
-                raise _invalid(text, "without a domain write 'topic' or 'tenant/namespace/topic'")
-        if domain not in (PERSISTENT, NON_PERSISTENT):
-            raise _invalid(text, f"the domain is persistent or non-persistent, not {domain!r}")
-        if len(parts) < 3:
-            raise _invalid(text, "after the domain write 'tenant/namespace/topic'")
-        *owners, local = parts
-        for part in owners:
-            if not _is_plain(part):
-                raise _invalid(text, "tenant and namespace are made of A-Z a-z 0-9 _ - = : . and not empty")
-        for part in parts:
-            _check_part(text, part)
-        return cls(domain, owners[0], "/".join(owners[1:]), local, partition_index(local))
+        return _parsed(text)
 
     @property
     def full(self) -> str:
@@ -119,6 +103,30 @@ class TopicName(NamedTuple):
 
     def __str__(self) -> str:
         return self.full
+
+
+@lru_cache(_REMEMBERED)
+def _parsed(text: str) -> TopicName:
+    domain, separator, path = text.partition("://")
+    if separator:
+        parts = path.split("/", 3)
+    else:
+        domain, parts = PERSISTENT, text.split("/")
+        if len(parts) == 1:
+            parts = ["public", "default", text]
+        elif len(parts) != 3:
+            raise _invalid(text, "without a domain write 'topic' or 'tenant/namespace/topic'")
+    if domain not in (PERSISTENT, NON_PERSISTENT):
+        raise _invalid(text, f"the domain is persistent or non-persistent, not {domain!r}")
+    if len(parts) < 3:
+        raise _invalid(text, "after the domain write 'tenant/namespace/topic'")
+    *owners, local = parts
+    for part in owners:
+        if not _is_plain(part):
+            raise _invalid(text, "tenant and namespace are made of A-Z a-z 0-9 _ - = : . and not empty")
+    for part in parts:
+        _check_part(text, part)
+    return TopicName(domain, owners[0], "/".join(owners[1:]), local, partition_index(local))
 
 
 def partition_index(name: str) -> int:
@@ -203,6 +211,7 @@ def namespace_file_name(namespace: str) -> str:
     return _hashed("ns", namespace, namespace)
 
 
+@lru_cache(_REMEMBERED)
 def _hashed(kind: str, name: str, readable: str) -> str:
     # Imported on first use: hashlib loads OpenSSL, and importing the package should be fast.
     from base64 import b32encode

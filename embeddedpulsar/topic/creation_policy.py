@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.exceptions import (
@@ -21,7 +21,10 @@ from embeddedpulsar.policy_values import (
     to_fields,
 )
 from embeddedpulsar.settings import BrokerSettings
-from embeddedpulsar.topic.topic_policy import TopicPolicy, Value
+from embeddedpulsar.topic.topic_policy import TopicPolicy
+
+if TYPE_CHECKING:
+    from embeddedpulsar.topic.held_policies import HeldPolicies
 
 SUBSCRIPTION_TYPE_NAMES: Final = {
     "Exclusive": ConsumerType.Exclusive,
@@ -32,10 +35,13 @@ SUBSCRIPTION_TYPE_NAMES: Final = {
 """The types by the names that Pulsar's documents have."""
 
 
-class PolicyStore(Protocol):
-    """What says which policies hold: a `Store`."""
+class PolicedTopic(Protocol):
+    """The part of an open topic that says which policies hold."""
 
-    def policy(self, name: str, policy: TopicPolicy[Value]) -> Value: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def policies(self) -> HeldPolicies: ...
 
 
 def _topic_creation(settings: BrokerSettings, own: Sequence[Any]) -> AutoTopicCreationOverride:
@@ -59,29 +65,29 @@ def _read_types(form: Any) -> frozenset[ConsumerType]:
         raise CorruptionError(reason=f"a policy document with subscription types that are none: {e!r}") from e
 
 
-def check_type(store: PolicyStore, topic: str, consumer_type: ConsumerType) -> None:
+def check_type(topic: PolicedTopic, consumer_type: ConsumerType) -> None:
     """Refuse a type of subscription that is not enabled.
 
     Raises:
         NotAllowedError: it is not.
     """
-    enabled = store.policy(topic, SUBSCRIPTION_TYPES)
+    enabled = topic.policies.value(SUBSCRIPTION_TYPES)
     if consumer_type not in enabled:
         raise NotAllowedError(
-            f"{topic} has no subscriptions of the type {consumer_type.name}: subscription_types_enabled "
+            f"{topic.name} has no subscriptions of the type {consumer_type.name}: subscription_types_enabled "
             f"says {', '.join(_type_names(enabled))}"
         )
 
 
-def check_encryption(store: PolicyStore, topic: str, *, is_encrypting: bool) -> None:
+def check_encryption(topic: PolicedTopic, *, is_encrypting: bool) -> None:
     """Refuse a producer that does not encrypt, if it has to.
 
     Raises:
         BrokerMetadataError: it does not.
     """
-    if not is_encrypting and store.policy(topic, ENCRYPTION_REQUIRED):
+    if not is_encrypting and topic.policies.value(ENCRYPTION_REQUIRED):
         raise BrokerMetadataError(
-            f"Encryption is required in {topic}: create the producer with an encryption key, or change "
+            f"Encryption is required in {topic.name}: create the producer with an encryption key, or change "
             "encryptionRequireOnProducer in broker.conf or the policy of the namespace"
         )
 

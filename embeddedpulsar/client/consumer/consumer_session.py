@@ -108,7 +108,7 @@ class ConsumerSession:
         initial = last_or_start(self.ledger)
         if config.initial_position == InitialPosition.Earliest:
             initial = BEFORE_FIRST
-        check_type(self.client.store, topic.name, config.consumer_type)
+        check_type(topic, config.consumer_type)
         subscription = topic.use_subscription(name, True, initial, durable=self._durable)
         try:
             return subscription, subscription.attach(

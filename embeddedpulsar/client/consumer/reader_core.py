@@ -55,7 +55,7 @@ class ReaderCore:
 
     def _begin(self, topic: Topic) -> None:
         client, config = self.client, self.config
-        check_type(client.store, topic.name, ConsumerType.Exclusive)
+        check_type(topic, ConsumerType.Exclusive)
         self.topic_name = topic.name
         self.ledger = topic.ledger
         self._source = topic.compaction if config.is_read_compacted else topic.ledger

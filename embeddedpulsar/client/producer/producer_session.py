@@ -116,7 +116,7 @@ class ProducerSession:
         return self._registration
 
     def _register(self, name: str | None) -> None:
-        check_encryption(self.client.store, self.topic_name, is_encrypting=self.config.encryption is not None)
+        check_encryption(self._topic, is_encrypting=self.config.encryption is not None)
         self._registration = self._topic.attach_producer(
             name,
             access_mode=self.config.access_mode,
