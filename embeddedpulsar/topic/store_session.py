@@ -25,7 +25,6 @@ from embeddedpulsar.topic.catalog import root_layout
 from embeddedpulsar.topic.catalog.catalog import Catalog
 from embeddedpulsar.topic.catalog.topic_directories import TopicDirectories
 from embeddedpulsar.topic.catalog.topic_list import TopicList
-from embeddedpulsar.topic.catalog.topic_places import remove_tree
 from embeddedpulsar.topic.creation_policy import AUTO_TOPIC_CREATION
 from embeddedpulsar.topic.damage_channel import DamageChannel
 from embeddedpulsar.topic.housekeeping import Housekeeping
@@ -157,10 +156,10 @@ class StoreSession:
     def _tidy_up(self) -> None:
         """Do what an opening finds due, unless another process is at the catalog: remove what processes left
         that died while they made or deleted a topic, and spare the next opening what this one had to read."""
-        if (self.catalog.is_index_due or self.directories.staged()) and self.catalog.lock.try_acquire():
+        is_due = self.catalog.is_index_due or not self.directories.staging.is_empty
+        if is_due and self.catalog.lock.try_acquire():
             try:
-                for path in self.directories.staged():
-                    remove_tree(path)
+                self.directories.clear_staging()
                 if self.catalog.is_index_due:
                     self.catalog.save_index()
             finally:

@@ -3,11 +3,13 @@
 Steps, under the catalog lock: 1. check that no producer or consumer is attached; 2. the word STATE of each
 log says "deleted", so from here on every open handle, in any process, gets an error that says so; 3. one
 record of the catalog ends the topic and its partitions, durably: this is the deletion; 4. the directories
-leave ``topics/``; and without the lock: 5. all processes are rung; 6. the files are removed.
+leave ``topics/``; and without the lock: 5. all processes are rung; 6. the files are removed. From before 2
+to after 4 there is a note of the directories.
 
 A process that dies before 3 leaves the topic as it was, but for its mark, which the next process that opens
 the topic clears. One that dies after 3 leaves directories of a topic that is gone: they are removed when a
-topic of that name is made, and by the first opening after a boot. A new life of a name has a directory of
+topic of that name is made, by the next opening of the store, which finds the note, and by the first opening
+after a boot. A new life of a name has a directory of
 its own, so a handle of the old life meets nothing of the new one.
 """
 
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 _BELOW_CATALOG_S: Final = 1.0
 """How long locks of the topic are waited for in all while no other process can make topics."""
 
-failpoints.declare("deletion:marked", "deletion:recorded", "deletion:moved")
+failpoints.declare("deletion:noted", "deletion:marked", "deletion:recorded", "deletion:moved")
 
 
 def delete(store: Store, session: StoreSession, entry: TopicEntry, force: bool) -> None:
@@ -64,7 +66,7 @@ def _delete_topics(
         BrokerMetadataError: producers or consumers are attached, and not ``force``. Nothing was changed.
         LockTimeout: another process stays in a lock of the topic. Nothing was changed.
     """
-    catalog = session.catalog
+    catalog, note = session.catalog, ""
     try:
         catalog.lock.acquire()
         current = catalog.find(entry.name)
@@ -73,14 +75,19 @@ def _delete_topics(
         entries = catalog.with_logs(current)
         if {one.name for one in _made(entries)} != {topic.name for topic in topics}:
             return None
+        ended = list(dict.fromkeys([current, *entries]))
+        note = session.directories.staging.note_end(one.directory for one in ended)
+        if failpoints.ACTIVE:
+            failpoints.hit("deletion:noted")
         deadline.within(_BELOW_CATALOG_S, lambda: _mark_all(session, current, topics, now_ms, force=force))
         if failpoints.ACTIVE:
             failpoints.hit("deletion:recorded")
-        ended = dict.fromkeys([current, *entries])
         staged = [session.directories.put_away(one.directory) for one in ended]
         if failpoints.ACTIVE:
             failpoints.hit("deletion:moved")
     finally:
+        if note:
+            remove_tree(note)
         catalog.lock.release()
     return staged
 

@@ -19,6 +19,7 @@ from embeddedpulsar.platform import descriptors, disk, failpoints
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.topic.catalog import root_layout
 from embeddedpulsar.topic.catalog.catalog import Catalog
+from embeddedpulsar.topic.catalog.staging import Staging
 from embeddedpulsar.topic.catalog.topic_places import (
     MOST_IN_TOPICS,
     directories_in,
@@ -39,13 +40,13 @@ class TopicDirectories:
     Invariants: a directory under ``topics/`` is complete from the moment it has its name (it is built in
     ``staging/`` and renamed). The catalog follows the directory, so a crash between leaves a directory the
     catalog does not know: `create` of the same topic adopts it, and the first opening after a boot adopts
-    all. What is in ``staging/`` while no process holds the catalog lock is left over.
+    all.
     Callers: the holder of the catalog lock, except `path` and `ensure`.
     """
 
     def __init__(self, root: str, catalog: Catalog, report: DamageHook) -> None:
         self._topics = root_layout.in_root(root, root_layout.TOPICS)
-        self._staging = root_layout.in_root(root, root_layout.STAGING)
+        self.staging = Staging(root)
         self._catalog = catalog
         self._report = report  # called under the catalog lock, too
 
@@ -146,34 +147,32 @@ class TopicDirectories:
 
         Args:
             more: topics that are being made beside those of the catalog."""
-        lives, ended = self._catalog.ended(name)
+        lives, _ = self._catalog.ended(name)
         if lives:
             for directory in possible_directories(name, lives - 1):
-                self._remove_ended(directory, ended)
+                self._remove_if_ended(directory)  # its process may have died before it was gone
         flat, spread = possible_directories(name, lives)
         for directory in (flat, spread):
             if os.path.isdir(os.path.join(self._topics, directory)):
                 return True, directory
         return False, flat if self._catalog.size + more < MOST_IN_TOPICS else spread
 
-    def _remove_ended(self, directory: str, incarnation: int) -> None:
-        """The process that deleted the topic may have died before its directory was gone."""
+    def _remove_if_ended(self, directory: str) -> bool:
+        """Whether it was that of a topic that was deleted; then it is gone."""
         is_there = os.path.isdir(os.path.join(self._topics, directory))
         entry, _ = self._described(directory) if is_there else (None, "")
-        if entry is not None and entry.incarnation == incarnation:
+        is_ended = entry is not None and self._catalog.ended(entry.name)[1] == entry.incarnation
+        if is_ended:
             remove_tree(self.put_away(directory))
+        return is_ended
 
     def put_away(self, directory: str) -> str:
-        """Take the directory of a topic that is gone out of ``topics/``; returns where it is to be removed
-        from."""
-        staged = os.path.join(self._staging, os.urandom(8).hex())
-        with contextlib.suppress(FileNotFoundError):  # made, and never filled
-            disk.DISK.replace(os.path.join(self._topics, directory), staged)
-        return staged
+        """Take the directory of a topic that is gone out of ``topics/``; see `Staging.put_away`."""
+        return self.staging.put_away(os.path.join(self._topics, directory))
 
     def _build(self, entry: TopicEntry, durable: bool) -> None:
         # 1. Under a name that no process looks for. A crash leaves files in staging.
-        staged = os.path.join(self._staging, os.urandom(8).hex())
+        staged = self.staging.place()
         disk.DISK.mkdir(staged)
         disk.DISK.mkdir(filenames.subscriptions_path(staged))
         if failpoints.ACTIVE:
@@ -239,10 +238,10 @@ class TopicDirectories:
         unreadable = CorruptionError, FileNotFoundError, PermissionError
         for ledger_id in filenames.ledgers_of(descriptors.names_in(directory)):
             with contextlib.suppress(*unreadable):
-                page = _beginning(filenames.log_path(directory, ledger_id), SEGMENT_HEADER_SIZE)
+                page = disk.DISK.read_file(filenames.log_path(directory, ledger_id), SEGMENT_HEADER_SIZE)
                 return parse_segment_header(page).topic_incarnation
         with contextlib.suppress(*unreadable):
-            page = _beginning(filenames.control_path(directory), CONTROL_HEADER_SIZE)
+            page = disk.DISK.read_file(filenames.control_path(directory), CONTROL_HEADER_SIZE)
             return parse_control_header(page, KIND_TOPIC).incarnation
         return _random_incarnation()
 
@@ -292,14 +291,13 @@ class TopicDirectories:
         self._flush_names(directory)
         self._catalog.sync()
 
-    def staged(self) -> list[str]:
-        """The directories of topics that are being made or deleted, or were when their process died."""
-        return [os.path.join(self._staging, name) for name in descriptors.names_in(self._staging)]
+    def clear_staging(self) -> None:
+        """Remove what processes left that died while they made or deleted a topic."""
+        self.staging.clear(self._remove_if_ended)
 
     def heal(self, now_ms: int) -> None:
         """After a boot: clear ``staging/``, and add the topics the catalog lost."""
-        for path in self.staged():
-            remove_tree(path)
+        self.clear_staging()
         there = sorted(directories_in(self._topics))
         known = self._catalog.made_directories() if there else set()
         lost = []
@@ -376,14 +374,6 @@ def _is_partition(entry: TopicEntry) -> bool:
 def _undescribed(directory: str, topic: str, reason: str, done: str) -> Damage:
     remedy = "nothing needs to be done, unless messages are missing"
     return Damage(directory, reason=reason, kind=TOPIC_FILES, topic=topic, done=done, remedy=remedy)
-
-
-def _beginning(path: str, size: int) -> bytes:
-    fd = disk.DISK.open_file(path, os.O_RDONLY)
-    try:
-        return disk.DISK.pread(fd, size, 0)
-    finally:
-        os.close(fd)
 
 
 def _random_incarnation() -> int:

@@ -276,7 +276,7 @@ def test_a_partition_that_was_about_to_come_is_not_taken_for_a_topic(
     store.release()
 
 
-@pytest.mark.parametrize("step", ["deletion:marked", "deletion:recorded", "deletion:moved"])
+@pytest.mark.parametrize("step", ["deletion:noted", "deletion:marked", "deletion:recorded", "deletion:moved"])
 def test_a_deletion_is_finished_or_forgotten_after_a_boot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ):
@@ -291,7 +291,7 @@ def test_a_deletion_is_finished_or_forgotten_after_a_boot(
     store.release()
     reboot(monkeypatch)
     store = Store.open(root)
-    if step == "deletion:marked":
+    if step in ("deletion:noted", "deletion:marked"):
         assert store.topics.partitions("orders") == 2
         assert store.use_topic(partition(1)).topic.ledger.last_position() is not None
     else:
