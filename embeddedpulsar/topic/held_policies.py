@@ -83,7 +83,7 @@ class HeldPolicies:
     def look(self) -> None:
         """Call the listeners if policies of this topic were changed. Some 50 ns if none was in the store."""
         if self._words[_POLICIES] != self._held.word and self._listeners:
-            with contextlib.suppress(StorageError):  # the next that needs a value raises it
+            with contextlib.suppress(StorageError, OSError):  # the next that needs a value raises it
                 self._renew()
 
     def listen(self, listener: Callable[[], object]) -> None:
@@ -105,7 +105,8 @@ class HeldPolicies:
         held = self._held = _Held(seen, documents, {})
         if before.word != _NEVER or before.documents:
             for listener in self._listeners:
-                listener()
+                with contextlib.suppress(StorageError):  # what it follows stays as it was
+                    listener()
         return held
 
     def _is_abandoned(self, word: int) -> bool:

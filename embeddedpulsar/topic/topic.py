@@ -390,5 +390,5 @@ class Topic:
         self.closed = True
         self._lock = threads.renewed(self._lock)
         self._subscriptions.abandon()
-        self._trimming.abandon()
+        self._upkeep.abandon()
         self.compaction.abandon()

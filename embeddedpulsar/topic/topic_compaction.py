@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from embeddedpulsar.exceptions import NotAllowedError, PulsarException
+from embeddedpulsar.exceptions import LockTimeout, NotAllowedError, PulsarException
 from embeddedpulsar.managed_ledger.compaction.compacted_ledger import CompactedLedger
 from embeddedpulsar.managed_ledger.compaction.compaction_record import (
     CompactedLedgers,
@@ -20,6 +20,7 @@ from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.platform import disk, failpoints, package_log, threads
 from embeddedpulsar.platform.clock import Clock, ThreadLike
 from embeddedpulsar.platform.file_lock import FileLock
+from embeddedpulsar.platform.processes import lease
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage.filenames import compacted_path, compaction_lock_path, under_construction
 from embeddedpulsar.storage.topic_control import is_deleted
@@ -31,6 +32,8 @@ RUNNING: Final = "RUNNING"
 SUCCESS: Final = "SUCCESS"
 ERROR: Final = "ERROR"
 _REPORT_S: Final = 5.0
+_LOOKERS_S: Final = 1.0
+"""How long a compaction waits for its lock, which processes that look whether one runs have for moments."""
 
 
 class CompactionStatus(NamedTuple):
@@ -80,6 +83,7 @@ class TopicCompaction:
         self._settings: Final = settings
         self._clock: Final = clock
         self._lock_path: Final = compaction_lock_path(ledgers.directory)
+        self._lock = threads.RLock()  # guards the three below, and the beginning of `progress`
         self._thread: ThreadLike | None = None
         self._is_wanted = self._is_stopped = False
 
@@ -91,9 +95,8 @@ class TopicCompaction:
             return False
         lock = FileLock(self._lock_path)
         try:
-            return not lock.try_acquire()
+            return not lease.try_lock(lock.fd, shared=True)  # so that two that look do not see each other
         finally:
-            lock.release()
             lock.close()
 
     def status(self) -> CompactionStatus:
@@ -128,41 +131,49 @@ class TopicCompaction:
         Raises:
             NotAllowedError: a compaction is running, in whatever process.
         """
-        if self.progress is not None or self.is_running():
+        if self.is_running() or not self._begin(on_end, is_wanted=True):
             raise NotAllowedError(f"{self._log.name} is being compacted already; see compaction_status")
-        self._is_wanted = True
-        self._begin(on_end)
 
     def start_if_due(self) -> None:
         """Compact the topic in the background if as much was appended as the policy says."""
         threshold = self._threshold()
-        if not threshold or self.progress is not None or self._is_stopped:
+        if not threshold or self.progress is not None:
             return
         record = self.ledgers.record()
         horizon = record.horizon if record.file else BEFORE_FIRST
         if self._log.survey().bytes_after(horizon) >= threshold and not self.is_running():
-            self._begin(int)
+            self._begin(int, is_wanted=False)
 
-    def _begin(self, on_end: Callable[[], object]) -> None:
-        self.progress = Progress(0, 0)
+    def _begin(self, on_end: Callable[[], object], *, is_wanted: bool) -> bool:
+        """Begin to compact in a thread; False if one does already, or the topic is being closed."""
 
         def run() -> None:
             lock = FileLock(self._lock_path)
             try:
-                if lock.try_acquire():
-                    self._compact()
+                lock.acquire(_LOOKERS_S)
+                self._compact()
+            except LockTimeout:
+                package_log.info("%s: another process compacts it", self._log.name)
             finally:
                 self.progress, self._is_wanted = None, False
                 lock.release()
                 lock.close()
                 on_end()
 
-        thread = self._thread = self._clock.thread(run, "compaction")
+        try:
+            self._lock.acquire()
+            if self.progress is not None or self._is_stopped:
+                return False
+            self.progress, self._is_wanted = Progress(0, 0), is_wanted
+            thread = self._thread = self._clock.thread(run, "compaction")
+        finally:
+            self._lock.release()
         try:
             thread.start()
         except BaseException:
             self.progress = None
             raise
+        return True
 
     def _compact(self) -> None:
         ledgers, clock = self.ledgers, self._clock
@@ -249,12 +260,16 @@ class TopicCompaction:
 
     def close(self) -> None:
         """Stop a compaction that was begun because it was due, and wait for one that was asked for."""
-        self._is_stopped = True
-        thread = self._thread
+        try:
+            self._lock.acquire()
+            self._is_stopped, thread = True, self._thread
+        finally:
+            self._lock.release()
         if thread is not None and self.progress is not None and thread.ident != threads.current_id():
             thread.join()
 
     def abandon(self) -> None:
         """Forget the thread, which does not exist in a forked child."""
+        self._lock = threads.renewed(self._lock)
         self._thread = self.progress = None
         self._is_stopped = True

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from embeddedpulsar.exceptions import StorageError
+from embeddedpulsar.exceptions import LockTimeout, StorageError
 from embeddedpulsar.managed_ledger.log import Log
+from embeddedpulsar.platform import deadline, threads
 from embeddedpulsar.platform.clock import Clock
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.topic.expiry import MessageExpiry, SubscriptionExpiry
@@ -69,6 +70,8 @@ class TopicUpkeep:
         self._housekeeping: Final = housekeeping
         self._monotonic: Final = monotonic
         self._due = [0.0] * len(checks)  # when each is made next; 0 for at once
+        self._lock = threads.RLock()  # held during a slice
+        self._is_closed = False
 
     @property
     def is_deleted(self) -> bool:
@@ -93,25 +96,50 @@ class TopicUpkeep:
     def suggest(self) -> None:
         """Look soon: a ledger was closed, or a subscription needs one no more. Called under locks."""
         is_wanted = self._trimming.may_find_any()
-        for number, check in enumerate(self._checks):
-            if check.follows_traffic and check.is_wanted():
-                self._due[number], is_wanted = 0.0, True
+        try:
+            for number, check in enumerate(self._checks):
+                if check.follows_traffic and check.is_wanted():
+                    self._due[number], is_wanted = 0.0, True
+        except (StorageError, OSError):  # as in `begin`: the caller is an append or an acknowledgement
+            is_wanted = True
         if is_wanted:
             self._housekeeping.look_at(self)
 
     def do_chores(self, done: list[str]) -> bool:
-        """Do a little of what is due, noted in ``done``. True if there may be more."""
+        """Do a little of what is due, noted in ``done``. True if there may be more.
+
+        Raises:
+            LockTimeout: another process stayed in a lock. What needs it is left for the next call.
+        """
+        try:
+            self._lock.acquire()
+            return not self._is_closed and self._do_slice(done)
+        finally:
+            self._lock.release()
+
+    def _do_slice(self, done: list[str]) -> bool:
         now, is_unfinished = self._monotonic(), False
+        late: LockTimeout | None = None
         for number, check in enumerate(self._checks):
             if check.is_wanted() and now >= self._due[number] - _ROUNDING_S:
                 self._due[number] = now + check.every_s
-                if check.look(done):
+                try:
+                    # With a deadline: a thread that closes the topic waits, and holds the table of topics.
+                    is_again = deadline.within(PATIENCE_S, check.look, done)
+                except LockTimeout as error:
+                    late, is_again = error, True
+                if is_again:
                     self._due[number], is_unfinished = 0.0, True
         trimmed = self._trimming.trim(PATIENCE_S, done)
-        return self._subscriptions.clear_away(LOOKED_AT_ONCE) or trimmed > 0 or is_unfinished
+        is_unfinished |= deadline.within(PATIENCE_S, self._subscriptions.clear_away, LOOKED_AT_ONCE)
+        if late is not None:
+            raise late
+        return is_unfinished or trimmed > 0
 
     def chores_every_s(self) -> float:
         """How often to look whether something became due as time passed; 0 for never."""
+        if self._is_closed:
+            return 0.0
         found = [check.every_s for check in self._checks if check.is_wanted()]
         if self._trimming.may_find_any() or self._subscriptions.may_find_leftovers():
             found.append(self._trimming.every_s)
@@ -120,8 +148,19 @@ class TopicUpkeep:
     def close(self) -> None:
         """Do nothing from here on. Waits for the slice that is under way."""
         self._policies.unlisten(self.renew)
+        try:
+            self._lock.acquire()
+            self._is_closed = True
+        finally:
+            self._lock.release()
         self._housekeeping.forget(self)
         self._trimming.close()
+
+    def abandon(self) -> None:
+        """Renew the locks in a forked child: they may be held by a thread that does not exist here."""
+        self._lock = threads.renewed(self._lock)
+        self._is_closed = True
+        self._trimming.abandon()
 
 
 def upkeep_of(

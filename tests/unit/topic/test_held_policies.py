@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from embeddedpulsar.exceptions import StorageError
+from embeddedpulsar.exceptions import CorruptionError, StorageError
 from embeddedpulsar.format.control import StoreWord
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage import filenames
@@ -132,3 +132,37 @@ def test_a_damaged_document_is_raised_by_a_value_and_not_by_a_look(site: Site) -
     site.held.look()
     with pytest.raises(StorageError):
         site.held.value(MAX_PRODUCERS)
+
+
+def test_a_listener_that_cannot_read_its_policy_concerns_no_other(site: Site) -> None:
+    """Nor the one that reads a value: an append, or a consumer."""
+    seen: list[int] = []
+
+    def fail() -> None:
+        raise CorruptionError(reason="a policy that is none")
+
+    site.held.listen(fail)
+    site.held.listen(lambda: seen.append(site.held.value(MAX_PRODUCERS)))
+    site.held.look()
+    site.change(max_producers_per_topic=3)
+    assert site.held.value(MAX_PRODUCERS) == 3
+    assert seen == [3]
+
+
+def test_an_append_does_not_fail_where_a_document_cannot_be_opened(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No descriptors are left, for example; who needs a value gets the error."""
+    site.held.listen(int)
+    site.held.value(MAX_PRODUCERS)
+
+    def no_descriptors(*_: object) -> list[dict[str, Any]]:
+        raise OSError(24, "too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(site.documents, "documents", no_descriptors)
+        site.raise_word()
+        site.held.look()
+        with pytest.raises(OSError, match="too many"):
+            site.held.value(MAX_PRODUCERS)
+    assert site.held.value(MAX_PRODUCERS) == 7

@@ -113,3 +113,26 @@ def test_a_narrowed_path_is_closed_in_every_state(path: str):
     state.narrow(alone=path == "alone", batch=path == "batch")
     state.to(Event.SETTLE)
     assert limits(state, batch) == ((SHUT, WORD, LIMIT) if path == "alone" else (MOST, WORD, SHUT))
+
+
+def test_a_limit_that_comes_while_a_path_is_opened_closes_it():
+    """`limit` is called in any thread: here between the look whether there is a limit and the opening."""
+
+    class Interrupted(SendState):
+        word = SHUT
+
+        @property
+        def _verified(self) -> int:
+            if self.word != SHUT:
+                self.limit(True)
+            return self.word
+
+        @_verified.setter
+        def _verified(self, word: int) -> None:
+            self.word = word
+
+    state = Interrupted(BatchContainer(10, 10 * LIMIT))
+    state.alone_most = MOST
+    state.word = WORD
+    state.to(Event.SETTLE)
+    assert (state.checked, state.alone_max) == (SHUT, SHUT)
