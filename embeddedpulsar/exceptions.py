@@ -179,8 +179,8 @@ class TopicNotFound(PulsarException, builtins.LookupError):
     """No such topic, tenant or namespace. Also a builtin ``LookupError``."""
 
 
-class SubscriptionNotFound(PulsarException):
-    """No such subscription, and the caller may not create it."""
+class SubscriptionNotFound(PulsarException, builtins.LookupError):
+    """No such subscription, and the caller may not create it. Also a builtin ``LookupError``."""
 
 
 class ConsumerNotFound(PulsarException):

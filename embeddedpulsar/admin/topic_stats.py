@@ -148,6 +148,7 @@ class TopicStats(NamedTuple):
         publishers: the connected producers, in the order in which they came.
         waiting_publishers: producers that wait for exclusive access.
         subscriptions: by name, sorted. Of a durable and a non-durable subscription of one name, the durable.
+            Readers are no subscriptions.
         deduplication_status: ``Enabled`` or ``Disabled``.
         topic_epoch: how often exclusive access was granted; None if never.
         non_contiguous_deleted_messages_ranges: the sum of those of the subscriptions.

@@ -16,6 +16,7 @@ from embeddedpulsar import (
     ProducerBlockedQuotaExceededException,
     Result,
     Timeout,
+    exceptions,
 )
 from embeddedpulsar.backlog_quota import MESSAGE_AGE, BacklogQuota
 from embeddedpulsar.testing.store_checks import assert_clean
@@ -113,8 +114,9 @@ def test_producers_are_held_back_or_refused(tmp_path: Path, level: str, policy: 
         with pytest.raises(ERRORS[policy], match="beyond its quota of 50000 bytes"):
             time.client.create_producer(TOPIC)
         begun = monotonic()
-        with pytest.raises(Timeout if policy == HOLD else ERRORS[REFUSE]):
+        with pytest.raises(Timeout if policy == HOLD else ERRORS[REFUSE]) as caught:
             producer.send(bytes(SIZE))
+        assert hasattr(exceptions, caught.type.__name__), "the class of the error is internal"
         assert (monotonic() - begun >= 0.15) == (policy == HOLD)
         drain(consumer, 4)
         time.pass_ms(1000)

@@ -85,13 +85,14 @@ def test_consumers_of_a_subscription(admin, client):
 
 
 def test_consumers_of_a_topic(admin, client):
-    """Of all its subscriptions together, readers included."""
+    """Of all its subscriptions together; readers have none."""
     admin.topics().create_non_partitioned_topic("orders")
     admin.namespaces().set_max_consumers_per_topic(SPACE, 2)
     one = client.subscribe("orders", "one")
     client.subscribe("orders", "two")
     with pytest.raises(ConsumerBusy, match="maxConsumersPerTopic"):
         client.subscribe("orders", "three")
+    client.create_reader("orders", MessageId.earliest)
     one.close()
     client.subscribe("orders", "three")
     client.subscribe("others", "one")

@@ -123,6 +123,7 @@ def test_made_of_a_result_as_in_pulsar_asyncio(arguments: tuple[object, ...]):
         (exceptions.InvalidUrl, ValueError),
         (exceptions.InvalidTopicName, ValueError),
         (exceptions.TopicNotFound, builtins.LookupError),
+        (exceptions.SubscriptionNotFound, builtins.LookupError),
         (exceptions.Interrupted, KeyboardInterrupt),
         (exceptions.StorageFullError, OSError),
         (exceptions.ThreadLimitError, RuntimeError),

@@ -131,7 +131,7 @@ class LogWriter:
                 return False
             left = until - SYSTEM_CLOCK.monotonic()
             if left <= 0:
-                raise error
+                raise LockTimeout(*error.args) from error  # the class of `error` is internal
             session.wait_a_moment(min(left, _HELD_S))
 
     def _append(self, entries: list[PendingEntry], timeout_s: float) -> bool:
