@@ -146,8 +146,12 @@ OWNERS = {
     "pyarrow": ("arrow", "spark"),
     "cramjam": ("format",),
     "cryptography": ("crypto",),
+    "fastavro": ("schema",),
+    "google": ("schema",),
     "lz4": ("format",),
     "msgpack": ("format",),
+    "msgspec": ("schema",),
+    "orjson": ("schema",),
     "portalocker": ("platform",),
 }
 

@@ -2,45 +2,95 @@
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING, NoReturn
+from sys import modules
+from typing import TYPE_CHECKING, Any
 
-from embeddedpulsar.schema.schema import (
-    AvroSchema,
-    BytesSchema,
-    JsonSchema,
-    ProtobufNativeSchema,
-    Schema,
-    SchemaInfo,
-    StringSchema,
-)
+from embeddedpulsar.schema.schema import BytesSchema, Schema, SchemaInfo, StringSchema
 
-_NEED_THE_REGISTRY = frozenset(
-    (
-        *("Array", "Boolean", "Bytes", "CustomEnum", "Double", "Field", "Float", "Integer", "Long", "Map"),
-        *("Null", "Record", "String"),
+if TYPE_CHECKING:
+    from embeddedpulsar.schema.definition import (
+        Array,
+        Boolean,
+        Bytes,
+        CustomEnum,
+        Double,
+        Field,
+        Float,
+        Integer,
+        Long,
+        Map,
+        Null,
+        Record,
+        String,
     )
-)
+    from embeddedpulsar.schema.json_schema import JsonSchema
+    from embeddedpulsar.schema.schema_avro import AvroSchema
+    from embeddedpulsar.schema.schema_protobuf import ProtobufNativeSchema
+
+# Loaded on first access, so that importing the package is fast.
+_LAZY = {
+    "AvroSchema": "schema_avro",
+    "JsonSchema": "json_schema",
+    "ProtobufNativeSchema": "schema_protobuf",
+    **dict.fromkeys(
+        (
+            *(
+                "Array",
+                "Boolean",
+                "Bytes",
+                "CustomEnum",
+                "Double",
+                "Field",
+                "Float",
+                "Integer",
+                "Long",
+                "Map",
+            ),
+            *("Null", "Record", "String"),
+        ),
+        "definition",
+    ),
+}
+_MODULES = ("definition", "schema_avro", "schema_protobuf")
 
 if not TYPE_CHECKING:
 
-    def __getattr__(name: str) -> NoReturn:
-        if name in _NEED_THE_REGISTRY:
-            raise AttributeError(
-                f"schema.{name} needs the schema registry, which is not built yet; "
-                "use BytesSchema or StringSchema, or derive a codec of your own from Schema"
-            )
-        raise AttributeError(
-            f"module {__name__!r} has no attribute {name!r}", name=name, obj=sys.modules[__name__]
-        )
+    def __getattr__(name: str) -> Any:
+        place = name if name in _MODULES else _LAZY.get(name)
+        if place is None:
+            text = f"module {__name__!r} has no attribute {name!r}"
+            raise AttributeError(text, name=name, obj=modules[__name__])
+        from importlib import import_module
+
+        module = import_module(f"{__name__}.{place}")
+        value = module if name in _MODULES else getattr(module, name)
+        globals()[name] = value
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})
 
 
 __all__ = [
+    "Array",
     "AvroSchema",
+    "Boolean",
+    "Bytes",
     "BytesSchema",
+    "CustomEnum",
+    "Double",
+    "Field",
+    "Float",
+    "Integer",
     "JsonSchema",
+    "Long",
+    "Map",
+    "Null",
     "ProtobufNativeSchema",
+    "Record",
     "Schema",
     "SchemaInfo",
+    "String",
     "StringSchema",
 ]

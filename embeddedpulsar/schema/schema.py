@@ -167,16 +167,6 @@ def checked_version(schema: Schema[Any], topics: Iterable[str], *, is_producer: 
     return version
 
 
-class RegistrySchema(Schema[Any]):
-    """A schema whose definition is checked against the topic's: this needs the schema registry."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise NotImplementedError(
-            f"{type(self).__name__} needs the schema registry, which is not built yet; "
-            "use BytesSchema or StringSchema, or derive a codec of your own from Schema"
-        )
-
-
 class BytesSchema(Schema[bytes]):
     """Values are ``bytes`` and are stored as they are.
 
@@ -238,21 +228,3 @@ class StringSchema(Schema[str]):
 
     def __str__(self) -> str:
         return "StringSchema"
-
-
-class JsonSchema(RegistrySchema):
-    """Records as JSON. Not built yet.
-
-    Example:
-        >>> JsonSchema(object)
-        Traceback (most recent call last):
-        NotImplementedError: JsonSchema needs the schema registry, which is not built yet; ...
-    """
-
-
-class AvroSchema(RegistrySchema):
-    """Records in Avro. Not built yet."""
-
-
-class ProtobufNativeSchema(RegistrySchema):
-    """Protobuf messages. Not built yet."""

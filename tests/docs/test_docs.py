@@ -63,6 +63,9 @@ def test_doctests(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Every example in a docstring gives what it shows."""
     if ".spark" in name or ".arrow" in name:
         pytest.importorskip("pyarrow", reason="the extra is not installed")
+    for ending, needed in (("schema_avro", "fastavro"), ("schema_protobuf", "google.protobuf")):
+        if name.endswith(ending):
+            pytest.importorskip(needed, reason="the extra is not installed")
     monkeypatch.chdir(tmp_path)
     module = importlib.import_module(name)
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)

@@ -66,10 +66,3 @@ def test_a_codec_of_your_own():
         number.encode(1)
     with pytest.raises(NotImplementedError, match=r"Number does not define decode\(\)"):
         number.decode(b"1")
-
-
-@pytest.mark.parametrize("name", ["JsonSchema", "AvroSchema", "ProtobufNativeSchema"])
-def test_registry_schemas_say_what_is_missing(name: str):
-    """A schema that is not built names the feature it waits for, and what can be used instead."""
-    with pytest.raises(NotImplementedError, match=f"{name} needs the schema registry"):
-        getattr(embeddedpulsar.schema, name)(object)

@@ -1,0 +1,68 @@
+"""JSON schema: records, and models of other libraries, as JSON text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from embeddedpulsar.enums import SchemaType
+from embeddedpulsar.schema.definition import Record, record_definition
+from embeddedpulsar.schema.json_text import loads, record_bytes
+from embeddedpulsar.schema.schema import Schema
+
+T = TypeVar("T")
+
+
+class JsonSchema(Schema[T]):
+    """Values are objects of a class and are stored as JSON.
+
+    The class is a `Record`, or a dataclass, a pydantic model or a ``msgspec.Struct``. Records are encoded to
+    the bytes that ``pulsar-client`` gives. Models are validated by their own library when they are decoded.
+    Members of an enumeration are stored by value.
+
+    Args:
+        record_cls: the class of the values.
+
+    Raises:
+        TypeError: the class is of another kind, or has an attribute whose type has no JSON form.
+
+    Example:
+        >>> from embeddedpulsar.schema import Integer, Record, String
+        >>> class Order(Record):
+        ...     item = String()
+        ...     count = Integer()
+        >>> schema = JsonSchema(Order)
+        >>> schema.encode(Order(item="soup", count=2))
+        b'{\\n "item": "soup",\\n "count": 2\\n}'
+        >>> schema.decode(b'{"item": "soup"}').item
+        'soup'
+    """
+
+    def __init__(self, record_cls: type[T]) -> None:
+        kind: Any = record_cls
+        self._encode: Callable[[Any], bytes]
+        self._decode: Callable[[bytes], Any]
+        if isinstance(kind, type) and issubclass(kind, Record):
+            definition = record_definition(kind, set())
+            self._encode = record_bytes
+            self._decode = lambda data: kind(**loads(data))
+        else:
+            from embeddedpulsar.schema.models import model_codec  # few schemas are of models
+
+            definition, self._encode, self._decode = model_codec(kind)
+        super().__init__(kind, SchemaType.JSON, definition, "JSON")
+
+    def encode(self, obj: T) -> bytes:
+        """Return ``obj`` as JSON; raises TypeError if it is not of the class of this schema."""
+        self._validate_object_type(obj)
+        return self._encode(obj)
+
+    def decode(self, data: bytes) -> T:
+        """Return the object.
+
+        Raises:
+            ValueError: ``data`` is not JSON.
+            TypeError: a value has another type than its field.
+        """
+        value: T = self._decode(data)
+        return value

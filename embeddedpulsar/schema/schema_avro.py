@@ -1,0 +1,123 @@
+"""Avro schema: records, or dicts of a definition, in Avro's binary form."""
+
+from __future__ import annotations
+
+import copy
+import io
+from enum import Enum
+from typing import Any
+
+from embeddedpulsar.enums import SchemaType
+from embeddedpulsar.schema.definition import Record, record_definition
+from embeddedpulsar.schema.schema import Schema
+
+
+def _library() -> Any:
+    try:
+        import fastavro
+    except ImportError:
+        return None
+    return fastavro
+
+
+fastavro = _library()
+
+
+class AvroSchema(Schema[Any]):
+    """Values are records, or dicts, and are stored in Avro's binary form. Needs ``fastavro``.
+
+    Args:
+        record_cls: the class of the values, derived from `Record`; None if they are dicts.
+        schema_definition: the definition for dicts, as `json.loads` gives it. With a
+            record class, only that of the class is accepted.
+
+    Raises:
+        ImportError: fastavro is not installed.
+        AssertionError: neither a class nor a definition is given.
+        ValueError: both are given and differ, or the definition is not valid.
+
+    Example:
+        >>> from embeddedpulsar.schema import Integer, Record, String
+        >>> class Order(Record):
+        ...     item = String(required=True)
+        ...     count = Integer(required=True)
+        >>> schema = AvroSchema(Order)
+        >>> schema.encode(Order(item="soup", count=2))
+        b'\\x08soup\\x04'
+        >>> schema.decode(b'\\x08soup\\x04').count
+        2
+    """
+
+    def __init__(
+        self, record_cls: type[Record] | None, schema_definition: dict[str, Any] | None = None
+    ) -> None:
+        if fastavro is None:
+            raise ImportError('Avro schemas need fastavro: pip install "embeddedpulsar[avro]"')
+        if record_cls is None and schema_definition is None:
+            raise AssertionError("give a record class or a schema_definition")
+        if record_cls is None:
+            definition: Any = schema_definition
+        else:
+            definition = record_definition(record_cls, set())
+            if schema_definition not in (None, definition):
+                text = f"schema_definition is not that of {record_cls.__name__}: give one of the two"
+                raise ValueError(text)
+        super().__init__(record_cls or dict, SchemaType.AVRO, definition, "AVRO")
+        self._is_record = record_cls is not None
+        self._parsed = parsed(definition)
+
+    def encode(self, obj: Any) -> bytes:
+        """Return ``obj`` in Avro's binary form.
+
+        Raises:
+            TypeError: ``obj`` is not of the record class.
+            ValueError: ``obj`` is not a dict, or a value does not fit the definition.
+        """
+        if self._is_record:
+            self._validate_object_type(obj)
+        elif not isinstance(obj, dict):
+            raise ValueError(
+                f"with a definition of its own, the schema takes a dict, not {type(obj).__name__}"
+            )
+        buffer = io.BytesIO()
+        fastavro.schemaless_writer(buffer, self._parsed, _builtin(obj))
+        return buffer.getvalue()
+
+    def encode_dict(self, d: dict[str, Any]) -> dict[str, Any]:
+        """Return a copy of ``d`` in which dicts stand for records, and names for members of enumerations."""
+        copied: dict[str, Any] = _builtin(d)
+        return copied
+
+    def decode(self, data: bytes) -> Any:
+        """Return the record, or the dict; the bytes must be written with the definition of this schema."""
+        return self._decoded(data, self._parsed)
+
+    def _decoded(self, data: bytes, writer: Any) -> Any:
+        value = fastavro.schemaless_reader(io.BytesIO(data), writer, self._parsed)
+        return self._record_cls(**value) if self._is_record else value
+
+
+def parsed(definition: Any) -> Any:
+    """The definition as fastavro takes it without reading it again for every message.
+
+    Raises:
+        ValueError: the definition is not valid Avro.
+    """
+    try:
+        return fastavro.parse_schema(copy.deepcopy(definition))
+    except (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType) as error:
+        raise ValueError(f"not a valid Avro definition: {error!r}") from error
+
+
+def _builtin(value: Any) -> Any:
+    """Dicts for records and names for members of enumerations."""
+    if isinstance(value, Record):
+        items = value.__dict__
+        return {name: _builtin(items[name]) for name in type(value)._fields}
+    if isinstance(value, Enum):
+        return value.name
+    if isinstance(value, list):
+        return [_builtin(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _builtin(item) for key, item in value.items()}
+    return value
