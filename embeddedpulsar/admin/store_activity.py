@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from embeddedpulsar.topic.store import Store
 
-_NOBODY: Final = ProcessFacts()
+_UNSAID: Final = ProcessFacts()
 
 
 class Attached(NamedTuple):
@@ -129,11 +129,11 @@ def _activity(store: Store, name: str, holders: dict[bytes, ProcessFacts], now_m
         stats = topic_stats(topic, now_ms, False)
         attached = []
         for producer in topic.view.producers().connected:
-            process = holders.get(producer.client_uuid, _NOBODY)
+            process = holders.get(producer.client_uuid, _UNSAID)
             attached.append(Attached("producer", producer.name, "", *process))
         for facts, _ in topic.view.subscriptions():
             for one in facts.consumers:
-                process = holders.get(one.consumer.client_uuid, _NOBODY)
+                process = holders.get(one.consumer.client_uuid, _UNSAID)
                 attached.append(Attached("consumer", one.consumer.name, facts.name, *process))
     finally:
         use.release()

@@ -293,7 +293,7 @@ class Client:
             is_read_compacted: receive only the newest message of each key up to where the topic was compacted
                 last, and all messages behind that. For Exclusive and Failover.
             pattern_auto_discovery_period: accepted and ignored: topics join within a second.
-            regex_subscription_mode: whether a pattern matches persistent topics, which are all there are yet.
+            regex_subscription_mode: which topics a pattern matches: persistent, non-persistent, or both.
             replicate_subscription_state_enabled: accepted and ignored: a store is not replicated.
             crypto_key_reader: reads the private keys of encrypted messages. Needs the extra ``crypto``.
             crypto_failure_action: for messages that cannot be decrypted: ``FAIL`` leaves them for another

@@ -6,6 +6,7 @@ import os
 from typing import NamedTuple
 
 from embeddedpulsar.platform import descriptors
+from embeddedpulsar.platform.processes import lease
 
 
 class ProcessFacts(NamedTuple):
@@ -17,12 +18,18 @@ class ProcessFacts(NamedTuple):
 
 
 def lease_holders(clients: str) -> dict[bytes, ProcessFacts]:
-    """The processes that hold the leases in a directory of them, by their ids; reads ``/proc/locks``."""
+    """The processes that live, by the ids of their leases in a directory; reads ``/proc/locks``.
+
+    The lease of a process that was killed stays until another one removes it; it is left out.
+    """
     holders = _holders()
     found: dict[bytes, ProcessFacts] = {}
     for name in descriptors.names_in(clients) if os.path.isdir(clients) else ():
         try:
-            uuid, inode = bytes.fromhex(name), os.lstat(os.path.join(clients, name)).st_ino
+            uuid, path = bytes.fromhex(name), os.path.join(clients, name)
+            inode = os.lstat(path).st_ino
+            if not lease.is_held(path):
+                continue
         except (ValueError, OSError):
             continue  # a leftover, or gone meanwhile
         pid = holders.get(inode, 0)

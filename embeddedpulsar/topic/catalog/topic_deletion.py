@@ -76,18 +76,22 @@ def _delete_topics(
         if {one.name for one in _made(entries)} != {topic.name for topic in topics}:
             return None
         ended = list(dict.fromkeys([current, *entries]))
-        note = session.directories.staging.note_end(one.directory for one in ended)
-        if failpoints.ACTIVE:
-            failpoints.hit("deletion:noted")
-        deadline.within(_BELOW_CATALOG_S, lambda: _mark_all(session, current, topics, now_ms, force=force))
-        if failpoints.ACTIVE:
-            failpoints.hit("deletion:recorded")
-        staged = [session.directories.put_away(one.directory) for one in ended]
-        if failpoints.ACTIVE:
-            failpoints.hit("deletion:moved")
+        try:
+            note = session.directories.staging.note_end(one.directory for one in ended)
+            if failpoints.ACTIVE:
+                failpoints.hit("deletion:noted")
+            deadline.within(
+                _BELOW_CATALOG_S, lambda: _mark_all(session, current, topics, now_ms, force=force)
+            )
+            if failpoints.ACTIVE:
+                failpoints.hit("deletion:recorded")
+            staged = [session.directories.put_away(one.directory) for one in ended]
+            if failpoints.ACTIVE:
+                failpoints.hit("deletion:moved")
+        finally:
+            if note:
+                remove_tree(note)
     finally:
-        if note:
-            remove_tree(note)
         catalog.lock.release()
     return staged
 

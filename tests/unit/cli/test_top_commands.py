@@ -119,3 +119,16 @@ def test_programs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     assert lock_holders._program(0) == ""
     assert "python" in lock_holders._program(os.getpid()) if Path("/proc/self").exists() else True
     assert lock_holders.lease_holders(str(tmp_path / "none")) == {}
+
+
+@ON_LINUX
+def test_a_process_that_was_killed_is_not_counted(store: Path):
+    """Its lease stays until another process removes it."""
+    with Client(store), Admin(store) as admin:
+        there = admin.activity().look().processes
+        left = store / "clients" / ("ab" * 16)
+        os.mkfifo(left)
+        try:
+            assert admin.activity().look().processes == there
+        finally:
+            left.unlink()

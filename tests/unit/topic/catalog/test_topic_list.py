@@ -301,6 +301,26 @@ def test_a_deletion_is_finished_or_forgotten_after_a_boot(
     store.release()
 
 
+def test_an_interrupted_deletion_leaves_nothing_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Ctrl-C while its note is removed, which the next opening removes then."""
+
+    def interrupted(path: str) -> None:
+        raise KeyboardInterrupt
+
+    root = tmp_path / "store"
+    store = Store.open(root)
+    store.use_topic("orders").release()
+    with monkeypatch.context() as patch:
+        patch.setattr(topic_deletion, "remove_tree", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            store.delete_topic("orders")
+    assert not store._session.catalog.lock.held
+    store.release()
+    Store.open(root).release()
+    assert_clean(root)
+    assert os.listdir(root / "staging") == os.listdir(root / "topics") == []
+
+
 def test_whoever_finds_a_topic_marked_takes_the_mark_back(store: Store):
     """Its deletion died. A deleted one is not found."""
     topic = store.use_topic("orders").topic
