@@ -27,6 +27,7 @@ def _fastest_loads() -> Any:
 
 
 _fast_loads: Any = _fastest_loads()
+_INFINITY = float("inf")
 _string: Any = json.encoder.encode_basestring_ascii
 
 
@@ -64,6 +65,8 @@ def _text(value: Any, line: str) -> str:
         return "true" if value else "false"
     if kind is int:
         return int.__repr__(value)
+    if kind is float and -_INFINITY < value < _INFINITY:
+        return float.__repr__(value)
     if isinstance(value, Record):
         items = value.__dict__
         fields = {name: items[name] for name in kind._fields}
@@ -72,12 +75,14 @@ def _text(value: Any, line: str) -> str:
         return str(_string(value.decode()))
     if isinstance(value, Enum):
         return _text(value.value, line)
-    if kind is list and value:
+    if kind is list:
+        if not value:
+            return "[]"
         inner = line + " "
         return f"[{inner}{f',{inner}'.join([_text(item, inner) for item in value])}{line}]"
     if kind is dict and all(type(key) is str for key in value):
         return _object_text(value, line)
-    # Floats, empty containers, and what a program has put into a container.
+    # NaN, infinities, and what a program has put into a container.
     return json.dumps(value, default=_builtin, indent=True).replace("\n", line)
 
 
