@@ -14,8 +14,9 @@ pytest.importorskip("pyarrow")
 
 from embeddedpulsar import Admin, Client, TopicNotFound
 from embeddedpulsar.exceptions import InvalidConfiguration
-from embeddedpulsar.spark.batch_reader import DataLossError, Task, plan_tasks, selected_logs
+from embeddedpulsar.spark.data_loss import DataLossError
 from embeddedpulsar.spark.filters import Pruning
+from embeddedpulsar.spark.log_plan import Task, plan_tasks, selected_logs
 from embeddedpulsar.spark.options import parse_options
 from tests.support.log_files import BASE_MS as BASE
 from tests.support.log_files import write_topic
