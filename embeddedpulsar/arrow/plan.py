@@ -199,7 +199,7 @@ def split(planned: EntryRange, most_bytes: int) -> list[EntryRange]:
     pieces = -(-planned.size // max(1, most_bytes))
     if pieces <= 1:
         return [planned]
-    lookup = _Lookup(planned.path, planned.ledger_id, planned.end_offset, planned.end_entry)
+    lookup = EntryLookup(planned.path, planned.ledger_id, planned.end_offset, planned.end_entry)
     cuts = [(planned.first_entry, planned.first_offset)]
     try:
         for i in range(1, pieces):
@@ -237,7 +237,7 @@ def _may_hold(info: SegmentInfo, bounds: Bounds) -> bool:
 
 def _plan_segment(info: SegmentInfo, name: TopicName, bounds: Bounds) -> EntryRange | None:
     first, last, skip, keep = 0, info.entries, 0, 0
-    lookup = _Lookup(info.path, info.ledger_id, info.end_offset, info.entries)
+    lookup = EntryLookup(info.path, info.ledger_id, info.end_offset, info.entries)
     start, end = bounds.start, bounds.end
     if start is not None and start.ledger_id() == info.ledger_id:
         first = max(0, start.entry_id())
@@ -271,7 +271,7 @@ def _plan_segment(info: SegmentInfo, name: TopicName, bounds: Bounds) -> EntryRa
     )
 
 
-class _Lookup:
+class EntryLookup:
     """Finds entries of one segment by id, time or byte, by its index as far as the frames agree with it.
 
     The index promises nothing. A search in it is believed when the frames it ends between say the same;
@@ -282,7 +282,7 @@ class _Lookup:
         self._directory, self._ledger_id = os.path.dirname(path), ledger_id
         self._end, self._entries = end_offset, entries
         self._opened: Segment | None = None
-        self._frames: list[tuple[int, int]] | None = None
+        self._frames: list[tuple[int, int, int]] | None = None
 
     def offset_of(self, entry: int) -> int:
         """Where entry `entry` starts; the end of the segment behind the last."""
@@ -307,7 +307,7 @@ class _Lookup:
             entry == self._entries or (behind is not None and behind[1].publish_time >= ms)
         ):
             return entry
-        times = [published for _offset, published in self._scanned()]
+        times = [published for _offset, published, _messages in self._scanned()]
         return next((i for i, published in enumerate(times) if published >= ms), len(times))
 
     def entry_at_offset(self, offset: int) -> tuple[int, int]:
@@ -321,6 +321,19 @@ class _Lookup:
                 high = middle
         return low, self.offset_of(low)
 
+    def messages_before(self, entry: int) -> int:
+        """Messages of the segment before entry `entry`."""
+        if entry == 0:
+            return 0
+        if self._frame(entry - 1) is not None:  # so its slot is the frame's
+            return self._segment().index.slot(entry - 1).messages
+        return self._scanned()[entry - 1][2]
+
+    def publish_ms(self, entry: int) -> int:
+        """When entry `entry` was published."""
+        found = self._frame(entry)
+        return found[1].publish_time if found is not None else self._scanned()[entry][1]
+
     def _segment(self) -> Segment:
         if self._opened is None:
             self._opened = Segment.open(self._directory, self._ledger_id)
@@ -332,13 +345,15 @@ class _Lookup:
         except (CorruptionError, FileNotFoundError):
             return None
 
-    def _scanned(self) -> list[tuple[int, int]]:
-        """(offset, publish time) of every entry, from the frames; losses at the end have the last time."""
+    def _scanned(self) -> list[tuple[int, int, int]]:
+        """(offset, publish time, messages up to it) of every entry, from the frames; losses at the end have
+        the last time."""
         if self._frames is None:
             segment = self._segment()
             header, base = segment.header, segment.header.base_publish_ms
             scan = scan_log(segment.path, chain_seed=header.chain_seed, base_publish_ms=base, end=self._end)
-            found = [(slot[0] << 3, base + slot[1]) for slot in SLOT.iter_unpack(scan.slots)]
-            found += [(scan.end_offset, scan.last_publish_ms)] * (self._entries - len(found))
+            found = [(slot[0] << 3, base + slot[1], slot[2]) for slot in SLOT.iter_unpack(scan.slots)]
+            lost = (scan.end_offset, scan.last_publish_ms, scan.messages)
+            found += [lost] * (self._entries - len(found))
             self._frames = found[: self._entries]
         return self._frames

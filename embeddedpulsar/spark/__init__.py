@@ -1,4 +1,4 @@
-"""Apache Spark's batch source over mapped segments.
+"""Apache Spark's source of batches and streams over mapped segments.
 
     import embeddedpulsar.spark
 

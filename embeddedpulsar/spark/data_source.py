@@ -27,7 +27,9 @@ except ImportError as error:
     ) from error
 
 from embeddedpulsar.spark.batch_reader import BatchReader, PushdownBatchReader
-from embeddedpulsar.spark.options import parse_options
+from embeddedpulsar.spark.options import parse_columns, parse_options
+from embeddedpulsar.spark.stream_options import parse_stream_options
+from embeddedpulsar.spark.stream_reader import StreamReader
 
 
 class DefaultSource(DataSource):
@@ -44,23 +46,17 @@ class DefaultSource(DataSource):
 
     def schema(self) -> StructType:
         """All columns, or those of option ``columns``."""
-        return struct_type(parse_options(self.options).columns)
+        return struct_type(parse_columns(self.options))
 
     def reader(self, schema: StructType) -> BatchReader:
         """A reader of the columns of `schema`, which may be one the user gave."""
         require_pyarrow()
         return BatchReader(parse_options(self.options), requested_columns(schema))
 
-    def streamReader(self, schema: StructType) -> NoReturn:
-        """Streaming reads are not available.
-
-        Raises:
-            NotImplementedError: always.
-        """
-        raise NotImplementedError(
-            "format embeddedpulsar has no streaming reads (spark.readStream); read in batches with "
-            "spark.read, from startingOffsets on, or consume the topic with embeddedpulsar.Consumer"
-        )
+    def streamReader(self, schema: StructType) -> StreamReader:
+        """A reader of the columns of `schema`, for `spark.readStream`."""
+        require_pyarrow()
+        return StreamReader(parse_stream_options(self.options), requested_columns(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
         """Writing is not available.

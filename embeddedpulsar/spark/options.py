@@ -27,6 +27,7 @@ _ALIASES: Final = {
     "service.url": "path",
     "startingtimestamp": "startingtime",
     "endingtimestamp": "endingtime",
+    "predefinedsubscription": "subscription",
 }
 _KNOWN: Final = frozenset(
     {
@@ -48,15 +49,12 @@ _KNOWN: Final = frozenset(
 )
 # Options of the connector for clusters that have no meaning for files.
 _IGNORED: Final = frozenset({"admin.url", "polltimeoutms"})
-_STREAMING: Final = frozenset(
-    {
-        "maxoffsetspertrigger",
-        "maxbytespertrigger",
-        "subscription",
-        "predefinedsubscription",
-        "waitingfornonexistedtopic",
-    }
-)
+STREAMING: Final = {
+    "maxoffsetspertrigger": "maxOffsetsPerTrigger",
+    "maxbytespertrigger": "maxBytesPerTrigger",
+    "subscription": "subscription",
+    "waitingfornonexistedtopic": "waitingForNonExistedTopic",
+}
 _BYTES = re.compile(r"(\d+)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 _UNITS: Final = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 _POSITION = re.compile(r"(\d+):(\d+)(?::(-?\d+))?")
@@ -101,7 +99,7 @@ class ReadOptions:
 
 
 def parse_options(given: Mapping[str, str]) -> ReadOptions:
-    """Check the options of a read; names are not case-sensitive.
+    """Check the options of a batch read; names are not case-sensitive.
 
     Raises:
         InvalidConfiguration: an unknown option, a value that does not parse, or two that exclude each other.
@@ -111,42 +109,70 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
         >>> parse_options({"path": "/data", "topic": "orders", "maxPartitionBytes": "8m"}).max_partition_bytes
         8388608
     """
-    options = _known(given)
+    options = known_options(given)
+    for name in STREAMING.keys() & options.keys():
+        raise InvalidConfiguration(f"option {STREAMING[name]} is for streaming reads; this is a batch read")
+    return read_options(options, MessageId.latest)
+
+
+def parse_columns(given: Mapping[str, str]) -> tuple[str, ...] | None:
+    """The option `columns` alone, which says what schema a read has; None without it.
+
+    Raises:
+        InvalidConfiguration: an unknown option or column.
+    """
+    text = known_options(given).get("columns")
+    return None if text is None else check_columns([name.strip() for name in text.split(",")])
+
+
+def read_options(options: Mapping[str, str], refused: MessageId | None) -> ReadOptions:
+    """What batch and streaming reads have in common.
+
+    Args:
+        options: as `known_options` returns them.
+        refused: a start that makes no sense.
+
+    Raises:
+        InvalidConfiguration, ForeignFileError: as `parse_options`.
+    """
     if not options.get("path"):
         raise InvalidConfiguration("option path is missing: the directory of the store")
     refuse_directory_of_another(options["path"])
     named = [name for name in ("topic", "topics", "topicspattern") if name in options]
     if len(named) != 1:
         raise InvalidConfiguration("give exactly one of the options topic, topics and topicsPattern")
-    columns = options.get("columns")
     return ReadOptions(
         options["path"],
         _topics(options),
         _pattern(options.get("topicspattern")),
-        _limits(options, "starting", MessageId.latest),
+        _limits(options, "starting", refused),
         _limits(options, "ending", MessageId.earliest),
-        None if columns is None else check_columns([name.strip() for name in columns.split(",")]),
-        _number("minPartitions", options.get("minpartitions", "0")),
-        _size(options.get("maxpartitionbytes")),
-        _switch("failOnDataLoss", options.get("failondataloss", "true")),
+        parse_columns({"columns": options["columns"]}) if "columns" in options else None,
+        number("minPartitions", options.get("minpartitions", "0")),
+        size("maxPartitionBytes", options.get("maxpartitionbytes", str(DEFAULT_PARTITION_BYTES))),
+        switch("failOnDataLoss", options.get("failondataloss", "true")),
         _private_keys(options.get("cryptoprivatekeypath")),
         _discards(options.get("cryptofailureaction", "FAIL")),
     )
 
 
-def _known(given: Mapping[str, str]) -> dict[str, str]:
+def known_options(given: Mapping[str, str]) -> dict[str, str]:
+    """The options under one name each, in lower case.
+
+    Raises:
+        InvalidConfiguration: an unknown option, or one that is given twice.
+    """
     found: dict[str, str] = {}
     for name, value in given.items():
         lower = _ALIASES.get(name.lower(), name.lower())
         if lower in _IGNORED:
             _warn(f"option {name} has no meaning for a store in a directory and is ignored")
-        elif lower in _STREAMING:
-            raise InvalidConfiguration(f"option {name} is for streaming reads; this is a batch read")
-        elif lower not in _KNOWN:
+        elif lower not in _KNOWN and lower not in STREAMING:
             raise InvalidConfiguration(
                 f"unknown option {name}; there are path, topic, topics, topicsPattern, startingOffsets, "
                 "endingOffsets, startingTime, endingTime, columns, minPartitions, maxPartitionBytes, "
-                "failOnDataLoss, cryptoPrivateKeyPath and cryptoFailureAction"
+                "failOnDataLoss, cryptoPrivateKeyPath and cryptoFailureAction, and for streams "
+                f"{', '.join(STREAMING.values())}"
             )
         elif lower in found:
             raise InvalidConfiguration(f"option {name} is given twice, under two of its names")
@@ -178,14 +204,14 @@ def _pattern(text: str | None) -> str | None:
     return text
 
 
-def _limits(options: Mapping[str, str], side: str, refused: MessageId) -> Limits:
+def _limits(options: Mapping[str, str], side: str, refused: MessageId | None) -> Limits:
     offsets, time = options.get(f"{side}offsets"), options.get(f"{side}time")
     if offsets is not None and time is not None:
         raise InvalidConfiguration(f"give {side}Offsets or {side}Time, not both")
     if offsets is None and time is None:
         return Limits()
     name = f"{side}Time" if offsets is None else f"{side}Offsets"
-    parse = _time if offsets is None else _offset
+    parse = _time if offsets is None else parse_place
     text = (time or "") if offsets is None else offsets
     limits = _parsed(name, text.strip(), parse)
     places = [place for _topic, place in limits.by_topic] + [limits.everywhere]
@@ -208,7 +234,7 @@ def _parsed(name: str, text: str, parse: Any) -> Limits:
     return Limits(None, tuple(places))
 
 
-def _offset(name: str, place: Any) -> MessageId:
+def parse_place(name: str, place: Any) -> MessageId:
     """A place: ``earliest``, ``latest``, ``ledger:entry[:batch index]``, or bytes of a serialized id."""
     if place in ("earliest", "latest"):
         return MessageId.earliest if place == "earliest" else MessageId.latest
@@ -245,23 +271,24 @@ def _time(name: str, place: Any) -> int:
     return 0 if found is None else found
 
 
-def _number(name: str, text: str) -> int:
+def number(name: str, text: str) -> int:
+    """A number of 0 or more."""
     if not (text.isascii() and text.isdigit()):
         raise InvalidConfiguration(f"option {name}: {text!r} is no number of 0 or more")
     return int(text)
 
 
-def _size(text: str | None) -> int:
-    if text is None:
-        return DEFAULT_PARTITION_BYTES
+def size(name: str, text: str) -> int:
+    """A number of bytes, 1 or more, with a unit if one is given."""
     match = _BYTES.fullmatch(text.strip())
-    size = int(match[1]) << _UNITS[match[2].lower()] if match else 0
-    if size <= 0:
-        raise InvalidConfiguration(f"option maxPartitionBytes: {text!r} is no size; write 67108864 or 64m")
-    return size
+    found = int(match[1]) << _UNITS[match[2].lower()] if match else 0
+    if found <= 0:
+        raise InvalidConfiguration(f"option {name}: {text!r} is no size; write 67108864 or 64m")
+    return found
 
 
-def _switch(name: str, text: str) -> bool:
+def switch(name: str, text: str) -> bool:
+    """A word that is true or false."""
     if text.lower() not in ("true", "false"):
         raise InvalidConfiguration(f"option {name}: {text!r} is neither true nor false")
     return text.lower() == "true"

@@ -62,7 +62,9 @@ class _End(NamedTuple):
     last_publish_ms: int = -1
 
 
-def committed_segments(directory: str, on_lost: DamageHook | None = None) -> list[SegmentInfo]:
+def committed_segments(
+    directory: str, on_lost: DamageHook | None = None, since: int = 0
+) -> list[SegmentInfo]:
     """The segments of a topic, oldest first; empty when nothing was ever published.
 
     Costs some 0.1 ms per segment. A segment that is trimmed meanwhile is either listed or not.
@@ -70,6 +72,7 @@ def committed_segments(directory: str, on_lost: DamageHook | None = None) -> lis
     Args:
         directory: of the topic.
         on_lost: called with segments that should be there and cannot be read, which are left out; may raise.
+        since: the oldest ledger that is wanted.
 
     Raises:
         FileNotFoundError: there is no such directory.
@@ -86,7 +89,7 @@ def committed_segments(directory: str, on_lost: DamageHook | None = None) -> lis
         end = _End(offset)
     found: list[SegmentInfo] = []
     latest = 1 << 63  # no entry of the segment at hand was published later
-    while ledger and ledger >= trim:
+    while ledger and ledger >= max(trim, since):
         try:
             header, info = _describe(directory, ledger, end, latest)
         except FileNotFoundError:

@@ -118,13 +118,12 @@ def test_losses_after_planning(tmp_path, caplog, fail, kind):
 @pytest.mark.parametrize(
     ("call", "feature"),
     [
-        (lambda source: source.streamReader(source.schema()), "streaming reads"),
         (lambda source: source.writer(source.schema(), False), "df.write"),
         (lambda source: source.streamWriter(source.schema(), False), "df.writeStream"),
     ],
 )
 def test_what_is_not_there_says_so(tmp_path, call, feature):
-    """Streaming and writing raise an error that names the feature and what to use instead."""
+    """Writing raises an error that names the feature and what to use instead."""
     with pytest.raises(NotImplementedError, match=feature):
         call(DefaultSource({"path": str(tmp_path), "topic": "t"}))
 
