@@ -39,7 +39,7 @@ class Query:
             .start()
         )
         try:
-            assert query.awaitTermination(120)
+            assert query.awaitTermination(300)
             return [progress["numInputRows"] for progress in query.recentProgress]
         finally:
             query.stop()
