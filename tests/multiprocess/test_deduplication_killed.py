@@ -124,9 +124,9 @@ def test_switching_it_on(tmp_path: Path, step: str, nth: int, by: str):
             store = Store.open(root)
             store.set_policy("public/default", DEDUPLICATION, True)
             store.set_policy("topic", DEDUPLICATION, False)
-            policies = store._session.policies
-            policies.change_topic(
-                "persistent://public/default/topic", {"deduplicationEnabled": None}, durable=False
+            session, name = store._session, "persistent://public/default/topic"
+            session.control.change_policies(
+                lambda: session.policies.change_topic(name, {"deduplicationEnabled": None}, durable=False)
             )
             store.release()
             killed(lambda: Client(root).create_producer("topic", "p"), step, nth)

@@ -167,6 +167,7 @@ class FakeSession:
     """A producer session on a `FakeLedger`."""
 
     topic_name = "persistent://public/default/t"
+    is_held = False
 
     def __init__(
         self, schema: Any = None, durability: str = "process", max_message_size: int = 5 << 20
