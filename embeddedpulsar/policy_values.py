@@ -10,8 +10,11 @@ NON_PARTITIONED = "non-partitioned"
 PARTITIONED = "partitioned"
 MOST_PARTITIONS = 10_000
 UNLIMITED = -1
+DELETE_WHEN_NO_SUBSCRIPTIONS = "delete_when_no_subscriptions"
+DELETE_WHEN_SUBSCRIPTIONS_CAUGHT_UP = "delete_when_subscriptions_caught_up"
 _HIGHEST = 1 << 53
 _FLAGS = ("relative_to_publish_rate", "active")
+_DELETE_MODES = (DELETE_WHEN_NO_SUBSCRIPTIONS, DELETE_WHEN_SUBSCRIPTIONS_CAUGHT_UP)
 
 
 class PublishRate(NamedTuple):
@@ -160,6 +163,40 @@ class DelayedDeliveryPolicies(NamedTuple):
         """
         _with_flag(self.active, "active")
         return _with_numbers(self, tick_time=1)
+
+
+class InactiveTopicPolicies(NamedTuple):
+    """Whether a topic is deleted that has not been used for some time.
+
+    Attributes:
+        inactive_topic_delete_mode: ``delete_when_no_subscriptions``: topics that have no subscription;
+            ``delete_when_subscriptions_caught_up``: also those whose subscriptions have acknowledged
+            everything.
+        max_inactive_duration_seconds: for how long it had no producers and no consumers; from 1 on.
+        delete_while_inactive: whether it is deleted at all.
+
+    Example:
+        >>> InactiveTopicPolicies(max_inactive_duration_seconds=3600).check().delete_while_inactive
+        True
+    """
+
+    inactive_topic_delete_mode: str = DELETE_WHEN_NO_SUBSCRIPTIONS
+    max_inactive_duration_seconds: int = 60
+    delete_while_inactive: bool = True
+
+    def check(self) -> InactiveTopicPolicies:
+        """Return this value if it is valid.
+
+        Raises:
+            InvalidConfiguration: the mode is none, the time is below 1, or the switch is no bool.
+        """
+        if self.inactive_topic_delete_mode not in _DELETE_MODES:
+            modes = " or ".join(_DELETE_MODES)
+            raise InvalidConfiguration(f"inactive_topic_delete_mode is {modes}: {self}")
+        if not _is_number(self.max_inactive_duration_seconds, 1):
+            raise InvalidConfiguration(f"max_inactive_duration_seconds is a number from 1: {self}")
+        _with_flag(self.delete_while_inactive, "delete_while_inactive")
+        return self
 
 
 def to_fields(value: Any) -> dict[str, Any]:

@@ -13,7 +13,6 @@ _FALSE = frozenset(("false", "no", "off", "0"))
 # Settings of features that are not built: accepted only with the value that changes nothing.
 _ABSENT: dict[str, str] = {
     "transactionCoordinatorEnabled": "transactions",
-    "brokerDeleteInactiveTopicsEnabled": "deletion of inactive topics",
     "dispatcherMaxRoundRobinBatchSize": "turns of a fixed size",
     "activeConsumerFailoverDelayTimeMillis": "a delay before a standby takes over",
 }
@@ -36,6 +35,8 @@ _RANGES: dict[str, tuple[int, int]] = {
     "messageExpiryCheckIntervalInMinutes": (1, 1 << 20),
     "subscriptionExpirationTimeMinutes": (0, 1 << 31),
     "subscriptionExpiryCheckIntervalInMinutes": (1, 1 << 20),
+    "brokerDeleteInactiveTopicsFrequencySeconds": (1, 1 << 20),
+    "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds": (0, 1 << 31),
     "brokerServiceCompactionThresholdInBytes": (0, 1 << 62),
     "brokerServiceCompactionMonitorIntervalInSeconds": (1, 1 << 20),
     "maxUnackedMessagesPerConsumer": (0, (1 << 32) - 1),
@@ -63,6 +64,7 @@ _RANGES: dict[str, tuple[int, int]] = {
 # The valid words.
 _CHOICES: dict[str, tuple[str, ...]] = {
     "allowAutoTopicCreationType": ("non-partitioned", "partitioned"),
+    "brokerDeleteInactiveTopicsMode": ("delete_when_no_subscriptions", "delete_when_subscriptions_caught_up"),
     "backlogQuotaDefaultRetentionPolicy": (
         "producer_request_hold",
         "producer_exception",
@@ -100,6 +102,10 @@ class BrokerSettings(NamedTuple):
     allowAutoSubscriptionCreation: bool = True
     encryptionRequireOnProducer: bool = False
     brokerDeleteInactiveTopicsEnabled: bool = False  # Pulsar: true
+    brokerDeleteInactiveTopicsFrequencySeconds: int = 60
+    brokerDeleteInactiveTopicsMaxInactiveDurationSeconds: int = 0  # as long as the frequency
+    brokerDeleteInactiveTopicsMode: str = "delete_when_no_subscriptions"
+    brokerDeleteInactivePartitionedTopicMetadataEnabled: bool = False
     subscriptionExpirationTimeMinutes: int = 0
     subscriptionExpiryCheckIntervalInMinutes: int = 5
     # Dispatch

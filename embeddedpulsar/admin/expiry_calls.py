@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 from embeddedpulsar.backlog_quota import DESTINATION_STORAGE, BacklogQuota
 from embeddedpulsar.platform import interrupts
+from embeddedpulsar.policy_values import InactiveTopicPolicies
 from embeddedpulsar.topic.backlog_quotas import QUOTAS
+from embeddedpulsar.topic.inactive_topics import INACTIVE_TOPICS
 from embeddedpulsar.topic.topic_limits import MESSAGE_TTL, SUBSCRIPTION_EXPIRATION
 from embeddedpulsar.topic.topic_policy import RETENTION
 
@@ -106,6 +108,46 @@ class ExpiryCalls(ABC):
     def remove_subscription_expiration_time(self, name: str) -> None:
         """Unset the time, so that the inherited one applies. Does nothing if it is not set."""
         self._set(name, SUBSCRIPTION_EXPIRATION, None)
+
+    # -- deletion of inactive topics ---------------------------------------------------------------------
+
+    def set_inactive_topic_policies(self, name: str, policies: InactiveTopicPolicies) -> None:
+        """Set whether a topic is deleted that has had no producers and no consumers for some time. Topics are
+        looked at every ``brokerDeleteInactiveTopicsFrequencySeconds`` by a process that uses the store,
+        whether the topic is in use there or not.
+
+        Topics of dead letters and retry letters follow only a value that is set for the topic itself, unless
+        ``broker.conf`` says ``letterTopicsExpire=true``.
+
+        Args:
+            name: of the topic or namespace.
+            policies: when it is deleted.
+
+        Raises:
+            InvalidConfiguration: the value makes no sense.
+            ValueError: it is no `InactiveTopicPolicies`.
+
+        Example:
+            >>> from embeddedpulsar import Admin
+            >>> from embeddedpulsar.policy_values import InactiveTopicPolicies
+            >>> with Admin("./data") as admin:
+            ...     a_day = InactiveTopicPolicies(max_inactive_duration_seconds=86_400)
+            ...     admin.namespaces().set_inactive_topic_policies("public/default", a_day)
+            ...     admin.namespaces().get_inactive_topic_policies("public/default") == a_day
+            ...     admin.namespaces().remove_inactive_topic_policies("public/default")
+            True
+        """
+        if not isinstance(policies, InactiveTopicPolicies):
+            raise ValueError(f"the policies are InactiveTopicPolicies, not {policies!r}")
+        self._set(name, INACTIVE_TOPICS, policies)
+
+    def get_inactive_topic_policies(self, name: str, applied: bool = False) -> InactiveTopicPolicies | None:
+        """Return when the topic, or those of the namespace, are deleted."""
+        return self._get(name, INACTIVE_TOPICS, applied)
+
+    def remove_inactive_topic_policies(self, name: str) -> None:
+        """Unset the policies, so that the inherited ones apply. Does nothing if they are not set."""
+        self._set(name, INACTIVE_TOPICS, None)
 
     # -- backlog quotas ----------------------------------------------------------------------------------
 

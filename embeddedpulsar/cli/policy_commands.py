@@ -8,12 +8,16 @@ from typing import Any, NamedTuple
 import click
 
 from embeddedpulsar.admin.json_form import json_form
+from embeddedpulsar.cli.expiry_commands import TIME
 from embeddedpulsar.cli.opened_store import OpenedStore, pass_store
 from embeddedpulsar.cli.output import as_json, print_json
 from embeddedpulsar.policy_values import (
+    DELETE_WHEN_NO_SUBSCRIPTIONS,
+    DELETE_WHEN_SUBSCRIPTIONS_CAUGHT_UP,
     AutoSubscriptionCreationOverride,
     AutoTopicCreationOverride,
     DispatchRate,
+    InactiveTopicPolicies,
     PublishRate,
 )
 
@@ -78,6 +82,36 @@ OF_BOTH = (
         "whether subscriptions are created by their first consumer",
         (_ENABLE,),
         lambda enable: AutoSubscriptionCreationOverride(enable),
+    ),
+    Policy(
+        "inactive-topic-policies",
+        "whether topics are deleted that have not been used for some time",
+        (
+            click.option(
+                "-e/-d",
+                "--enable-delete-while-inactive/--disable-delete-while-inactive",
+                "enable",
+                default=True,
+                help="Whether they are deleted.",
+            ),
+            click.option(
+                "-t",
+                "--max-inactive-duration",
+                "seconds",
+                type=TIME,
+                required=True,
+                help="Seconds without use, or such as 3h.",
+            ),
+            click.option(
+                "-m",
+                "--delete-mode",
+                "mode",
+                type=click.Choice((DELETE_WHEN_NO_SUBSCRIPTIONS, DELETE_WHEN_SUBSCRIPTIONS_CAUGHT_UP)),
+                default=DELETE_WHEN_NO_SUBSCRIPTIONS,
+                show_default=True,
+            ),
+        ),
+        lambda enable, seconds, mode: InactiveTopicPolicies(mode, seconds, enable),
     ),
 )
 OF_NAMESPACES = (

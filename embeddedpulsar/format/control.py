@@ -73,6 +73,7 @@ class TopicWord:
     TOTAL_BYTES: Final = 81
     TOTAL_ENTRIES: Final = 82
     LAST_PUBLISH_MS: Final = 88
+    SEEN_ACTIVE_MS: Final = 89  # when a look for inactive topics last found the topic in use; a hint
     JOURNAL: Final = 96  # generation << 32 | end offset >> 3
     RECOVERIES: Final = 104
     STATE: Final = 112
@@ -121,6 +122,7 @@ class StoreWord:
     NEXT_LEDGER_ID: Final = 16
     NEXT_CLIENT_NUMBER: Final = 24
     POLICIES: Final = 32  # raised before and after each change of a policy: odd while one is under way
+    INACTIVE_LOOK_MS: Final = 40  # when a process last began to look for inactive topics; a hint
 
 
 class ControlHeader(NamedTuple):

@@ -65,6 +65,7 @@ class OpenTopics:
         self._openings: WeakValueDictionary[str, RLock] = WeakValueDictionary()
         self._usage = Usage(MOST_IDLE)
         self._departed: dict[Topic, int] = {}  # deleted ones, and how many use them still
+        self.on_policies: Callable[[], object] = int
 
     def __len__(self) -> int:
         return len(self._topics)
@@ -142,9 +143,15 @@ class OpenTopics:
             _log(notes)
 
     def look_at_policies(self) -> None:
-        """Have every open topic notice changes of its policies."""
+        """Have every open topic notice changes of its policies, and then `on_policies`."""
         for topic in list(self._topics.values()):
             topic.policies.look()
+        self.on_policies()
+
+    def in_use(self) -> list[Topic]:
+        """The topics that have users."""
+        topics = list(self._topics.items())
+        return [topic for name, topic in topics if self._usage.count(name) and not topic.closed]
 
     def close_idle(self) -> None:
         """Close every topic without users: the process needs descriptors."""

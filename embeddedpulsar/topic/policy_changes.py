@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from embeddedpulsar.exceptions import TopicNotFound
+from embeddedpulsar.topic.inactive_topics import INACTIVE_TOPICS, note_owner
 from embeddedpulsar.topic.topic_policy import LETTERS, TopicPolicy, Value
 from embeddedpulsar.topic_name import TopicName
 
@@ -48,7 +50,16 @@ def change_policy(
         catalog.lock.acquire()
         documents = session.policies
         change = documents.change_namespace if is_namespace(name) else documents.change_topic
-        session.control.change_policies(lambda: change(name, changes, durable=durable))
+
+        def write() -> None:
+            is_noted = policy.key == INACTIVE_TOPICS.key
+            if is_noted and value is not None:
+                note_owner(documents, name, True, partial(_exists, session), durable=durable)
+            change(name, changes, durable=durable)
+            if is_noted and value is None:  # a process that dies in between leaves a name too many
+                note_owner(documents, name, False, partial(_exists, session), durable=durable)
+
+        session.control.change_policies(write)
     finally:
         catalog.lock.release()
     session.peers.ring_all()
@@ -100,6 +111,12 @@ def existing(session: StoreSession, name: str) -> str:
     if not session.topics.has(name):
         raise TopicNotFound(f"{parsed.full}: no such topic in {session.root}")
     return parsed.full
+
+
+def _exists(session: StoreSession, name: str) -> bool:
+    if is_namespace(name):
+        return session.catalog.has_namespace(name)
+    return session.catalog.find(name) is not None
 
 
 def _entries_of(session: StoreSession, name: str) -> list[TopicEntry]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from embeddedpulsar.damage import DamageHook
@@ -20,11 +21,12 @@ from embeddedpulsar.platform.processes.peers import Peers
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage.topic_control import gone
 from embeddedpulsar.topic import store_root
-from embeddedpulsar.topic.catalog.topic_deletion import delete, take_mark_back
+from embeddedpulsar.topic.catalog.topic_deletion import check_unless, delete, take_mark_back
 from embeddedpulsar.topic.catalog.topic_list import TopicList
 from embeddedpulsar.topic.catalog.topic_places import remove_tree
 from embeddedpulsar.topic.damage_channel import DamageChannel
 from embeddedpulsar.topic.held_policies import PolicyWatch
+from embeddedpulsar.topic.inactive_topics import InactiveTopics
 from embeddedpulsar.topic.open_topics import OpenTopics, TopicUse
 from embeddedpulsar.topic.policy_changes import apply_policy, change_policy, existing, note_letters
 from embeddedpulsar.topic.store_registry import REGISTRY
@@ -67,6 +69,7 @@ class Store:
         self._topics = OpenTopics()
         self.damage: Final = DamageChannel()
         self._session: StoreSession | None = None
+        self._inactive: InactiveTopics
         self._inherited: StoreSession | None = None  # of the parent of this forked process
         fork.register(self)
 
@@ -101,12 +104,6 @@ class Store:
             NetworkFilesystemError: locks and maps are not shared on that file system.
             InvalidConfiguration: ``broker.conf`` is wrong, or asks for something that is not built.
             ValueError: this process has the store open with another clock.
-
-        Example:
-            >>> store = Store.open("memory://")
-            >>> store.topics.names()
-            []
-            >>> store.release()
         """
         if durability not in DURABILITIES:
             raise ValueError(f"durability is one of {', '.join(DURABILITIES)}, not {durability!r}")
@@ -145,9 +142,13 @@ class Store:
         session = descriptors.named(what, StoreSession.open, self.root, lease, self.clock, self.damage)
         session.topics = TopicList(session, self.clock, durable=self.durability != PROCESS)
         session.memory_url = self.memory_url
+        session.use_topic = partial(self._use, session)
+        self._inactive = InactiveTopics(session, self._topics.in_use, self.clock)
+        self._topics.on_policies = self._inactive.renew
         PolicyWatch(session.control.words, session.mailbox, session.chores, self._topics.look_at_policies)
         self._session = session
         REGISTRY.add(lease.key, self)
+        self._inactive.renew()
 
     def release(self, reference: list[Store] | None = None) -> None:
         """Undo one `open`; the last one closes topics, catalog, locks and doorbell, in this order of need.
@@ -156,8 +157,7 @@ class Store:
             reference: a list with the store, which is emptied. With an empty list nothing is undone: the call
                 that emptied it was interrupted afterwards.
 
-        Raises:
-            AlreadyClosed: it was released as often as it was opened.
+        Raises: AlreadyClosed: it was released as often as it was opened.
         """
         try:
             REGISTRY.lock.acquire()
@@ -171,6 +171,8 @@ class Store:
             if self._references:
                 return
             session, self._session = self._session, None
+            if session is not None:
+                self._inactive.close()  # it opens topics
             topics = self._topics.take_all()
             if session is None:
                 return  # in a forked child that never used it
@@ -213,8 +215,11 @@ class Store:
             NotAllowedError: it is partitioned (open its partitions instead), or of a kind that is off.
             StorageError: its files cannot be used, or the process may not open as many.
         """
+        use = self._use(self._present(), name, create)
+        return use if to_look else use.begin()
+
+    def _use(self, session: StoreSession, name: str, create: bool = False) -> TopicUse:
         parsed = TopicName.parse(name)
-        session = self._present()
 
         def open_topic() -> Topic:
             try:
@@ -222,29 +227,23 @@ class Store:
             finally:
                 self.damage.hand_on()
 
-        use = self._topics.use(parsed.full, open_topic)
-        return use if to_look else use.begin()
+        return self._topics.use(parsed.full, open_topic)
 
     def _open_topic(self, session: StoreSession, entry: TopicEntry) -> Topic:
         topic = Topic.open(
             session.directories.ensure(entry),
             entry,
             session=session,
-            options=self._options(),
+            options=self._options(session),
             clock=self.clock,
             make_room=self._topics.close_idle,
         )
         if topic.is_deleted:
-            try:
-                take_mark_back(session, entry, topic)
-            except BaseException:
-                topic.close()
-                raise
+            take_mark_back(session, entry, topic)
         return topic
 
     def grow_partitions(self, name: str, partitions: int) -> None:
-        """Give a partitioned topic more partitions; all processes are notified. See `TopicList.grow` for the
-        errors."""
+        """Give a partitioned topic more partitions, and notify all processes. See `TopicList.grow`."""
         session, parsed = self._present(), TopicName.parse(name)
         first = parsed.of_partition(0).full
         subscriptions: list[str] = []
@@ -270,12 +269,13 @@ class Store:
             NotAllowedError: it is partitioned, or a partition.
             BrokerMetadataError: producers or consumers are attached, and not ``force``.
         """
-        delete(self, self._present(), self.topics.plain_entry(TopicName.parse(name)), force)
+        entry = self.topics.plain_entry(TopicName.parse(name))
+        delete(self._present(), entry, self.clock.wall_ms(), check_unless(force))
 
     def delete_partitioned_topic(self, name: str, *, force: bool = False) -> None:
-        """Delete a partitioned topic with all its partitions: all of them or, with an error, none. See
-        `delete_topic`."""
-        delete(self, self._present(), self.topics.partitioned_entry(TopicName.parse(name)), force)
+        """Delete a partitioned topic with all partitions, or none. See `delete_topic`."""
+        entry = self.topics.partitioned_entry(TopicName.parse(name))
+        delete(self._present(), entry, self.clock.wall_ms(), check_unless(force))
 
     def trim_topic(self, name: str) -> int:
         """See `Topic.trim_now`; raises TopicNotFound if there is no such topic."""
@@ -333,8 +333,7 @@ class Store:
         """Call ``work()`` on the thread of housekeeping; see `Scheduler.call_later`. Takes no lock."""
         self._current().chores.call_later(0.0, work)
 
-    def _options(self) -> LedgerOptions:
-        session = self._current()
+    def _options(self, session: StoreSession) -> LedgerOptions:
         options = self._requested_options
         if options is None:
             options = ledger_options(session.settings, self.durability, self._interval_ms)

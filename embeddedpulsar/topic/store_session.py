@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar.damage import CATALOG, CONTROL, Damage, DamageHook
@@ -36,6 +37,7 @@ from embeddedpulsar.topic_name import TopicName
 if TYPE_CHECKING:
     from embeddedpulsar.managed_ledger.memory_ledgers import Contents
     from embeddedpulsar.policy_values import AutoTopicCreationOverride
+    from embeddedpulsar.topic.open_topics import TopicUse
 
 _ROOM_FOR_UNSEEN_IDS: Final = 1 << 16
 _MAILBOX_ATTEMPTS: Final = 100
@@ -79,6 +81,8 @@ class StoreSession:
         self.chores: SchedulerLike
         """Timers of housekeeping alone: it waits a little for locks, and the others must not wait with it."""
         self.housekeeping: Housekeeping
+        self.use_topic: Callable[[str], TopicUse]
+        """A hold on a topic that exists, to look at it; takes no lock of the store's registry."""
         self.client_number = -1
         self.memory_url = ""
         self.memory_logs: dict[str, Contents] = {}

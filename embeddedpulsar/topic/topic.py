@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from embeddedpulsar.enums import ProducerAccessMode
 from embeddedpulsar.exceptions import AlreadyClosed
 from embeddedpulsar.format.catalog_record import TopicEntry
+from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.managed_ledger.options import PROCESS, LedgerOptions
 from embeddedpulsar.managed_ledger.position import Position
@@ -132,7 +133,9 @@ class Topic:
             raise
 
     def begin_use(self) -> None:
-        """Do once what the first user of a topic owes it: make it durable, and suggest it to housekeeping."""
+        """Note the use, and do once what the first user of a topic owes it: make it durable, and suggest it
+        to housekeeping."""
+        self.ledger.words[TopicWord.SEEN_ACTIVE_MS] = self._clock.wall_ms()
         if not self._is_in_use:
             if self._durability != PROCESS:
                 self.ensure_durable()

@@ -118,7 +118,7 @@ def test_deleting(root: Path, step: str, force: bool):
         assert die_at(step, delete)
         with Admin(root) as admin:
             if admin.topics().get_partitioned_topic_list():
-                assert step in ("deletion:noted", "deletion:marked")
+                assert step in ("deletion:noted", "deletion:checked", "deletion:marked")
                 assert len(admin.topics().get_list()) == 3 and read(root) == [b"old"] * 2
                 publish(root, range(3), b"goes on")
                 assert len(read(root)) == 5

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Sequence
-from itertools import chain
+from itertools import chain, islice
 from typing import Final, TypeVar
 
 from embeddedpulsar.exceptions import (
@@ -131,6 +131,10 @@ class Catalog:
 
         Neither are other topics looked at, nor entries decoded."""
         return self._ask(lambda table: [(name, partitions) for name, partitions, _ in table.items(prefix)])
+
+    def names_from(self, prefix: str, start: str, most: int) -> list[str]:
+        """The next ``most`` full names that begin with ``prefix``, from ``start`` on."""
+        return self._ask(lambda table: [name for name, *_ in islice(table.items(prefix, start), most)])
 
     def listed_in(self, namespace: str | None) -> list[tuple[str, int]]:
         """As `listed`, of a namespace; of the whole store for None."""

@@ -85,11 +85,13 @@ class CatalogTable:
         slot = 0 if self.index is None else self.index.find(name)
         return slot, self.index.entry(slot) if slot and self.index is not None else None
 
-    def items(self, prefix: str) -> Iterator[tuple[str, int, int]]:
-        """(name, number of partitions, slot) of the topics whose names begin with ``prefix``, sorted."""
-        old = iter(()) if self.index is None else self.index.items(prefix)
+    def items(self, prefix: str, start: str = "") -> Iterator[tuple[str, int, int]]:
+        """(name, number of partitions, slot) of the topics whose names begin with ``prefix``, sorted, from
+        ``start`` on."""
+        old = iter(()) if self.index is None else self.index.items(prefix, start)
         waiting = next(old, None)
-        for name in takewhile(lambda name: name.startswith(prefix), self._recent.irange(prefix)):
+        names = self._recent.irange(max(prefix, start))
+        for name in takewhile(lambda name: name.startswith(prefix), names):
             while waiting is not None and waiting[0] < name:
                 yield waiting
                 waiting = next(old, None)

@@ -16,7 +16,7 @@ its own, so a handle of the old life meets nothing of the new one.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar.exceptions import BrokerMetadataError, LockTimeout, TopicNotFound
@@ -27,34 +27,46 @@ from embeddedpulsar.topic.catalog.topic_places import remove_tree
 
 if TYPE_CHECKING:
     from embeddedpulsar.format.catalog_record import TopicEntry
-    from embeddedpulsar.topic.store import Store
     from embeddedpulsar.topic.store_session import StoreSession
     from embeddedpulsar.topic.topic import Topic
 
 _BELOW_CATALOG_S: Final = 1.0
 """How long locks of the topic are waited for in all while no other process can make topics."""
 
-failpoints.declare("deletion:noted", "deletion:marked", "deletion:recorded", "deletion:moved")
+failpoints.declare(
+    "deletion:noted", "deletion:checked", "deletion:marked", "deletion:recorded", "deletion:moved"
+)
 
 
-def delete(store: Store, session: StoreSession, entry: TopicEntry, force: bool) -> None:
-    """Delete the topic of ``entry``, with all its partitions; see `Store.delete_topic`."""
+Check = Callable[["Topic"], object]
+"""Raises if a topic is not to be deleted."""
+
+
+def delete(session: StoreSession, entry: TopicEntry, now_ms: int, check: Check) -> None:
+    """Delete the topic of ``entry``, with all its partitions; see `Store.delete_topic`.
+
+    Args:
+        session: of the store.
+        entry: of the topic.
+        now_ms: the time.
+        check: called with each log before and after the mark, with nothing changed if it raises.
+    """
     staged = None
     while staged is None:
         with contextlib.ExitStack() as uses:
             topics = []
             for one in _made(session.catalog.with_logs(entry)):
-                use = store.use_topic(one.name, create=False)
+                use = session.use_topic(one.name)
                 uses.callback(use.release)
                 topics.append(use.topic)
-            staged = _delete_topics(session, entry, topics, store.clock.wall_ms(), force=force)
+            staged = _delete_topics(session, entry, topics, now_ms, check)
     session.peers.ring_all()
     for directory in staged:
         remove_tree(directory)
 
 
 def _delete_topics(
-    session: StoreSession, entry: TopicEntry, topics: Sequence[Topic], now_ms: int, *, force: bool
+    session: StoreSession, entry: TopicEntry, topics: Sequence[Topic], now_ms: int, check: Check
 ) -> list[str] | None:
     """Delete the topic of ``entry``, whose logs are ``topics``: itself, or its partitions.
 
@@ -63,7 +75,7 @@ def _delete_topics(
 
     Raises:
         TopicNotFound: another process deleted it.
-        BrokerMetadataError: producers or consumers are attached, and not ``force``. Nothing was changed.
+        BrokerMetadataError: ``check`` refused it. Nothing was changed.
         LockTimeout: another process stays in a lock of the topic. Nothing was changed.
     """
     catalog, note = session.catalog, ""
@@ -80,9 +92,7 @@ def _delete_topics(
             note = session.directories.staging.note_end(one.directory for one in ended)
             if failpoints.ACTIVE:
                 failpoints.hit("deletion:noted")
-            deadline.within(
-                _BELOW_CATALOG_S, lambda: _mark_all(session, current, topics, now_ms, force=force)
-            )
+            deadline.within(_BELOW_CATALOG_S, lambda: _mark_all(session, current, topics, now_ms, check))
             if failpoints.ACTIVE:
                 failpoints.hit("deletion:recorded")
             staged = [session.directories.put_away(one.directory) for one in ended]
@@ -102,18 +112,20 @@ def _made(entries: Sequence[TopicEntry]) -> list[TopicEntry]:
 
 
 def _mark_all(
-    session: StoreSession, entry: TopicEntry, topics: Sequence[Topic], now_ms: int, *, force: bool
+    session: StoreSession, entry: TopicEntry, topics: Sequence[Topic], now_ms: int, check: Check
 ) -> None:
     """Do steps 1 to 3."""
-    if not force:
-        _check_unused(topics)
+    for topic in topics:
+        check(topic)
+    if failpoints.ACTIVE:
+        failpoints.hit("deletion:checked")
     marked = []
     try:
         for topic in topics:
             marked.append(topic)
             mark(topic, DELETED)
-        if not force:
-            _check_unused(topics)  # a producer or consumer may have attached since
+        for topic in topics:
+            check(topic)  # a producer or consumer may have attached since
         if failpoints.ACTIVE:
             failpoints.hit("deletion:marked")
         session.catalog.append_topic_deleted(entry, now_ms, durable=True)
@@ -125,20 +137,24 @@ def _mark_all(
         raise
 
 
-def _check_unused(topics: Sequence[Topic]) -> None:
+def check_unless(force: bool) -> Check:
+    """What refuses to delete a topic that is in use; nothing if it is to be deleted anyway."""
+    return lambda topic: None if force else _check_unused(topic)
+
+
+def _check_unused(topic: Topic) -> None:
     """Refuse to delete a topic that is in use.
 
     Raises:
         BrokerMetadataError: producers or consumers are attached; names them.
     """
-    for topic in topics:
-        users = [f"producer {name!r}" for name in topic.producers()]
-        users += [f"consumer {name!r}" for name in topic.consumers()]
-        if users:
-            more = f" and {len(users) - 5} more" if len(users) > 5 else ""
-            raise BrokerMetadataError(
-                f"{topic.name} is in use by {', '.join(users[:5])}{more}; close them, or delete it with force"
-            )
+    users = [f"producer {name!r}" for name in topic.producers()]
+    users += [f"consumer {name!r}" for name in topic.consumers()]
+    if users:
+        more = f" and {len(users) - 5} more" if len(users) > 5 else ""
+        raise BrokerMetadataError(
+            f"{topic.name} is in use by {', '.join(users[:5])}{more}; close them, or delete it with force"
+        )
 
 
 def mark(topic: Topic, state: int) -> None:
@@ -156,7 +172,7 @@ def take_mark_back(session: StoreSession, entry: TopicEntry, topic: Topic) -> No
     """Clear the mark of a topic, once its deletion has ended or the process that began it died.
 
     Raises:
-        TopicNotFound: it is deleted.
+        TopicNotFound: it is deleted. The topic is closed then, as after every error.
     """
     try:
         session.catalog.lock.acquire()
@@ -165,5 +181,8 @@ def take_mark_back(session: StoreSession, entry: TopicEntry, topic: Topic) -> No
             raise TopicNotFound(f"{entry.name}: no such topic in {session.root}; it was deleted")
         if topic.is_deleted:
             deadline.within(_BELOW_CATALOG_S, mark, topic, 0)
+    except BaseException:
+        topic.close()
+        raise
     finally:
         session.catalog.lock.release()

@@ -158,11 +158,12 @@ class TopicIndex:
         """The last deleted topic of each name that has one, sorted by name."""
         return map(self.entry, self._ended)
 
-    def items(self, prefix: str) -> Iterator[tuple[str, int, int]]:
-        """(name, number of partitions, slot) of the topics whose names begin with ``prefix``, sorted."""
+    def items(self, prefix: str, start: str = "") -> Iterator[tuple[str, int, int]]:
+        """(name, number of partitions, slot) of the topics whose names begin with ``prefix``, sorted, from
+        ``start`` on."""
         key = prefix.encode()
         count = len(self._slots)
-        first, _ = self._search(self._slots, key, 0, count)
+        first, _ = self._search(self._slots, max(key, start.encode()), 0, count)
         end, _ = self._search(self._slots, key + _AFTER_ALL, first, count) if key else (count, False)
         log, read, size = self._log, TOPIC_HEADER.unpack_from, TOPIC_HEADER.size
         for slot in self._slots[first:end]:  # as `_entry`, for a million of them

@@ -343,6 +343,17 @@ def test_settings(call):
             ["-bd", "9", "-dt", "2", "-p"],
             {"dispatchThrottlingRateInByte": 9, "ratePeriodInSecond": 2, "relativeToPublishRate": True},
         ),
+        (
+            "topics",
+            "orders",
+            "inactive-topic-policies",
+            ["-d", "-t", "2h", "-m", "delete_when_subscriptions_caught_up"],
+            {
+                "inactiveTopicDeleteMode": "delete_when_subscriptions_caught_up",
+                "maxInactiveDurationSeconds": 7200,
+                "deleteWhileInactive": False,
+            },
+        ),
         ("topics", "orders", "subscription-dispatch-rate", ["-md", "3"], {"dispatchThrottlingRateInMsg": 3}),
         (
             "topics",
