@@ -124,7 +124,7 @@ class Namespaces(PolicyCalls, RateCalls, ExpiryCalls):
         topic_limits.MAX_UNACKED_PER_CONSUMER,
         "max_unacked_messages_per_consumer",
         "how many messages a consumer of a Shared or Key_Shared subscription may hold unacknowledged, 0 for "
-        "any number; for consumers that attach from then on",
+        "any number",
     )
     (
         set_max_unacked_messages_per_subscription,
@@ -134,7 +134,7 @@ class Namespaces(PolicyCalls, RateCalls, ExpiryCalls):
         topic_limits.MAX_UNACKED_PER_SUBSCRIPTION,
         "max_unacked_messages_per_subscription",
         "how many messages the consumers of a Shared or Key_Shared subscription may hold unacknowledged "
-        "together, 0 for any number; from the next consumer on that attaches while no other is attached",
+        "together, 0 for any number",
     )
 
     # -- limits ------------------------------------------------------------------------------------------

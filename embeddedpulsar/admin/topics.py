@@ -56,7 +56,7 @@ class Topics(CompactionCalls, SubscriptionCalls, PolicyCalls, RateCalls, ExpiryC
         topic_limits.MAX_UNACKED_PER_CONSUMER,
         "max_unacked_messages_on_consumer",
         "how many messages a consumer of a Shared or Key_Shared subscription may hold unacknowledged, 0 for "
-        "any number; for consumers that attach from then on",
+        "any number",
     )
     (
         set_max_unacked_messages_on_subscription,
@@ -66,7 +66,7 @@ class Topics(CompactionCalls, SubscriptionCalls, PolicyCalls, RateCalls, ExpiryC
         topic_limits.MAX_UNACKED_PER_SUBSCRIPTION,
         "max_unacked_messages_on_subscription",
         "how many messages the consumers of a Shared or Key_Shared subscription may hold unacknowledged "
-        "together, 0 for any number; from the next consumer on that attaches while no other is attached",
+        "together, 0 for any number",
     )
 
     # -- limits ------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from embeddedpulsar.exceptions import CorruptionError
 # Record types. Persistent values, never renumber.
 ATTACH: Final = 2
 DETACH: Final = 3
+LIMITS: Final = 13
 
 DETACH_CLOSED: Final = 0
 DETACH_DEAD: Final = 1
@@ -45,6 +46,11 @@ DETACH_BODY: Final = struct.Struct(
     "I"  # 12 reserved, 0
     "Q"  # 16 handed: entries its application was given since it attached
 )
+LIMITS_BODY: Final = struct.Struct(
+    "<"
+    "I"  # 0  max_unacked messages of each consumer, 0 for no limit
+    "I"  # 4  max_unacked messages of all consumers, 0 for no limit
+)
 FLAG_SEVERAL_TOPICS: Final = 1
 FLAG_OUT_OF_ORDER: Final = 2
 FLAG_CLASSIC: Final = 4
@@ -59,7 +65,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 class ConsumerRules(NamedTuple):
-    """What a consumer asks of dispatch, and the settings that hold for it; facts that never change.
+    """What a consumer asks of dispatch, and the settings that hold for it. `Limits` alone changes them.
 
     Attributes:
         selector: kind of its sticky key selector (`subscription.state.sticky_key_selector`), 0 for none.
@@ -103,6 +109,13 @@ class Detach(NamedTuple):
     consumer_id: int
     reason: int
     handed: int = 0
+
+
+class Limits(NamedTuple):
+    """From now on the consumers there are may hold so many messages unacknowledged; 0 for any number."""
+
+    max_unacked: int
+    max_unacked_in_all: int
 
 
 def encode_attach(command: Attach) -> bytes:

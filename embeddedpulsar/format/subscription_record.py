@@ -16,10 +16,13 @@ from embeddedpulsar.format.consumer_record import DETACH as DETACH
 from embeddedpulsar.format.consumer_record import DETACH_CLOSED as DETACH_CLOSED
 from embeddedpulsar.format.consumer_record import DETACH_DEAD as DETACH_DEAD
 from embeddedpulsar.format.consumer_record import DETACH_SILENT as DETACH_SILENT
+from embeddedpulsar.format.consumer_record import LIMITS as LIMITS
+from embeddedpulsar.format.consumer_record import LIMITS_BODY as LIMITS_BODY
 from embeddedpulsar.format.consumer_record import NO_RULES as NO_RULES
 from embeddedpulsar.format.consumer_record import Attach as Attach
 from embeddedpulsar.format.consumer_record import ConsumerRules as ConsumerRules
 from embeddedpulsar.format.consumer_record import Detach as Detach
+from embeddedpulsar.format.consumer_record import Limits as Limits
 from embeddedpulsar.format.consumer_record import (
     decode_attach,
     decode_detach,
@@ -194,6 +197,7 @@ RECORDS.add_fixed(ACK_CUMULATIVE, AckCumulative, CUMULATIVE_BODY)
 RECORDS.add_fixed(SEEK, Seek, POSITION_BODY)
 RECORDS.add_fixed(CLAMP, Clamp, POSITION_BODY)
 RECORDS.add_fixed(CHECKPOINT, Checkpoint, CHECKPOINT_BODY)
+RECORDS.add_fixed(LIMITS, Limits, LIMITS_BODY)
 
 encode: Final = RECORDS.encode
 decode: Final = RECORDS.decode

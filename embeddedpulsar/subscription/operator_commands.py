@@ -21,11 +21,13 @@ from embeddedpulsar.format.subscription_record import (
     Command,
     Detach,
     Ledgers,
+    Limits,
     Seek,
 )
 from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform.clock import Clock
+from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.subscription.ack_ring import with_unwritten_acks
 from embeddedpulsar.subscription.attachment.unacked_reader import unacked_entries
 from embeddedpulsar.subscription.log_queries import ledgers_of, news_for
@@ -105,6 +107,27 @@ class OperatorCommands:
             Whether there was anything to acknowledge.
         """
         return self.acknowledge(self._groups_through(position), rewinds=False)
+
+    def limit_unacked(self, settings: BrokerSettings) -> bool:
+        """Have the consumers there are follow the limits of unacknowledged messages that hold now.
+
+        Returns:
+            Whether another limit held for one of them.
+        """
+
+        def body(state: SubscriptionState) -> bool:
+            # Read under the lock: the process that comes last knows the last policy.
+            each, in_all = settings.maxUnackedMessagesPerConsumer, settings.maxUnackedMessagesPerSubscription
+            dispatch, consumers = state.dispatch, state.consumers.each()
+            is_other = dispatch.most_unacked != in_all or any(
+                one.rules.max_unacked != each for one in consumers
+            )
+            if dispatch.assigned_by_consumer and is_other:
+                self._shared.commit([Limits(each, in_all)])
+                return True
+            return False
+
+        return self._shared.transact(body)
 
     def end_if_idle(self, since_ms: int) -> bool:
         """End the subscription if it has no consumers, and had none since that time, in ms.

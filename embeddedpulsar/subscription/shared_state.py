@@ -30,8 +30,8 @@ from embeddedpulsar.subscription.subscription_files import StateOptions, Subscri
 
 CHECKPOINT_EVERY: Final = 1000
 """Commands between checkpoints, by which replicas notice that they disagree."""
-_VOIDING: Final = frozenset((record.Create, record.Attach, record.Detach, record.Seek))
-"""Commands that void what consumers have read ahead."""
+_VOIDING: Final = frozenset((record.Create, record.Attach, record.Detach, record.Seek, record.Limits))
+"""Commands that raise the epoch: what consumers have read ahead may be void."""
 _PASSED: Final = 1 << 8  # beside MEMBERS of the state's effects
 
 R = TypeVar("R")

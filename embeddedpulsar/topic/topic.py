@@ -323,7 +323,9 @@ class Topic:
         module = late_import("embeddedpulsar.subscription.subscription")
 
         self._check_open()
-        self._settings = self._settings or live(self._session.settings, self.policies)
+        self._settings = self._settings or live(
+            self._session.settings, self.policies, self._subscriptions, self._session.chores
+        )
         opened: Subscription = module.Subscription.open(
             directory,
             name,

@@ -12,7 +12,7 @@ from embeddedpulsar import Admin, ConsumerType, InitialPosition
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.policy_values import DelayedDeliveryPolicies
 from tests.conformance.manual_time import ManualTime
-from tests.conformance.pool import take, write_settings
+from tests.conformance.pool import take, take_turns, write_settings
 
 SPACE = "public/default"
 SHARED, KEY_SHARED = ConsumerType.Shared, ConsumerType.KeyShared
@@ -82,34 +82,66 @@ def test_a_delay_that_makes_no_sense(admin: Admin, wrong: DelayedDeliveryPolicie
 
 @pytest.mark.parametrize("kind", [SHARED, KEY_SHARED])
 def test_what_a_consumer_may_hold(time: ManualTime, admin: Admin, kind: ConsumerType):
-    """By topic, namespace and broker, from its attachment on; 0 lifts the limit."""
+    """By topic, namespace and broker; consumers that are attached follow, and 0 lifts the limit."""
     with time.client.create_producer("orders") as producer:
         for number in range(100):
             producer.send(b"x", partition_key=str(number))
     namespaces, topics = admin.namespaces(), admin.topics()
     namespaces.set_max_unacked_messages_per_consumer(SPACE, 10)
-    assert len(take(subscribe(time, "one", kind))) == 10
+    consumer = subscribe(time, "one", kind)
+    taken = take(consumer)
+    assert len(taken) == 10
     topics.set_max_unacked_messages_on_consumer("orders", 20)
     assert topics.get_max_unacked_messages_on_consumer("orders", applied=True) == 20
+    time.pass_ms(0)
+    taken += take(consumer)
+    assert len(taken) == 20
     assert len(take(subscribe(time, "two", kind))) == 20
-    topics.set_max_unacked_messages_on_consumer("orders", 0)
-    assert len(take(subscribe(time, "three", kind))) == 100
     topics.remove_max_unacked_messages_on_consumer("orders")
-    assert len(take(subscribe(time, "four", kind))) == 10
+    time.pass_ms(0)
+    for message in taken[:14]:
+        consumer.acknowledge(message)
+    time.pass_ms(1000)
+    assert topics.get_stats("orders").subscriptions["one"].consumers[0].blocked_consumer_on_unacked_msgs
+    assert take(consumer) == []  # it holds 6, more than half of 10
+    consumer.acknowledge(taken[14])
+    time.pass_ms(1000)
+    taken += take(consumer)
+    assert len(taken) == 25
+    topics.set_max_unacked_messages_on_consumer("orders", 0)
+    time.pass_ms(0)
+    taken += take(consumer)
+    assert len({one.message_id() for one in taken}) == 100
     with pytest.raises(InvalidConfiguration):
         topics.set_max_unacked_messages_on_consumer("orders", -1)
 
 
-def test_what_a_subscription_may_hold(time: ManualTime, admin: Admin):
-    """All its consumers together, by the first of them."""
+@pytest.mark.parametrize("kind", [SHARED, KEY_SHARED])
+def test_what_a_subscription_may_hold(time: ManualTime, admin: Admin, kind: ConsumerType):
+    """All its consumers together, those that are attached and those that come."""
+    with time.client.create_producer("orders") as producer:
+        for number in range(100):
+            producer.send(b"x", partition_key=str(number))
+    admin.namespaces().set_max_unacked_messages_per_subscription(SPACE, 30)
+    consumers = [subscribe(time, kind=kind) for _ in range(2)]
+    assert sum(len(take(one)) for one in consumers) == 30
+    admin.topics().set_max_unacked_messages_on_subscription("orders", 50)
+    time.pass_ms(0)
+    assert sum(len(each) for each in take_turns(consumers)) == 20
+    for one in consumers:
+        one.close()
+    assert len(take(subscribe(time, kind=kind))) == 50
+    assert admin.namespaces().get_max_unacked_messages_per_subscription(SPACE) == 30
+
+
+def test_limits_outlive_the_process(time: ManualTime, admin: Admin):
+    """They are in the journal of the subscription, and in its snapshot."""
     with time.client.create_producer("orders") as producer:
         for _ in range(100):
             producer.send(b"x")
-    admin.namespaces().set_max_unacked_messages_per_subscription(SPACE, 30)
-    consumers = [subscribe(time) for _ in range(2)]
-    assert sum(len(take(one)) for one in consumers) == 30
-    admin.topics().set_max_unacked_messages_on_subscription("orders", 50)
-    for one in consumers:
-        one.close()
-    assert len(take(subscribe(time))) == 50
-    assert admin.namespaces().get_max_unacked_messages_per_subscription(SPACE) == 30
+    consumer = subscribe(time)
+    admin.topics().set_max_unacked_messages_on_consumer("orders", 7)
+    time.pass_ms(0)
+    assert len(take(consumer)) == 7
+    time.reopen()
+    assert len(take(subscribe(time))) == 7

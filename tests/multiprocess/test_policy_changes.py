@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from embeddedpulsar import Admin, AlreadyClosed, Client
+from embeddedpulsar import Admin, AlreadyClosed, Client, ConsumerType
 from embeddedpulsar.backlog_quota import BacklogQuota
 from embeddedpulsar.testing.store_checks import assert_clean
 from embeddedpulsar.topic.store import Store
@@ -193,3 +193,42 @@ def test_a_producer_elsewhere_is_held_back_and_released(tmp_path: Path):
             store.release()
     Store.open(tmp_path).release()  # sweeps the doorbell of the process that died
     assert_clean(tmp_path)
+
+
+def holding(root: str) -> None:
+    """Receive without acknowledging; print when each message came."""
+    with Client(root) as client, contextlib.suppress(AlreadyClosed):
+        consumer = client.subscribe("topic", "sub", ConsumerType.Shared)
+        say("ready")
+        while consumer.receive().data() != b"end":
+            say(str(time.monotonic()))
+
+
+@pytest.mark.parametrize("of", ["consumer", "subscription"])
+def test_what_a_consumer_elsewhere_may_hold(tmp_path: Path, of: str):
+    """A higher limit wakes one that waits for its acknowledgements; a lower one holds for it at once."""
+    root, delays = tmp_path / "store", []
+    with Admin(root) as admin, Client(root) as client:
+        topics = admin.topics()
+        topics.create_non_partitioned_topic("topic")
+        limit = getattr(topics, f"set_max_unacked_messages_on_{of}")
+        limit("topic", 1)
+        with Child(holding, root) as child, client.create_producer("topic") as producer:
+            assert child.read() == "ready"
+            for _ in range(CHANGES + 1):
+                producer.send(b"x")
+            child.read()
+            for most in range(2, CHANGES + 1):
+                begun = time.monotonic()
+                limit("topic", most)
+                delays.append(float(child.read()) - begun)
+            limit("topic", 3)
+            stats = topics.get_stats("topic").subscriptions["sub"]
+            assert stats.unacked_messages == CHANGES
+            limit("topic", 0)
+            child.read()
+            producer.send(b"end")
+            assert child.join() == 0
+    # The machine may be busy: a late one is no fault, all of them late would be.
+    assert sorted(delays)[len(delays) // 2] < LATEST_S, delays
+    assert_clean(root)

@@ -106,6 +106,10 @@ class SubscriptionMachine(RuleBasedStateMachine):
     def detach(self) -> None:
         self.apply(record.Detach(self.consumer[0], record.DETACH_CLOSED))
 
+    @rule(each=st.integers(0, 9), in_all=st.integers(0, 9))
+    def limit(self, each: int, in_all: int) -> None:
+        self.apply(record.Limits(each, in_all))
+
     @precondition(lambda self: self.log.positions())
     @rule(data=st.data())
     def seek(self, data: st.DataObject) -> None:

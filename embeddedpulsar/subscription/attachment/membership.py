@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.exceptions import ConsumerAssignError, ConsumerBusy
 from embeddedpulsar.format import subscription_record as record
-from embeddedpulsar.format.consumer_record import ConsumerRules
+from embeddedpulsar.format.consumer_record import CONSUMER_TYPES, ConsumerRules
 from embeddedpulsar.format.control import ConsumerSlotWord
 from embeddedpulsar.format.subscription_record import Attach
 from embeddedpulsar.managed_ledger.log import Log
@@ -55,10 +55,10 @@ class AttachRequest(NamedTuple):
     rules: ConsumerRules
     most: int = 0
 
-    def command(self, consumer_id: int, now_ms: int) -> Attach:
+    def command(self, consumer_id: int, now_ms: int, rules: ConsumerRules) -> Attach:
         """The command by which it attaches."""
         return Attach(
-            consumer_id, self.name, self.consumer_type, self.priority, self.client_uuid, now_ms, self.rules
+            consumer_id, self.name, self.consumer_type, self.priority, self.client_uuid, now_ms, rules
         )
 
 
@@ -143,7 +143,7 @@ class Membership:
         if len(state.consumers) <= _FEW:
             self._detach_lost(state)
         # No earlier consumer has this id, not even one of a deleted subscription of the same name.
-        attach = attach_request.command(state.epoch + 1, self._clock.wall_ms())
+        attach = attach_request.command(state.epoch + 1, self._clock.wall_ms(), self._rules())
         trial = Consumer(*attach[:-1], 0, state.consumers.free_code(), attach.rules)
         try:
             check_admission(state, trial, attach_request.most)
@@ -164,6 +164,16 @@ class Membership:
         consumer = state.consumers.get(attach.consumer_id)
         assert consumer is not None
         return consumer
+
+    def _rules(self) -> ConsumerRules:
+        """The rules with the limits of now, under the lock: a change from here on finds the consumer."""
+        rules, settings = self._attach_request.rules, self._settings
+        if not CONSUMER_TYPES[self._attach_request.consumer_type]:
+            return rules
+        return rules._replace(
+            max_unacked=settings.maxUnackedMessagesPerConsumer,
+            max_unacked_in_all=settings.maxUnackedMessagesPerSubscription,
+        )
 
     def _detach_lost(self, state: SubscriptionState) -> bool:
         before = len(state.consumers)

@@ -106,6 +106,15 @@ class ConsumerRegistry:
             self.least_limit = min(self.limits.values(), default=0)
         return True
 
+    def limit(self, most: int) -> None:
+        """Give all consumers the same limit of unacknowledged messages; 0 for none."""
+        self._by_id = {
+            each: consumer._replace(rules=consumer.rules._replace(max_unacked=most))
+            for each, consumer in self._by_id.items()
+        }
+        self.limits = dict.fromkeys(self._by_id, most) if most else {}
+        self.least_limit = most if self._by_id else 0
+
     def raise_epochs(self, epoch: int) -> None:
         """Void what all consumers were handed before: their commands count again from ``epoch`` on."""
         self._by_id = {each: consumer._replace(epoch=epoch) for each, consumer in self._by_id.items()}

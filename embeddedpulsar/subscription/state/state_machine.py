@@ -188,6 +188,19 @@ class SubscriptionState:
         self._unblock()
         return CLAIMABLE
 
+    def _limits(self, command: record.Limits) -> int:
+        self.epoch += 1  # a replica must not leap over this command with a summary, which has no consumers
+        self.consumers.limit(command.max_unacked)
+        dispatch = self.dispatch
+        if not dispatch.assigned_by_consumer:
+            return REWOUND
+        had_blocked, dispatch.is_blocked = dispatch.has_blocked, False
+        dispatch.most_unacked = command.max_unacked_in_all
+        for assigned in dispatch.assigned_by_consumer.values():
+            assigned.is_blocked = False
+        dispatch.check_limits(self.consumers.limits)
+        return REWOUND | CLAIMABLE | UNBLOCKED if had_blocked else REWOUND
+
     def _ack_cumulative(self, command: record.AckCumulative) -> int:
         if not self.consumers.is_current(command.consumer_id, command.epoch):
             self.stale += 1
@@ -236,5 +249,6 @@ _HANDLERS.update(
         record.Assign: SubscriptionState._assign,
         record.Redeliver: SubscriptionState._redeliver,
         record.Summary: SubscriptionState._summary,
+        record.Limits: SubscriptionState._limits,
     }
 )

@@ -120,28 +120,39 @@ def _wrong_newcomers(seen: Seen, model: DispatchModel) -> Iterator[str]:
                 yield f"consumer {consumer_id} joined at {joined} and has {position} already"
 
 
-def wrong_limits(state: SubscriptionState, batch: int) -> Iterator[str]:
-    """Consumers that hold more than they may, or are blocked, or not, against the rules."""
+def wrong_limits(state: SubscriptionState, batch: int, before: dict[int, int]) -> Iterator[str]:
+    """Consumers that hold more than they may, or are blocked, or not, against the rules. What they held
+    ``before`` they keep when a limit becomes lower; ``before`` is brought up to date."""
     dispatch = state.dispatch
     held = 0
+    everything = sum(before.values())
     for consumer in state.consumers.all():
         holds, most = dispatch.holds(consumer.consumer_id), consumer.rules.max_unacked
         held += holds
         assigned = dispatch.assigned_by_consumer.get(consumer.consumer_id)
         if assigned is not None and most:
             yield from _wrong_block(
-                f"consumer {consumer.consumer_id}", holds, most, assigned.is_blocked, batch
+                f"consumer {consumer.consumer_id}",
+                holds,
+                most,
+                assigned.is_blocked,
+                max(most + batch - 1, before.get(consumer.consumer_id, 0)),
             )
     if dispatch.assigned_by_consumer and dispatch.most_unacked:
-        yield from _wrong_block("together", held, dispatch.most_unacked, dispatch.is_blocked, batch)
+        most = dispatch.most_unacked
+        yield from _wrong_block(
+            "together", held, most, dispatch.is_blocked, max(most + batch - 1, everything)
+        )
+    before.clear()
+    before.update({one.consumer_id: dispatch.holds(one.consumer_id) for one in state.consumers.each()})
 
 
-def _wrong_block(who: str, holds: int, most: int, is_blocked: bool, batch: int) -> Iterator[str]:
+def _wrong_block(who: str, holds: int, most: int, is_blocked: bool, largest: int) -> Iterator[str]:
     if holds >= most and not is_blocked:
         yield f"{who}: {holds} of {most} unacknowledged, and not blocked"
     if holds <= most // 2 and is_blocked:
         yield f"{who}: {holds} of {most} unacknowledged, and blocked"
-    if holds >= most + batch:
+    if holds > largest:
         yield f"{who}: {holds} unacknowledged, where {most} are allowed"
 
 

@@ -33,6 +33,7 @@ class DispatchJudge:
     def __init__(self, directory: str, setup: DispatchSetup, model: DispatchModel) -> None:
         self.seen = NOTHING
         self.closed: set[int] = set()
+        self._held: dict[int, int] = {}
         self._setup: Final = setup
         self._model: Final = model
         self._control: Final = SubscriptionControl.open(directory)
@@ -101,7 +102,7 @@ class DispatchJudge:
                 model.joined.clear()
             yield from audit.wrong_places(state, after, model)
             yield from audit.wrong_keys(state, after, model, setup.is_ordered)
-            yield from audit.wrong_limits(state, setup.batch)
+            yield from audit.wrong_limits(state, setup.batch, self._held)
             yield from audit.wrong_delays(state.dispatch, after, model)
             if before.members == after.members and before.read != after.read and setup.kind != "shared":
                 yield from self._beyond_look_ahead(list(before.owners.values()).count(WAITING))

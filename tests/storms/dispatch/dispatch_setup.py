@@ -39,6 +39,7 @@ class DispatchSetup(NamedTuple):
         compact_bytes: when a journal is replaced by a snapshot.
         consumers: most consumers at once.
         steps: how many.
+        changes_limits: whether the limits of unacknowledged messages change.
     """
 
     kind: str
@@ -52,6 +53,7 @@ class DispatchSetup(NamedTuple):
     compact_bytes: int
     consumers: int
     steps: int
+    changes_limits: bool
 
     @classmethod
     def draw(cls, chance: random.Random) -> DispatchSetup:
@@ -70,6 +72,7 @@ class DispatchSetup(NamedTuple):
             compact_bytes=chance.choice((600, 4000, 1 << 20)),
             consumers=chance.randrange(2, 7),
             steps=chance.choice((40, 80, 160)),
+            changes_limits=_copied(chance).random() < 0.5,
         )
 
     @property

@@ -69,6 +69,7 @@ class DispatchSteps:
             (40, self.consume),
             (4, self.change_will),
             (3, self.settle),
+            *([(2, self.change_limits)] if self.setup.changes_limits else ()),
         ]
 
     # -- the log -----------------------------------------------------------------------------------
@@ -254,6 +255,16 @@ class DispatchSteps:
                 consumer.stop_waiting()
             else:
                 consumer.is_willing = True
+
+    def change_limits(self) -> None:
+        """What consumers may hold changes; a process passes it on, or dies before, and the next one does."""
+        chance, settings = self.chance, self.world.settings
+        vars(settings).update(
+            maxUnackedMessagesPerConsumer=chance.choice((0, 1, 3, 8)),
+            maxUnackedMessagesPerSubscription=chance.choice((0, 0, 5, 12)),
+        )
+        process = self.world.acting = chance.choice(self.running())
+        process.subscription.operator_commands().limit_unacked(settings)
 
     # -- receiving ---------------------------------------------------------------------------------
 

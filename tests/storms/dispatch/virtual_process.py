@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, Final, cast
 
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST
@@ -179,7 +180,7 @@ class VirtualWorld:
     def __init__(self, directory: str, log: VirtualLog, settings: BrokerSettings, compact_bytes: int) -> None:
         self.directory: Final = directory
         self.log: Final = log
-        self.settings: Final = settings
+        self.settings: Final = cast("BrokerSettings", SimpleNamespace(**settings._asdict()))
         self.compact_bytes: Final = compact_bytes
         self.clock: Final = WatchfulClock()
         self.processes: dict[bytes, VirtualProcess] = {}

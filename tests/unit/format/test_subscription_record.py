@@ -100,6 +100,7 @@ COMMANDS = st.one_of(
     st.builds(record.Seek, U64, ENTRY),
     st.builds(record.Clamp, U64, ENTRY),
     st.builds(record.Checkpoint, U64, U32, U32),
+    st.builds(record.Limits, U32, U32),
 )
 
 

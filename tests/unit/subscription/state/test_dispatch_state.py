@@ -230,6 +230,37 @@ def test_limits_block_and_half_of_them_unblocks():
     assert not dispatch.is_blocked
 
 
+@pytest.mark.parametrize("most", [(4, 0), (0, 4), (4, 4)])
+def test_limits_change(most: tuple[int, int]):
+    """Higher ones unblock at once, lower ones block; consumers that come later bring their own."""
+    site = StateSite()
+    one = site.join(max_unacked=most[0], max_unacked_in_all=most[1])
+    site.read(0, 9, ranges=[(one, 0, 3)])
+    state, dispatch, epoch = site.state, site.dispatch, site.epoch_of(one)
+    assert dispatch.has_blocked
+    assert site.apply(record.Limits(5 if most[0] else 0, 5 if most[1] else 0)) & effects.UNBLOCKED
+    assert not dispatch.has_blocked and not dispatch.is_blocked
+    site.assign((one, 4, 4))
+    assert dispatch.has_blocked
+    assert site.apply(record.Limits(0, 0)) & effects.UNBLOCKED
+    site.assign((one, 5, 6))
+    assert not dispatch.has_blocked and dispatch.room > 1000
+    assert not site.apply(record.Limits(*most)) & effects.UNBLOCKED
+    assert dispatch.has_blocked and dispatch.is_blocked == bool(most[1])
+    assert [each.rules.max_unacked for each in state.consumers.each()] == [most[0]]
+    assert site.epoch_of(one) == epoch  # its acknowledgements count
+    site.ack(one, *range(5))
+    assert not dispatch.has_blocked
+
+
+def test_limits_of_a_subscription_without_consumers():
+    """Nothing changes but the epoch."""
+    site = StateSite()
+    epoch = site.state.epoch
+    site.apply(record.Limits(3, 3))
+    assert site.state.epoch == epoch + 1 and not site.dispatch.most_unacked
+
+
 def test_without_limits_there_is_room():
     """0 stands for any number."""
     site = StateSite()

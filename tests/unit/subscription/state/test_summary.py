@@ -11,6 +11,7 @@ import pytest
 from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.control import SubscriptionWord, split_journal
+from embeddedpulsar.format.subscription_record import Limits
 from embeddedpulsar.platform import disk
 from embeddedpulsar.storage.journal import journal_follower
 from embeddedpulsar.subscription import journal_upkeep, shared_state
@@ -114,6 +115,18 @@ def test_consumers_that_came_or_left_in_between_are_not_leapt_over(
     work(site, ours[0], 200)
     assert bytes_of(shared_of(far)) == bytes_of(shared_of(ours[0]))
     assert leaps.leapt == 1
+
+
+def test_limits_that_changed_in_between_are_not_leapt_over(site: VirtualSite, leaps: Leaps):
+    """A summary does not contain them."""
+    ours = [site.attach(name=f"a{number}") for number in range(replica.LEAST_CONSUMERS)]
+    far = site.attach(process=site.world.start(), name="far")
+    work(site, ours[0], 100)
+    shared_of(ours[0]).transact(lambda state: shared_of(ours[0]).commit([Limits(900, 0)]))
+    work(site, ours[0], 200)
+    assert bytes_of(shared_of(far)) == bytes_of(shared_of(ours[0]))
+    assert leaps.leapt == 0
+    assert shared_of(far).state.consumers.limits
 
 
 def test_a_leap_into_another_generation(site: VirtualSite, leaps: Leaps):
