@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from embeddedpulsar.exceptions import NotAllowedError, TopicNotFound
+from embeddedpulsar.exceptions import NotAllowedError, StorageError, TopicNotFound
 from embeddedpulsar.format import catalog_record
 from embeddedpulsar.format.catalog_record import TopicEntry
 from embeddedpulsar.format.control import KIND_STORE, StoreWord
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.topic.store import Store
 
 _NOTHING: Final[Any] = None  # in place of a lock, for a catalog to which nothing is appended
+_MOST_TRIES: Final = 10
 _PERSISTENT: Final = "persistent://"
 _IN_RECORD: Final = 1000
 
@@ -130,9 +131,25 @@ def _take_topic(store: Store, catalog: Catalog, entry: TopicEntry, place: Backup
         finally:
             use.release()
 
-    with contextlib.suppress(FileNotFoundError, TopicNotFound):
-        TopicCut(store.root, directory, place, open_topic).take()
-        return entry
+    missing: list[FileNotFoundError] = []
+    while len(missing) < _MOST_TRIES:
+        try:
+            TopicCut(store.root, directory, place, open_topic).take()
+            return entry
+        except TopicNotFound:
+            break
+        except FileNotFoundError as e:
+            if not os.path.isdir(directory):
+                break
+            missing.append(
+                e
+            )  # another process removed it meanwhile; a subscription that was deleted, perhaps
+    else:
+        raise StorageError(
+            path=directory,
+            reason=f"a file of {entry.name} is missing each time the topic is copied: {missing[-1].filename}",
+            remedy="check the store, and make the backup again; the one before is as it was",
+        ) from missing[-1]
     place.drop(relative)
     current = catalog.find(entry.name)
     is_there = current is not None and current.incarnation == entry.incarnation

@@ -15,9 +15,10 @@ from embeddedpulsar import (
     NotAllowedError,
     TopicNotFound,
 )
-from embeddedpulsar.exceptions import ForeignFileError
+from embeddedpulsar.exceptions import ForeignFileError, StorageError
 from embeddedpulsar.testing import assert_clean
 from embeddedpulsar.topic.care.backup_manifest import read_manifest
+from embeddedpulsar.topic.care.topic_cut import TopicCut
 
 SETTINGS = "managedLedgerMaxSizePerLedgerMbytes=1\nmanagedLedgerMaxEntriesPerLedger=50\n"
 
@@ -206,3 +207,30 @@ def test_a_damaged_backup(root: Path, tmp_path: Path):
 
 def _size(path: Path) -> int:
     return path.stat().st_size if path.is_file() else 0
+
+
+@pytest.mark.parametrize("times", [1, 1000])
+def test_a_file_that_goes_while_it_is_copied(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int
+):
+    """The topic is copied again; it is never left out without a word while its directory is there."""
+    with Client(root) as client:
+        send(client, "one", *range(3))
+    take, gone = TopicCut.take, []
+
+    def lose_one(cut: TopicCut) -> None:
+        take(cut)
+        if len(gone) < times:
+            gone.append(cut)
+            raise FileNotFoundError(2, "No such file or directory", "subscriptions/s-x/ctl")
+
+    monkeypatch.setattr(TopicCut, "take", lose_one)
+    with Admin(root) as admin:
+        if times == 1:
+            admin.backup(tmp_path / "backup")
+        else:
+            with pytest.raises(StorageError, match="s-x/ctl"):
+                admin.backup(tmp_path / "backup")
+            return
+    Admin.restore(tmp_path / "backup", tmp_path / "new")
+    assert received(tmp_path / "new", "one", "any") == [0, 1, 2]
