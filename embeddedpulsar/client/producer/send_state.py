@@ -121,26 +121,25 @@ class SendState:
         self.alone_max = self.alone_most if alone else SHUT
         self._batch.share = self._batch.limit if batch else SHUT
         self.now = now
-        self._keep_limit()
+        # Last, behind the opening: `limit`, in another thread, notes the limit before it closes the path.
+        if self._is_limited:
+            self.checked = self.alone_max = SHUT
 
     def verified(self, word: int) -> None:
         """Note the journal word with which this producer was found connected. Under the producer's lock."""
         self._verified = word
         if PATHS[self.now][0]:
             self.checked = word
-            self._keep_limit()
-
-    def _keep_limit(self) -> None:
-        # Last, behind the opening: `limit`, in another thread, notes the limit before it closes the path.
-        if self._is_limited:
-            self.checked = self.alone_max = SHUT
+            if self._is_limited:  # behind the opening, as in `to`
+                self.checked = SHUT
 
     def limit(self, is_limited: bool) -> None:
         """Keep messages from being appended at once while the topic has a publish rate. Any thread.
 
         When the topic has none any more, the path opens with the next `SETTLE`."""
         self._is_limited = is_limited
-        self._keep_limit()
+        if is_limited:
+            self.checked = self.alone_max = SHUT
 
     def narrow(self, *, alone: bool = True, batch: bool = True) -> None:
         """Close paths for ever, because their messages need further checks."""
