@@ -16,7 +16,7 @@ NON_DURABLE_PREFIX = "n-"
 LIFE_SEPARATOR = "."
 """Separates the number of the second and later topics of one name, in the name of the directory."""
 
-_REMEMBERED = 1024  # attaching asks for the same names a dozen times, and a name takes 10 us
+_REMEMBERED = 64  # attaching asks for the same names a dozen times, and a name takes 10 us
 
 _is_plain = re.compile(r"[A-Za-z0-9_\-=:.]+").fullmatch
 _is_system = re.compile(
