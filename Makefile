@@ -17,27 +17,14 @@ TEST := $(VENV)/.stamp-test
 DEMO := $(VENV)/.stamp-demo
 BENCH := $(VENV)/.stamp-bench
 
-TARGETS := test storm bench demo format clean tests-of-processes other-tests
+TARGETS := test storm bench demo format clean
 .PHONY: $(TARGETS)
 
 test: $(TEST)
 	@echo "== format" && $(BIN)/ruff format --check --quiet $(SOURCES)
 	@echo "== lint" && $(BIN)/ruff check --quiet $(SOURCES) && $(BIN)/flake8 $(SOURCES)
 	@echo "== types" && $(BIN)/mypy --strict --exclude '/test_' embeddedpulsar tests/storms tests/support/disks
-ifdef PYTEST
 	@echo "== tests" && $(BIN)/python -m pytest -q -m "not slow" $(PYTEST)
-else
-	@echo "== tests: of processes, and all others, side by side" && $(MAKE) --no-print-directory -j2 tests-of-processes other-tests
-endif
-
-# Those of processes wait most of the time.
-PROCESSES := tests/multiprocess tests/crash tests/spark tests/storms
-
-tests-of-processes:
-	$(BIN)/python -m pytest -q -m "not slow" $(PROCESSES)
-
-other-tests:
-	$(BIN)/python -m pytest -q -m "not slow" $(addprefix --ignore=,$(PROCESSES))
 
 storm: $(TEST)
 	$(BIN)/python -m pytest -q -m slow --hypothesis-profile=storm $(PYTEST)
