@@ -80,6 +80,8 @@ def test_a_change_is_noticed_by_others_within_50_ms(tmp_path: Path, act, name: s
                 else:
                     owner.set_max_producers_per_topic(name, most)
                 value, seen = child.read().split()
+                while int(value) == most - 1:  # a listener may be called once more for one change
+                    value, seen = child.read().split()
                 assert int(value) == most
                 delays.append(float(seen) - begun)
             (tmp_path / "end").touch()

@@ -106,12 +106,12 @@ class ProducerSession:
                 self.client.waiting.run(lambda: self._register(name))
             else:
                 self._register(name)
+            self.meter.start()
+            self._topic.policies.listen(self._renew_limiter)
+            self._renew_limiter()
         except BaseException:
             self.detach()  # in case an interrupt came after the registration
             raise
-        self.meter.start()
-        self._topic.policies.listen(self._renew_limiter)
-        self._renew_limiter()
         assert self._registration is not None
         return self._registration
 
