@@ -59,11 +59,10 @@ class _OnceDelivered(Attachment):
 
     def given(self, view: EntryView) -> None:
         """Note that the application gets the first message of an entry. May be repeated."""
-        count = view.count
-        flags = GIVEN if count == 1 else bytearray(count + 1)
         if view.acked is not None:
             return
-        view.acked, self.last = flags, view
+        count = view.count
+        view.acked, self.last = GIVEN if count == 1 else bytearray(count + 1), view
         try:
             self.words[self.given_at] = self.count = self.count + count
         except ValueError:
