@@ -1,4 +1,4 @@
-"""Expiry and quotas of ``embeddedpulsar topics`` and ``namespaces``, with pulsar-admin's verbs."""
+"""Amounts with units, and backlog quotas of ``embeddedpulsar topics`` and ``namespaces``."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ SIZE: Final = Amount("size", _UNITS)
 TIME: Final = Amount("time", _SECONDS)
 
 
-def add_expiry(group: click.Group, owner: Owner, what: str) -> None:
+def add_quotas(group: click.Group, owner: Owner, what: str) -> None:
     """Add the commands to ``topics`` or ``namespaces``.
 
     Args:
@@ -57,53 +57,6 @@ def add_expiry(group: click.Group, owner: Owner, what: str) -> None:
         owner: where the policies are.
         what: the name of the argument.
     """
-    _add_number(group, owner, what, "message-ttl", ("--ttl", "--messageTTL", "-ttl", "-t"), TIME, "seconds")
-    options = ("--time", "-t")
-    _add_number(group, owner, what, "subscription-expiration-time", options, click.INT, "minutes")
-    _add_quotas(group, owner, what)
-
-
-def _add_number(
-    group: click.Group,
-    owner: Owner,
-    what: str,
-    verb: str,
-    options: tuple[str, ...],
-    kind: _IntType,
-    unit: str,
-) -> None:
-    method = verb.replace("-", "_")
-
-    @group.command(f"set-{verb}", help=f"Set the {verb.replace('-', ' ')} of {what.upper()}, in {unit}.")
-    @click.argument("name", metavar=what.upper())
-    @click.option(*options, "number", type=kind, required=True, help=f"In {unit}; 0 for never.")
-    @pass_store
-    def set_number(store: OpenedStore, name: str, number: int) -> None:
-        with store.admin() as admin:
-            getattr(owner(admin), f"set_{method}")(name, number)
-
-    @group.command(f"get-{verb}", help=f"Show the {verb.replace('-', ' ')} of {what.upper()}, in {unit}.")
-    @click.argument("name", metavar=what.upper())
-    @click.option("--applied", "-ap", is_flag=True, help="Show the value that holds, whatever level has it.")
-    @as_json
-    @pass_store
-    def get_number(store: OpenedStore, name: str, applied: bool, is_json: bool) -> None:
-        with store.admin() as admin:
-            found = getattr(owner(admin), f"get_{method}")(name, applied)
-        if is_json:
-            print_json(found)
-        else:
-            click.echo("not set" if found is None else str(found))
-
-    @group.command(f"remove-{verb}", help=f"Unset the {verb.replace('-', ' ')} of {what.upper()}.")
-    @click.argument("name", metavar=what.upper())
-    @pass_store
-    def remove_number(store: OpenedStore, name: str) -> None:
-        with store.admin() as admin:
-            getattr(owner(admin), f"remove_{method}")(name)
-
-
-def _add_quotas(group: click.Group, owner: Owner, what: str) -> None:
     kinds = click.option(
         "--type",
         "-t",

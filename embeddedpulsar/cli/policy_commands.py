@@ -1,27 +1,35 @@
-"""Verbs of ``embeddedpulsar topics`` and ``namespaces`` that set, get and remove a policy with fields."""
+"""Verbs of ``embeddedpulsar topics`` and ``namespaces`` that set, get and remove a policy."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import click
 
 from embeddedpulsar.admin.json_form import json_form
-from embeddedpulsar.cli.expiry_commands import TIME
+from embeddedpulsar.cli.expiry_commands import SIZE, TIME, Amount
 from embeddedpulsar.cli.opened_store import OpenedStore, pass_store
 from embeddedpulsar.cli.output import as_json, print_json
+from embeddedpulsar.enums import ConsumerType
+from embeddedpulsar.policies import Retention
 from embeddedpulsar.policy_values import (
     DELETE_WHEN_NO_SUBSCRIPTIONS,
     DELETE_WHEN_SUBSCRIPTIONS_CAUGHT_UP,
     AutoSubscriptionCreationOverride,
     AutoTopicCreationOverride,
+    DelayedDeliveryPolicies,
     DispatchRate,
     InactiveTopicPolicies,
     PublishRate,
 )
+from embeddedpulsar.topic.creation_policy import SUBSCRIPTION_TYPE_NAMES
 
 _UNLIMITED = -1
+_TICK = Amount("time", {"": 1, "s": 1000, "m": 60_000})
+
+Option = Callable[[Any], Any]
 
 
 class Policy(NamedTuple):
@@ -30,18 +38,60 @@ class Policy(NamedTuple):
     Attributes:
         verb: after ``set-``, as in pulsar-admin.
         text: what it is.
-        options: of ``set-``; their names are those of the arguments of ``value``.
-        value: makes the value that is set.
+        options: of ``set-``; their names are those of the arguments of ``arguments``.
+        arguments: makes what the ``set_`` method of the Admin is given after the name.
+        method: of the Admin, without ``set_``, where it is not the verb.
+        form: what is shown of a value.
     """
 
     verb: str
     text: str
-    options: Sequence[Callable[[Any], Any]]
-    value: Callable[..., Any]
+    options: Sequence[Option]
+    arguments: Callable[..., list[Any]]
+    method: str = ""
+    form: Callable[[Any], Any] = json_form
 
 
-def _rate(short: str, long: str, text: str) -> Callable[[Any], Any]:
+def _rate(short: str, long: str, text: str) -> Option:
     return click.option(short, long, type=int, default=_UNLIMITED, help=f"{text}; -1 for no limit.")
+
+
+def _number(
+    verb: str, text: str, *options: str, method: str = "", kind: Any = click.INT, unit: str = "0 for no limit"
+) -> Policy:
+    option = click.option(*options, "number", type=kind, required=True, help=f"{unit[0].upper()}{unit[1:]}.")
+    return Policy(verb, text, (option,), lambda number: [number], method)
+
+
+def _switch(verb: str, text: str, method: str = "") -> Policy:
+    option = click.option("-e/-d", "--enable/--disable", default=True, help=f"Whether {text}.")
+    return Policy(verb, f"whether {text}", (option,), lambda enable: [enable], method)
+
+
+def _types(context: click.Context, parameter: click.Parameter, value: str) -> frozenset[ConsumerType]:
+    names = [name for name in value.replace(" ", "").split(",") if name]
+    unknown = [name for name in names if name not in SUBSCRIPTION_TYPE_NAMES]
+    if unknown or not names:
+        choices = ",".join(SUBSCRIPTION_TYPE_NAMES)
+        raise click.BadParameter(f"{value!r}: write some of {choices}", context, parameter)
+    return frozenset(SUBSCRIPTION_TYPE_NAMES[name] for name in names)
+
+
+def _type_names(types: frozenset[ConsumerType] | None) -> list[str] | None:
+    return None if types is None else [name for name, one in SUBSCRIPTION_TYPE_NAMES.items() if one in types]
+
+
+def _retention(seconds: int, size: int) -> list[Any]:
+    if 0 < seconds < 60 or 0 < size < 1 << 20:
+        raise click.UsageError("a retention is at least one minute (1m) and one MiB (1M); 0 keeps nothing")
+    return [seconds if seconds < 0 else seconds // 60, size if size < 0 else size >> 20]
+
+
+def _retention_form(retention: Retention | None) -> dict[str, int] | None:
+    return retention and {
+        "retentionTimeInMinutes": retention.time_minutes,
+        "retentionSizeInMB": retention.size_mb,
+    }
 
 
 _DISPATCH = (
@@ -54,8 +104,24 @@ _DISPATCH = (
 
 def _dispatch_rate(
     msg_dispatch_rate: int, byte_dispatch_rate: int, dispatch_rate_period: int, relative_to_publish_rate: bool
-) -> DispatchRate:
-    return DispatchRate(msg_dispatch_rate, byte_dispatch_rate, dispatch_rate_period, relative_to_publish_rate)
+) -> list[Any]:
+    return [
+        DispatchRate(msg_dispatch_rate, byte_dispatch_rate, dispatch_rate_period, relative_to_publish_rate)
+    ]
+
+
+def _delayed_delivery(method: str) -> Policy:
+    """The method differs by level."""
+    return Policy(
+        "delayed-delivery",
+        "whether delayed messages wait",
+        (
+            click.option("-e/-d", "--enable/--disable", default=True, help="Whether they wait."),
+            click.option("-t", "--time", "tick_ms", type=_TICK, default="1s", help="Milliseconds, or 1s."),
+        ),
+        lambda enable, tick_ms: [DelayedDeliveryPolicies(enable, tick_ms)],
+        method,
+    )
 
 
 _ENABLE = click.option("-e/-d", "--enable/--disable", default=True, help="Whether they are created.")
@@ -68,7 +134,7 @@ OF_BOTH = (
             _rate("-m", "--msg-publish-rate", "Messages a second"),
             _rate("-b", "--byte-publish-rate", "Bytes a second"),
         ),
-        lambda msg_publish_rate, byte_publish_rate: PublishRate(msg_publish_rate, byte_publish_rate),
+        lambda msg_publish_rate, byte_publish_rate: [PublishRate(msg_publish_rate, byte_publish_rate)],
     ),
     Policy("dispatch-rate", "how much the consumers of a topic receive", _DISPATCH, _dispatch_rate),
     Policy(
@@ -81,7 +147,7 @@ OF_BOTH = (
         "auto-subscription-creation",
         "whether subscriptions are created by their first consumer",
         (_ENABLE,),
-        lambda enable: AutoSubscriptionCreationOverride(enable),
+        lambda enable: [AutoSubscriptionCreationOverride(enable)],
     ),
     Policy(
         "inactive-topic-policies",
@@ -111,10 +177,107 @@ OF_BOTH = (
                 show_default=True,
             ),
         ),
-        lambda enable, seconds, mode: InactiveTopicPolicies(mode, seconds, enable),
+        lambda enable, seconds, mode: [InactiveTopicPolicies(mode, seconds, enable)],
+    ),
+    Policy(
+        "retention",
+        "how much of what is acknowledged is kept",
+        (
+            click.option(
+                "-t", "--time", "seconds", type=TIME, required=True, help="Seconds, or 3h; -1 for ever."
+            ),
+            click.option("-s", "--size", type=SIZE, required=True, help="Bytes, or 10G; -1 for any."),
+        ),
+        _retention,
+        form=_retention_form,
+    ),
+    Policy(
+        "subscription-types-enabled",
+        "which types of subscriptions consumers may have",
+        (click.option("-t", "--types", callback=_types, required=True, help="Such as Exclusive,Shared."),),
+        lambda types: [types],
+        form=_type_names,
+    ),
+    _switch("deduplication", "duplicates are dropped", "deduplication_status"),
+    _switch("keep-until-subscribed", "everything is kept until there is a subscription"),
+    _number(
+        "message-ttl",
+        "after how many seconds a message expires",
+        "--ttl",
+        "--messageTTL",
+        "-ttl",
+        "-t",
+        kind=TIME,
+        unit="seconds, or such as 2h; 0 for never",
+    ),
+    _number(
+        "subscription-expiration-time",
+        "after how many minutes without consumers a subscription is deleted",
+        "--time",
+        "-t",
+        unit="minutes; 0 for never",
+    ),
+    _number(
+        "max-consumers-per-subscription",
+        "how many consumers a subscription may have",
+        "--max-consumers-per-subscription",
+        "-c",
+    ),
+    _number(
+        "max-subscriptions-per-topic",
+        "how many subscriptions a topic may have",
+        "--max-subscriptions-per-topic",
+        "-s",
+        "-m",
+    ),
+)
+_UNACKED = "how many unacknowledged messages a {} may hold"
+OF_TOPICS = (
+    _delayed_delivery("delayed_delivery_policy"),
+    _number("max-producers", "how many producers a topic may have", "--max-producers", "-p"),
+    _number("max-consumers", "how many consumers a topic may have", "--max-consumers", "-c"),
+    _number(
+        "max-unacked-messages-per-consumer",
+        _UNACKED.format("consumer"),
+        "--maxNum",
+        "-m",
+        method="max_unacked_messages_on_consumer",
+    ),
+    _number(
+        "max-unacked-messages-per-subscription",
+        _UNACKED.format("subscription"),
+        "--maxNum",
+        "-m",
+        method="max_unacked_messages_on_subscription",
     ),
 )
 OF_NAMESPACES = (
+    _delayed_delivery("delayed_delivery_messages"),
+    _switch("encryption-required", "producers have to encrypt", "encryption_required_status"),
+    _number(
+        "max-producers-per-topic", "how many producers a topic may have", "--max-producers-per-topic", "-p"
+    ),
+    _number(
+        "max-consumers-per-topic", "how many consumers a topic may have", "--max-consumers-per-topic", "-c"
+    ),
+    _number(
+        "max-topics-per-namespace",
+        "how many topics the namespace may have",
+        "--max-topics-per-namespace",
+        "-t",
+    ),
+    _number(
+        "max-unacked-messages-per-consumer",
+        _UNACKED.format("consumer"),
+        "--max-unacked-messages-per-topic",
+        "-c",
+    ),
+    _number(
+        "max-unacked-messages-per-subscription",
+        _UNACKED.format("subscription"),
+        "--max-unacked-messages-per-subscription",
+        "-c",
+    ),
     Policy(
         "auto-topic-creation",
         "whether topics are created when they are first used",
@@ -123,7 +286,7 @@ OF_NAMESPACES = (
             click.option("-t", "--type", "kind", default="non-partitioned", help="Or partitioned."),
             click.option("-n", "--num-partitions", type=int, help="Of a partitioned topic."),
         ),
-        lambda enable, kind, num_partitions: AutoTopicCreationOverride(enable, kind, num_partitions),
+        lambda enable, kind, num_partitions: [AutoTopicCreationOverride(enable, kind, num_partitions)],
     ),
 )
 
@@ -142,34 +305,45 @@ def add_policies(group: click.Group, noun: str, policies: Sequence[Policy]) -> N
 
 def _add(group: click.Group, noun: str, policy: Policy) -> None:
     argument = click.argument("name", metavar=noun[:-1].upper())
-    method = policy.verb.replace("-", "_")
+    method = policy.method or policy.verb.replace("-", "_")
+
+    def call(store: OpenedStore, verb: str, name: str, *arguments: Any, **options: Any) -> Any:
+        with store.admin() as admin:
+            function = getattr(getattr(admin, noun)(), f"{verb}_{method}")
+            if "applied" in options and "applied" not in inspect.signature(function).parameters:
+                if options["applied"]:
+                    raise click.UsageError(f"{policy.verb} has no --applied")
+                options = {}
+            return function(name, *arguments, **options)
 
     @pass_store
     def set_policy(store: OpenedStore, /, name: str, **options: Any) -> None:
-        with store.admin() as admin:
-            getattr(getattr(admin, noun)(), f"set_{method}")(name, policy.value(**options))
+        call(store, "set", name, *policy.arguments(**options))
 
     @pass_store
-    def get_policy(store: OpenedStore, name: str, is_json: bool) -> None:
-        with store.admin() as admin:
-            found = json_form(getattr(getattr(admin, noun)(), f"get_{method}")(name))
+    def get_policy(store: OpenedStore, name: str, applied: bool, is_json: bool) -> None:
+        found = policy.form(call(store, "get", name, applied=applied))
         if is_json:
             print_json(found)
         else:
-            click.echo(
-                "not set" if found is None else ", ".join(f"{key}={one}" for key, one in found.items())
-            )
+            click.echo("not set" if found is None else _text(found))
 
     @pass_store
     def remove_policy(store: OpenedStore, name: str) -> None:
-        with store.admin() as admin:
-            getattr(getattr(admin, noun)(), f"remove_{method}")(name)
+        call(store, "remove", name)
 
     for option in policy.options:
         set_policy = option(set_policy)
+    applied = click.option("--applied", "-ap", is_flag=True, help="Show what holds, whatever level has it.")
     for verb, function, text in (
         ("set", set_policy, "Set"),
-        ("get", as_json(get_policy), "Show what is set of"),
+        ("get", applied(as_json(get_policy)), "Show what is set of"),
         ("remove", remove_policy, "Unset"),
     ):
         group.command(f"{verb}-{policy.verb}", help=f"{text}: {policy.text}.")(argument(function))
+
+
+def _text(found: Any) -> str:
+    if isinstance(found, dict):
+        return ", ".join(f"{key}={one}" for key, one in found.items())
+    return ", ".join(found) if isinstance(found, list) else str(found)

@@ -12,7 +12,7 @@ from embeddedpulsar.cli import compaction_commands  # noqa: F401  # adds its com
 from embeddedpulsar.cli.backup_commands import backup, restore
 from embeddedpulsar.cli.broker_commands import brokers
 from embeddedpulsar.cli.dead_letter_commands import dlq
-from embeddedpulsar.cli.expiry_commands import add_expiry
+from embeddedpulsar.cli.expiry_commands import add_quotas
 from embeddedpulsar.cli.message_commands import consume, produce, tail
 from embeddedpulsar.cli.namespace_commands import namespaces
 from embeddedpulsar.cli.opened_store import OpenedStore
@@ -82,8 +82,8 @@ for command in (
     who,
 ):
     program.add_command(command)
-add_expiry(topics, lambda admin: admin.topics(), "topic")
-add_expiry(namespaces, lambda admin: admin.namespaces(), "namespace")
+add_quotas(topics, lambda admin: admin.topics(), "topic")
+add_quotas(namespaces, lambda admin: admin.namespaces(), "namespace")
 
 
 def run(arguments: Sequence[str]) -> int:

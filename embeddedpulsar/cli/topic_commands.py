@@ -9,7 +9,7 @@ from embeddedpulsar.admin.topic_stats import PartitionedTopicStats, TopicStats
 from embeddedpulsar.cli.message_output import MessagePrinter, message_options
 from embeddedpulsar.cli.opened_store import OpenedStore, pass_store, topic_argument
 from embeddedpulsar.cli.output import as_json, destroys, is_confirmed, print_json, print_table, size
-from embeddedpulsar.cli.policy_commands import OF_BOTH, add_policies
+from embeddedpulsar.cli.policy_commands import OF_BOTH, OF_TOPICS, add_policies
 from embeddedpulsar.message import Message
 from embeddedpulsar.platform.clock import SYSTEM_CLOCK
 
@@ -182,4 +182,4 @@ def peeked(admin: Admin, topic: str, subscription: str, count: int) -> list[Mess
     return sorted(found, key=lambda one: one.publish_timestamp())[:count]
 
 
-add_policies(topics, "topics", OF_BOTH)
+add_policies(topics, "topics", (*OF_BOTH, *OF_TOPICS))

@@ -13,7 +13,11 @@ from pathlib import Path
 import pytest
 
 from embeddedpulsar import Admin, Client, ConsumerType, MessageId
+from embeddedpulsar.admin.namespaces import Namespaces
+from embeddedpulsar.admin.topics import Topics
 from embeddedpulsar.cli.main import main
+from embeddedpulsar.cli.policy_commands import OF_BOTH, OF_NAMESPACES, OF_TOPICS
+from embeddedpulsar.cli.program import program
 from embeddedpulsar.testing.store_checks import assert_clean
 
 ORDERS = "persistent://public/default/orders"
@@ -369,6 +373,22 @@ def test_settings(call):
             ["-e", "-t", "partitioned", "-n", "4"],
             {"allowAutoTopicCreation": True, "topicType": "partitioned", "defaultNumPartitions": 4},
         ),
+        ("topics", "orders", "delayed-delivery", ["-d", "-t", "2s"], {"active": False, "tickTime": 2000}),
+        ("namespaces", "public/default", "delayed-delivery", ["-t", "7"], {"active": True, "tickTime": 7}),
+        (
+            "topics",
+            "orders",
+            "retention",
+            ["-t", "2h", "-s", "10M"],
+            {"retentionTimeInMinutes": 120, "retentionSizeInMB": 10},
+        ),
+        (
+            "namespaces",
+            "public/default",
+            "retention",
+            ["-t", "-1", "-s", "-1"],
+            {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1},
+        ),
     ],
 )
 def test_policies(call, noun: str, name: str, verb: str, options: list[str], found: dict[str, object]):
@@ -380,6 +400,62 @@ def test_policies(call, noun: str, name: str, verb: str, options: list[str], fou
     assert all(f"{key}={value}" in call(noun, f"get-{verb}", name)[1] for key, value in found.items())
     assert call(noun, f"remove-{verb}", name)[0] == 0
     assert json.loads(call(noun, f"get-{verb}", name, "--json")[1]) is None
+
+
+_NUMBERS = [
+    ("topics", "orders", "max-unacked-messages-per-consumer", ["-m", "5"], 5),
+    ("topics", "orders", "max-unacked-messages-per-subscription", ["--maxNum", "5"], 5),
+    ("topics", "orders", "max-producers", ["-p", "5"], 5),
+    ("topics", "orders", "max-consumers", ["-c", "5"], 5),
+    ("namespaces", "public/default", "max-unacked-messages-per-consumer", ["-c", "5"], 5),
+    ("namespaces", "public/default", "max-unacked-messages-per-subscription", ["-c", "5"], 5),
+    ("namespaces", "public/default", "max-producers-per-topic", ["-p", "5"], 5),
+    ("namespaces", "public/default", "max-consumers-per-topic", ["-c", "5"], 5),
+    ("namespaces", "public/default", "max-topics-per-namespace", ["-t", "5"], 5),
+    ("namespaces", "public/default", "encryption-required", ["-e"], True),
+    ("topics", "orders", "deduplication", ["--disable"], False),
+    ("topics", "orders", "max-consumers-per-subscription", ["-c", "5"], 5),
+    ("namespaces", "public/default", "max-subscriptions-per-topic", ["-s", "5"], 5),
+    ("topics", "orders", "subscription-types-enabled", ["-t", "Shared, Exclusive"], ["Exclusive", "Shared"]),
+]
+
+
+@pytest.mark.parametrize(("noun", "name", "verb", "options", "found"), _NUMBERS)
+def test_policies_of_one_value(call, noun: str, name: str, verb: str, options: list[str], found: object):
+    """Each is set, shown and removed, with the options of pulsar-admin."""
+    assert call(noun, f"set-{verb}", name, *options) == (0, "", "")
+    assert json.loads(call(noun, f"get-{verb}", name, "--json")[1]) == found
+    text = ", ".join(found) if isinstance(found, list) else str(found)
+    assert call(noun, f"get-{verb}", name)[1] == f"{text}\n"
+    assert call(noun, f"remove-{verb}", name)[0] == 0
+    assert json.loads(call(noun, f"get-{verb}", name, "--json")[1]) is None
+
+
+def test_values_of_policies_that_are_none(call):
+    """They are refused with what is possible, and so is --applied where there is no such thing."""
+    status, _, err = call("topics", "set-subscription-types-enabled", "orders", "-t", "Sharred")
+    assert status == 2 and "Exclusive,Failover,Shared,Key_Shared" in err
+    assert call("topics", "set-retention", "orders", "-t", "5", "-s", "10M")[0] == 2
+    assert call("topics", "get-retention", "orders", "-ap")[0] == 2
+    assert call("topics", "get-publish-rate", "orders", "-ap")[0] == 0
+    assert call("topics", "set-keep-until-subscribed", "orders", "-e")[0] == 0
+    assert call("topics", "get-keep-until-subscribed", "orders")[1] == "True\n"
+
+
+@pytest.mark.parametrize(("noun", "kind"), [("topics", Topics), ("namespaces", Namespaces)])
+def test_every_policy_of_an_admin_has_its_verbs(noun: str, kind: type):
+    """For each method that sets a policy: set, get and remove."""
+    policies = (*OF_BOTH, *(OF_TOPICS if noun == "topics" else OF_NAMESPACES))
+    there = {one.method or one.verb.replace("-", "_") for one in policies}
+    there |= {"backlog_quota", "compaction_threshold"}  # whose options are their own
+    verbs = set(program.commands[noun].commands)  # type: ignore[attr-defined]
+    assert there == {name.removeprefix("set_") for name in dir(kind) if name.startswith("set_")}
+    for one in policies:
+        assert {f"{verb}-{one.verb}" for verb in ("set", "get", "remove")} <= verbs
+    for verb in ("set-backlog-quota", "get-backlog-quotas", "remove-backlog-quota"):
+        assert verb in verbs
+    for verb in ("set", "get", "remove"):
+        assert f"{verb}-compaction-threshold" in verbs
 
 
 def test_compaction(call, store):
