@@ -257,7 +257,7 @@ class MappedFile:
         try:
             _require_regular(fd, name)
             if create and size is not None:
-                _grow(fd, size)
+                _grow(fd, size, is_new=created)
             length = _checked_length(fd, name, size)
             mapped = cls(name, fd, length, writable=writable, created=created, lean=lean)
         except BaseException:
@@ -352,11 +352,11 @@ def _open(path: str, flags: int, create: bool) -> tuple[int, bool]:
         raise
 
 
-def _grow(fd: int, size: int) -> None:
+def _grow(fd: int, size: int, *, is_new: bool) -> None:
     if size <= SMALL_FILE:
         if os.fstat(fd).st_size < size or disk.HAS_POSIX_FALLOCATE:
             disk.DISK.fallocate(fd, 0, size)  # also finishes what a creator that died had begun
-    elif disk.HAS_POSIX_FALLOCATE and os.fstat(fd).st_size < size:
+    elif not is_new and disk.HAS_POSIX_FALLOCATE and os.fstat(fd).st_size < size:
         disk.DISK.fallocate(
             fd, size - 1, 1
         )  # unlike ftruncate it cannot shrink a file that another just grew

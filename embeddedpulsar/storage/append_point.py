@@ -20,11 +20,13 @@ from embeddedpulsar.exceptions import (
 from embeddedpulsar.format.control import TopicWord, split_tail, tail_word
 from embeddedpulsar.format.index import SLOT_SIZE, SLOTS_OFFSET, SLOTS_PER_BLOCK
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
+from embeddedpulsar.platform import failpoints
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.storage.recovery.salvage import clear_unpublished, salvaged_ending
 from embeddedpulsar.storage.roll import NewLedger, RollPolicy, remove_strays, start_ledger
 from embeddedpulsar.storage.segment import Ending, Segment, grown_allocation, touch
 from embeddedpulsar.storage.segment_cache import SEGMENTS
+from embeddedpulsar.storage.segment_index import reserved_slots
 from embeddedpulsar.storage.topic_control import (
     ATTENTION,
     DELETED,
@@ -38,6 +40,8 @@ from embeddedpulsar.storage.topic_control import (
     TopicControl,
 )
 from embeddedpulsar.storage.waiter_slots import WaiterSlots
+
+failpoints.declare("append:index_reserved")
 
 _TAIL: Final = TopicWord.TAIL
 _OWNER: Final = TopicWord.OWNER
@@ -196,7 +200,7 @@ class AppendPoint:
     def _clear_slots(self, next_entry: int) -> None:
         """Clear the slots of a run that died: one behind the next entry would stay, and be taken for that of
         a published entry once the log has grown beyond its offset. They are all in one block."""
-        block_end = -(-next_entry // SLOTS_PER_BLOCK) * SLOTS_PER_BLOCK
+        block_end = (next_entry // SLOTS_PER_BLOCK + 1) * SLOTS_PER_BLOCK
         start = SLOTS_OFFSET + SLOT_SIZE * next_entry
         end = min(SLOTS_OFFSET + SLOT_SIZE * block_end, self._words[TopicWord.INDEX_ALLOCATED])
         if self._segment is not None and start < end:
@@ -267,7 +271,7 @@ class AppendPoint:
         self._segment = segment
 
     def _set_stops(self, next_entry: int) -> None:
-        """Where the fast path ends: untouched pages, the next block of slots, the limits of the ledger."""
+        """Where the fast path ends: untouched pages, slots not reserved, the limits of the ledger."""
         words = self._words
         if self._segment is None or words[TopicWord.STATE] & MUST_ROLL:
             self._end_stop = 0
@@ -275,8 +279,8 @@ class AppendPoint:
         touched, allocated = words[TOUCHED], words[TopicWord.ALLOCATED]
         end_stop = touched if touched < allocated else allocated
         self._end_stop = end_stop if end_stop < self._size else self._size
-        block_end = (next_entry + SLOTS_PER_BLOCK - 1) // SLOTS_PER_BLOCK * SLOTS_PER_BLOCK
-        self._entry_stop = block_end if block_end < self._entry_limit else self._entry_limit
+        slots = reserved_slots(words[TopicWord.INDEX_ALLOCATED], next_entry)
+        self._entry_stop = slots if slots < self._entry_limit else self._entry_limit
 
     def _make_room(self, length: int, now_ms: int) -> State:
         """Let an entry of `length` bytes at `now_ms` fit: roll, reserve disk, touch pages, seal index blocks.
@@ -313,9 +317,12 @@ class AppendPoint:
             words[TopicWord.ALLOCATED] = allocated
         if end > words[TOUCHED]:
             words[TOUCHED] = touch(segment, start, end, words[TOUCHED], allocated, is_written=length > BY_MAP)
-        if (entry_id + 1) % SLOTS_PER_BLOCK == 0:
-            index = segment.index
-            words[TopicWord.INDEX_ALLOCATED] = index.allocate(entry_id + 1, words[TopicWord.INDEX_ALLOCATED])
+        reserved = words[TopicWord.INDEX_ALLOCATED]
+        if entry_id + 1 >= reserved_slots(reserved, entry_id + 1):
+            reserved = segment.index.allocate(entry_id + 1, reserved)
+            if failpoints.ACTIVE:
+                failpoints.hit("append:index_reserved")
+            words[TopicWord.INDEX_ALLOCATED] = reserved
             self._seal_before(entry_id + 1)
         self._set_stops(entry_id + 2)
 

@@ -31,6 +31,7 @@ from embeddedpulsar.format.index import (
     parse_index_header,
     read_slot,
     read_slots,
+    slot_offset,
 )
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET, SegmentHeader
 from embeddedpulsar.platform import disk
@@ -40,9 +41,29 @@ from embeddedpulsar.storage.filenames import index_path, under_construction
 if TYPE_CHECKING:
     from embeddedpulsar.storage.segment_chain import Link
 
-FIRST_ALLOCATION: Final = INDEX_HEADER_SIZE + BLOCK_SIZE
+FIRST_ALLOCATION: Final = INDEX_HEADER_SIZE + 4096
+"""The header and a page of slots: a topic of few messages needs no more."""
 _STEP_BLOCKS: Final = 16
+_PAGE: Final = 4096
 _DELTA: Final = 1
+
+
+def reserved_slots(allocated: int, next_entry: int) -> int:
+    """The first slot behind `next_entry` for which the writer has to call `SegmentIndex.allocate` and `seal`.
+
+    Args:
+        allocated: bytes of the index that are reserved.
+        next_entry: the entry that is appended next.
+
+    Example:
+        >>> reserved_slots(8192, 0), reserved_slots(8192, 170), reserved_slots(28672, 171)
+        (170, 170, 1024)
+        >>> reserved_slots(28672, 1024), reserved_slots(28672, 1025)
+        (1024, 2048)
+    """
+    if next_entry <= SLOTS_PER_BLOCK:
+        return min((allocated - SLOTS_OFFSET) // SLOT_SIZE, SLOTS_PER_BLOCK)
+    return -(-next_entry // SLOTS_PER_BLOCK) * SLOTS_PER_BLOCK
 
 
 class SegmentIndex:
@@ -103,14 +124,14 @@ class SegmentIndex:
         *,
         lean: bool = False,
     ) -> SegmentIndex:
-        """Make an index file for `entries` slots and the first block beyond. Under the topic lock."""
+        """Make an index file for `entries` slots and some beyond. Under the topic lock."""
         header = IndexHeader(ledger_id, capacity, created_ms)
         file = MappedFile.open(path, writable=True, size=index_file_size(capacity), create=True, lean=lean)
         try:
             index = cls(file, header)
             index.allocate(entries, 0)
-            # With the first block, and not through the map; see `Segment.write_header`.
-            zeros = bytes(min(file.allocated, FIRST_ALLOCATION) - INDEX_HEADER_SIZE)
+            # With the first slots, and not through the map; see `Segment.write_header`.
+            zeros = bytes(min(file.allocated, INDEX_HEADER_SIZE + BLOCK_SIZE) - INDEX_HEADER_SIZE)
             disk.DISK.pwrite_all(file.fd, [pack_index_header(header), zeros], 0)
         except BaseException:
             file.close()
@@ -118,17 +139,26 @@ class SegmentIndex:
         return index
 
     def allocate(self, entries: int, already: int) -> int:
-        """Reserve disk for slots `entries` up to the end of their block, or further in large indexes.
+        """Reserve disk for slot `entries`, the first that is not visible, and for slots behind it.
+
+        In the first block the reserved part doubles, from a page on. Behind it whole blocks are reserved, of
+        large indexes several at once: so the writer looks at it once in a block (`reserved_slots`).
 
         Returns:
             Bytes reserved now.
         """
-        size = self.file.size
-        _, needed = block_range(entries // self.header.slots_per_block)
+        size, block = self.file.size, entries // self.header.slots_per_block
+        first, needed = block_range(block)
+        if not block:
+            doubled = max(FIRST_ALLOCATION, first + 2 * (already - first))
+            needed = min(needed, max(doubled, slot_offset(entries + 1) + _PAGE - 1 & -_PAGE))
         if already < needed and already < size:
-            blocks = min(_STEP_BLOCKS, entries // self.header.slots_per_block)
-            upto = min(size, needed + blocks * BLOCK_SIZE)
+            upto = min(size, needed + min(_STEP_BLOCKS, block) * BLOCK_SIZE)
             self.file.allocate(upto, start=already)
+            if already and not block:
+                # Not through the map; see `Segment.write_header`. What a dead writer left there goes too.
+                start = max(already, slot_offset(entries))
+                self.file.pwrite([bytes(upto - start)], start)
             return upto
         return already
 

@@ -32,16 +32,17 @@ APPEND = [
     "append:owner_cleared",
     "append:unlocked",
 ]
+RESERVED = "append:index_reserved"
 ROLL = ["roll:file_created", "roll:header_written", "roll:synced", "roll:tail_switched"]
 SYNC = ["sync:before", "sync:after"]
 TRIM = ["trim:point_stored", "trim:unlinked"]
 VISIBLE_AT = ("append:tail_stored", "append:owner_cleared", "append:unlocked")
 
 
-def append_until_killed(root: str, level: str) -> None:
+def append_until_killed(root: str, level: str, max_entries: int = 5) -> None:
     """The child: say every value once its append returned."""
     with LedgerSite(root) as site:
-        ledger = site.open(segment_size=64 << 10, max_entries=5)
+        ledger = site.open(segment_size=64 << 10, max_entries=int(max_entries))
         for n in range(1000):
             send(ledger, b"child %d" % n, level)
             print(n, flush=True)
@@ -49,11 +50,13 @@ def append_until_killed(root: str, level: str) -> None:
                 ledger.trim_before(max(1, ledger.segments()[-1].ledger_id - 3))
 
 
-def run_child(root: Path, level: str, point: str, nth: int, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+def run_child(
+    root: Path, level: str, point: str, nth: int, monkeypatch: pytest.MonkeyPatch, max_entries: int = 5
+) -> list[bytes]:
     """Run the child until it dies at the `nth` hit of `point`; the values it acknowledged."""
     monkeypatch.setenv(failpoints.ENVIRONMENT, f"{point}=kill,nth={nth}")
     acknowledged = []
-    with Child(append_until_killed, root, level) as child:
+    with Child(append_until_killed, root, level, max_entries) as child:
         assert child.process.stdout is not None
         for line in child.process.stdout:
             acknowledged.append(b"child %d" % int(line))
@@ -98,6 +101,20 @@ def test_killed_anywhere(tmp_path: Path, point: str, nth: int, monkeypatch: pyte
             assert unknown not in values(opened_after)
         died_inside = point in (*APPEND[:5], *ROLL)
         assert open_before.statistics().recoveries == died_inside
+
+
+@pytest.mark.parametrize("nth", [1, 2])
+def test_killed_when_more_slots_were_reserved(tmp_path: Path, nth: int, monkeypatch: pytest.MonkeyPatch):
+    """The control words do not say so yet: the next writer reserves them again."""
+    with LedgerSite(tmp_path) as site:
+        open_before = site.open()
+        acknowledged = run_child(tmp_path, "process", RESERVED, nth, monkeypatch, max_entries=5000)
+        assert len(acknowledged) == 170 * nth + nth // 2
+        later = [b"%d" % number for number in range(200)]
+        opened_after = site.open()
+        for number, value in enumerate(later):
+            send(open_before if number % 2 else opened_after, value)
+        audit(open_before, acknowledged, later, b"")
 
 
 @pytest.mark.parametrize("point", SYNC + APPEND + ROLL)
@@ -226,7 +243,7 @@ def test_a_signal_handler_may_not_append_while_room_is_made(tmp_path: Path, poin
 def test_every_failpoint_of_the_engine_is_covered():
     """A new step of a write order gets its crash test here."""
     mine = {name for name in failpoints.names() if name.split(":")[0] in ("append", "roll", "sync", "trim")}
-    assert mine == {*APPEND, "append:woken", *ROLL, *SYNC, *TRIM}
+    assert mine == {*APPEND, RESERVED, "append:woken", *ROLL, *SYNC, *TRIM}
 
 
 def test_the_owner_word_tells_who_is_inside(tmp_path: Path):

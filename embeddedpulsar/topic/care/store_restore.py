@@ -169,7 +169,7 @@ def _describe(building: str, manifest: Manifest, meter: ProgressMeter) -> None:
         if not entry.is_made:
             continue  # its directory is made when it is first opened
         directory = os.path.join(root_layout.in_root(building, root_layout.TOPICS), entry.directory)
-        filesystem.make_directories(filenames.subscriptions_path(directory), mode=None)
+        filesystem.make_directories(directory, mode=None)
         names = descriptors.names_in(directory)
         if filenames.TOPIC_META not in names:
             write_meta(directory, entry, durable=False)

@@ -174,7 +174,6 @@ class TopicDirectories:
         # 1. Under a name that no process looks for. A crash leaves files in staging.
         staged = self.staging.place()
         disk.DISK.mkdir(staged)
-        disk.DISK.mkdir(filenames.subscriptions_path(staged))
         if failpoints.ACTIVE:
             failpoints.hit("topic:staged")
         # 2. What it is (durably, its directory included, if the topic must survive a power loss from the
@@ -272,8 +271,6 @@ class TopicDirectories:
             self._make_parent(directory)
             with contextlib.suppress(FileExistsError):
                 disk.DISK.mkdir(directory)
-            with contextlib.suppress(FileExistsError):
-                disk.DISK.mkdir(filenames.subscriptions_path(directory))
             write_meta(directory, entry, durable=False)
         finally:
             self._catalog.lock.release()

@@ -87,7 +87,7 @@ def test_a_run_is_committed_at_once(site: LedgerSite):
     tails: list[int] = []
     try:
         failpoints.set("append:tail_stored", lambda: tails.append(ledger.tail), nth=0)
-        stored = append_run(ledger, [b"%d" % number for number in range(500)])
+        stored = append_run(ledger, [b"%d" % number for number in range(150)])
     finally:
         failpoints.clear()
     assert len(tails) <= 3
@@ -115,6 +115,32 @@ def test_nothing_of_a_run_that_died_comes_back(site: LedgerSite, point: str, siz
     assert visible_slots(segment.index, end) == 3
     assert b"ghost" not in segment.data[:]
     assert not any(segment.index.data[SLOTS_OFFSET + 3 * SLOT_SIZE : SLOTS_OFFSET + 40 * SLOT_SIZE])
+    segment.close()
+
+
+def test_nothing_of_a_run_that_died_comes_back_in_an_empty_ledger(site: LedgerSite):
+    """Its slots are the first of the ledger."""
+    ledger = site.open()
+    send(ledger, b"before")
+    ledger.roll()
+    other = site.open()
+    assert other.tail  # found by the look of the run below
+    try:
+        other.lock.acquire(1.0)
+        other._writer._refresh()
+    finally:
+        other.lock.release()
+    try:
+        failpoints.set("append:index_done", "raise")
+        with pytest.raises(failpoints.InjectedFailure):
+            append_run(other, [b"ghost %d" % number for number in range(20)])
+    finally:
+        failpoints.clear()
+    send(ledger, b"a" * 700)
+    check(ledger, [b"before", b"a" * 700])
+    ledger_id, _ = split_tail(ledger.tail)
+    segment = Segment.open(site.directory, ledger_id)
+    assert not any(segment.index.data[SLOTS_OFFSET + SLOT_SIZE : SLOTS_OFFSET + 40 * SLOT_SIZE])
     segment.close()
 
 

@@ -12,8 +12,9 @@ from embeddedpulsar.exceptions import ProducerFenced
 from embeddedpulsar.format.control import TopicWord
 from embeddedpulsar.format.entry import EncodedEntry, encode_single
 from embeddedpulsar.format.frame import seal
-from embeddedpulsar.format.index import IndexSlot, is_block_sealed_and_intact, pack_slot
+from embeddedpulsar.format.index import IndexSlot, is_block_sealed_and_intact, pack_slot, slot_offset
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
+from embeddedpulsar.platform import failpoints
 from embeddedpulsar.storage.append_point import AppendPoint
 from embeddedpulsar.storage.check import check_topic
 from embeddedpulsar.storage.filenames import log_path
@@ -91,6 +92,44 @@ def test_disk_is_taken_in_growing_steps(site: LedgerSite):
     kib = [step >> 10 for step in steps]
     assert kib == [64, 128, 256, 512, 1024, 2048, 3072, 4096, 5120]
     control.close()
+
+
+def test_slots_are_reserved_in_growing_steps(site: LedgerSite):
+    """A page of them, then twice as many up to a block, then whole blocks; another process that appends next
+    knows how far. A topic with one message takes two pages of each file."""
+    ledger, other = site.open(), site.open()
+    control = TopicControl.open(site.directory)
+    words, steps = control.words, []
+    send(ledger, b"0")
+    for suffix in ("log", "idx"):
+        status = (Path(site.directory) / f"{1:020d}.{suffix}").stat()
+        assert status.st_blocks * 512 <= 8 << 10 < status.st_size
+    for number in range(1, 2100):
+        send(ledger if number % 3 else other, b"%d" % number)
+        assert slot_offset(number + 1) <= words[TopicWord.INDEX_ALLOCATED]
+        if not steps or steps[-1] != words[TopicWord.INDEX_ALLOCATED]:
+            steps.append(words[TopicWord.INDEX_ALLOCATED])
+    block = 24 << 10
+    assert [step - 4096 for step in steps] == [4096, 8192, 16384, block, 3 * block]
+    assert check_topic(site.directory).is_clean and values(ledger) == [b"%d" % n for n in range(2100)]
+    control.close()
+
+
+def test_a_writer_that_dies_after_it_reserved_slots(site: LedgerSite):
+    """The next one reserves them again; slots before them stay."""
+    ledger, other = site.open(), site.open()
+    for number in range(170):
+        send(ledger, b"%d" % number)
+    try:
+        failpoints.set("append:index_reserved", "raise")
+        with pytest.raises(failpoints.InjectedFailure):
+            send(ledger, b"lost")
+    finally:
+        failpoints.clear()
+    for number in range(170, 400):
+        send(other, b"%d" % number)
+    assert values(other) == [b"%d" % number for number in range(400)]
+    assert check_topic(site.directory).is_clean
 
 
 def test_an_entry_larger_than_a_segment(site: LedgerSite):
