@@ -23,7 +23,12 @@ def test_every_package_is_listed():
     config.read(ROOT / "setup.cfg", encoding="utf-8")
     listed = set(config["options"]["packages"].split())
     found = {module_name(path) for path in PACKAGE.rglob("__init__.py") if "_discovery" not in path.parts}
-    assert listed == found | {"pyspark_embeddedpulsar"}
+    assert listed == found | {"embeddedpulsar_pytest", "pyspark_embeddedpulsar"}
+
+
+def test_the_plug_in_of_pytest_is_declared():
+    """pytest finds the plug-in by its entry point, which names a module of the wheel."""
+    assert project()["entry-points"]["pytest11"] == {"embeddedpulsar": "embeddedpulsar_pytest"}
 
 
 def test_every_extra_that_is_named_exists():

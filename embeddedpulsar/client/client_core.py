@@ -69,6 +69,11 @@ class OpenClients:
         number = next(self._numbers)
         self._clients[number] = weakref.ref(client, lambda _: self._clients.pop(number, None))
 
+    def of_store(self, root: str) -> list[ClientCore]:
+        """Return the open clients of a store, by the path or URL that opens it."""
+        clients = [reference() for reference in list(self._clients.values())]
+        return [one for one in clients if one and one.is_left_open and one.config.url.store == root]
+
     def drop(self, core: ClientCore, consumers: tuple[Any, ...], name: str) -> None:
         """Close a client that is garbage, with its consumers and readers. Runs in a finalizer."""
         if self._is_over or not core.is_left_open or core.fork_generation != fork.GENERATION:

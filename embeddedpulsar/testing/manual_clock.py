@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import time
 from collections.abc import Callable
+from datetime import timedelta
 
 from embeddedpulsar.platform import clock as clocks
 from embeddedpulsar.platform import threads
@@ -33,7 +34,7 @@ class ManualClock:
         ...     consumer = client.subscribe("reminders", "app", pulsar.ConsumerType.Shared)
         ...     producer = client.create_producer("reminders")
         ...     message_id = producer.send(b"water the plants", deliver_after=timedelta(days=1))
-        ...     clock.advance(24 * 60 * 60)
+        ...     clock.advance(timedelta(days=1))
         ...     consumer.receive(timeout_millis=5000).data()
         b'water the plants'
     """
@@ -69,7 +70,7 @@ class ManualClock:
         """Seconds on the clock that measures ages and timers."""
         return self._monotonic_us / 1e6
 
-    def advance(self, seconds: float) -> None:
+    def advance(self, seconds: float | timedelta) -> None:
         """Let time pass, and do what becomes due: each timer runs at its own time, in this thread.
 
         What is due already runs also with ``advance(0)``. An exception of a timer is raised here.
@@ -78,6 +79,8 @@ class ManualClock:
             ValueError: ``seconds`` is negative.
             RuntimeError: the clock is in use, and no store was opened with it yet.
         """
+        if isinstance(seconds, timedelta):
+            seconds = seconds.total_seconds()
         if seconds < 0:
             raise ValueError(f"a monotonic clock cannot go back by {-seconds} s; use set_wall_ms for a step")
         if self._before and not self._is_used:

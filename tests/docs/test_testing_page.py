@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tests.docs.test_docs import script_of
 from tests.source_tree import ROOT
+from tests.support.plug_in import PLUG_IN, PYTHONPATH
 
 
 def test_the_tests_of_the_page_pass(tmp_path: Path):
@@ -17,9 +18,20 @@ def test_the_tests_of_the_page_pass(tmp_path: Path):
     module.write_text(script_of(ROOT / "docs" / "testing.md"), "utf-8")
     tests = module.read_text("utf-8").count("\ndef test_")
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", "test_kitchen.py"],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            *PLUG_IN,
+            "-q",
+            "-W",
+            "error",
+            "-p",
+            "no:cacheprovider",
+            "test_kitchen.py",
+        ],
         cwd=tmp_path,
-        env=dict(os.environ, PYTHONPATH=str(ROOT)),
+        env=dict(os.environ, PYTHONPATH=PYTHONPATH),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

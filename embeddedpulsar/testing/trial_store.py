@@ -1,0 +1,66 @@
+"""A store for one test, at whose end nothing stays open."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Final, TypeVar
+
+from embeddedpulsar.client.client_core import OPEN_CLIENTS
+from embeddedpulsar.exceptions import AlreadyClosed
+from embeddedpulsar.testing.store_checks import assert_clean
+from embeddedpulsar.topic.service_url import ServiceUrl
+from embeddedpulsar.topic.store import Store
+
+Place = TypeVar("Place", bound="str | os.PathLike[str]")
+_numbers: Final = itertools.count(1)
+
+
+@contextmanager
+def trial_store(path: Place | None = None, **settings: object) -> Iterator[Place | str]:
+    """Have a store for one test. The fixture ``pulsar_store`` is made of it.
+
+    A store in memory lives as long as the ``with`` statement, also while no client has it open. At the end,
+    clients that are still open are closed; then a directory that was used is checked, as by `assert_clean`.
+
+    Args:
+        path: the directory, which is made if necessary; None for a store in memory.
+        **settings: the content of ``broker.conf``; only for a directory.
+
+    Returns:
+        What a client is given: the path, or a URL.
+
+    Raises:
+        ValueError: settings for a store in memory.
+
+    Example:
+        >>> from embeddedpulsar import Client
+        >>> with trial_store() as store, Client(store) as client:
+        ...     client.create_producer("orders").send(b"soup").entry_id()
+        0
+    """
+    if path is None and settings:
+        raise ValueError(f"a store in memory has no broker.conf; give a path for {', '.join(settings)}")
+    store = f"memory://test-{next(_numbers)}" if path is None else path
+    if path is not None:
+        os.makedirs(path, exist_ok=True)
+        if settings:
+            with open(os.path.join(path, "broker.conf"), "w", encoding="utf-8") as file:
+                file.writelines(f"{name}={_text(value)}\n" for name, value in settings.items())
+    kept = Store.open(store) if path is None else None
+    try:
+        yield store
+    finally:
+        for client in OPEN_CLIENTS.of_store(ServiceUrl.parse(store).store):
+            with suppress(AlreadyClosed):
+                client.close()
+        if kept is not None:
+            kept.release()
+    if path is not None and set(os.listdir(path)) - {"broker.conf"}:
+        assert_clean(path)
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
