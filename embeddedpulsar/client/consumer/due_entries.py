@@ -23,6 +23,9 @@ _SHORTEST_TICK_MS: Final = 10
 _LONGEST_TICK_MS: Final = 100
 _AT_ONCE: Final = 10_000
 _SWEEP_FROM: Final = 10_000
+_PATIENCE_S: Final = 0.02
+"""How long a redelivery waits for locks. The thread that consumes takes them for every message, and gives up
+the interpreter while it is inside: a redelivery that only tries finds them held nearly always."""
 _ROUNDING_MS: Final = 1e-4  # the rounding error of a float of seconds, shorter than any delay
 
 
@@ -54,9 +57,9 @@ class DueEntries:
     if the dict agrees. While there are entries one timer runs, for the earliest tick.
 
     Called by any thread. ``redeliver`` gets at most 10,000 due positions at a time, sorted. It runs in the
-    timer thread without a lock, and waits for no lock: if one is held (`LockTimeout`), it is called again
-    after 1 to 50 ms. After any other exception it is called again after a second. A caller that redelivers
-    all unacknowledged entries calls `clear`. A million entries take about 100 MB.
+    timer thread without a lock, and waits for locks for 20 ms: if one is held for longer (`LockTimeout`), it
+    is called again after a pause (`Backoff`). After any other exception it is called again after a second. A
+    caller that redelivers all unacknowledged entries calls `clear`. A million entries take about 100 MB.
 
     Args:
         tick_ms: how late an entry may be.
@@ -233,8 +236,8 @@ class DueEntries:
         self._timer = None  # first: a call of `add` from here on starts another
         try:
             while due := self._take_due():
-                deadline.try_now(self._redeliver, due)
-            self._retries.reset()
+                deadline.anew(_PATIENCE_S, self._redeliver, due)
+                self._retries.reset()  # at each: while some get through, the rest must not wait for longer
         except LockTimeout:
             wait_s = self._retries.next()
         except BaseException:
