@@ -88,6 +88,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "topic.topic",
     ),
     "topic.producers": (),
+    "topic.sinks": ("topic.catalog",),
     "storage.journal": ("storage.filenames",),
     "storage.recovery": (
         "storage.filenames",

@@ -16,6 +16,7 @@ OPEN: Final = "open"
 BACKLOG: Final = "backlog"
 RETAINED: Final = "retention"
 COMPACTED: Final = "compaction"
+PINNED: Final = "pinned"
 UNSUBSCRIBED: Final = "no subscription yet"
 OLDER: Final = "an older ledger is kept"
 DUE: Final = "to be trimmed"
@@ -30,8 +31,9 @@ class KeptLedger(NamedTuple):
         size: bytes of storage of them.
         reason: why it is kept. ``open``: messages are appended to it. ``backlog``: subscriptions have not
             acknowledged all of it. ``compaction``: it is not compacted yet, in a topic that was compacted
-            before or has a threshold. ``retention``: the policy keeps it. ``no subscription yet``: the policy
-            keeps everything until there is one. ``an older ledger is kept``: nothing holds it, but ledgers go
+            before or has a threshold. ``pinned``: Spark reads it, or has begun to publish
+            into it. ``retention``: the policy keeps it. ``no subscription yet``: the policy keeps everything
+            until there is one. ``an older ledger is kept``: nothing holds it, but ledgers go
             in their order. ``to be trimmed``: nothing holds it, and it is removed in the background.
         subscriptions: those that hold it, for the reason ``backlog``; sorted.
     """
@@ -81,11 +83,11 @@ def ledgers_of(store: Store, topic: Topic) -> list[KeptLedger]:
     marks = {facts.name: facts.acknowledged.mark_delete for facts in subscriptions}
     keeps_all = not marks and store.policy(topic.name, KEEP_UNTIL_SUBSCRIBED)
     retention = store.policy(topic.name, RETENTION)
+    trimming, now_ms = topic.ledger.trimming, store.clock.wall_ms()
+    compacted, pinned = topic.compaction.marks(False), trimming.pinned(now_ms, removes=False)
     needs = {
         need.ledger.ledger_id: need
-        for need in topic.ledger.trimming.needs(
-            [*marks.values(), *topic.compaction.marks(False)], retention, store.clock.wall_ms()
-        )
+        for need in trimming.needs([*marks.values(), *compacted, *pinned], retention, now_ms)
     }
     found: list[KeptLedger] = []
     free = DUE  # of a ledger that nothing holds, until an older one is kept
@@ -102,7 +104,8 @@ def ledgers_of(store: Store, topic: Topic) -> list[KeptLedger]:
         if need is None:  # the last one; or it was closed meanwhile
             add(figures, OPEN, *holders)
         elif need.is_unacked:
-            add(figures, BACKLOG if holders else COMPACTED, *holders)
+            other = COMPACTED if any(last > mark for mark in compacted) else PINNED
+            add(figures, BACKLOG if holders else other, *holders)
         elif keeps_all:
             add(figures, UNSUBSCRIBED)
         elif need.is_retained:

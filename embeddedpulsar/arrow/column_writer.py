@@ -76,11 +76,19 @@ class ColumnPortion:
         """Some of the messages."""
         return ColumnPortion(self._columns.slice(start, stop), self.numbers[start:stop], self.partition)
 
-    def encode(self, first: int, prefix: ProducerPrefix, codec: int) -> EncodedEntry:
-        """The entry; ``first`` is its first automatic sequence id. Uncompressed bytes are not copied."""
+    def laid_out(self) -> tuple[list[Any], int, int]:
+        """The columns as they are stored, their flags, and the hash of the first message's key."""
         if self._built is None:
             self._built = _built(self._columns)
-        parts, flags, key_hash = self._built
+        return self._built
+
+    def rows(self) -> Iterator[tuple[Any, ...]]:
+        """The messages one by one, as a ``message_router`` is asked about them."""
+        return _rows(self._columns)
+
+    def encode(self, first: int, prefix: ProducerPrefix, codec: int) -> EncodedEntry:
+        """The entry; ``first`` is its first automatic sequence id. Uncompressed bytes are not copied."""
+        parts, flags, key_hash = self.laid_out()
         ids = self.explicit_ids
         if ids is not None:
             first = ids[0]

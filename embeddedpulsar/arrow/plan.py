@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from embeddedpulsar.damage import DamageHook
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError, StorageError, TopicNotFound
+from embeddedpulsar.format.catalog_record import TopicEntry
 from embeddedpulsar.format.frame import FrameHeader
 from embeddedpulsar.format.index import SLOT
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
@@ -101,7 +102,7 @@ def topic_partitions(root: str, topic: str) -> list[TopicName]:
         return [one for one in every if os.path.isdir(topic_directory(root, one))]
     if is_there:
         return [name]
-    if _is_catalogued(root, name):
+    if _catalogued(root, name) is not None:
         return []  # it exists, and was never opened
     if name.partition >= 0:
         if name.partition < _partitions(root, TopicName.parse(name.base)):
@@ -116,15 +117,27 @@ def topic_partitions(root: str, topic: str) -> list[TopicName]:
     raise TopicNotFound(f"{name.full} is not in {root}{store}")
 
 
-def _is_catalogued(root: str, name: TopicName) -> bool:
-    """Whether the list of topics has the topic: one that was never opened has no directory."""
+def partition_count(root: str, name: TopicName) -> int:
+    """How many partitions a topic has; 0 without partitions.
+
+    Raises:
+        TopicNotFound: there is no such topic in the store.
+    """
+    entry = _catalogued(root, name)
+    if entry is None:
+        raise TopicNotFound(f"{name.full} is not in {root}")
+    return entry.partitions
+
+
+def _catalogued(root: str, name: TopicName) -> TopicEntry | None:
+    """What the list of topics says of the topic: one that was never opened has no directory."""
     with contextlib.suppress(FileNotFoundError, NotADirectoryError, StorageError):
         catalog = Catalog(os.path.join(root, CATALOG), _NO_LOCK, is_read_only=True)
         try:
-            return catalog.find(name.full) is not None
+            return catalog.find(name.full)
         finally:
             catalog.close()
-    return False
+    return None
 
 
 def _partitions(root: str, name: TopicName) -> int:

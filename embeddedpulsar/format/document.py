@@ -34,6 +34,7 @@ KIND_TOPIC_SNAPSHOT: Final = 4
 KIND_POLICIES: Final = 5
 KIND_COMPACTION: Final = 6
 KIND_COMPACTED_START: Final = 7
+KIND_SINK_COMMIT: Final = 8
 
 Buffer = bytes | bytearray | memoryview
 

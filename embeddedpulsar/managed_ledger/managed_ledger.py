@@ -72,7 +72,9 @@ class ManagedLedger(LogPositions):
         self._own_scheduler: SchedulerLike | None = None
         SEGMENTS.allow(options.max_open_segments)
         remove = partial(remove_trimmed, view.directory, view.control)
-        self.trimming: Final = Trimming(view.control, view.lock, view, view.timeout_s, remove)
+        self.trimming: Final = Trimming(
+            view.control, view.lock, view, view.timeout_s, remove, view.control.home.directory
+        )
         self.on_rolled: Callable[[], object] = lambda: self.trimming.suggest()
         writer.on_rolled = lambda: self.on_rolled()
         writer.on_look = lambda: self.on_look()

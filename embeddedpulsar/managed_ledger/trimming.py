@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from embeddedpulsar.exceptions import CorruptionError
 from embeddedpulsar.format.control import TopicWord, split_tail
 from embeddedpulsar.format.segment_header import FIRST_FRAME_OFFSET
+from embeddedpulsar.managed_ledger.pins import pinned_from, pinned_word
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.platform import clock, descriptors, disk, failpoints
 from embeddedpulsar.platform.file_lock import FileLock
@@ -30,6 +31,9 @@ failpoints.declare("trim:point_stored", "trim:unlinked")
 _TRIM: Final = TopicWord.TRIM
 _RETREATS: Final = TopicWord.RETREATS
 EVERYTHING: Final = 1 << 62
+
+Seen = tuple[int, int]
+"""What changes when a subscription is made or put back, and when a reader pins."""
 
 
 class LedgerNeed(NamedTuple):
@@ -62,10 +66,12 @@ class Trimming:
         view: LedgersView,
         lock_timeout_s: float,
         remove: Callable[[int, float], int],
+        directory: str = "",
     ) -> None:
         self.remove: Final = remove
         """Removes what is stored of ledgers that were given up, at most so many, for about so many seconds;
         returns how many went."""
+        self._directory: Final = directory  # where its pins are; empty for a log without files
         self._control: Final = control
         self._lock: Final = lock
         self._view: Final = view
@@ -76,13 +82,26 @@ class Trimming:
         """Saves what must be remembered of the ledgers before the one given, and returns up to which it did;
         to be called before `give_up`, without locks, with the time it may wait for one."""
 
-    def rewind_count(self, lock_timeout_s: float | None = None) -> int:
-        """To be read before the subscriptions are looked at, and given to `give_up`."""
+    def rewind_count(self, lock_timeout_s: float | None = None) -> Seen:
+        """To be read before the subscriptions and pins are looked at, and given to `give_up`."""
         try:
             self._lock.acquire(lock_timeout_s or self._timeout_s)
-            return int(self._control.words[_RETREATS])
+            return self._seen()
         finally:
             self._lock.release()
+
+    def _seen(self) -> Seen:
+        return int(self._control.words[_RETREATS]), pinned_word(self._directory) if self._directory else 0
+
+    def pinned(self, now_ms: int, *, removes: bool) -> list[Position]:
+        """The positions behind which pins keep everything: one, or none.
+
+        Args:
+            now_ms: the time of day.
+            removes: whether pins that count no more are removed. Under the housekeeping lock.
+        """
+        found = pinned_from(self._directory, now_ms, removes=removes) if self._directory else None
+        return [] if found is None else [found]
 
     def note_retreat(self) -> None:
         """Void trim points that were chosen before: a subscription was made, or put back.
@@ -157,16 +176,17 @@ class Trimming:
             return False  # lost or damaged; until the ledger behind it is old enough
         return retention.is_over_time(now_ms - ledger.base_publish_ms - slot.publish_delta_ms)
 
-    def give_up(self, ledger_id: int, seen_retreats: int, lock_timeout_s: float | None = None) -> bool:
+    def give_up(self, ledger_id: int, seen: Seen, lock_timeout_s: float | None = None) -> bool:
         """Give up the ledgers before `ledger_id`, never the tail's; their entries stay until `remove`.
 
         Returns:
-            False, and nothing done, if a subscription was made or put back since `rewind_count`.
+            False, and nothing done, if a subscription was made or put back, or a reader pinned, since
+            `rewind_count`.
         """
         words = self._control.words
         try:
             self._lock.acquire(lock_timeout_s or self._timeout_s)
-            if words[_RETREATS] != seen_retreats:
+            if self._seen() != seen:
                 return False
             # 1. The trim point. A process that misses a file below it knows that it was trimmed, not lost.
             tail_ledger, _ = split_tail(words[TopicWord.TAIL])

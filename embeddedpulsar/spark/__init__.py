@@ -15,12 +15,13 @@ Python: set ``PYSPARK_PYTHON`` to ``sys.executable`` before the session is start
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["register"]
+__all__ = ["finish_commits", "register"]
 
 PUSHDOWN_SETTING = "spark.sql.python.filterPushdown.enabled"
 
@@ -44,3 +45,29 @@ def register(spark: SparkSession) -> None:
 
     spark.conf.set(PUSHDOWN_SETTING, "true")
     spark.dataSource.register(PushdownDataSource)
+
+
+def finish_commits(path: str | os.PathLike[str]) -> int:
+    """Finish what writes of Spark began to publish when their driver died.
+
+    The next write to the store does the same. What no commit was begun for is not touched.
+
+    Args:
+        path: directory of the store.
+
+    Returns:
+        How many messages were published.
+
+    Raises:
+        ImportError: pyarrow is not installed.
+
+    Example:
+        >>> finish_commits("./data")
+        0
+    """
+    from embeddedpulsar.arrow.schema import require_pyarrow
+
+    require_pyarrow()
+    from embeddedpulsar.spark.sink_commit import finish_commits as finish
+
+    return finish(os.fspath(path))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import TYPE_CHECKING
 
 from embeddedpulsar.arrow import schema as names
 from embeddedpulsar.arrow.schema import require_pyarrow
@@ -28,8 +28,12 @@ except ImportError as error:
 
 from embeddedpulsar.spark.batch_reader import BatchReader, PushdownBatchReader
 from embeddedpulsar.spark.options import parse_columns, parse_options
+from embeddedpulsar.spark.sink_options import SinkOptions, parse_sink_options, written_columns
 from embeddedpulsar.spark.stream_options import parse_stream_options
 from embeddedpulsar.spark.stream_reader import StreamReader
+
+if TYPE_CHECKING:
+    from embeddedpulsar.spark.sink_writer import BatchWriter, StreamWriter
 
 
 class DefaultSource(DataSource):
@@ -58,26 +62,32 @@ class DefaultSource(DataSource):
         require_pyarrow()
         return StreamReader(parse_stream_options(self.options), requested_columns(schema))
 
-    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
-        """Writing is not available.
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        """A writer of rows of `schema`, for `df.write`.
 
         Raises:
-            NotImplementedError: always.
+            InvalidConfiguration: an option or a column that is not known, or a mode other than append.
         """
-        raise NotImplementedError(
-            "format embeddedpulsar does not write (df.write); publish with embeddedpulsar.Producer"
-        )
+        from embeddedpulsar.spark.sink_writer import BatchWriter
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:
-        """Streaming writes are not available.
+        return BatchWriter(*self._written(schema, overwrite))
 
-        Raises:
-            NotImplementedError: always.
-        """
-        raise NotImplementedError(
-            "format embeddedpulsar does not write streams (df.writeStream); publish with "
-            "embeddedpulsar.Producer"
-        )
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
+        """A writer of rows of `schema`, for `df.writeStream`; errors as of `writer`."""
+        from embeddedpulsar.spark.sink_writer import StreamWriter
+
+        return StreamWriter(*self._written(schema, overwrite))
+
+    def _written(self, schema: StructType, overwrite: bool) -> tuple[SinkOptions, tuple[str, ...]]:
+        require_pyarrow()
+        if overwrite:
+            raise InvalidConfiguration(
+                'a topic is a log, and nothing of it is overwritten: write with mode("append"), or '
+                'outputMode("append") or "update"; delete the topic to begin anew'
+            )
+        options = parse_sink_options(self.options)
+        found = {field.name: field.dataType.simpleString() for field in schema.fields}
+        return options, written_columns(found, options)
 
 
 class PushdownDataSource(DefaultSource):

@@ -2,6 +2,7 @@
 
     ctl · lock · sync.lock · topic.meta · policies · journal.<gen> · <ledger:020>.log · <ledger:020>.idx
     compaction · compaction.lock · compacted.<number>
+    pins/<ledger:020>, pins/<ledger:020>.<sink>
     subscriptions/<dir>/{ctl,lock,journal.<gen>,snapshot.<gen>,acks.<consumer id>,compacted-start}
 
 Ledger ids are zero-padded, so that a sorted listing is the order of the log.
@@ -21,6 +22,7 @@ POLICIES: Final = "policies"
 COMPACTION: Final = "compaction"
 COMPACTION_LOCK: Final = "compaction.lock"
 SUBSCRIPTIONS: Final = "subscriptions"
+PINS: Final = "pins"
 LOG_SUFFIX: Final = ".log"
 INDEX_SUFFIX: Final = ".idx"
 NEW_SUFFIX: Final = ".new"
@@ -97,6 +99,21 @@ def compacted_in(names: Iterable[str]) -> dict[str, int]:
 def subscriptions_path(directory: str) -> str:
     """Where a topic keeps its subscriptions."""
     return os.path.join(directory, SUBSCRIPTIONS)
+
+
+def pins_path(directory: str) -> str:
+    """Where a topic keeps the pins of its ledgers."""
+    return os.path.join(directory, PINS)
+
+
+def pin_path(directory: str, ledger_id: int, key: str = "") -> str:
+    """The pin of a ledger, by readers or by the sink of that key.
+
+    Example:
+        >>> pin_path("t", 7, "ab")
+        't/pins/00000000000000000007.ab'
+    """
+    return os.path.join(pins_path(directory), f"{ledger_id:0{_LEDGER_DIGITS}d}{'.' if key else ''}{key}")
 
 
 def log_path(directory: str, ledger_id: int) -> str:

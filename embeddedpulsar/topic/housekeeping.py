@@ -322,8 +322,9 @@ class TopicTrimming:
             marks = self._marks()
             if keeps_until_subscribed and not marks:
                 return
-            marks = [*marks, *self._holds(ignore_retention)]
-            first = trimming.first_needed(marks, retention, self._clock.wall_ms())
+            now_ms = self._clock.wall_ms()
+            marks = [*marks, *self._holds(ignore_retention), *trimming.pinned(now_ms, removes=True)]
+            first = trimming.first_needed(marks, retention, now_ms)
             if first > trimming.first_retained:
                 first = trimming.snapshot_before(first, lock_timeout_s)
             is_decided = first <= trimming.first_retained or trimming.give_up(first, seen, lock_timeout_s)

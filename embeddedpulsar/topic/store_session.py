@@ -30,6 +30,7 @@ from embeddedpulsar.topic.creation_policy import AUTO_TOPIC_CREATION
 from embeddedpulsar.topic.damage_channel import DamageChannel
 from embeddedpulsar.topic.housekeeping import Housekeeping
 from embeddedpulsar.topic.policy_documents import PolicyDocuments
+from embeddedpulsar.topic.sinks.sink_upkeep import SinkUpkeep
 from embeddedpulsar.topic.store_control import LedgerIds, StoreControl
 from embeddedpulsar.topic.topic_limits import check_topics
 from embeddedpulsar.topic_name import TopicName
@@ -100,7 +101,7 @@ class StoreSession:
         require_little_endian()
         with contextlib.ExitStack() as undo:
             undo.callback(lease.close)
-            settings = _read_settings(root)
+            settings = read_settings(root)
             meta = store_root.read_meta(root)
             lock = FileLock(root_layout.in_root(root, root_layout.STORE_LOCK))
             undo.callback(lock.close)
@@ -124,6 +125,7 @@ class StoreSession:
                 session,
                 settings.retentionCheckIntervalInSeconds,
             )
+            SinkUpkeep(root, clock).begin(session.housekeeping)
             clients = root_layout.in_root(root, root_layout.CLIENTS)
             session.mailbox = _create_mailbox(clients, control.path)
             undo.callback(session.mailbox.close)
@@ -261,7 +263,12 @@ class StoreSession:
         self.lease.close()
 
 
-def _read_settings(root: str) -> BrokerSettings:
+def read_settings(root: str) -> BrokerSettings:
+    """The settings of a store.
+
+    Raises:
+        CorruptionError, InvalidConfiguration: ``broker.conf`` is not what it should be.
+    """
     path = root_layout.in_root(root, root_layout.SETTINGS)
     try:
         settings = BrokerSettings.parse(disk.DISK.read_file(path).decode("utf-8"))

@@ -1,7 +1,7 @@
 """Every file name in the root of a store; the files of a topic's directory are named in `storage.filenames`.
 
 broker.conf · store.meta · store.ctl · store.lock · catalog · catalog.index · catalog.lock · housekeeping.lock
-clients/<uuid> · topics/<dir>/ · staging/<random>/ · tenants/ · quarantine/
+clients/<uuid> · topics/<dir>/ · staging/<random>/ · tenants/ · sinks/<key>/ · quarantine/
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ CLIENTS: Final = control_file.CLIENTS
 TOPICS: Final = "topics"
 STAGING: Final = "staging"
 TENANTS: Final = "tenants"
+SINKS: Final = "sinks"
 QUARANTINE: Final = "quarantine"
 
 DIRECTORIES: Final = (CLIENTS, TOPICS, STAGING)
 OURS: Final = frozenset(
     (
         *(SETTINGS, META, CONTROL, STORE_LOCK, CATALOG, CATALOG_INDEX, CATALOG_LOCK, HOUSEKEEPING_LOCK),
-        *(*DIRECTORIES, TENANTS, QUARANTINE),
+        *(*DIRECTORIES, TENANTS, SINKS, QUARANTINE),
     )
 )
 _LEFTOVERS: Final = (".tmp", ".new")

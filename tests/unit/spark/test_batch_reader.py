@@ -115,19 +115,6 @@ def test_losses_after_planning(tmp_path, caplog, fail, kind):
         assert "EMBEDDEDPULSAR_DATA_LOSS" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("call", "feature"),
-    [
-        (lambda source: source.writer(source.schema(), False), "df.write"),
-        (lambda source: source.streamWriter(source.schema(), False), "df.writeStream"),
-    ],
-)
-def test_what_is_not_there_says_so(tmp_path, call, feature):
-    """Writing raises an error that names the feature and what to use instead."""
-    with pytest.raises(NotImplementedError, match=feature):
-        call(DefaultSource({"path": str(tmp_path), "topic": "t"}))
-
-
 def test_keys_of_encrypted_topics(tmp_path):
     """One file for all keys, or one for each name; what has no key is an error, or left out."""
     root = tmp_path / "store"

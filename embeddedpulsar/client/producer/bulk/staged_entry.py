@@ -1,0 +1,113 @@
+"""Entries whose columns were laid out elsewhere, published with sequence ids that the caller chose."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from embeddedpulsar.client.producer.bulk.bulk_publisher import BulkPublisher, Target
+from embeddedpulsar.exceptions import MessageTooBig
+from embeddedpulsar.format.entry import EncodedEntry, ProducerPrefix, encode_columns
+
+if TYPE_CHECKING:
+    from embeddedpulsar.client.producer.producer import Producer
+
+__all__ = ["StagedEntry", "end_of_log", "publish_entries", "stored_since"]
+
+
+class StagedEntry:
+    """The messages of one entry, as columns that are stored as they are. A `Portion` of `BulkPublisher`.
+
+    Attributes:
+        count: messages.
+        numbers: which of all published messages these are.
+        partition: the number of the producer that publishes it.
+    """
+
+    is_copied: ClassVar[bool] = False
+
+    __slots__ = ("_columns", "_first", "_flags", "_key_hash", "count", "numbers", "partition")
+
+    def __init__(
+        self,
+        partition: int,
+        columns: list[Any],
+        count: int,
+        flags: int,
+        key_hash: int,
+        first: int | None = None,
+    ) -> None:
+        self.count = count
+        self.partition = partition
+        self.numbers: Sequence[int] = range(count)
+        self._columns = columns
+        self._flags = flags
+        self._key_hash = key_hash
+        self._first = first
+
+    @property
+    def explicit_ids(self) -> tuple[int, int, int] | None:
+        """First, last and highest sequence id; None for automatic ids."""
+        if self._first is None:
+            return None
+        last = self._first + self.count - 1
+        return self._first, last, last
+
+    def encode(self, first: int, prefix: ProducerPrefix, codec: int) -> EncodedEntry:
+        """The entry; ``first`` is its first automatic sequence id. Uncompressed bytes are not copied."""
+        if self._first is not None:
+            first = self._first
+        return encode_columns(
+            self._columns,
+            self.count,
+            self._flags,
+            first,
+            self._key_hash,
+            prefix,
+            codec,
+            prefix.schema_version,
+        )
+
+    def part(self, start: int, stop: int) -> StagedEntry:
+        """Refuse to be divided.
+
+        Raises:
+            MessageTooBig: always.
+        """
+        raise MessageTooBig(
+            f"an entry of {self.count} messages was staged when maxMessageSize was larger; raise it"
+        )
+
+
+def publish_entries(producers: Sequence[Producer[Any]], entries: Iterable[StagedEntry], codec: int) -> int:
+    """Store entries by the producers that their ``partition`` names, and wait for their durability.
+
+    Returns:
+        How many messages were stored.
+
+    Raises:
+        Exception: any error of an append, or of ``entries``; what came before it is stored.
+    """
+
+    def find(number: int) -> Target:
+        return producers[number]._publisher.target(0)
+
+    def numbered() -> Iterator[StagedEntry]:
+        done = 0
+        for entry in entries:
+            entry.numbers = range(done, done + entry.count)
+            done += entry.count
+            yield entry
+
+    return len(BulkPublisher(find, codec).publish(numbered()))
+
+
+def end_of_log(producer: Producer[Any]) -> int:
+    """The tail word of the producer's topic: where the log ends now."""
+    return int(producer._publisher.target(0).ledger.tail)
+
+
+def stored_since(producer: Producer[Any], floor_word: int) -> int:
+    """The highest sequence id stored under the producer's name behind a tail word; -1 for none."""
+    session = producer._publisher.target(0).publisher.session
+    return session.highest_stored(producer.producer_name(), session.ledger.tail, floor_word)

@@ -1,0 +1,206 @@
+"""Rows of Spark as entries: by topic and partition, cut as `Producer.send_arrow` cuts them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from embeddedpulsar.arrow import schema as names
+from embeddedpulsar.arrow.column_writer import ColumnNames, ColumnPortion, portions_of
+from embeddedpulsar.arrow.plan import partition_count
+from embeddedpulsar.client.client import Client
+from embeddedpulsar.client.producer.bulk.bulk_rows import BULK_BYTES, BULK_MESSAGES
+from embeddedpulsar.client.producer.partitioned.message_router import (
+    BulkRouting,
+    RoundRobinByBatch,
+    random_below,
+)
+from embeddedpulsar.enums import HashingScheme
+from embeddedpulsar.exceptions import MessageTooBig, TopicNotFound
+from embeddedpulsar.format.entry import EntryContent, ProducerPrefix, encode
+from embeddedpulsar.spark.sink_options import DELIVER_AT, SinkOptions
+from embeddedpulsar.topic.store_session import read_settings
+from embeddedpulsar.topic_name import TopicName
+
+_PREFIX: Final = ProducerPrefix("")
+_WAITING_BYTES: Final = 64 << 20
+"""Rows of many topics wait until each has a full entry, up to so many bytes together."""
+
+
+class Laid(NamedTuple):
+    """The columns of one entry, and where it goes.
+
+    Attributes:
+        log: full name of the topic or partition.
+        parts: the columns as they are stored.
+        count: messages.
+        flags, key_hash: as `StagedEntry` has them.
+    """
+
+    log: str
+    parts: list[Any]
+    count: int  # type: ignore[assignment]  # hides tuple.count, which is not needed here
+    flags: int
+    key_hash: int
+
+
+class RowEncoder:
+    """Role: the part of a write that every task does by itself. Invariants: rows of a log keep their order,
+    except that delayed ones are entries of their own; an entry fits the store's largest message. Callers: one
+    thread.
+
+    Args:
+        options: of the write.
+        columns: the names that are written.
+    """
+
+    def __init__(self, options: SinkOptions, columns: tuple[str, ...]) -> None:
+        self._options: Final = options
+        self._columns: Final = columns
+        self._limit: Final = read_settings(options.path).maxMessageSize
+        self._waiting: Final[dict[str, list[Any]]] = {}
+        self._routes: Final[dict[str, tuple[TopicName, BulkRouting | None]]] = {}
+
+    def entries(self, batches: Iterable[Any]) -> Iterator[Laid]:
+        """The entries of all rows.
+
+        Raises:
+            ValueError: a row without a topic, or a key that is not UTF-8.
+            MessageTooBig: a row larger than ``maxMessageSize``.
+            TopicNotFound: a topic that does not exist and must not be made.
+        """
+        size = 0
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            for topic, rows in self._by_topic(batch.select(list(self._columns))):
+                delayed, prompt = _divided(rows)
+                if delayed is not None:
+                    yield from self._delayed(topic, delayed)
+                if prompt.num_rows:
+                    waiting = self._waiting.setdefault(topic, [])
+                    waiting.append(prompt)
+                    size += prompt.nbytes
+                    if (
+                        sum(map(len, waiting)) >= BULK_MESSAGES
+                        or sum(one.nbytes for one in waiting) >= BULK_BYTES
+                    ):
+                        size -= sum(one.nbytes for one in waiting)
+                        yield from self._flush(topic)
+            if size > _WAITING_BYTES:
+                yield from self._flush_all()
+                size = 0
+        yield from self._flush_all()
+
+    def _by_topic(self, batch: Any) -> Iterator[tuple[str, Any]]:
+        if self._options.topic:
+            yield self._options.topic, batch
+            return
+        column = batch.column(names.TOPIC)
+        if column.null_count:
+            raise ValueError("a row has a null in column __topic, and there is no option topic")
+        found = column.dictionary_encode()
+        if len(found.dictionary) == 1:
+            yield _full(found.dictionary[0]), batch
+            return
+        for number, topic in enumerate(found.dictionary):
+            yield _full(topic), batch.filter(pc.equal(found.indices, number))
+
+    def _flush_all(self) -> Iterator[Laid]:
+        for topic in list(self._waiting):
+            yield from self._flush(topic)
+
+    def _flush(self, topic: str) -> Iterator[Laid]:
+        table = pa.Table.from_batches(self._waiting.pop(topic))
+        for portion in self._portions(topic, table):
+            yield from self._laid(topic, portion)
+
+    def _portions(self, topic: str, table: Any) -> Iterator[ColumnPortion]:
+        optional = [name if name in self._columns else None for name in _OPTIONAL]
+        key, ordering_key, properties, event_time = optional
+        found = ColumnNames(names.VALUE, key, ordering_key, properties, event_time, None)
+        _, routing = self._route(topic)
+        return portions_of(table, found, None, BULK_MESSAGES, BULK_BYTES, False, routing)
+
+    def _laid(self, topic: str, portion: ColumnPortion) -> Iterator[Laid]:
+        parts, flags, key_hash = portion.laid_out()
+        size, count = sum(map(len, parts)), portion.count
+        if size <= self._limit:
+            yield Laid(self._log(topic, portion.partition), parts, count, flags, key_hash)
+        elif count == 1:
+            raise MessageTooBig(
+                f"a row for {topic} has {size} bytes with its key and properties, and maxMessageSize is "
+                f"{self._limit}; send less at once, or raise maxMessageSize in broker.conf"
+            )
+        else:
+            yield from self._laid(topic, portion.part(0, count // 2))
+            yield from self._laid(topic, portion.part(count // 2, count))
+
+    def _delayed(self, topic: str, rows: Any) -> Iterator[Laid]:
+        """An entry for each row: its delivery time is that of the entry."""
+        times = rows.column(DELIVER_AT)
+        times = times.cast(pa.timestamp("ms", times.type.tz), safe=False).cast(pa.int64()).to_pylist()
+        for number, deliver_ms in enumerate(times):
+            portion = next(self._portions(topic, pa.Table.from_batches([rows.slice(number, 1)])))
+            ((value, is_null, key, ordering_key, fields, time, _),) = portion.rows()
+            content = EntryContent(
+                [value],
+                batched=False,
+                keys=[key],
+                ordering_keys=[ordering_key],
+                properties=[fields],
+                event_times=[time or 0],
+                deliver_at=[max(1, deliver_ms)],
+                null_values=[is_null],
+            )
+            entry = encode(content, _PREFIX)
+            columns = b"".join(entry.parts)[entry.metadata_length :]
+            if len(columns) > self._limit:
+                yield from self._laid(topic, portion)  # raises
+            yield Laid(self._log(topic, portion.partition), [columns], 1, entry.flags, entry.key_hash)
+
+    def _log(self, topic: str, partition: int) -> str:
+        name, routing = self._route(topic)
+        return name.full if routing is None else name.of_partition(partition).full
+
+    def _route(self, topic: str) -> tuple[TopicName, BulkRouting | None]:
+        found = self._routes.get(topic)
+        if found is None:
+            name = TopicName.parse(topic)
+            partitions = _made(self._options.path, name)
+            routing = None
+            if partitions:
+                first = random_below(partitions)
+                routing = BulkRouting(RoundRobinByBatch(partitions, HashingScheme.JavaStringHash, first))
+            found = self._routes[topic] = name, routing
+        return found
+
+
+_OPTIONAL: Final = (names.KEY, names.ORDERING_KEY, names.PROPERTIES, names.EVENT_TIME)
+
+
+def _full(topic: Any) -> str:
+    return TopicName.parse(topic.as_py()).full
+
+
+def _divided(rows: Any) -> tuple[Any, Any]:
+    """The rows with a delivery time, or None; and the others."""
+    if DELIVER_AT not in rows.schema.names:
+        return None, rows
+    times = rows.column(DELIVER_AT)
+    if times.null_count == len(times):
+        return None, rows
+    return rows.filter(times.is_valid()), rows.filter(times.is_null())
+
+
+def _made(root: str, name: TopicName) -> int:
+    """The number of partitions of a topic, which is made as a producer makes it; 0 without partitions."""
+    try:
+        return partition_count(root, name)
+    except TopicNotFound:
+        with Client(root) as client:
+            client.create_producer(name.full).close()
+        return partition_count(root, name)

@@ -1,0 +1,281 @@
+"""The commit of a sink: what tasks staged becomes messages, all of it, once (docs/spark.md, "Writing").
+
+One document decides. Before `pending` is written nothing of a batch is in any topic; from then on all of it
+will be, by this process or by the next that commits. Messages get sequence ids in the order of the staged
+files, so what was stored before an interruption is found in the logs.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from embeddedpulsar.arrow.plan import topic_directory
+from embeddedpulsar.client.client import Client
+from embeddedpulsar.client.producer.bulk.staged_entry import (
+    StagedEntry,
+    end_of_log,
+    publish_entries,
+    stored_since,
+)
+from embeddedpulsar.exceptions import CorruptionError, PulsarException
+from embeddedpulsar.format.control import split_tail
+from embeddedpulsar.format.staged_rows import staged_records
+from embeddedpulsar.managed_ledger.pins import pin_for_commit, unpin
+from embeddedpulsar.platform import clock, disk, failpoints
+from embeddedpulsar.platform.mapped_file import MappedFile
+from embeddedpulsar.storage.segment_snapshot import topic_incarnation
+from embeddedpulsar.topic.sinks.sink_place import DONE, PENDING, SinkPlace, sink_key, sinks_of
+from embeddedpulsar.topic_name import TopicName
+
+if TYPE_CHECKING:
+    from embeddedpulsar.client.producer.producer import Producer
+
+failpoints.declare(
+    *("sink:locked", "sink:pinned", "sink:pending", "sink:publishing", "sink:published", "sink:done"),
+    *("sink:unpinned", "sink:finished", "sink:cleared"),
+)
+_REMEDY: Final = "to give up the rest of the batch, remove the file pending beside it"
+
+
+class StagedFile(NamedTuple):
+    """What one task staged, as its commit message says.
+
+    Attributes:
+        name: of the file in the sink's directory; empty if the task had no rows.
+        size: its bytes.
+        logs: full names of the logs that its records name by number.
+    """
+
+    name: str
+    size: int
+    logs: tuple[str, ...]
+
+
+class SinkIdentity(NamedTuple):
+    """Whose batches are numbered.
+
+    Attributes:
+        producer: name of the producer.
+        run: what the numbers count in.
+        keeps: whether the last number is remembered: it may come again.
+    """
+
+    producer: str
+    run: str
+    keeps: bool
+
+
+class SinkCommit:
+    """Role: makes messages of one batch's staged files. Callers: one thread of the driver.
+
+    Args:
+        root: of the store.
+        identity: of the sink.
+        durability: level of the producers.
+        codec: compresses entries; 0 for none.
+    """
+
+    def __init__(self, root: str, identity: SinkIdentity, durability: str, codec: int) -> None:
+        self._root: Final = root
+        self._identity: Final = identity
+        self._durability: Final = durability
+        self._codec: Final = codec
+        self._place: Final = SinkPlace(root, sink_key(identity.producer, identity.run))
+
+    def commit(self, batch: int, files: Sequence[StagedFile]) -> int:
+        """Publish a batch, unless that was done before.
+
+        Returns:
+            How many messages were stored; 0 for a batch that was stored before.
+
+        Raises:
+            ProducerBusy: another process publishes under the producer's name.
+            Exception: any error of a producer. If the batch was begun, the next commit finishes it.
+        """
+        files = [one for one in files if one.name]
+        finish_commits(self._root, but=self._place.key)
+
+        def work() -> int:
+            failpoints.hit("sink:locked")
+            stored = _finish(self._root, self._place)
+            done = self._place.read(DONE)
+            last = -1 if done is None else int(done["batch"])
+            if batch > last:
+                stored = self._begin(batch, files, 0 if done is None else int(done["sequence"]))
+            elif not stored:
+                _log().warning("batch %d of %s was stored before", batch, self._identity.producer)
+            self._place.discard(self._place.staged(batch))
+            if not self._identity.keeps and not self._place.staged():
+                self._place.remove()
+            failpoints.hit("sink:cleared")
+            return stored
+
+        return self._place.locked(work)
+
+    def abort(self, batch: int) -> None:
+        """Remove what was staged for a batch that is given up, unless its commit was begun."""
+        place = self._place
+
+        def work() -> None:
+            if place.read(PENDING) is None:
+                place.discard(place.staged(batch))
+                if not self._identity.keeps:
+                    place.remove()
+
+        place.try_locked(work)
+
+    def _begin(self, batch: int, files: Sequence[StagedFile], base: int) -> int:
+        place, is_durable = self._place, self._durability != "process"
+        names = sorted({log for one in files for log in one.logs})
+        numbers = {name: number for number, name in enumerate(names)}
+        with Client(self._root, durability=self._durability) as client:
+            producers = [client.create_producer(name, self._identity.producer) for name in names]
+            # 1. The ends of the logs, behind which the batch will be, pinned: no trimming takes what tells
+            # how far it came. A crash leaves pins that expire.
+            logs = []
+            now_ms = clock.CLOCK.wall_ms()
+            for name, producer in zip(names, producers, strict=True):
+                directory = topic_directory(self._root, TopicName.parse(name))
+                floor = end_of_log(producer)
+                pin_for_commit(directory, split_tail(floor)[0], place.key, place.file(PENDING), now_ms)
+                logs.append([name, topic_incarnation(directory), floor])
+                base = max(base, producer.last_sequence_id())
+            failpoints.hit("sink:pinned")
+            if is_durable:
+                disk.DISK.flush_files([place.file(one.name) for one in files])
+            plan = {
+                "producer": self._identity.producer,
+                "run": self._identity.run,
+                "batch": batch,
+                "base": base,
+                "durability": self._durability,
+                "codec": self._codec,
+                "keeps": self._identity.keeps,
+                "logs": logs,
+                "files": [[one.name, one.size, [numbers[log] for log in one.logs]] for one in files],
+            }
+            # 2. The decision. From here on the batch will be stored.
+            place.write(PENDING, plan, durable=is_durable)
+            failpoints.hit("sink:pending")
+            # 3. The messages, in all topics.
+            return _publish(self._root, place, plan, producers, [base] * len(names), verifies=False)
+
+
+def finish_commits(root: str, *, but: str = "") -> int:
+    """Finish the commits that were begun by processes that ended.
+
+    Args:
+        root: of the store.
+        but: the key of a sink that is left out.
+
+    Returns:
+        How many messages were stored.
+    """
+    stored = 0
+    for place in sinks_of(root):
+        if place.key == but or place.read(PENDING) is None:
+            continue
+
+        def work(place: SinkPlace = place) -> None:
+            nonlocal stored
+            stored += _finish(root, place)
+
+        try:
+            place.try_locked(work)
+        except (PulsarException, OSError) as error:
+            _log().warning("%s: a commit that was begun is not finished: %s", place.path, error)
+    return stored
+
+
+def _finish(root: str, place: SinkPlace) -> int:
+    """Do what is left of a commit that was begun. Under the lock of the sink.
+
+    Returns:
+        How many messages were stored.
+    """
+    plan = place.read(PENDING)
+    if plan is None:
+        return 0
+    done = place.read(DONE)
+    if done is not None and done["batch"] >= plan["batch"]:
+        _end(root, place, plan)
+        return 0
+    with Client(root, durability=plan["durability"]) as client:
+        producers = [client.create_producer(name, plan["producer"]) for name, _, _ in plan["logs"]]
+        stored = [
+            _stored(root, plan["base"], log, producer)
+            for log, producer in zip(plan["logs"], producers, strict=True)
+        ]
+        return _publish(root, place, plan, producers, stored, verifies=True)
+
+
+def _stored(root: str, base: int, log: list[Any], producer: Producer[bytes]) -> int:
+    """The last sequence id of the batch that is in a log already; the one before its first if none is."""
+    name, incarnation, floor = log
+    if topic_incarnation(topic_directory(root, TopicName.parse(name))) != incarnation:
+        return base  # deleted and made again
+    return max(base, stored_since(producer, floor))
+
+
+def _publish(
+    root: str,
+    place: SinkPlace,
+    plan: dict[str, Any],
+    producers: Sequence[Producer[bytes]],
+    stored: list[int],
+    *,
+    verifies: bool,
+) -> int:
+    """Store what is not stored yet, and end the commit."""
+    following = [plan["base"] + 1] * len(producers)
+    count = publish_entries(producers, _entries(place, plan, following, stored, verifies), plan["codec"])
+    failpoints.hit("sink:published")
+    sequence = max([plan["base"], *(each - 1 for each in following)])
+    place.write(
+        DONE,
+        {"producer": plan["producer"], "run": plan["run"], "batch": plan["batch"], "sequence": sequence},
+        durable=plan["durability"] != "process",
+    )
+    failpoints.hit("sink:done")
+    _end(root, place, plan)
+    return count
+
+
+def _end(root: str, place: SinkPlace, plan: dict[str, Any]) -> None:
+    for name, _, _ in plan["logs"]:
+        unpin(topic_directory(root, TopicName.parse(name)), place.key)
+    failpoints.hit("sink:unpinned")
+    place.discard([PENDING])
+    failpoints.hit("sink:finished")
+    place.discard(place.staged(plan["batch"]))
+    if not plan["keeps"]:
+        place.remove()
+
+
+def _entries(
+    place: SinkPlace, plan: dict[str, Any], following: list[int], stored: list[int], verifies: bool
+) -> Iterator[StagedEntry]:
+    """The entries that are not stored yet, with their sequence ids; ``following`` are the next ones."""
+    for name, size, logs in plan["files"]:
+        path = place.file(name)
+        file = MappedFile.open(path, writable=False)
+        file.rest()  # the descriptor goes, the map stays as long as there are slices of it
+        if file.size != size:
+            raise CorruptionError(
+                path=path, reason=f"it has {file.size} bytes where {size} were staged", remedy=_REMEDY
+            )
+        for record in staged_records(file.view, verifies=verifies):
+            number = logs[record.log]
+            first = following[number]
+            following[number] = first + record.count
+            if first > stored[number]:
+                failpoints.hit("sink:publishing")
+                yield StagedEntry(
+                    number, [record.columns], record.count, record.flags, record.key_hash, first
+                )
+
+
+def _log() -> logging.Logger:
+    return logging.getLogger("embeddedpulsar.spark")

@@ -1,0 +1,99 @@
+"""Pins: which of them count, and when they go."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from embeddedpulsar.managed_ledger.pins import (
+    LEASE_S,
+    pin_for_commit,
+    pin_for_reading,
+    pinned_from,
+    pinned_word,
+    unpin,
+)
+from embeddedpulsar.managed_ledger.position import Position
+from embeddedpulsar.platform.held_file import remove_if_free
+
+NOW = 1_800_000_000_000
+LATER = NOW + LEASE_S * 1000 + 1
+
+
+def test_a_reader_pins_while_it_lives_and_for_a_lease(tmp_path: Path):
+    """Its file may be shared; the lease counts from the last use."""
+    directory = str(tmp_path)
+    assert pinned_from(directory, NOW, removes=True) is None
+    first = pin_for_reading(directory, 7, NOW)
+    second = pin_for_reading(directory, 7, NOW)
+    third = pin_for_reading(directory, 9, NOW)
+    assert first and second and third
+    first.close()
+    third.close()
+    assert pinned_from(directory, LATER, removes=True) == Position(7, -1)
+    assert len(os.listdir(tmp_path / "pins")) == 1
+    second.close()
+    assert pinned_from(directory, NOW + 1, removes=True) == Position(7, -1)
+    assert pinned_from(directory, LATER, removes=False) is None
+    assert os.listdir(tmp_path / "pins")
+    assert pinned_from(directory, LATER, removes=True) is None
+    assert not os.listdir(tmp_path / "pins")
+
+
+def test_a_new_pin_shows(tmp_path: Path):
+    """A trimming that looked before notices that a pin came, also one that revives another."""
+    directory = str(tmp_path)
+    words = [pinned_word(directory)]
+    for _ in range(3):
+        held = pin_for_reading(directory, 7, NOW)
+        assert held
+        held.close()
+        words.append(pinned_word(directory))
+    assert len(set(words)) == 4
+
+
+def test_a_pin_of_a_commit_lasts_as_long_as_its_document(tmp_path: Path):
+    """Whatever time has passed; before the document is there, the lease counts."""
+    directory, pending = str(tmp_path / "topic"), tmp_path / "sinks" / "pending"
+    os.makedirs(directory)
+    pending.parent.mkdir()
+    pin_for_commit(directory, 5, "key", str(pending), NOW)
+    assert pinned_from(directory, NOW, removes=True) == Position(5, -1)
+    pending.write_bytes(b"")
+    (tmp_path / "moved").mkdir()
+    os.rename(directory, tmp_path / "moved" / "topic")
+    os.rename(tmp_path / "sinks", tmp_path / "moved" / "sinks")
+    moved = str(tmp_path / "moved" / "topic")
+    assert pinned_from(moved, LATER, removes=True) == Position(5, -1)
+    unpin(moved, "key")
+    assert pinned_from(moved, NOW, removes=True) is None
+    pin_for_commit(moved, 5, "key", str(tmp_path / "none"), NOW)
+    assert pinned_from(moved, LATER, removes=True) is None
+    assert not os.listdir(f"{moved}/pins")
+
+
+def test_a_file_that_is_removed_as_it_is_taken_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The pin that a reader holds is the one that has the name."""
+    from embeddedpulsar.platform import held_file
+
+    taken, real = [], held_file.flock
+
+    def flock(fd: int, operation: int) -> object:
+        if operation == held_file._SHARED and not taken:
+            taken.append(fd)
+            os.unlink(tmp_path / "pins" / f"{7:020d}")
+        return real(fd, operation)
+
+    monkeypatch.setattr(held_file, "flock", flock)
+    held = pin_for_reading(str(tmp_path), 7, NOW)
+    assert held and taken
+    assert not remove_if_free(str(tmp_path / "pins" / f"{7:020d}"))
+    held.close()
+
+
+def test_a_reader_that_may_not_write_reads_unpinned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """There is no error."""
+    monkeypatch.setattr(os, "mkdir", lambda *_: (_ for _ in ()).throw(PermissionError(13, "no")))
+    assert pin_for_reading(str(tmp_path), 7, NOW) is None
