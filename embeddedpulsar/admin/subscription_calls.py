@@ -299,7 +299,7 @@ def skip_all(topic: Topic, subscription: Subscription) -> None:
 
 def _skip_before(topic: Topic, subscription: Subscription, cutoff_ms: int) -> None:
     first = topic.ledger.find_by_publish_time(cutoff_ms)
-    subscription.operator_commands().skip_through(first.previous())
+    subscription.operator_commands().skip_through(first.previous(), is_expiry=True)
 
 
 def _reset(log: Log, subscription: Subscription, target: int | MessageId) -> None:

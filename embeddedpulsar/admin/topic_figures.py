@@ -50,7 +50,7 @@ def topic_stats(topic: Topic | None, now_ms: int, drops_duplicates: bool) -> Top
     drop_rate = 0.0 if log.is_volatile else None
     for facts, durable in topic.view.subscriptions():
         if facts.name not in subscriptions:  # the durable one of two comes first
-            stats = _subscription_stats(log, facts, durable)
+            stats = _subscription_stats(log, facts, durable, now_ms)
             if log.is_volatile:
                 stats = _with_drops(topic, facts, stats, now_ms, rate)
             subscriptions[facts.name] = stats
@@ -135,7 +135,7 @@ def _earliest(subscriptions: Iterable[SubscriptionStats | TopicStats]) -> int:
     return min((time for time in times if time), default=0)
 
 
-def _subscription_stats(log: Log, facts: SubscriptionFacts, durable: bool) -> SubscriptionStats:
+def _subscription_stats(log: Log, facts: SubscriptionFacts, durable: bool, now_ms: int) -> SubscriptionStats:
     acknowledged, survey = facts.acknowledged, log.survey()
     first = facts.consumers[0].consumer if facts.consumers else None
     kind = None if first is None else first.consumer_type
@@ -163,6 +163,9 @@ def _subscription_stats(log: Log, facts: SubscriptionFacts, durable: bool) -> Su
         is_durable=durable,
         is_replicated=False,
         consumers=tuple(map(_consumer_stats, facts.consumers)),
+        total_msg_expired=facts.expired.total,
+        last_expire_timestamp=facts.expired.last_ms,
+        msg_rate_expired=facts.expired.a_second(now_ms),
     )
 
 
@@ -251,6 +254,9 @@ def _sum_of_subscription(parts: Sequence[SubscriptionStats]) -> SubscriptionStat
             one.non_contiguous_deleted_messages_ranges for one in parts
         ),
         consumers=tuple(map(_sum_of_consumer, consumers.values())),
+        total_msg_expired=sum(one.total_msg_expired for one in parts),
+        last_expire_timestamp=max(one.last_expire_timestamp for one in parts),
+        msg_rate_expired=sum(one.msg_rate_expired for one in parts),
         msg_drop_rate=_sum_or_none([one.msg_drop_rate for one in parts], 0.0 if counted else None),
         msg_drop_counter=drops,
     )

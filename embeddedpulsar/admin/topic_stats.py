@@ -81,6 +81,10 @@ class SubscriptionStats(NamedTuple):
         is_durable: whether it outlives its consumers.
         is_replicated: always False: a store has no other clusters.
         consumers: the longest attached first.
+        total_msg_expired: messages that expired since the subscription was made, by their time to live or by
+            `Topics.expire_messages`, exactly. Those that a backlog quota evicts do not count.
+        last_expire_timestamp: when messages expired last, ms since 1970; 0 for never.
+        msg_rate_expired: messages a second that expired in the last 60 s.
         msg_drop_rate: messages of a non-persistent topic a second that no consumer got: the average since
             this process looked one or two minutes ago, at first since the subscription was made; without
             consumers, the messages a second that come in. None for other topics.
@@ -102,6 +106,9 @@ class SubscriptionStats(NamedTuple):
     is_durable: bool
     is_replicated: bool
     consumers: tuple[ConsumerStats, ...]
+    total_msg_expired: int = 0
+    last_expire_timestamp: int = 0
+    msg_rate_expired: float = 0.0
     msg_drop_rate: float | None = None
     msg_drop_counter: int | None = None
 

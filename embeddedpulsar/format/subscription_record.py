@@ -52,6 +52,7 @@ SEEK: Final = 7
 CLAMP: Final = 8
 CHECKPOINT: Final = 9
 SUMMARY: Final = 12
+EXPIRED: Final = 14
 
 CREATE_HEADER: Final = struct.Struct(
     "<"
@@ -84,6 +85,11 @@ POSITION_BODY: Final = struct.Struct(
     "<"
     "Q"  # 0  ledger_id
     "q"  # 8  entry_id
+)
+EXPIRED_BODY: Final = struct.Struct(
+    "<"
+    "Q"  # 0  messages
+    "Q"  # 8  time_ms: when, since the epoch
 )
 CHECKPOINT_BODY: Final = struct.Struct(
     "<"
@@ -133,6 +139,13 @@ class Clamp(NamedTuple):
 
     ledger_id: int
     entry_id: int
+
+
+class Expired(NamedTuple):
+    """Messages that are acknowledged in the same commit were not by consumers: they expired."""
+
+    messages: int
+    time_ms: int
 
 
 class Checkpoint(NamedTuple):
@@ -198,6 +211,7 @@ RECORDS.add_fixed(SEEK, Seek, POSITION_BODY)
 RECORDS.add_fixed(CLAMP, Clamp, POSITION_BODY)
 RECORDS.add_fixed(CHECKPOINT, Checkpoint, CHECKPOINT_BODY)
 RECORDS.add_fixed(LIMITS, Limits, LIMITS_BODY)
+RECORDS.add_fixed(EXPIRED, Expired, EXPIRED_BODY)
 
 encode: Final = RECORDS.encode
 decode: Final = RECORDS.decode

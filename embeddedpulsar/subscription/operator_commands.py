@@ -20,6 +20,7 @@ from embeddedpulsar.format.subscription_record import (
     Attach,
     Command,
     Detach,
+    Expired,
     Ledgers,
     Limits,
     Seek,
@@ -34,6 +35,7 @@ from embeddedpulsar.subscription.log_queries import ledgers_of, news_for
 from embeddedpulsar.subscription.shared_state import SharedState
 from embeddedpulsar.subscription.state.replica import HOUSEKEEPER
 from embeddedpulsar.subscription.state.state_machine import SubscriptionState
+from embeddedpulsar.subscription.statistics import acknowledged_in, messages_left
 
 _NAME: Final = "operator"
 _AT_ONCE: Final = 100_000
@@ -96,17 +98,22 @@ class OperatorCommands:
                     parts += chunks.parts_of(place)
         return parts
 
-    def skip_through(self, position: Position) -> None:
-        """Acknowledge everything up to and including ``position``."""
-        self.acknowledge(self._groups_through(position))
+    def skip_through(self, position: Position, *, is_expiry: bool = False) -> None:
+        """Acknowledge everything up to and including ``position``.
 
-    def expire_through(self, position: Position) -> bool:
+        Args:
+            is_expiry: whether the messages count as expired.
+        """
+        self.acknowledge(self._groups_through(position), expires=position if is_expiry else None)
+
+    def expire_through(self, position: Position, *, is_expiry: bool) -> bool:
         """As `skip_through`, but consumers do not go back: they keep what they hold, and leave out the rest.
 
         Returns:
             Whether there was anything to acknowledge.
         """
-        return self.acknowledge(self._groups_through(position), rewinds=False)
+        groups = self._groups_through(position)
+        return self.acknowledge(groups, rewinds=False, expires=position if is_expiry else None)
 
     def limit_unacked(self, settings: BrokerSettings) -> bool:
         """Have the consumers there are follow the limits of unacknowledged messages that hold now.
@@ -171,7 +178,12 @@ class OperatorCommands:
         return groups
 
     def acknowledge(
-        self, groups: Sequence[AckGroup], batches: Sequence[AckBatch] = (), *, rewinds: bool = True
+        self,
+        groups: Sequence[AckGroup],
+        batches: Sequence[AckBatch] = (),
+        *,
+        rewinds: bool = True,
+        expires: Position | None = None,
     ) -> bool:
         """Acknowledge entries, which must be in the log, and parts of batches. Nothing is written if they are
         acknowledged already.
@@ -179,13 +191,17 @@ class OperatorCommands:
         Args:
             groups, batches: what to acknowledge.
             rewinds: whether an active consumer goes back to the first message that is left.
+            expires: the last position of ``groups``, if their messages count as expired.
 
         Returns:
             Whether something was written.
         """
         facts = ledgers_of(self._log)
+        expiry = None if expires is None or not groups else ExpiryCount(self._log, self._shared, expires)
 
         def body(state: SubscriptionState) -> bool:
+            if expiry is not None and state.exists:
+                self._write_acks(state, facts)  # what consumers acknowledged does not expire
             left = [group for group in groups if not state.acks.has(group)]
             if not state.exists or not (left or batches):
                 return False
@@ -195,6 +211,8 @@ class OperatorCommands:
             elif is_active:
                 self._shared.control.announce()  # it looks what is acknowledged before it reads on
             commands = self._acknowledging(state, facts, left, batches, rewinds=rewinds)
+            if expiry is not None and (messages := expiry.messages(state)):
+                commands.append(Expired(messages, self._clock.wall_ms()))
             self._shared.commit(commands)
             return True
 
@@ -245,6 +263,27 @@ class OperatorCommands:
             return [*news, *_acks(first.consumer_id, first.epoch, groups, batches)]
         kept = _kept(state, first.consumer_id)
         return [*_rewind(state, facts), *kept, *_acks(first.consumer_id, following, groups, batches)]
+
+
+class ExpiryCount:
+    """Counts what is about to expire: without the lock, and under it only what others acknowledged meanwhile.
+
+    Args:
+        log: of the topic.
+        shared: the state of the subscription.
+        through: the last position that expires.
+    """
+
+    def __init__(self, log: Log, shared: SharedState, through: Position) -> None:
+        self._log: Final = log
+        self._through: Final = through
+        self._seen: Final = shared.transact(lambda state: acknowledged_in(state, through))
+        self._messages: Final = messages_left(log, self._seen, through)
+
+    def messages(self, state: SubscriptionState) -> int:
+        """The messages that are not acknowledged yet. Inside a transaction."""
+        now = acknowledged_in(state, self._through)
+        return self._messages if now == self._seen else messages_left(self._log, now, self._through)
 
 
 def _rewind(state: SubscriptionState, facts: Ledgers) -> list[Command]:

@@ -20,14 +20,25 @@ class Acknowledged(NamedTuple):
     indexes: int
 
 
-def acknowledged_in(state: SubscriptionState) -> Acknowledged:
-    """Taken under the lock, so that the counting can be done without it."""
-    indexes = sum(acked.bit_count() for *_, acked in state.acks.partials())
-    return Acknowledged(state.mark_delete, list(state.acks.runs()), indexes)
+def acknowledged_in(state: SubscriptionState, through: Position | None = None) -> Acknowledged:
+    """Taken under the lock, so that the counting can be done without it; of what is behind ``through``,
+    nothing."""
+    runs, partials = state.acks.runs(), state.acks.partials()
+    if through is None:
+        return Acknowledged(state.mark_delete, list(runs), sum(acked.bit_count() for *_, acked in partials))
+    last = through.entry_id
+    clipped = [
+        (ledger_id, first, min(end, last) if ledger_id == through.ledger_id else end)
+        for ledger_id, first, end in runs
+        if (ledger_id, first) <= through
+    ]
+    indexes = sum(acked.bit_count() for ledger, entry, _, acked in partials if (ledger, entry) <= through)
+    return Acknowledged(state.mark_delete, clipped, indexes)
 
 
-def messages_left(log: Log, acknowledged: Acknowledged) -> int:
-    """Messages that are stored and not acknowledged: exact, from the index, without reading entries.
+def messages_left(log: Log, acknowledged: Acknowledged, through: Position | None = None) -> int:
+    """Messages that are stored, up to ``through`` if it is given, and not acknowledged: exact, from the
+    index, without reading entries.
 
     Costs 0.1 us per entry between the first and the last that is acknowledged out of order, or 20 us per run
     of them, whichever is less; and nothing in ledgers whose entries hold one message each.
@@ -37,7 +48,9 @@ def messages_left(log: Log, acknowledged: Acknowledged) -> int:
     if plain:  # unless batches make up for entries without messages
         chunks = log.chunks()
         plain = {ledger_id for ledger_id in plain if not chunks.are_in(ledger_id)}
-    left = log.messages_after(acknowledged.mark_delete) - acknowledged.indexes
+    begin = acknowledged.mark_delete
+    stored = log.messages_after(begin) if through is None else log.messages_between(begin, through)
+    left = stored - acknowledged.indexes
     survey = log.survey()
     for ledger_id, runs in groupby(acknowledged.runs, key=itemgetter(0)):
         entries = [(first, last) for _, first, last in runs]

@@ -20,6 +20,7 @@ from embeddedpulsar.subscription.control import Facts, Granted, SubscriptionCont
 from embeddedpulsar.subscription.dispatch.dispatcher import ACTIVE_DISPATCHERS
 from embeddedpulsar.subscription.state.consumer_registry import Consumer, ConsumerRegistry
 from embeddedpulsar.subscription.state.entry_states import DELAYED
+from embeddedpulsar.subscription.state.expired_counts import ExpiredCounts
 from embeddedpulsar.subscription.state.replica import SubscriptionReplica
 from embeddedpulsar.subscription.state.state_machine import SubscriptionState
 from embeddedpulsar.subscription.statistics import Acknowledged, acknowledged_in
@@ -61,6 +62,7 @@ class SubscriptionFacts(NamedTuple):
         is_blocked: its consumers together hold too many messages.
         read: the entry that is read next; None without consumers, or if its type has none.
         last_active_ms: when a consumer last came or left; 0 if that is unknown.
+        expired: messages that expired.
         given: messages that its applications got, of a non-persistent topic; as are the other two.
         sent_before: messages that were sent before it was made.
         made_ms: when that was.
@@ -74,6 +76,7 @@ class SubscriptionFacts(NamedTuple):
     is_blocked: bool
     read: Position | None
     last_active_ms: int
+    expired: ExpiredCounts
     given: int = 0
     sent_before: int = 0
     made_ms: int = 0
@@ -215,6 +218,7 @@ def _facts_of(
         is_blocked=dispatch.is_blocked,
         read=dispatch.read if dispatch.assigned_by_consumer else None,
         last_active_ms=state.last_active_ms,
+        expired=state.expired,
     )
 
 

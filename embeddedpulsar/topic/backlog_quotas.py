@@ -112,7 +112,7 @@ class BacklogQuotas:
         marks = self._subscriptions.mark_deletes()
         for quota, through in ((size, self._beyond_size(marks)), (age, self._beyond_age(marks))):
             if quota.policy == CONSUMER_BACKLOG_EVICTION and through is not None:
-                moved = self._subscriptions.expire_through(through)
+                moved = self._subscriptions.expire_through(through, is_expiry=False)
                 if moved:
                     names = ", ".join(map(repr, moved))
                     done.append(f"{self._log.name}: the backlog quota evicted messages of {names}")

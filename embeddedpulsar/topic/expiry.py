@@ -42,7 +42,7 @@ class MessageExpiry:
     def look(self, done: list[str]) -> bool:
         seconds = self._policies.value(MESSAGE_TTL)
         first_to_stay = self._log.find_by_publish_time(self._clock.wall_ms() - 1000 * seconds)
-        moved = self._subscriptions.expire_through(first_to_stay.previous())
+        moved = self._subscriptions.expire_through(first_to_stay.previous(), is_expiry=True)
         if moved:
             names = ", ".join(map(repr, moved))
             done.append(f"{self._log.name}: messages older than {seconds} s expired for {names}")

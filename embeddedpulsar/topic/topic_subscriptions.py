@@ -197,8 +197,12 @@ class TopicSubscriptions:
 
         return mark_deletes([os.path.join(self._path, name) for name in names], self._ledger.options.boot_id)
 
-    def expire_through(self, position: Position) -> list[str]:
+    def expire_through(self, position: Position, *, is_expiry: bool) -> list[str]:
         """Acknowledge everything up to ``position`` for the durable ones; opens those that are behind it.
+
+        Args:
+            position: the last one.
+            is_expiry: whether the messages count as expired.
 
         Returns:
             The names of those for which something was left to acknowledge.
@@ -208,7 +212,9 @@ class TopicSubscriptions:
             if name.startswith(NON_DURABLE_PREFIX) or self._is_past(name, position):
                 continue
             with self._looked_at(name) as subscription:
-                if subscription.exists() and subscription.operator_commands().expire_through(position):
+                if not subscription.exists():
+                    continue
+                if subscription.operator_commands().expire_through(position, is_expiry=is_expiry):
                     moved.append(subscription.name)
         return sorted(moved)
 

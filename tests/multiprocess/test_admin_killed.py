@@ -58,6 +58,25 @@ def test_skipping(root: Path, step: str, kind: ConsumerType | None):
     assert_clean(root)
 
 
+@pytest.mark.parametrize("step", STEPS)
+def test_expiring(root: Path, step: str):
+    """What expired is counted in the commit that acknowledges it, once."""
+
+    def expire() -> None:
+        with Admin(root) as other:
+            other.topics().expire_messages("topic", "sub", 0)
+
+    with Admin(root) as admin:
+        die_at(step, expire)
+        for _ in range(2):
+            found = admin.topics().get_stats("topic").subscriptions["sub"]
+            assert found.msg_backlog + found.total_msg_expired == 5
+            admin.topics().expire_messages("topic", "sub", 0)
+        assert found.total_msg_expired == 5
+    Admin(root).close()  # clears away what the killed process left
+    assert_clean(root)
+
+
 @pytest.mark.parametrize("is_new", [True, False])
 def test_terminating(root: Path, is_new: bool):
     """Between the record and the word: the next producer that looks at the journal completes the end."""

@@ -110,6 +110,12 @@ class SubscriptionMachine(RuleBasedStateMachine):
     def limit(self, each: int, in_all: int) -> None:
         self.apply(record.Limits(each, in_all))
 
+    @rule(messages=st.integers(1, 9), time_ms=st.integers(0, 1 << 40))
+    def expire(self, messages: int, time_ms: int) -> None:
+        before = self.state.expired.total
+        self.apply(record.Expired(messages, time_ms))
+        assert self.state.expired.total == before + messages
+
     @precondition(lambda self: self.log.positions())
     @rule(data=st.data())
     def seek(self, data: st.DataObject) -> None:

@@ -15,6 +15,7 @@ from embeddedpulsar.format.packed_map import pack_map, unpack_map
 from embeddedpulsar.managed_ledger.position import Position
 from embeddedpulsar.subscription.state.delayed_delivery_tracker import DelayedDeliveryTracker
 from embeddedpulsar.subscription.state.dispatch_state import DispatchState
+from embeddedpulsar.subscription.state.expired_counts import NOTHING_EXPIRED, ExpiredCounts
 from embeddedpulsar.subscription.state.resting_counts import RestingCounts
 from embeddedpulsar.subscription.state.snapshot import (
     DISTORTIONS,
@@ -68,6 +69,8 @@ def pack_summary(state: SubscriptionState) -> bytes:
         "counts": state.dispatch.counts.pack(),
         "dispatch": _pack_dispatch(state),
     }
+    if state.expired.total:
+        fields["expired"] = state.expired.pack()
     return pack_map(fields)
 
 
@@ -87,6 +90,7 @@ def adopt_summary(state: SubscriptionState, content: bytes) -> bool:
         state.acks = unpack_ledgers(fields["ledgers"], state.acks)
         _unpack_dispatch(state.dispatch, fields["dispatch"])
         state.dispatch.counts = RestingCounts.unpack(fields["counts"])
+        state.expired = ExpiredCounts.unpack(fields.get("expired", NOTHING_EXPIRED))
         state.commands = fields["commands"]
         state.digest = fields["digest"]
         state.stale = fields["stale"]

@@ -15,6 +15,7 @@ from embeddedpulsar.format.document import KIND_SUBSCRIPTION_SNAPSHOT, decode_do
 from embeddedpulsar.format.subscription_record import Checkpoint
 from embeddedpulsar.subscription.state.ack_bitmaps import AckBitmaps
 from embeddedpulsar.subscription.state.consumer_registry import Consumer
+from embeddedpulsar.subscription.state.expired_counts import NOTHING_EXPIRED, ExpiredCounts
 from embeddedpulsar.subscription.state.ledger_acks import OPEN, LedgerAcks
 from embeddedpulsar.subscription.state.resting_counts import RestingCounts
 from embeddedpulsar.subscription.state.state_machine import SubscriptionState
@@ -33,13 +34,20 @@ def encode_snapshot(state: SubscriptionState) -> bytes:
     dispatch = state.dispatch
     counts = dispatch.counts.pack() if dispatch.counts else None
     packed = dispatch.pack(state.acks) if dispatch.assigned_by_consumer else None
-    return _document(state, packed, counts, state.last_active_ms)
+    expired = state.expired.pack() if state.expired.total else None
+    return _document(state, packed, counts, state.last_active_ms, expired)
 
 
 def _document(
-    state: SubscriptionState, dispatch: list[Any] | None, counts: Any, last_active_ms: int = 0
+    state: SubscriptionState,
+    dispatch: list[Any] | None,
+    counts: Any,
+    last_active_ms: int = 0,
+    expired: list[Any] | None = None,
 ) -> bytes:
     optional = {} if counts is None else {"counts": counts}
+    if expired is not None:
+        optional["expired"] = expired
     if last_active_ms:
         optional["last_active_ms"] = last_active_ms
     return encode_document(
@@ -81,6 +89,7 @@ def decode_snapshot(data: bytes) -> SubscriptionState:
             state.dispatch.unpack(fields["dispatch"])
         state.dispatch.counts = RestingCounts.unpack(fields.get("counts", ()))
         state.last_active_ms = _typed(int, fields.get("last_active_ms", 0))
+        state.expired = ExpiredCounts.unpack(fields.get("expired", NOTHING_EXPIRED))
     except DISTORTIONS as e:
         raise CorruptionError(reason=f"the snapshot lacks or distorts {e or type(e).__name__}") from e
     return state

@@ -20,6 +20,7 @@ from embeddedpulsar.subscription.state.ack_bitmaps import AckBitmaps
 from embeddedpulsar.subscription.state.consumer_registry import Consumer, ConsumerRegistry
 from embeddedpulsar.subscription.state.dispatch_state import DispatchState
 from embeddedpulsar.subscription.state.entry_states import DELAYED, WAITING
+from embeddedpulsar.subscription.state.expired_counts import NOTHING_EXPIRED
 
 # Effects of a command: what its caller has to make known to other processes. Flags, to be combined.
 NONE: Final = 0
@@ -62,6 +63,8 @@ class SubscriptionState:
         self.last_active_ms = 0
         """When a consumer last came or left, or it was made; 0 if that is unknown. Not part of what replicas
         compare: it is the time of a record."""
+        self.expired = NOTHING_EXPIRED
+        """Not part of what replicas compare either."""
 
     @property
     def mark_delete(self) -> Position:
@@ -228,6 +231,10 @@ class SubscriptionState:
         self.dispatch.clamp(self.mark_delete)
         return NONE
 
+    def _expired(self, command: record.Expired) -> int:
+        self.expired = self.expired.plus(*command)
+        return NONE
+
     def _checkpoint(self, command: record.Checkpoint) -> int:
         return NONE  # the replica has compared
 
@@ -250,5 +257,6 @@ _HANDLERS.update(
         record.Redeliver: SubscriptionState._redeliver,
         record.Summary: SubscriptionState._summary,
         record.Limits: SubscriptionState._limits,
+        record.Expired: SubscriptionState._expired,
     }
 )

@@ -101,6 +101,7 @@ COMMANDS = st.one_of(
     st.builds(record.Clamp, U64, ENTRY),
     st.builds(record.Checkpoint, U64, U32, U32),
     st.builds(record.Limits, U32, U32),
+    st.builds(record.Expired, U64, U64),
 )
 
 
@@ -124,7 +125,7 @@ def test_damaged_payloads_raise_nothing_but_corruption(command: record.Command, 
         return
 
 
-@given(st.integers(0, 12), st.binary(max_size=120))
+@given(st.integers(0, 14), st.binary(max_size=120))
 def test_any_bytes_raise_nothing_but_corruption(kind: int, payload: bytes):
     """Whatever stands there."""
     try:
