@@ -20,6 +20,7 @@ PINNED: Final = "pinned"
 UNSUBSCRIBED: Final = "no subscription yet"
 OLDER: Final = "an older ledger is kept"
 DUE: Final = "to be trimmed"
+RING: Final = "ring"
 
 
 class KeptLedger(NamedTuple):
@@ -35,6 +36,7 @@ class KeptLedger(NamedTuple):
             into it. ``retention``: the policy keeps it. ``no subscription yet``: the policy keeps everything
             until there is one. ``an older ledger is kept``: nothing holds it, but ledgers go
             in their order. ``to be trimmed``: nothing holds it, and it is removed in the background.
+            ``ring``: of a non-persistent topic, which keeps its last ledgers, acknowledged or not.
         subscriptions: those that hold it, for the reason ``backlog``; sorted.
     """
 
@@ -79,7 +81,8 @@ def kept_ledgers(ledgers: list[KeptLedger]) -> KeptLedgers:
 
 def ledgers_of(store: Store, topic: Topic) -> list[KeptLedger]:
     """Find what holds the ledgers of a topic or partition."""
-    subscriptions = [facts for facts, durable in topic.view.subscriptions() if durable]
+    is_ring = topic.ledger.is_volatile
+    subscriptions = [facts for facts, durable in topic.view.subscriptions() if durable and not is_ring]
     marks = {facts.name: facts.acknowledged.mark_delete for facts in subscriptions}
     keeps_all = not marks and store.policy(topic.name, KEEP_UNTIL_SUBSCRIBED)
     retention = store.policy(topic.name, RETENTION)
@@ -103,6 +106,8 @@ def ledgers_of(store: Store, topic: Topic) -> list[KeptLedger]:
         holders = sorted(name for name, mark in marks.items() if figures.entries and last > mark)
         if need is None:  # the last one; or it was closed meanwhile
             add(figures, OPEN, *holders)
+        elif is_ring:
+            add(figures, RING)
         elif need.is_unacked:
             other = COMPACTED if any(last > mark for mark in compacted) else PINNED
             add(figures, BACKLOG if holders else other, *holders)

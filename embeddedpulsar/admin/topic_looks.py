@@ -73,7 +73,12 @@ class TopicLooks:
             drops_duplicates = store.policy(TopicName.parse(topic).full, DEDUPLICATION)
             return topic_figures.topic_stats(used, store.clock.wall_ms(), drops_duplicates)
 
-        return self._look(topic, body)
+        try:
+            return self._look(topic, body)
+        except NotAllowedError as e:
+            if not self._store().topics.partitions(topic):
+                raise
+            raise NotAllowedError(f"{e}. get_partitioned_stats adds up what they have") from None
 
     def get_partitioned_stats(self, topic: str, per_partition: bool = True) -> PartitionedTopicStats:
         """Return the sums of the stats of all partitions.

@@ -24,14 +24,11 @@ from embeddedpulsar.exceptions import (
     PulsarException,
 )
 from embeddedpulsar.format.control import TopicWord
-from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.platform.clock import Clock
 from embeddedpulsar.settings import BrokerSettings
 from embeddedpulsar.storage.topic_control import ATTENTION, HELD
-from embeddedpulsar.topic.held_policies import HeldPolicies
+from embeddedpulsar.topic.housekeeping import UpkeptParts
 from embeddedpulsar.topic.topic_policy import Fields, TopicPolicy
-from embeddedpulsar.topic.topic_subscriptions import TopicSubscriptions
 
 _LOOK_S: Final = 0.05
 """How often a producer that is held back looks whether it still is."""
@@ -81,21 +78,15 @@ class BacklogQuotas:
     """
 
     follows_traffic = True
+    undone = "the backlog quotas are not kept"
 
-    def __init__(
-        self,
-        log: Log,
-        policies: HeldPolicies,
-        subscriptions: TopicSubscriptions,
-        clock: Clock,
-        settings: BrokerSettings,
-    ) -> None:
-        self._log: Final = log
-        self._policies: Final = policies
-        self._subscriptions: Final = subscriptions
-        self._clock: Final = clock
-        self._is_on: Final = settings.backlogQuotaCheckEnabled and not log.is_volatile
-        self.every_s = float(settings.backlogQuotaCheckIntervalInSeconds)
+    def __init__(self, parts: UpkeptParts) -> None:
+        self._log: Final = parts.log
+        self._policies: Final = parts.policies
+        self._subscriptions: Final = parts.subscriptions
+        self._clock: Final = parts.clock
+        self._is_on: Final = parts.settings.backlogQuotaCheckEnabled and not parts.log.is_volatile
+        self.every_s = float(parts.settings.backlogQuotaCheckIntervalInSeconds)
         self._looked_at = -1.0
         self._found: BacklogQuota | None = None
 

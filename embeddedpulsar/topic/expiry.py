@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from embeddedpulsar.managed_ledger.log import Log
-from embeddedpulsar.platform.clock import Clock
-from embeddedpulsar.settings import BrokerSettings
-from embeddedpulsar.topic.held_policies import HeldPolicies
+from embeddedpulsar.topic.housekeeping import UpkeptParts
 from embeddedpulsar.topic.topic_limits import MESSAGE_TTL, SUBSCRIPTION_EXPIRATION
-from embeddedpulsar.topic.topic_subscriptions import TopicSubscriptions
-from embeddedpulsar.topic.topic_view import TopicView
 
 
 class MessageExpiry:
@@ -21,20 +16,14 @@ class MessageExpiry:
     """
 
     follows_traffic = False
+    undone = "messages do not expire"
 
-    def __init__(
-        self,
-        log: Log,
-        policies: HeldPolicies,
-        subscriptions: TopicSubscriptions,
-        clock: Clock,
-        settings: BrokerSettings,
-    ) -> None:
-        self._log: Final = log
-        self._policies: Final = policies
-        self._subscriptions: Final = subscriptions
-        self._clock: Final = clock
-        self.every_s = 60.0 * settings.messageExpiryCheckIntervalInMinutes
+    def __init__(self, parts: UpkeptParts) -> None:
+        self._log: Final = parts.log
+        self._policies: Final = parts.policies
+        self._subscriptions: Final = parts.subscriptions
+        self._clock: Final = parts.clock
+        self.every_s = 60.0 * parts.settings.messageExpiryCheckIntervalInMinutes
 
     def is_wanted(self) -> bool:
         return self._policies.value(MESSAGE_TTL) > 0
@@ -57,20 +46,14 @@ class SubscriptionExpiry:
     """
 
     follows_traffic = False
+    undone = "subscriptions without consumers do not expire"
 
-    def __init__(
-        self,
-        view: TopicView,
-        policies: HeldPolicies,
-        subscriptions: TopicSubscriptions,
-        clock: Clock,
-        settings: BrokerSettings,
-    ) -> None:
-        self._view: Final = view
-        self._policies: Final = policies
-        self._subscriptions: Final = subscriptions
-        self._clock: Final = clock
-        self.every_s = 60.0 * settings.subscriptionExpiryCheckIntervalInMinutes
+    def __init__(self, parts: UpkeptParts) -> None:
+        self._view: Final = parts.view
+        self._policies: Final = parts.policies
+        self._subscriptions: Final = parts.subscriptions
+        self._clock: Final = parts.clock
+        self.every_s = 60.0 * parts.settings.subscriptionExpiryCheckIntervalInMinutes
 
     def is_wanted(self) -> bool:
         return self._policies.value(SUBSCRIPTION_EXPIRATION) > 0

@@ -8,7 +8,7 @@ as the topic is open here and has any.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from embeddedpulsar.damage import TOPIC_FILES, Damage
 from embeddedpulsar.exceptions import CorruptionError, LockTimeout, PulsarException
@@ -23,7 +23,10 @@ from embeddedpulsar.topic.damage_channel import DamageChannel
 
 if TYPE_CHECKING:
     from embeddedpulsar.platform.scheduler import SchedulerLike, Timer
-
+    from embeddedpulsar.settings import BrokerSettings
+    from embeddedpulsar.topic.held_policies import HeldPolicies
+    from embeddedpulsar.topic.topic_subscriptions import TopicSubscriptions
+    from embeddedpulsar.topic.topic_view import TopicView
 
 GATHER_S: Final = 0.05
 """How long to wait for more to do: ledgers that are closed in quick succession are trimmed together."""
@@ -32,6 +35,8 @@ PAUSE_S: Final = 0.005
 hundreds a second; if they are trimmed more slowly than that, they pile up."""
 _FIRST_RETRY_S: Final = 0.2
 _MOST_REPORTED: Final = 100
+NOT_TRIMMED: Final = "nothing of the topic is trimmed"
+_UNDONE: Final = "the topic is not looked after"
 SLICE: Final = 64
 """Segments removed at once. Large ones take some milliseconds each, therefore `SLICE_S`."""
 SLICE_S: Final = 0.01
@@ -59,6 +64,29 @@ class Chore(Protocol):
     def chores_every_s(self) -> float:
         """How often to look whether work became due as time passed; 0 for never."""
         ...
+
+
+class ChoresFailed(Exception):
+    """Part of what was due failed; the rest was done.
+
+    Attributes:
+        failures: errors, and what is not done because of them, in the words of `Housekeeping`.
+    """
+
+    def __init__(self, failures: Sequence[tuple[Exception, str]]) -> None:
+        super().__init__("; ".join(f"{undone}: {error}" for error, undone in failures))
+        self.failures: Final = failures
+
+
+class UpkeptParts(NamedTuple):
+    """The parts of a topic that its upkeep looks at."""
+
+    log: Log
+    policies: HeldPolicies
+    subscriptions: TopicSubscriptions
+    view: TopicView
+    clock: Clock
+    settings: BrokerSettings
 
 
 class HasChores(Protocol):
@@ -142,7 +170,7 @@ class Housekeeping:
                 lock.release()
                 lock.close()
         except (PulsarException, OSError) as e:  # the lock cannot be opened
-            notes.append(f"nothing is trimmed: {e}")
+            notes.append(f"nothing is trimmed, and no topic is looked after: {e}")
         self._log(notes)
         self._timers.damage.hand_on()
         for text in done:
@@ -191,7 +219,8 @@ class Housekeeping:
                 if topic.is_deleted:
                     every_s = 0.0  # its files are gone, which is no failure
                 else:
-                    self._note_failure(name, e, notes)
+                    for error, undone in e.failures if isinstance(e, ChoresFailed) else [(e, _UNDONE)]:
+                        self._note_failure(name, error, undone, notes)
             if every_s:
                 self._watched[name] = topic, every_s
             else:
@@ -201,9 +230,9 @@ class Housekeeping:
                 is_any_unfinished = True
         return is_any_unfinished
 
-    def _note_failure(self, name: str, error: Exception, notes: list[str]) -> None:
+    def _note_failure(self, name: str, error: Exception, undone: str, notes: list[str]) -> None:
         if not isinstance(error, CorruptionError):
-            notes.append(f"{name}: nothing is trimmed: {error}")
+            notes.append(f"{name}: {undone}: {error}")
             return
         self._timers.damage.note(
             Damage(
@@ -212,7 +241,7 @@ class Housekeeping:
                 reason=error.reason,
                 kind=TOPIC_FILES,
                 topic=name,
-                done="nothing of the topic is trimmed",
+                done=undone,
             )
         )
 
@@ -244,6 +273,9 @@ class TopicTrimming:
         holds: up to where others let ledgers go, in the same form; asked whether the trimming is forced.
         clock: says how old a ledger is.
         every_s: the time between two looks for what may be trimmed.
+
+    Attributes:
+        lock: held during a slice of the upkeep of the topic, which this is a part of.
     """
 
     def __init__(
@@ -261,7 +293,7 @@ class TopicTrimming:
         self._holds: Final = holds
         self._clock: Final = clock
         self.every_s: Final = every_s
-        self._lock = threads.RLock()  # held during a slice, so that the log is not closed in the middle
+        self.lock = threads.RLock()  # held during a slice, so that the log is not closed in the middle
         self._is_closed = ledger.is_volatile  # such a log gives up its oldest ledgers by itself
 
     @property
@@ -273,42 +305,41 @@ class TopicTrimming:
         any process may change it."""
         return not self._is_closed and self._ledger.trimming.has_closed_ledgers
 
-    def trim(
-        self,
-        lock_timeout_s: float | None = None,
-        done: list[str] | None = None,
-        *,
-        ignore_retention: bool = False,
-    ) -> int:
+    def trim(self, *, ignore_retention: bool = False) -> int:
         """Give up what may go and remove the files of a slice of it; return how many ledgers went.
 
         0 means that there is nothing more to do now.
 
         Args:
-            lock_timeout_s: how long to wait for the topic lock; default that of the topic.
-            done: what is to be logged is added to it, by a caller that holds a lock; default: it is logged.
             ignore_retention: keep only what a durable subscription needs.
 
         Raises:
             StorageError: the position of a subscription is unknown. Nothing was given up.
             LockTimeout: another process stayed in the topic lock.
         """
+        done: list[str] = []
         try:
-            self._lock.acquire()
-            if self._is_closed:
-                return 0
-            trimming = self._ledger.trimming
-            if trimming.has_closed_ledgers:
-                self._give_up(ignore_retention, lock_timeout_s)
-            removed = trimming.remove(SLICE, SLICE_S)
+            self.lock.acquire()
+            removed = self.trim_slice(None, done, ignore_retention=ignore_retention)
         finally:
-            self._lock.release()
+            self.lock.release()
+        for text in done:
+            package_log.info("%s", text)
+        return removed
+
+    def trim_slice(
+        self, lock_timeout_s: float | None, done: list[str], *, ignore_retention: bool = False
+    ) -> int:
+        """`trim`, under `lock`. Waits ``lock_timeout_s`` for the topic lock, or as long as the topic says;
+        what is to be logged is added to ``done``."""
+        if self._is_closed:
+            return 0
+        trimming = self._ledger.trimming
+        if trimming.has_closed_ledgers:
+            self._give_up(ignore_retention, lock_timeout_s)
+        removed = trimming.remove(SLICE, SLICE_S)
         if removed:
-            text = f"{self._ledger.name}: {removed} ledgers that nothing needs were removed"
-            if done is None:
-                package_log.info("%s", text)
-            else:
-                done.append(text)
+            done.append(f"{self._ledger.name}: {removed} ledgers that nothing needs were removed")
         return removed
 
     def _give_up(self, ignore_retention: bool, lock_timeout_s: float | None) -> None:
@@ -332,12 +363,12 @@ class TopicTrimming:
     def close(self) -> None:
         """Trim nothing from here on. Waits for the slice that is under way."""
         try:
-            self._lock.acquire()
+            self.lock.acquire()
             self._is_closed = True
         finally:
-            self._lock.release()
+            self.lock.release()
 
     def abandon(self) -> None:
         """Renew the lock in a forked child: it may be held by a thread that does not exist here."""
-        self._lock = threads.renewed(self._lock)
+        self.lock = threads.renewed(self.lock)
         self._is_closed = True

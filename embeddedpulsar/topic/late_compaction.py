@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from embeddedpulsar.managed_ledger.log import Cursor, Log
 from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.platform import threads
 from embeddedpulsar.platform.clock import Clock
 from embeddedpulsar.platform.fork import late_import
 from embeddedpulsar.settings import BrokerSettings
@@ -46,14 +45,14 @@ class LateCompaction:
     """
 
     follows_traffic = False
+    undone = "the topic is not compacted"
 
     def __init__(self, topic: Compacting, settings: BrokerSettings, clock: Clock) -> None:
         self.every_s = float(settings.brokerServiceCompactionMonitorIntervalInSeconds)
         self._topic: Final = topic
         self._settings: Final = settings
         self._clock: Final = clock
-        self._lock = threads.RLock()  # guards _made
-        self._made: TopicCompaction | None = None
+        self._made: dict[str, TopicCompaction] = {}  # one at most; of threads that make it at once, one wins
 
     @property
     def exists(self) -> bool:
@@ -70,18 +69,14 @@ class LateCompaction:
 
     def get(self) -> TopicCompaction:
         """The compaction of the topic."""
-        if self._made is None:
+        if not self._made:
             module = late_import("embeddedpulsar.topic.topic_compaction")
             records = late_import("embeddedpulsar.managed_ledger.compaction.compaction_record")
             topic = self._topic
             ledgers = records.CompactedLedgers(topic.directory, topic.incarnation, topic.view.report)
             made = module.TopicCompaction(ledgers, topic.ledger, self._threshold, self._settings, self._clock)
-            try:
-                self._lock.acquire()
-                self._made = self._made or made
-            finally:
-                self._lock.release()
-        return self._made
+            return self._made.setdefault(topic.directory, made)
+        return self._made[self._topic.directory]
 
     def cursor(self, position: Position, *, inclusive: bool) -> Cursor:
         """As `Log.cursor`, in what compaction left of the log."""
@@ -109,11 +104,10 @@ class LateCompaction:
 
     def close(self) -> None:
         """See `TopicCompaction.close`."""
-        if self._made is not None:
-            self._made.close()
+        for made in self._made.values():
+            made.close()
 
     def abandon(self) -> None:
         """See `TopicCompaction.abandon`."""
-        self._lock = threads.renewed(self._lock)
-        if self._made is not None:
-            self._made.abandon()
+        for made in self._made.values():
+            made.abandon()

@@ -113,7 +113,7 @@ class RateLimiter:
         on_throttled: called under the first lock when tokens are missing that were there before.
     """
 
-    __slots__ = ("_on_throttled", "_rates", "_wall_ns", "due_ns")
+    __slots__ = ("_asked_ns", "_on_throttled", "_rates", "_wall_ns", "due_ns")
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class RateLimiter:
         self._rates: Final = tuple(rates)
         self._wall_ns: Final = wall_ns
         self._on_throttled: Final = on_throttled
-        self.due_ns = 0
+        self.due_ns = self._asked_ns = 0
 
     def reserve(self, messages: int, size: int) -> tuple[int, int]:
         """Take up to these numbers of messages and bytes. Returns what was taken; 0 and 0 if not both.
@@ -156,7 +156,7 @@ class RateLimiter:
             if room <= 0 or room_size <= 0:
                 if not self.due_ns:
                     self._on_throttled()
-                self.due_ns = max(rate.due_ns(), now_ns + 1)
+                self._asked_ns, self.due_ns = now_ns, max(rate.due_ns(), now_ns + 1)
                 return 0, 0
             messages, size = min(messages, room), min(size, room_size)
             rate.take(messages, size, now_ns)
@@ -186,9 +186,16 @@ class RateLimiter:
     @property
     def is_waiting(self) -> bool:
         """Whether the last `reserve` got nothing, and it is not due again."""
-        return self.due_ns > self._wall_ns()
+        return self.left_ns > 0
+
+    @property
+    def left_ns(self) -> int:
+        """Nanoseconds until `due_ns`; 0 or less if it is due. It is due at once when the clock was set back
+        since the last `reserve`: the next one sets the times of the rate back, too."""
+        now_ns = self._wall_ns()
+        return self.due_ns - now_ns if now_ns >= self._asked_ns else 0
 
     @property
     def due_ms(self) -> int:
-        """`due_ns` in milliseconds, rounded up; 0 for none."""
-        return -(-self.due_ns // 1_000_000)
+        """When to look again, in milliseconds, rounded up."""
+        return -(-(self._wall_ns() + self.left_ns) // 1_000_000)

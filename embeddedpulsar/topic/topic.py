@@ -20,7 +20,7 @@ from embeddedpulsar.platform.fork import late_import
 from embeddedpulsar.storage.topic_control import is_deleted
 from embeddedpulsar.topic.backlog_quotas import BacklogQuotas
 from embeddedpulsar.topic.held_policies import HeldPolicies
-from embeddedpulsar.topic.housekeeping import TopicTrimming
+from embeddedpulsar.topic.housekeeping import TopicTrimming, UpkeptParts
 from embeddedpulsar.topic.late_compaction import LateCompaction
 from embeddedpulsar.topic.logs import log_options, open_log
 from embeddedpulsar.topic.open_topics import within_limit
@@ -80,7 +80,7 @@ class Topic:
         ledger.on_look = self.policies.look
         self._settings: BrokerSettings | None = None  # of subscriptions
         self._subscriptions: Final = TopicSubscriptions(
-            self.name, directory, ledger, self._open_subscription, self.policies.values
+            self.name, directory, ledger, self._open_subscription, self.policies.values, session.catalog.lock
         )
         self.view: Final = TopicView(directory, ledger, session)
         self.compaction: Final = LateCompaction(self, session.settings, clock)
@@ -100,10 +100,10 @@ class Topic:
         most, timers = partial(self.policies.values, (MAX_PRODUCERS,)), session.scheduler
         self._producers = Producers(journal, self._memory, session.mailbox, clock, timers, most=most)
         ledger.trimming.snapshot_before = self._memory.save_before_trim
-        shared = (ledger, self.policies, self._subscriptions, clock, session.settings)
-        self.quotas: Final = BacklogQuotas(*shared)
+        parts = UpkeptParts(ledger, self.policies, self._subscriptions, self.view, clock, session.settings)
+        self.quotas: Final = BacklogQuotas(parts)
         own: list[Check] = [self.quotas, self.compaction]
-        self._upkeep: Final = upkeep_of(*shared, self._trimming, self.view, own, session.housekeeping)
+        self._upkeep: Final = upkeep_of(parts, self._trimming, own, session.housekeeping)
         ledger.trimming.suggest = self._upkeep.suggest
 
     @classmethod

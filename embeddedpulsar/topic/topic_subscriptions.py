@@ -18,6 +18,7 @@ from embeddedpulsar.exceptions import (
 from embeddedpulsar.managed_ledger.log import Log
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.platform import descriptors, threads
+from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.storage import filenames
 from embeddedpulsar.topic.creation_policy import AUTO_SUBSCRIPTION_CREATION
 from embeddedpulsar.topic.topic_limits import (
@@ -61,6 +62,13 @@ class TopicSubscriptions:
     `_lock`: its files are opened after that is released. One that is not durable is deleted by the process
     that sees its last consumer gone.
     Callers: any thread.
+
+    Args:
+        topic, directory, ledger: of which topic.
+        open_subscription: opens one.
+        limits: the policies that hold.
+        limit_lock: held while subscriptions are counted and one more is made, where their number is limited:
+            the lock of the catalog. Other subscriptions are made without it.
     """
 
     def __init__(
@@ -70,12 +78,14 @@ class TopicSubscriptions:
         ledger: Log,
         open_subscription: OpenSubscription,
         limits: Limits,
+        limit_lock: FileLock,
     ) -> None:
         self._topic: Final = topic
         self._path: Final = filenames.subscriptions_path(directory)
         self._ledger: Final = ledger
         self._open: Final = open_subscription
         self._limits: Final = limits
+        self._limit_lock: Final = limit_lock
         self._lock = threads.RLock()  # guards everything below
         self._opened: dict[str, Subscription] = {}
         self._usage = Usage(MOST_IDLE_SUBSCRIPTIONS)
@@ -150,14 +160,26 @@ class TopicSubscriptions:
         return bool(self._limits((AUTO_SUBSCRIPTION_CREATION,))[0].allow_auto_subscription_creation)
 
     def _create(self, subscription: Subscription, key: SubscriptionKey, initial: Position | None) -> bool:
+        if initial is None or self._ledger.is_volatile:
+            initial = self._ledger.last_position() or BEFORE_FIRST
         most = self._limits((MAX_SUBSCRIPTIONS,))[0] if key.durable else 0
-        if most and not subscription.exists() and len(self.names()) >= most:
+        if not most:
+            return subscription.create(initial)
+        lock = self._limit_lock
+        if lock.held:  # the caller makes the topic
+            return self._create_one_of(most, subscription, initial)
+        try:
+            lock.acquire()
+            return self._create_one_of(most, subscription, initial)
+        finally:
+            lock.release()
+
+    def _create_one_of(self, most: int, subscription: Subscription, initial: Position) -> bool:
+        if not subscription.exists() and len(self.names()) >= most:
             raise NotAllowedError(
                 f"{self._topic} has {most} subscriptions, as many as maxSubscriptionsPerTopic allows; "
                 "delete one, or raise the limit"
             )
-        if initial is None or self._ledger.is_volatile:
-            initial = self._ledger.last_position() or BEFORE_FIRST
         return subscription.create(initial)
 
     def _delete_if_left(self, subscription: Subscription) -> None:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, Protocol
 
 from embeddedpulsar.exceptions import LockTimeout, StorageError
-from embeddedpulsar.managed_ledger.log import Log
-from embeddedpulsar.platform import deadline, threads
-from embeddedpulsar.platform.clock import Clock
-from embeddedpulsar.settings import BrokerSettings
+from embeddedpulsar.platform import deadline
 from embeddedpulsar.topic.expiry import MessageExpiry, SubscriptionExpiry
-from embeddedpulsar.topic.held_policies import HeldPolicies
-from embeddedpulsar.topic.housekeeping import PATIENCE_S, Housekeeping, TopicTrimming
-from embeddedpulsar.topic.topic_subscriptions import LOOKED_AT_ONCE, TopicSubscriptions
-from embeddedpulsar.topic.topic_view import TopicView
+from embeddedpulsar.topic.housekeeping import (
+    NOT_TRIMMED,
+    PATIENCE_S,
+    ChoresFailed,
+    Housekeeping,
+    TopicTrimming,
+    UpkeptParts,
+)
+from embeddedpulsar.topic.topic_subscriptions import LOOKED_AT_ONCE
 
 _ROUNDING_S: Final = 1e-3
+_NOT_CLEARED: Final = "subscriptions that ended are not cleared away"
 
 
 class Check(Protocol):
@@ -25,10 +29,12 @@ class Check(Protocol):
     Attributes:
         every_s: the time between two looks.
         follows_traffic: whether it is also made when a ledger is closed, or needed no more.
+        undone: what does not happen when it fails.
     """
 
     every_s: float
     follows_traffic: bool
+    undone: str
 
     def is_wanted(self) -> bool:
         """Whether a policy asks for it. Cheap."""
@@ -40,38 +46,30 @@ class Check(Protocol):
 class TopicUpkeep:
     """Role: the `Chore` of a topic that is in use in this process. Invariants: a check is made when the topic
     begins to be used, when its policies change, and then at its interval; in whatever process, under the
-    housekeeping lock. Callers: any thread; `do_chores` the thread of housekeeping.
+    housekeeping lock. One that fails keeps none of the others from being made. Callers: any thread;
+    `do_chores` the thread of housekeeping.
 
     Args:
-        name: of the topic.
+        parts: of the topic; `begin` reads its policies.
         trimming: of the topic.
-        subscriptions: of the topic.
-        policies: of the topic; `begin` reads them.
         checks: what to look at.
         housekeeping: of this process.
-        monotonic: the time in seconds.
     """
 
     def __init__(
         self,
-        name: str,
+        parts: UpkeptParts,
         trimming: TopicTrimming,
-        subscriptions: TopicSubscriptions,
-        policies: HeldPolicies,
         checks: Sequence[Check],
         housekeeping: Housekeeping,
-        monotonic: Callable[[], float],
     ) -> None:
-        self.name: Final = name
+        self.name: Final = parts.log.name
+        self._parts: Final = parts
         self._trimming: Final = trimming
-        self._subscriptions: Final = subscriptions
-        self._policies: Final = policies
         self._checks: Final = checks
         self._housekeeping: Final = housekeeping
-        self._monotonic: Final = monotonic
         self._due = [0.0] * len(checks)  # when each is made next; 0 for at once
-        self._lock = threads.RLock()  # held during a slice
-        self._is_closed = False
+        self._is_closed = False  # under the lock of the trimming
 
     @property
     def is_deleted(self) -> bool:
@@ -80,7 +78,7 @@ class TopicUpkeep:
 
     def begin(self) -> None:
         """The topic begins to be used."""
-        self._policies.listen(self.renew)
+        self._parts.policies.listen(self.renew)
         try:
             is_wanted = self.chores_every_s() > 0
         except StorageError:  # housekeeping meets it too, and reports it
@@ -110,76 +108,90 @@ class TopicUpkeep:
 
         Raises:
             LockTimeout: another process stayed in a lock. What needs it is left for the next call.
+            ChoresFailed: part of it failed.
         """
+        trimming = self._trimming
         try:
-            self._lock.acquire()
+            trimming.lock.acquire()
             return not self._is_closed and self._do_slice(done)
         finally:
-            self._lock.release()
+            trimming.lock.release()
 
     def _do_slice(self, done: list[str]) -> bool:
-        now, is_unfinished = self._monotonic(), False
+        now, is_unfinished = self._parts.clock.monotonic(), False
         late: LockTimeout | None = None
-        for number, check in enumerate(self._checks):
-            if check.is_wanted() and now >= self._due[number] - _ROUNDING_S:
-                self._due[number] = now + check.every_s
-                try:
-                    # With a deadline: a thread that closes the topic waits, and holds the table of topics.
-                    is_again = deadline.within(PATIENCE_S, check.look, done)
-                except LockTimeout as error:
-                    late, is_again = error, True
-                if is_again:
-                    self._due[number], is_unfinished = 0.0, True
-        trimmed = self._trimming.trim(PATIENCE_S, done)
-        is_unfinished |= deadline.within(PATIENCE_S, self._subscriptions.clear_away, LOOKED_AT_ONCE)
+        failures: dict[str, tuple[Exception, str]] = {}
+        steps: list[tuple[str, Callable[[], bool]]] = [
+            (check.undone, partial(self._make, number, now, done))
+            for number, check in enumerate(self._checks)
+        ]
+        steps.append((NOT_TRIMMED, lambda: self._trimming.trim_slice(PATIENCE_S, done) > 0))
+        steps.append((_NOT_CLEARED, self._clear_away))
+        for undone, step in steps:
+            try:
+                is_unfinished |= step()
+            except LockTimeout as error:
+                late = error
+            except Exception as error:  # noqa: BLE001 - the other steps have their turn
+                before = failures.get(str(error))
+                failures[str(error)] = error, f"{before[1]}, {undone}" if before else undone
+        if failures:
+            raise ChoresFailed(list(failures.values()))
         if late is not None:
             raise late
-        return is_unfinished or trimmed > 0
+        return is_unfinished
+
+    def _make(self, number: int, now: float, done: list[str]) -> bool:
+        """Make a check if it is due. True if it is to be made again at once."""
+        check = self._checks[number]
+        if not check.is_wanted() or now < self._due[number] - _ROUNDING_S:
+            return False
+        self._due[number] = now + check.every_s
+        try:
+            # With a deadline: a thread that closes the topic waits, and holds the table of topics.
+            is_again = deadline.within(PATIENCE_S, check.look, done)
+        except LockTimeout:
+            self._due[number] = 0.0
+            raise
+        if is_again:
+            self._due[number] = 0.0
+        return is_again
+
+    def _clear_away(self) -> bool:
+        return deadline.within(PATIENCE_S, self._parts.subscriptions.clear_away, LOOKED_AT_ONCE)
 
     def chores_every_s(self) -> float:
         """How often to look whether something became due as time passed; 0 for never."""
         if self._is_closed:
             return 0.0
         found = [check.every_s for check in self._checks if check.is_wanted()]
-        if self._trimming.may_find_any() or self._subscriptions.may_find_leftovers():
+        if self._trimming.may_find_any() or self._parts.subscriptions.may_find_leftovers():
             found.append(self._trimming.every_s)
         return min(found, default=0.0)
 
     def close(self) -> None:
         """Do nothing from here on. Waits for the slice that is under way."""
-        self._policies.unlisten(self.renew)
+        self._parts.policies.unlisten(self.renew)
+        trimming = self._trimming
         try:
-            self._lock.acquire()
+            trimming.lock.acquire()
             self._is_closed = True
         finally:
-            self._lock.release()
+            trimming.lock.release()
         self._housekeeping.forget(self)
-        self._trimming.close()
+        trimming.close()
 
     def abandon(self) -> None:
-        """Renew the locks in a forked child: they may be held by a thread that does not exist here."""
-        self._lock = threads.renewed(self._lock)
+        """Renew the lock in a forked child: it may be held by a thread that does not exist here."""
         self._is_closed = True
         self._trimming.abandon()
 
 
 def upkeep_of(
-    log: Log,
-    policies: HeldPolicies,
-    subscriptions: TopicSubscriptions,
-    clock: Clock,
-    settings: BrokerSettings,
-    trimming: TopicTrimming,
-    view: TopicView,
-    own: Sequence[Check],
-    housekeeping: Housekeeping,
+    parts: UpkeptParts, trimming: TopicTrimming, own: Sequence[Check], housekeeping: Housekeeping
 ) -> TopicUpkeep:
     """The upkeep of a topic, with all that policies may ask for: the checks ``own``, and expiry."""
     checks: list[Check] = []
-    if not log.is_volatile:
-        checks += [
-            MessageExpiry(log, policies, subscriptions, clock, settings),
-            SubscriptionExpiry(view, policies, subscriptions, clock, settings),
-            *own,
-        ]
-    return TopicUpkeep(log.name, trimming, subscriptions, policies, checks, housekeeping, clock.monotonic)
+    if not parts.log.is_volatile:
+        checks += [MessageExpiry(parts), SubscriptionExpiry(parts), *own]
+    return TopicUpkeep(parts, trimming, checks, housekeeping)

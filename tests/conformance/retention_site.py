@@ -1,11 +1,16 @@
-"""Topics with short ledgers: what is left of them?"""
+"""Topics with short ledgers: what is left of them? `path` and `time` are fixtures, for modules that give them
+these names."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from embeddedpulsar import MessageId
+from embeddedpulsar.testing.store_checks import assert_clean
 from tests.conformance.manual_time import ManualTime
 
 TOPIC = "topic"
@@ -19,6 +24,23 @@ def store_with(path: Path, **settings: object) -> Path:
     lines += [f"{name}={value}" for name, value in settings.items()]
     (path / "broker.conf").write_text("\n".join(lines), "utf-8")
     return path
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """The directory of a store with short ledgers."""
+    return store_with(tmp_path / "store")
+
+
+@pytest.fixture
+def time(path: Path) -> Iterator[ManualTime]:
+    """That store; at the end it is whole."""
+    site = ManualTime(path)
+    try:
+        yield site
+    finally:
+        site.close()
+        assert_clean(path)
 
 
 def ledgers(path: Path) -> list[int]:

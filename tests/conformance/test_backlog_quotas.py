@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from time import monotonic
 
@@ -20,6 +19,7 @@ from embeddedpulsar import (
 )
 from embeddedpulsar.backlog_quota import MESSAGE_AGE, BacklogQuota
 from embeddedpulsar.testing.store_checks import assert_clean
+from tests.conformance import retention_site
 from tests.conformance.held import Answers
 from tests.conformance.manual_time import ManualTime
 from tests.conformance.retention_site import TOPIC, store_with
@@ -33,19 +33,7 @@ MOMENT_MS = 100
 SIZE = 10_000
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return store_with(tmp_path / "store")
-
-
-@pytest.fixture
-def time(path: Path) -> Iterator[ManualTime]:
-    site = ManualTime(path)
-    try:
-        yield site
-    finally:
-        site.close()
-        assert_clean(path)
+path, time = retention_site.path, retention_site.time
 
 
 def subscribe(time: ManualTime, name: str = "s"):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from embeddedpulsar import (
 )
 from embeddedpulsar.exceptions import CorruptionError, InvalidConfiguration, TopicNotFound
 from embeddedpulsar.topic import topic_limits
+from embeddedpulsar.topic.topic_subscriptions import TopicSubscriptions
 from tests.conformance.pool import write_settings
 
 SPACE = "public/default"
@@ -109,6 +111,35 @@ def test_subscriptions_of_a_topic(admin, client):
     used = client.subscribe("orders", "one")
     used.unsubscribe()
     client.subscribe("orders", "two")
+
+
+def test_subscriptions_made_at_once_are_counted_one_after_the_other(admin, client, monkeypatch):
+    """By threads as by processes: the count and the new subscription are under one lock of the store."""
+    admin.topics().create_non_partitioned_topic("orders")
+    admin.topics().set_max_subscriptions_per_topic("orders", 1)
+    topic = client._core.store.use_topic("orders").topic
+    refused: list[Exception] = []
+
+    def create_second() -> None:
+        try:
+            topic.create_subscription("second")
+        except NotAllowedError as e:
+            refused.append(e)
+
+    second = threading.Thread(target=create_second)
+    names = TopicSubscriptions.names
+
+    def counted(subscriptions: TopicSubscriptions) -> list[str]:
+        found = names(subscriptions)
+        if second.ident is None:
+            second.start()
+            second.join(0.1)
+        return found
+
+    monkeypatch.setattr(TopicSubscriptions, "names", counted)
+    topic.create_subscription("first")
+    second.join()
+    assert len(refused) == 1 and topic.subscriptions() == ["first"]
 
 
 def test_topics_of_a_namespace(admin, client):

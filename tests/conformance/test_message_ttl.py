@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from embeddedpulsar import (
     Timeout,
 )
 from embeddedpulsar.testing.store_checks import assert_clean
+from tests.conformance import retention_site
 from tests.conformance.manual_time import ManualTime
 from tests.conformance.retention_site import TOPIC, ledgers, publish, store_with
 
@@ -28,19 +28,7 @@ CHECK_MS = 5 * 60_000
 MOMENT_MS = 100  # housekeeping gathers what is due
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return store_with(tmp_path / "store")
-
-
-@pytest.fixture
-def time(path: Path) -> Iterator[ManualTime]:
-    site = ManualTime(path)
-    try:
-        yield site
-    finally:
-        site.close()
-        assert_clean(path)
+path, time = retention_site.path, retention_site.time
 
 
 def backlog(path: Path, subscription: str = "s", topic: str = TOPIC) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,22 +9,14 @@ import pytest
 from embeddedpulsar import ConsumerType, InitialPosition
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.settings import BrokerSettings
+from tests.conformance import retention_site
 from tests.conformance.manual_time import ManualTime
-from tests.conformance.retention_site import TOPIC, acknowledge, ledgers, publish, read_all, store_with
+from tests.conformance.retention_site import TOPIC, acknowledge, ledgers, publish, read_all
 
 EARLIEST = InitialPosition.Earliest
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return store_with(tmp_path / "store")
-
-
-@pytest.fixture
-def time(path: Path) -> Iterator[ManualTime]:
-    made = ManualTime(path)
-    yield made
-    made.close()
+path, time = retention_site.path, retention_site.time
 
 
 def test_a_topic_without_subscription_keeps_its_open_ledger_alone(time: ManualTime, path: Path) -> None:

@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from embeddedpulsar import ConsumerType, InitialPosition, MessageId, SubscriptionMode
+from tests.conformance import retention_site
 from tests.conformance.manual_time import ManualTime
-from tests.conformance.retention_site import TOPIC, acknowledge, ledgers, publish, store_with
+from tests.conformance.retention_site import TOPIC, acknowledge, ledgers, publish
 
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return store_with(tmp_path / "store")
-
-
-@pytest.fixture
-def time(path: Path) -> Iterator[ManualTime]:
-    made = ManualTime(path)
-    yield made
-    made.close()
+path, time = retention_site.path, retention_site.time
 
 
 @pytest.mark.parametrize("kind", [ConsumerType.Exclusive, ConsumerType.Shared, ConsumerType.KeyShared])

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from embeddedpulsar import InitialPosition, MessageId
+from tests.conformance import retention_site
 from tests.conformance.manual_time import ManualTime
 from tests.conformance.retention_site import TOPIC, acknowledge, ledgers, publish, read_all, store_with
 
@@ -19,11 +19,7 @@ def path(tmp_path: Path) -> Path:
     return store_with(tmp_path / "store", defaultRetentionTimeInMinutes=10, defaultRetentionSizeInMB=-1)
 
 
-@pytest.fixture
-def time(path: Path) -> Iterator[ManualTime]:
-    made = ManualTime(path)
-    yield made
-    made.close()
+time = retention_site.time
 
 
 def test_a_ledger_goes_when_its_last_message_is_old_enough(time: ManualTime, path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from embeddedpulsar import Admin, ConsumerType, InvalidConfiguration
 from embeddedpulsar.subscription.state import snapshot
 from embeddedpulsar.testing.store_checks import assert_clean
+from tests.conformance import retention_site
 from tests.conformance.manual_time import ManualTime
 from tests.conformance.retention_site import TOPIC, ledgers, publish, store_with
 
@@ -20,19 +20,7 @@ CHECK_MS = 5 * 60_000
 MOMENT_MS = 200
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return store_with(tmp_path / "store")
-
-
-@pytest.fixture
-def time(path: Path) -> Iterator[ManualTime]:
-    site = ManualTime(path)
-    try:
-        yield site
-    finally:
-        site.close()
-        assert_clean(path)
+path, time = retention_site.path, retention_site.time
 
 
 def names(path: Path) -> list[str]:

@@ -84,3 +84,13 @@ def test_partitions_are_added_up(admin, client):
     assert len(kept.ledgers) >= 1 and kept.size == admin.why_kept("parts-partition-1").size
     with pytest.raises(TopicNotFound):
         admin.why_kept("no such topic")
+
+
+def test_a_non_persistent_topic_keeps_a_ring(admin, client):
+    """Whatever its subscriptions acknowledged."""
+    consumer = client.subscribe("non-persistent://public/default/news", "all")
+    fill(client, "non-persistent://public/default/news", 3)
+    kept = admin.why_kept("non-persistent://public/default/news")
+    assert [ledger.reason for ledger in kept.ledgers] == ["ring", "ring", "open"]
+    assert kept.size_by_subscription == {}
+    consumer.close()

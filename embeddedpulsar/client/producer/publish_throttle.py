@@ -85,8 +85,7 @@ class PublishThrottle:
         limiter = self._session.limiter
         if limiter is None or not limiter.due_ns:
             return 0.0
-        left_ns = limiter.due_ns - self._session.client.store.clock.wall_ns()
-        return max(left_ns / 1e9, _SHORTEST_S)
+        return max(limiter.left_ns / 1e9, _SHORTEST_S)
 
 
 def _cost(out: PendingEntry) -> tuple[int, int]:

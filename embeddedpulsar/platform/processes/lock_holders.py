@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from embeddedpulsar.platform import descriptors
@@ -27,19 +28,32 @@ def lease_holders(clients: str) -> dict[bytes, ProcessFacts]:
     for name in descriptors.names_in(clients) if os.path.isdir(clients) else ():
         try:
             uuid, path = bytes.fromhex(name), os.path.join(clients, name)
-            inode = os.lstat(path).st_ino
+            status = os.lstat(path)
             if not lease.is_held(path):
                 continue
         except (ValueError, OSError):
             continue  # a leftover, or gone meanwhile
-        pid = holders.get(inode, 0)
+        pid = _holder_of(status, holders)
         found[uuid] = ProcessFacts(pid, _program(pid) if pid else "")
     return found
 
 
-def _holders() -> dict[int, int]:
-    """The pids of those that hold an exclusive ``flock``, by the inode of the file."""
-    found: dict[int, int] = {}
+def _holder_of(status: os.stat_result, holders: Mapping[tuple[int, int], int]) -> int:
+    """The pid of the process that holds a lock on a file; 0 if it is unknown.
+
+    Inodes of different file systems may be equal. Some (btrfs, overlayfs) show other devices in
+    ``/proc/locks`` than in a file's status: there no lock has the device of the file, and the inode alone is
+    compared.
+    """
+    if any(device == status.st_dev for device, _ in holders):
+        return holders.get((status.st_dev, status.st_ino), 0)
+    found = {pid for (_, inode), pid in holders.items() if inode == status.st_ino}
+    return found.pop() if len(found) == 1 else 0
+
+
+def _holders() -> dict[tuple[int, int], int]:
+    """The pids of those that hold an exclusive ``flock``, by the device and the inode of the file."""
+    found: dict[tuple[int, int], int] = {}
     try:
         with open("/proc/locks", encoding="ascii") as file:
             lines = file.read().splitlines()
@@ -48,7 +62,8 @@ def _holders() -> dict[int, int]:
     for line in lines:
         fields = line.split()  # "7: FLOCK ADVISORY WRITE 4711 08:01:393217 0 EOF"; waiters have "->"
         if len(fields) >= 6 and fields[1] == "FLOCK" and fields[3] == "WRITE":
-            found[int(fields[5].rpartition(":")[2])] = int(fields[4])
+            major, minor, inode = fields[5].split(":")
+            found[os.makedev(int(major, 16), int(minor, 16)), int(inode)] = int(fields[4])
     return found
 
 

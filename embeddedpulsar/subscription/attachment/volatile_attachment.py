@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,7 +31,7 @@ _SETTLE_AFTER_S: Final = 0.1
 _SETTLE_AT: Final = 1000
 
 
-class _OnceDelivered(Attachment):
+class _OnceDelivered(Attachment, ABC):
     """A consumer that gets each message at most once, and never one from before it came.
 
     Role: counts, in a word of its slot, the messages its application was given, and acknowledges them by
@@ -71,9 +72,9 @@ class _OnceDelivered(Attachment):
             self.is_waiting = True
             self._settling.after(_SETTLE_AFTER_S)
 
+    @abstractmethod
     def _settle(self) -> None:
         """Acknowledge what the application was given."""
-        raise NotImplementedError(f"{type(self).__name__} does not define _settle()")
 
     def _own(self, state: SubscriptionState) -> Consumer:
         before = self.consumer_id

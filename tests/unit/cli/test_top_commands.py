@@ -132,3 +132,14 @@ def test_a_process_that_was_killed_is_not_counted(store: Path):
             assert admin.activity().look().processes == there
         finally:
             left.unlink()
+
+
+def test_the_holder_of_a_lock_is_found_by_device_and_inode(tmp_path: Path):
+    """Another file system may have a lock on the same inode. Where the devices of ``/proc/locks`` are others
+    than those of files, the inode alone counts, if it is the only one."""
+    status = (tmp_path / "lease").touch() or (tmp_path / "lease").stat()
+    device, inode = status.st_dev, status.st_ino
+    assert lock_holders._holder_of(status, {(device + 1, inode): 1, (device, inode): 2}) == 2
+    assert lock_holders._holder_of(status, {(device + 1, inode): 1, (device, inode + 1): 2}) == 0
+    assert lock_holders._holder_of(status, {(device + 1, inode): 1}) == 1
+    assert lock_holders._holder_of(status, {(device + 1, inode): 1, (device + 2, inode): 2}) == 0

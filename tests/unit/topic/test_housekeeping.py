@@ -13,7 +13,13 @@ from embeddedpulsar.platform import fork
 from embeddedpulsar.platform.file_lock import FileLock
 from embeddedpulsar.testing.manual_clock import ManualClock, ManualScheduler
 from embeddedpulsar.topic.damage_channel import DamageChannel
-from embeddedpulsar.topic.housekeeping import GATHER_S, PAUSE_S, Housekeeping
+from embeddedpulsar.topic.housekeeping import (
+    GATHER_S,
+    NOT_TRIMMED,
+    PAUSE_S,
+    ChoresFailed,
+    Housekeeping,
+)
 
 
 class Chores:
@@ -171,12 +177,24 @@ def test_a_topic_that_cannot_be_trimmed(site: Site, caplog: pytest.LogCaptureFix
 def test_damage_is_reported_once(site: Site, caplog: pytest.LogCaptureFixture) -> None:
     """A topic whose policies or acknowledgements cannot be read keeps everything, and the report says so."""
     bad = Chores("bad")
-    bad.error = CorruptionError(path="x/policies", offset=7, reason="the document is damaged")
+    error = CorruptionError(path="x/policies", offset=7, reason="the document is damaged")
+    bad.error = ChoresFailed([(error, NOT_TRIMMED)])
     for _ in range(2):
         site.housekeeping.look_at(bad)
         site.pass_s(10 * GATHER_S)
     (record,) = caplog.records
     assert all(text in record.getMessage() for text in ("bad: x/policies", "nothing of the topic is trimmed"))
+
+
+def test_a_failure_says_what_is_not_done(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    """A check that fails is not reported as trimming that fails."""
+    bad = Chores("bad")
+    bad.error = ChoresFailed([(StorageError(path="x", reason="broken"), "messages do not expire")])
+    site.housekeeping.look_at(bad)
+    site.pass_s(10 * GATHER_S)
+    (record,) = caplog.records
+    assert record.getMessage().startswith("bad: messages do not expire: ")
+    assert "trimmed" not in record.getMessage()
 
 
 @pytest.mark.parametrize("error", [FileNotFoundError("x"), CorruptionError(path="x", reason="it is gone")])

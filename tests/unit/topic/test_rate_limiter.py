@@ -130,3 +130,19 @@ def test_random_programs():
         while (got := others[0].reserve(10**9, 1)[0]) > 0:
             passed += got
         assert passed <= rate + rate * (bucket.now - BEGIN) // SECOND + 1
+
+
+def test_a_clock_that_is_set_back_ends_the_wait_of_all():
+    """The first to look sets the times of the rate back; the others look as soon as they see the clock."""
+    bucket = Bucket(Rate(1, 0))
+    other = RateLimiter(bucket.shared, lambda: bucket.now)
+    assert bucket.limiter.reserve(1, 1) == (1, 1)
+    for limiter in (bucket.limiter, other):
+        assert limiter.reserve(1, 1) == (0, 0) and limiter.left_ns == SECOND
+    bucket.now -= 3600 * SECOND
+    for limiter in (bucket.limiter, other):
+        assert not limiter.is_waiting and limiter.left_ns == 0
+        assert limiter.due_ms == bucket.now // 1_000_000
+        assert limiter.reserve(1, 1) == (0, 0) and limiter.left_ns == SECOND
+    bucket.now += SECOND
+    assert other.reserve(1, 1) == (1, 1)

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from embeddedpulsar.exceptions import CorruptionError, LockTimeout
+from embeddedpulsar.exceptions import CorruptionError, LockTimeout, StorageError
+from embeddedpulsar.platform import threads
+from embeddedpulsar.topic.housekeeping import NOT_TRIMMED, ChoresFailed
 from embeddedpulsar.topic.upkeep import TopicUpkeep
 
 
@@ -17,6 +19,7 @@ class Looks:
 
     every_s = 60.0
     follows_traffic = True
+    undone = "nothing is looked at"
 
     def __init__(self) -> None:
         self.looks = 0
@@ -42,15 +45,21 @@ class Site:
         self.now, self.trims = 0.0, 0
         self.due: list[Any] = []
         self.check, self.other = Looks(), Looks()
-        trimming = SimpleNamespace(may_find_any=lambda: False, trim=self.trim, close=int)
+        self.trim_error: Exception | None = None
+        trimming: Any = SimpleNamespace(
+            lock=threads.RLock(), may_find_any=lambda: False, trim_slice=self.trim, close=int
+        )
         subscriptions = SimpleNamespace(clear_away=lambda most: False, may_find_leftovers=lambda: False)
         policies = SimpleNamespace(listen=lambda one: None, unlisten=lambda one: None)
-        housekeeping = SimpleNamespace(look_at=self.due.append, forget=lambda one: None)
-        parts: Any = (trimming, subscriptions, policies, [self.check, self.other], housekeeping)
-        self.upkeep = TopicUpkeep("t", *parts, lambda: self.now)
+        housekeeping: Any = SimpleNamespace(look_at=self.due.append, forget=lambda one: None)
+        clock, log = SimpleNamespace(monotonic=lambda: self.now), SimpleNamespace(name="t")
+        parts: Any = SimpleNamespace(log=log, policies=policies, subscriptions=subscriptions, clock=clock)
+        self.upkeep = TopicUpkeep(parts, trimming, [self.check, self.other], housekeeping)
 
     def trim(self, timeout_s: float, done: list[str]) -> int:
         self.trims += 1
+        if self.trim_error is not None:
+            raise self.trim_error
         return 0
 
 
@@ -64,8 +73,26 @@ def test_an_append_or_acknowledgement_does_not_fail_by_a_policy_that_cannot_be_r
     site.check.wanted_error = CorruptionError(reason="damaged")
     site.upkeep.suggest()
     assert site.due == [site.upkeep]
-    with pytest.raises(CorruptionError):
+    with pytest.raises(ChoresFailed, match="damaged"):
         site.upkeep.do_chores([])
+
+
+def test_a_check_that_fails_keeps_no_other_from_being_made(site: Site) -> None:
+    """Nor trimming; it is made again at its interval, and the failure says what does not happen."""
+    site.check.error = StorageError(path="x", reason="broken")
+    for _ in range(2):
+        with pytest.raises(ChoresFailed) as caught:
+            site.upkeep.do_chores([])
+        assert [undone for _, undone in caught.value.failures] == ["nothing is looked at"]
+        site.now += 60
+    assert (site.check.looks, site.other.looks, site.trims) == (2, 2, 2)
+    site.other.error, site.trim_error = site.check.error, OSError("no room")
+    with pytest.raises(ChoresFailed) as caught:
+        site.upkeep.do_chores([])
+    assert [(str(error), undone) for error, undone in caught.value.failures] == [
+        (str(site.check.error), "nothing is looked at, nothing is looked at"),
+        ("no room", NOT_TRIMMED),
+    ]
 
 
 def test_a_check_that_found_a_lock_taken_is_made_again(site: Site) -> None:
