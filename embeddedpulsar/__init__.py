@@ -91,6 +91,7 @@ from embeddedpulsar.schema import BytesSchema, Schema, SchemaInfo, StringSchema
 if TYPE_CHECKING:
     from embeddedpulsar.admin.admin import Admin
     from embeddedpulsar.client.client import Client
+    from embeddedpulsar.client.common.message_batch import MessageBatch
     from embeddedpulsar.client.common.network_options import (
         Authentication,
         AuthenticationAthenz,
@@ -160,6 +161,7 @@ _LAZY = {
     "ProducerInterceptor": _INTERCEPTORS,
     "ReaderInterceptor": _INTERCEPTORS,
     "MultiplierRedeliveryBackoff": "embeddedpulsar.client.consumer.redelivery_backoff",
+    "MessageBatch": "embeddedpulsar.client.common.message_batch",
     "Producer": "embeddedpulsar.client.producer.producer",
     "BatchReceivePolicy": _POLICIES,
     "ConsumerBatchReceivePolicy": _POLICIES,
@@ -175,7 +177,6 @@ _NOT_BUILT = {
     "Context": "functions",
     "Function": "functions",
     "IdentitySerDe": "functions",
-    "MessageBatch": "functions",
     "PickleSerDe": "functions",
     "SerDe": "functions",
     "functions": "functions",
@@ -243,6 +244,7 @@ __all__ = [
     "connect",
     # Messages
     "Message",
+    "MessageBatch",
     "MessageId",
     # Schemas
     "BytesSchema",

@@ -223,7 +223,8 @@ def _varint(value: int) -> bytes:
     return bytes(out)
 
 
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+def read_varint(data: bytes, at: int) -> tuple[int, int]:
+    """Return a number of a protobuf message, and where it ends; raises ValueError if it is cut off."""
     value = 0
     for shift in range(0, 70, 7):
         if at >= len(data):
@@ -241,11 +242,12 @@ def _signed(value: int, bits: int) -> int:
     return value - (1 << bits) if value >> (bits - 1) else value
 
 
-def _skip(data: bytes, at: int, wire_type: int) -> int:
+def skip_field(data: bytes, at: int, wire_type: int) -> int:
+    """Return the end of the value of a field; raises ValueError if it is cut off."""
     if wire_type == 0:
-        return _read_varint(data, at)[1]
+        return read_varint(data, at)[1]
     if wire_type == 2:
-        length, at = _read_varint(data, at)
+        length, at = read_varint(data, at)
     elif wire_type in (1, 5):
         length = 8 if wire_type == 1 else 4
     else:
@@ -260,18 +262,18 @@ def _parse(data: bytes, *, nested: bool) -> MessageId:
     first_chunk: MessageId | None = None
     at = 0
     while at < len(data):
-        key, at = _read_varint(data, at)
+        key, at = read_varint(data, at)
         field, wire_type = key >> 3, key & 7
         if field == 7 and wire_type == 2 and not nested:
-            start = _read_varint(data, at)[1]
-            at = _skip(data, at, wire_type)
+            start = read_varint(data, at)[1]
+            at = skip_field(data, at, wire_type)
             first_chunk = _parse(data[start:at], nested=True)
         elif wire_type == 0:
-            numbers[field], at = _read_varint(data, at)
+            numbers[field], at = read_varint(data, at)
         elif field == 0:
             raise ValueError(_PARSE_ERROR)
         else:
-            at = _skip(data, at, wire_type)
+            at = skip_field(data, at, wire_type)
     if 1 not in numbers or 2 not in numbers:
         raise ValueError(_PARSE_ERROR)
     self = make(

@@ -38,6 +38,7 @@ LAYERS: dict[str, int] = {
     "topic": 5,
     "arrow": 5,
     "client": 6,
+    "tableview": 7,
     "admin": 6,
     "asyncio": 7,
     "testing": 8,

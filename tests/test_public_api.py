@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import enum
+import importlib
 import inspect
+import pkgutil
 import subprocess
 import sys
 import types
@@ -21,7 +23,6 @@ NOT_BUILT = {
     "Context": "functions",
     "Function": "functions",
     "IdentitySerDe": "functions",
-    "MessageBatch": "functions",
     "PickleSerDe": "functions",
     "SerDe": "functions",
     "functions": "functions",
@@ -30,9 +31,11 @@ NOT_BUILT = {
 NOT_OFFERED = {"Callable", "List", "Optional", "Tuple", "Union", "logging", "re", "tableview", "timedelta"}
 
 
+# Functions of pulsar-client that its own modules call.
+HELPERS = {"is_unicode", "remove_reserved_key"}
+
 # (class, method): why the signature differs.
 DIFFERENT: dict[tuple[str, str], str] = {
-    ("ServiceInfo", "wrap"): "there is one class of them here, and nothing to wrap",
     ("Message", "__init__"): "messages are created by consumers",
     ("Producer", "__init__"): "producers are created by clients",
     ("Consumer", "__init__"): "consumers are created by clients",
@@ -97,6 +100,12 @@ def own_classes(module: types.ModuleType) -> list[str]:
         and getattr(module, name).__module__.startswith("pulsar")
         and name not in NOT_BUILT
     ]
+
+
+def submodules() -> list[str]:
+    """The modules of pulsar-client whose content is built here."""
+    found = [module.name for module in pkgutil.walk_packages(pulsar.__path__, "pulsar.")]
+    return [name for name in found if name.split(".")[1] not in ("__about__", *NOT_BUILT)]
 
 
 def enumerations() -> list[str]:
@@ -179,6 +188,22 @@ def differences(label: str, theirs: object, ours: object) -> list[str]:
         if required:
             problems.append(f"{label}: {extra.name} is ours, so it needs a default")
     return problems
+
+
+@pytest.mark.parametrize("name", submodules())
+def test_every_module_is_offered(name: str):
+    """A module of pulsar-client has one of the same name here, with its public classes and functions."""
+    theirs = importlib.import_module(name)
+    ours = importlib.import_module(name.replace("pulsar", "embeddedpulsar", 1))
+    missing = [
+        own
+        for own, value in vars(theirs).items()
+        if getattr(value, "__module__", "") in (name, "_pulsar")
+        and not own.startswith("_")
+        and own not in HELPERS
+        and not hasattr(ours, own)
+    ]
+    assert not missing
 
 
 def test_schema_module_offers_the_same_names():

@@ -64,7 +64,7 @@ def client_config(options: dict[str, Any]) -> ClientConfig:
     if isinstance(service_url, AutoClusterFailover | ServiceInfoProvider):
         raise NotImplementedError(
             f"{type(service_url).__name__} switches between clusters; this client opens one directory: "
-            "give it a path, file:///path or memory://"
+            "give it a path, file:///path or memory://, or use embeddedpulsar.connect for the clusters"
         )
     if not isinstance(service_url, str | os.PathLike):
         raise ValueError(

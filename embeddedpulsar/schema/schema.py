@@ -167,6 +167,14 @@ def checked_version(schema: Schema[Any], topics: Iterable[str], *, is_producer: 
     return version
 
 
+def __getattr__(name: str) -> Any:
+    if name == "JsonSchema":  # pulsar-client has it in this module, too
+        from embeddedpulsar.platform.fork import late_import
+
+        return late_import("embeddedpulsar.schema.json_schema").JsonSchema
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 class BytesSchema(Schema[bytes]):
     """Values are ``bytes`` and are stored as they are.
 

@@ -14,16 +14,21 @@ from embeddedpulsar.enums import LoggerLevel
 
 
 class Authentication:
-    """Credentials for a cluster. Accepted and ignored: the file permissions of the store control access.
+    """Credentials for a cluster, see `connect`. A local client ignores them: the permissions of the files of
+    its store control access.
 
     Example:
         >>> Authentication("libauth.so", "token:abc")
         <Authentication>
     """
 
+    arguments: tuple[Any, ...]
+    """What the object was made of, for the client of a cluster."""
+
     def __init__(self, dynamicLibPath: str, authParamsString: str) -> None:
         check_type(str, dynamicLibPath, "dynamicLibPath")
         check_type(str, authParamsString, "authParamsString")
+        self.arguments = dynamicLibPath, authParamsString
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}>"  # does not show the secret
@@ -35,6 +40,7 @@ class AuthenticationTLS(Authentication):
     def __init__(self, certificate_path: str, private_key_path: str) -> None:
         check_type(str, certificate_path, "certificate_path")
         check_type(str, private_key_path, "private_key_path")
+        self.arguments = certificate_path, private_key_path
 
 
 class AuthenticationToken(Authentication):
@@ -43,6 +49,7 @@ class AuthenticationToken(Authentication):
     def __init__(self, token: str | Callable[[], str]) -> None:
         if not (isinstance(token, str) or callable(token)):
             raise ValueError("Argument token is expected to be of type 'str' or a function returning 'str'")
+        self.arguments = (token,)
 
 
 class AuthenticationAthenz(Authentication):
@@ -50,6 +57,7 @@ class AuthenticationAthenz(Authentication):
 
     def __init__(self, auth_params_string: str) -> None:
         check_type(str, auth_params_string, "auth_params_string")
+        self.arguments = (auth_params_string,)
 
 
 class AuthenticationOauth2(Authentication):
@@ -57,6 +65,7 @@ class AuthenticationOauth2(Authentication):
 
     def __init__(self, auth_params_string: str) -> None:
         check_type(str, auth_params_string, "auth_params_string")
+        self.arguments = (auth_params_string,)
 
 
 class AuthenticationBasic(Authentication):
@@ -69,6 +78,7 @@ class AuthenticationBasic(Authentication):
         method: str = "basic",
         auth_params_string: str | None = None,
     ) -> None:
+        self.arguments = username, password, method, auth_params_string
         if auth_params_string is not None:
             check_type(str, auth_params_string, "auth_params_string")
             _check_basic_parameters(auth_params_string)
@@ -117,6 +127,11 @@ class ServiceInfo:
         return self._service_url
 
     @property
+    def authentication(self) -> Authentication | None:
+        """The credentials."""
+        return self._authentication
+
+    @property
     def use_tls(self) -> bool:
         """Whether the URL asks for TLS; never for a local store."""
         return self._service_url.startswith(("pulsar+ssl://", "https://"))
@@ -126,6 +141,11 @@ class ServiceInfo:
         """The certificates to trust."""
         return self._certs
 
+    @classmethod
+    def wrap(cls, service_info: ServiceInfo) -> ServiceInfo:
+        """Return ``service_info`` itself: this package has one class of them, ``pulsar-client`` has two."""
+        return service_info
+
     def __repr__(self) -> str:
         return (
             f"ServiceInfo(service_url={self.service_url!r}, use_tls={self.use_tls!r}, "
@@ -134,7 +154,7 @@ class ServiceInfo:
 
 
 class ServiceInfoProvider:
-    """Base class of objects that supply the address of a cluster. A local `Client` refuses them."""
+    """Base class of objects that supply the address of a cluster to `connect`. `Client` refuses them."""
 
     def initial_service_info(self) -> ServiceInfo:
         """Return the first address."""
@@ -149,7 +169,7 @@ class ServiceInfoProvider:
 
 
 class AutoClusterFailover:
-    """Addresses of a cluster and its replacements. A local `Client` refuses it."""
+    """Addresses of a cluster and its replacements, for `connect`. A local `Client` refuses it."""
 
     def __init__(
         self,
@@ -182,7 +202,11 @@ class AutoClusterFailover:
         self.switch_back_threshold = switch_back_threshold
 
     def __repr__(self) -> str:
-        return f"AutoClusterFailover(primary={self.primary!r}, secondary={self.secondary!r})"
+        return (
+            f"AutoClusterFailover(primary={self.primary!r}, secondary={self.secondary!r}, "
+            f"check_interval_ms={self.check_interval_ms!r}, failover_threshold={self.failover_threshold!r}, "
+            f"switch_back_threshold={self.switch_back_threshold!r})"
+        )
 
 
 class ConsoleLogger:
