@@ -11,6 +11,7 @@ from embeddedpulsar.spark.data_loss import DataLossPolicy
 from embeddedpulsar.spark.filters import Pruning, prune
 from embeddedpulsar.spark.log_plan import Task, plan_tasks
 from embeddedpulsar.spark.options import ReadOptions, key_reader
+from embeddedpulsar.spark.read_pins import pin_plan, pinned
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,7 +40,8 @@ def read_task(
     opened = open_ahead(
         partition.value or (), key_reader(options.private_keys), policy.gone, discards=options.discards
     )
-    yield from record_batches(opened, columns, rows=ROWS, large=LARGE_ENTRY, on_damage=policy.damaged)
+    with pinned(partition.value):
+        yield from record_batches(opened, columns, rows=ROWS, large=LARGE_ENTRY, on_damage=policy.damaged)
 
 
 class BatchReader(DataSourceReader):
@@ -56,7 +58,11 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks, from index slots alone."""
-        return [LogPartition(task) for task in plan_tasks(self._options, self._pruning)]
+        tasks = plan_tasks(self._options, self._pruning)
+        if not pin_plan(tasks):
+            tasks = plan_tasks(self._options, self._pruning)
+            pin_plan(tasks)
+        return [LogPartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The record batches of one task."""

@@ -15,7 +15,8 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from embeddedpulsar.spark.batch_reader import LogPartition, read_task
-from embeddedpulsar.spark.stream_offsets import decode_offsets, encode_offsets
+from embeddedpulsar.spark.read_pins import ReadPins
+from embeddedpulsar.spark.stream_offsets import LogOffset, Offsets, decode_offsets, encode_offsets
 from embeddedpulsar.spark.stream_options import NO_LIMIT, StreamOptions
 from embeddedpulsar.spark.stream_planner import StreamPlanner
 
@@ -36,6 +37,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._columns = columns
         self._planner = StreamPlanner(options)
+        self._pins = ReadPins(options.read.path)
         self._subscription: StreamSubscription | None = None
 
     def __reduce__(self) -> tuple[type[StreamReader], tuple[StreamOptions, tuple[str, ...]]]:
@@ -44,7 +46,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a query without a checkpoint begins."""
-        return encode_offsets(self._planner.initial())
+        self._pin(self._planner.initial())
+        return encode_offsets(self._planner.initial())  # behind what is pinned
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """The limits of the options. Spark has no limit of both kinds; `latestOffset` applies both."""
@@ -61,15 +64,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Where the next batch ends."""
         offsets = decode_offsets(start)
+        self._pin(offsets)
         is_limited = not isinstance(limit, ReadAllAvailable)
         found = self._planner.latest(offsets, is_limited=is_limited)
         if self._options.subscription:
             self._attached().attach(found, offsets)
+        else:  # a topic that appeared is read from its first message
+            self._pin(
+                {name: LogOffset(end.incarnation) for name, end in found.items() if name not in offsets}
+            )
         return encode_offsets(found)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of a batch."""
-        tasks = self._planner.tasks(decode_offsets(start), decode_offsets(end))
+        offsets = decode_offsets(start)
+        self._pin(offsets)
+        tasks = self._planner.tasks(offsets, decode_offsets(end))
         return [LogPartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -77,12 +87,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_task(partition, self._options.read, self._columns)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Acknowledge what Spark has done with."""
+        """Acknowledge what Spark has done with, or keep it no more."""
         if self._options.subscription:
             self._attached().follow(decode_offsets(end))
+        self._pin(decode_offsets(end))
+
+    def _pin(self, offsets: Offsets) -> None:
+        if not self._options.subscription:
+            self._pins.follow(offsets)
 
     def stop(self) -> None:
-        """Detach from the subscription, which stays."""
+        """Detach from the subscription, which stays, and pin nothing more."""
+        self._pins.close()
         if self._subscription is not None:
             self._subscription.close()
             self._subscription = None
