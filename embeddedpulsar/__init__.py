@@ -28,6 +28,7 @@ from embeddedpulsar.enums import (
     ProducerAccessMode,
     RegexSubscriptionMode,
     Result,
+    SchemaCompatibilityStrategy,
     SchemaType,
     SubscriptionMode,
 )
@@ -296,6 +297,7 @@ __all__ = [
     "ProducerAccessMode",
     "RegexSubscriptionMode",
     "Result",
+    "SchemaCompatibilityStrategy",
     "SchemaType",
     "SubscriptionMode",
     # Errors

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, cast
 from embeddedpulsar.message_id import MessageId, make
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     # A type checker provides typing_extensions itself; nothing needs to be installed for it.
     from typing_extensions import TypeVar
 
     from embeddedpulsar.encryption import EncryptionContext
+    from embeddedpulsar.schema.schema import SchemaInfo
 
     T = TypeVar("T", default=bytes)
     """The type of values that a producer, consumer or reader handles: that of its schema, or ``bytes``."""
@@ -76,6 +77,9 @@ class ValueDecoder(Protocol):
     def decode(self, data: bytes, /) -> Any:
         """Decode one value."""
 
+    def decode_message(self, msg: Any, /) -> Any:
+        """Decode the value of a message."""
+
 
 class Origin(Protocol):
     """The properties that all messages of one consumer and topic share, in one object."""
@@ -83,19 +87,39 @@ class Origin(Protocol):
     topic_name: str
     schema: ValueDecoder
     partition: int
+    by_message: bool
 
 
 class MessageOrigin:
-    """The `Origin` of messages that are read from a topic."""
+    """The `Origin` of messages that are read from a topic.
 
-    __slots__ = ("partition", "schema", "topic_name")
+    Args:
+        topic_name: full name of the topic.
+        schema: of the consumer.
+        writer: the schema of a version; None where no version is asked for.
+        by_message: whether the schema decodes by the message, not by its payload alone.
+    """
 
-    def __init__(self, topic_name: str, schema: ValueDecoder) -> None:
+    __slots__ = ("by_message", "partition", "schema", "topic_name", "writer")
+
+    def __init__(
+        self,
+        topic_name: str,
+        schema: ValueDecoder,
+        writer: Callable[[int], SchemaInfo | None] | None = None,
+        by_message: bool = False,
+    ) -> None:
         self.topic_name = topic_name
         self.schema = schema
+        self.writer = writer
+        self.by_message = by_message
         from embeddedpulsar.topic_name import TopicName  # 1.5 ms of the import of the package
 
         self.partition = TopicName.parse(topic_name).partition
+
+    def writer_of(self, version: int) -> SchemaInfo | None:
+        """The schema of a version; None for -1, and for one that is not kept."""
+        return None if version < 0 or self.writer is None else self.writer(version)
 
 
 _new: Any = object.__new__
@@ -117,7 +141,7 @@ class Message(Generic[T]):
         >>> entry = SimpleNamespace(ledger_id=7, entry_id=0, count=2, batched=True, payload=b"onetwo",
         ...     offsets=[0, 3, 6], keys=lambda: None)
         >>> origin = SimpleNamespace(topic_name="persistent://public/default/t", schema=StringSchema(),
-        ...     partition=-1)
+        ...     partition=-1, by_message=False)
         >>> message = Message(entry, 1, origin)
         >>> message.data(), message.value(), message.message_id(), message.partition_key()
         (b'two', 'two', (7,0,-1,1), '')
@@ -144,7 +168,10 @@ class Message(Generic[T]):
             Exception: any exception of the schema for a payload that does not fit it. A null value is passed
                 to the schema as ``b""``, as in ``pulsar-client``; check `has_null_value` first.
         """
-        return cast("T", self._origin.schema.decode(self.data()))
+        origin = self._origin
+        if origin.by_message:
+            return cast("T", origin.schema.decode_message(self))
+        return cast("T", origin.schema.decode(self.data()))
 
     def message_id(self) -> MessageId:
         """Return the id of the message, which equals the id that `Producer.send` returned."""
@@ -196,6 +223,25 @@ class Message(Generic[T]):
         """
         version = self._entry.schema_version
         return version.to_bytes(8, "big").decode("latin-1") if version >= 0 else ""
+
+    def writer_schema(self) -> SchemaInfo | None:
+        """Return the schema with which the message was written, also if it was deleted since then (not in
+        ``pulsar-client``).
+
+        Returns:
+            None if the message was written without one, or if it is not kept any more.
+
+        Example:
+            >>> from embeddedpulsar import Client
+            >>> from embeddedpulsar.schema import StringSchema
+            >>> with Client("memory://") as client:
+            ...     consumer = client.subscribe("notes", "s")
+            ...     _ = client.create_producer("notes", schema=StringSchema()).send("buy milk")
+            ...     consumer.receive().writer_schema()
+            <SchemaInfo SchemaType.STRING 'STRING'>
+        """
+        writer_of = getattr(self._origin, "writer_of", None)  # that of an unsent message lacks it
+        return None if writer_of is None else writer_of(self._entry.schema_version)
 
     def producer_name(self) -> str:
         """Return the name of the producer."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from embeddedpulsar.enums import SchemaCompatibilityStrategy
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.policies import Retention
 
@@ -61,9 +62,13 @@ _RANGES: dict[str, tuple[int, int]] = {
     "dispatchThrottlingRatePerSubscriptionInByte": (0, 1 << 50),
 }
 
+_STRATEGIES = tuple(one.name for one in SchemaCompatibilityStrategy if one.name != "UNDEFINED")
+
 # The valid words.
 _CHOICES: dict[str, tuple[str, ...]] = {
     "allowAutoTopicCreationType": ("non-partitioned", "partitioned"),
+    "schemaCompatibilityStrategy": _STRATEGIES,
+    "systemTopicSchemaCompatibilityStrategy": _STRATEGIES,
     "brokerDeleteInactiveTopicsMode": ("delete_when_no_subscriptions", "delete_when_subscriptions_caught_up"),
     "backlogQuotaDefaultRetentionPolicy": (
         "producer_request_hold",
@@ -101,6 +106,10 @@ class BrokerSettings(NamedTuple):
     defaultNumPartitions: int = 1
     allowAutoSubscriptionCreation: bool = True
     encryptionRequireOnProducer: bool = False
+    schemaCompatibilityStrategy: str = "FULL"
+    systemTopicSchemaCompatibilityStrategy: str = "ALWAYS_COMPATIBLE"
+    isSchemaValidationEnforced: bool = False
+    isAllowAutoUpdateSchemaEnabled: bool = True
     brokerDeleteInactiveTopicsEnabled: bool = False  # Pulsar: true
     brokerDeleteInactiveTopicsFrequencySeconds: int = 60
     brokerDeleteInactiveTopicsMaxInactiveDurationSeconds: int = 0  # as long as the frequency

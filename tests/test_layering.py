@@ -90,6 +90,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     ),
     "topic.producers": (),
     "topic.sinks": ("topic.catalog",),
+    "topic.schemas": ("topic.creation_policy", "topic.policy_documents", "topic.topic_policy"),
     "storage.journal": ("storage.filenames",),
     "storage.recovery": (
         "storage.filenames",

@@ -13,6 +13,7 @@ from embeddedpulsar.admin.dead_letters import DeadLetters
 from embeddedpulsar.admin.kept_ledgers import KeptLedgers
 from embeddedpulsar.admin.namespaces import Namespaces
 from embeddedpulsar.admin.policy_calls import SaysWhatThereIs
+from embeddedpulsar.admin.schemas import Schemas
 from embeddedpulsar.admin.tenants import Tenants
 from embeddedpulsar.admin.topics import Topics
 from embeddedpulsar.damage import Damage
@@ -25,7 +26,6 @@ from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from types import TracebackType
 
     from embeddedpulsar.admin.store_activity import ActivityWatch
     from embeddedpulsar.topic.care.care_progress import CareProgress
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 class Admin(SaysWhatThereIs):
     """Administers the store in a directory, with the interface of Pulsar's Java class ``PulsarAdmin``.
 
-    The methods are grouped by object: `topics`, `namespaces`, `tenants` and `brokers`. An Admin may be used
-    beside any number of clients, in any process; changes are visible to them at once. Thread-safe. After a
-    fork the child may continue to use it. A ``with`` block closes it at the end. Errors are those of
+    The methods are grouped by object: `topics`, `namespaces`, `tenants`, `brokers`, `schemas`. An Admin may
+    be used beside any number of clients, in any process; changes are visible to them at once. Thread-safe.
+    After a fork the child may continue to use it. A ``with`` block closes it at the end. Errors are those of
     ``embeddedpulsar.exceptions``.
 
     Args:
@@ -88,12 +88,14 @@ class Admin(SaysWhatThereIs):
         self._namespaces: Final = Namespaces(self._open_store)
         self._tenants: Final = Tenants(self._open_store)
         self._brokers: Final = Brokers(self._open_store)
+        self._schemas: Final = Schemas(self._open_store)
 
     _parts: Final = {
         "topics()": Topics,
         "namespaces()": Namespaces,
         "tenants()": Tenants,
         "brokers()": Brokers,
+        "schemas()": Schemas,
     }
 
     def _opened(self) -> Store:
@@ -133,6 +135,10 @@ class Admin(SaysWhatThereIs):
     def brokers(self) -> Brokers:
         """Return the methods for settings."""
         return self._brokers
+
+    def schemas(self) -> Schemas:
+        """Return the methods for schemas."""
+        return self._schemas
 
     def dead_letters(
         self, topic: str, subscription: str, dead_letter_topic: str | None = None
@@ -386,12 +392,7 @@ class Admin(SaysWhatThereIs):
     def __enter__(self) -> Admin:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

@@ -17,7 +17,8 @@ from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.message import Message, MessageOrigin, messages_left
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.platform import failpoints, interrupts
-from embeddedpulsar.schema import BytesSchema
+from embeddedpulsar.schema.schema import BYTES, CopiedSchema
+from embeddedpulsar.topic.schemas.message_origins import origin_of
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
@@ -260,7 +261,7 @@ class _Mover:
         self._client: Final = client
         self._commands: Final = subscription.operator_commands()
         self._origin: Final = origin
-        self._producers: Final[dict[str, Producer[Any]]] = {}
+        self._producers: Final[dict[tuple[str, Any], Producer[Any]]] = {}
         self._entries: list[Position] = []
         self._batches: list[AckBatch] = []
 
@@ -269,7 +270,7 @@ class _Mover:
         sealed, position = isinstance(view, SealedView), Position(view.ledger_id, view.entry_id)
         if isinstance(view, SealedView):
             view = raw_view(view, topic)
-        left = messages_left(view, view.skip, MessageOrigin(topic, BytesSchema()))
+        left = messages_left(view, view.skip, origin_of(lambda: self._store, topic))
         messages = [one for one in left if wanted is None or one.message_id() == wanted]
         if sealed and messages:
             raise NotAllowedError(
@@ -293,14 +294,18 @@ class _Mover:
     def _publish(self, message: Message[bytes]) -> None:
         properties = message.properties()
         topic = properties.get(_REAL_TOPIC, self._origin)
-        producer = self._producers.get(topic)
+        written = message.writer_schema()
+        key = topic, None if written is None else (written.schema_type(), written.schema())
+        producer = self._producers.get(key)
         if producer is None:
             if not self._store.topics.has(topic):
                 raise TopicNotFound(
                     f"{topic}, where the dead letter {message.message_id()} comes from, does not exist any "
                     "more; create it, or purge the dead letters"
                 )
-            producer = self._producers[topic] = self._client.create_producer(topic, chunking_enabled=True)
+            schema = BYTES if written is None else CopiedSchema(written)
+            producer = self._client.create_producer(topic, schema=schema, chunking_enabled=True)
+            self._producers[key] = producer
         producer.send(
             None if message.has_null_value() else message.data(),
             {name: value for name, value in properties.items() if name not in _OF_LETTERS},
@@ -340,7 +345,7 @@ def _left_in(topic: Topic, most: int) -> list[Message[bytes]]:
         views = topic.view.subscription(OPERATOR).unacked_entries(topic.ledger)
     except SubscriptionNotFound:
         views = _stored_entries(topic.ledger)
-    origin, found = MessageOrigin(topic.name, BytesSchema()), list[Message[bytes]]()
+    origin, found = MessageOrigin(topic.name, BYTES), list[Message[bytes]]()
     for view in views:
         if isinstance(view, SealedView):
             view = raw_view(view, topic.name)

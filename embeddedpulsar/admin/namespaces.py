@@ -14,6 +14,7 @@ from embeddedpulsar.exceptions import InvalidTopicName, NotAllowedError, TopicNo
 from embeddedpulsar.platform import interrupts
 from embeddedpulsar.topic import creation_policy, topic_limits
 from embeddedpulsar.topic.policy_changes import is_namespace
+from embeddedpulsar.topic.schemas import schema_policies
 from embeddedpulsar.topic_name import NON_PERSISTENT, PERSISTENT, without_system_topics
 
 if TYPE_CHECKING:
@@ -170,6 +171,17 @@ class Namespaces(PolicyCalls, RateCalls, ExpiryCalls):
             "encryption_required_status",
             "whether new producers of the namespace have to encrypt; others are refused with "
             "`BrokerMetadataError`",
+        )
+    )
+
+    # -- schemas -----------------------------------------------------------------------------------------
+
+    set_is_allow_auto_update_schema, get_is_allow_auto_update_schema, remove_is_allow_auto_update_schema = (
+        value_calls(
+            schema_policies.SCHEMA_AUTO_UPDATE,
+            "is_allow_auto_update_schema",
+            "whether producers and consumers add their schemas to topics of the namespace; otherwise others "
+            "than those that `Admin.schemas` added raise `IncompatibleSchema`",
         )
     )
 

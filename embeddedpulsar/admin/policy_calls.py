@@ -14,6 +14,7 @@ from embeddedpulsar.platform import interrupts
 from embeddedpulsar.policies import Retention
 from embeddedpulsar.topic import creation_policy, topic_limits
 from embeddedpulsar.topic.backlog_quotas import QUOTAS
+from embeddedpulsar.topic.schemas import schema_policies
 from embeddedpulsar.topic.topic_policy import (
     COMPACTION_THRESHOLD,
     DEDUPLICATION,
@@ -31,7 +32,6 @@ _NOT_BUILT: Final = {
     "cluster": "clusters",
     "broker": "brokers: Admin.brokers() has settings only",
     "bookie": "bookies",
-    "schema": "the schema registry",
     "function": "functions",
     "source": "connectors",
     "sink": "connectors",
@@ -224,6 +224,28 @@ class PolicyCalls(SaysWhatThereIs, ABC):
             "subscription_types_enabled",
             "the types of subscriptions that new consumers may have, as a set of `ConsumerType`; others are "
             "refused with `NotAllowedError`. A reader is Exclusive",
+        )
+    )
+
+    # -- schemas -----------------------------------------------------------------------------------------
+
+    (
+        set_schema_compatibility_strategy,
+        get_schema_compatibility_strategy,
+        remove_schema_compatibility_strategy,
+    ) = value_calls(
+        schema_policies.SCHEMA_COMPATIBILITY,
+        "schema_compatibility_strategy",
+        "which schemas a topic accepts beside those it has: a `SchemaCompatibilityStrategy`, or its name",
+        'SchemaCompatibilityStrategy["BACKWARD"]',
+        "embeddedpulsar",
+    )
+    set_schema_validation_enforced, get_schema_validation_enforced, remove_schema_validation_enforced = (
+        value_calls(
+            schema_policies.SCHEMA_VALIDATION,
+            "schema_validation_enforced",
+            "whether new producers without a schema are refused with `IncompatibleSchema` by topics that "
+            "have one",
         )
     )
 

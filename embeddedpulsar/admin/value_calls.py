@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,7 +20,13 @@ Calls = tuple[
 ]
 
 
-def value_calls(policy: TopicPolicy[Value], name: str, text: str, example: str = "") -> Calls[Value]:
+def value_calls(
+    policy: TopicPolicy[Value],
+    name: str,
+    text: str,
+    example: str = "",
+    module: str = "embeddedpulsar.policy_values",
+) -> Calls[Value]:
     """Return the methods that set, get and remove a policy.
 
     Args:
@@ -27,6 +34,7 @@ def value_calls(policy: TopicPolicy[Value], name: str, text: str, example: str =
         name: of the methods, without ``set_``.
         text: what is set: the object of a sentence that begins with Set.
         example: an expression of a value, for topics and namespaces.
+        module: has the class of the value.
     """
 
     def set_value(self: PolicyCalls, name: str, value: Value) -> None:
@@ -51,7 +59,7 @@ def value_calls(policy: TopicPolicy[Value], name: str, text: str, example: str =
 
         Raises:
             InvalidConfiguration: the value makes no sense.
-        {_example(name, example)}""",
+        {_example(name, example, module)}""",
         get_value: "Return the value that is set for this topic or namespace; None if none is set. With "
         "``applied``, the value that holds.",
         remove_value: "Unset the value, so that the inherited one applies. Does nothing if it is not set.",
@@ -63,14 +71,14 @@ def value_calls(policy: TopicPolicy[Value], name: str, text: str, example: str =
     return set_value, get_value, remove_value
 
 
-def _example(name: str, value: str) -> str:
+def _example(name: str, value: str, module: str) -> str:
     if not value:
         return ""
-    kind = value.partition("(")[0]
+    kind = re.split(r"\W", value)[0]
     return f"""
         Example:
             >>> from embeddedpulsar import Admin
-            >>> from embeddedpulsar.policy_values import {kind}
+            >>> from {module} import {kind}
             >>> with Admin("./data") as admin:
             ...     admin.namespaces().set_{name}("public/default", {value})
             ...     admin.namespaces().get_{name}("public/default") == {value}

@@ -20,7 +20,8 @@ from embeddedpulsar.enums import (
     ProducerAccessMode,
     RegexSubscriptionMode,
 )
-from embeddedpulsar.schema import BytesSchema, Schema
+from embeddedpulsar.schema import Schema
+from embeddedpulsar.schema.schema import BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -193,7 +194,7 @@ class Client(AsyncFacade):
     ) -> TableView:
         """Make a table view; see `embeddedpulsar.Client.create_table_view`. Not in ``pulsar.asyncio``."""
         view = await in_thread(
-            lambda: self._blocking.create_table_view(topic, subscription_name, schema or BytesSchema()),
+            lambda: self._blocking.create_table_view(topic, subscription_name, schema or BYTES),
             lambda made: made.close(),
         )
         return TableView(view)
@@ -226,4 +227,4 @@ def _given(arguments: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of a call for the blocking client, which has no None for a schema."""
     options = arguments.pop("options")
     given = {name: value for name, value in arguments.items() if name != "self"}
-    return {**given, "schema": given["schema"] or BytesSchema(), **options}
+    return {**given, "schema": given["schema"] or BYTES, **options}

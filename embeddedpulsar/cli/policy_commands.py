@@ -12,7 +12,7 @@ from embeddedpulsar.admin.json_form import json_form
 from embeddedpulsar.cli.expiry_commands import SIZE, TIME, Amount
 from embeddedpulsar.cli.opened_store import OpenedStore, pass_store
 from embeddedpulsar.cli.output import as_json, print_json
-from embeddedpulsar.enums import ConsumerType
+from embeddedpulsar.enums import ConsumerType, SchemaCompatibilityStrategy
 from embeddedpulsar.policies import Retention
 from embeddedpulsar.policy_values import (
     DELETE_WHEN_NO_SUBSCRIPTIONS,
@@ -150,6 +150,25 @@ OF_BOTH = (
         lambda enable: [AutoSubscriptionCreationOverride(enable)],
     ),
     Policy(
+        "schema-compatibility-strategy",
+        "which schemas a topic accepts beside those that it has",
+        (
+            click.option(
+                "-c",
+                "--compatibility",
+                type=click.Choice(tuple(SchemaCompatibilityStrategy.__members__)),
+                required=True,
+            ),
+        ),
+        lambda compatibility: [SchemaCompatibilityStrategy[compatibility]],
+        form=lambda strategy: strategy and strategy.name,
+    ),
+    _switch(
+        "schema-validation-enforce",
+        "producers without a schema are refused by topics that have one",
+        "schema_validation_enforced",
+    ),
+    Policy(
         "inactive-topic-policies",
         "whether topics are deleted that have not been used for some time",
         (
@@ -252,6 +271,7 @@ OF_TOPICS = (
     ),
 )
 OF_NAMESPACES = (
+    _switch("is-allow-auto-update-schema", "programs add their schemas"),
     _delayed_delivery("delayed_delivery_messages"),
     _switch("encryption-required", "producers have to encrypt", "encryption_required_status"),
     _number(

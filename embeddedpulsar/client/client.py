@@ -34,7 +34,8 @@ from embeddedpulsar.enums import (
 )
 from embeddedpulsar.message import T
 from embeddedpulsar.platform import interrupts
-from embeddedpulsar.schema import BytesSchema, Schema
+from embeddedpulsar.schema import Schema
+from embeddedpulsar.schema.schema import BYTES
 from embeddedpulsar.topic.catalog.partition_checks import partition_names
 from embeddedpulsar.topic_name import TopicName
 
@@ -51,8 +52,6 @@ if TYPE_CHECKING:
         ConsumerDeadLetterPolicy,
         ConsumerKeySharedPolicy,
     )
-
-_BYTES: Schema[Any] = BytesSchema()
 
 
 class Client:
@@ -143,7 +142,7 @@ class Client:
         self,
         topic: str,
         producer_name: str | None = None,
-        schema: Schema[T] = _BYTES,
+        schema: Schema[T] = BYTES,
         initial_sequence_id: int | None = None,
         send_timeout_millis: int = 30000,
         compression_type: CompressionType = CompressionType.NONE,
@@ -232,7 +231,7 @@ class Client:
         topic: str | list[str] | re.Pattern[str],
         subscription_name: str,
         consumer_type: ConsumerType = ConsumerType.Exclusive,
-        schema: Schema[T] = _BYTES,
+        schema: Schema[T] = BYTES,
         message_listener: Callable[[Consumer[T], Message[T]], object] | None = None,
         receiver_queue_size: int = 1000,
         max_total_receiver_queue_size_across_partitions: int = 50000,
@@ -355,7 +354,7 @@ class Client:
         self,
         topic: str,
         start_message_id: MessageId,
-        schema: Schema[T] = _BYTES,
+        schema: Schema[T] = BYTES,
         reader_listener: Callable[[Reader[T], Message[T]], object] | None = None,
         receiver_queue_size: int = 1000,
         reader_name: str | None = None,
@@ -404,7 +403,7 @@ class Client:
         return reader
 
     def create_table_view(
-        self, topic: str, subscription_name: str | None = None, schema: Schema[T] = _BYTES
+        self, topic: str, subscription_name: str | None = None, schema: Schema[T] = BYTES
     ) -> TableView[T]:
         """Make a dictionary of the last value of each partition key of a topic, which follows the topic.
 

@@ -35,6 +35,7 @@ KIND_POLICIES: Final = 5
 KIND_COMPACTION: Final = 6
 KIND_COMPACTED_START: Final = 7
 KIND_SINK_COMMIT: Final = 8
+KIND_SCHEMAS: Final = 9
 
 Buffer = bytes | bytearray | memoryview
 

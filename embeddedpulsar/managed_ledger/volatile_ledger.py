@@ -25,7 +25,9 @@ _LEDGERS: Final = 4
 """Ledgers in a full ring, the tail's among them: a quarter of the messages goes at once."""
 _SMALLEST: Final = 8 << 10
 _LONGEST_MS: Final = 1 << 40
-_KEPT: Final = frozenset((filenames.LOCK, filenames.TOPIC_META, filenames.POLICIES, filenames.CONTROL))
+_KEPT: Final = frozenset(
+    (filenames.LOCK, filenames.TOPIC_META, filenames.POLICIES, filenames.SCHEMAS, filenames.CONTROL)
+)
 
 failpoints.declare("ring:point_stored", "ring:turned", "ring:emptied")
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from embeddedpulsar.schema.schema import BytesSchema, Schema, SchemaInfo, StringSchema
 
 if TYPE_CHECKING:
+    from embeddedpulsar.schema.auto_schema import AutoConsumeSchema, AutoProduceBytesSchema, GenericRecord
     from embeddedpulsar.schema.definition import (
         Array,
         Boolean,
@@ -29,7 +30,10 @@ if TYPE_CHECKING:
 
 # Loaded on first access, so that importing the package is fast.
 _LAZY = {
+    "AutoConsumeSchema": "auto_schema",
+    "AutoProduceBytesSchema": "auto_schema",
     "AvroSchema": "schema_avro",
+    "GenericRecord": "auto_schema",
     "JsonSchema": "json_schema",
     "ProtobufNativeSchema": "schema_protobuf",
     **dict.fromkeys(
@@ -74,6 +78,8 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "Array",
+    "AutoConsumeSchema",
+    "AutoProduceBytesSchema",
     "AvroSchema",
     "Boolean",
     "Bytes",
@@ -82,6 +88,7 @@ __all__ = [
     "Double",
     "Field",
     "Float",
+    "GenericRecord",
     "Integer",
     "JsonSchema",
     "Long",

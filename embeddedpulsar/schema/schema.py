@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from embeddedpulsar.enums import SchemaType
 
@@ -94,6 +94,15 @@ class Schema(Generic[T]):
         """Return the value of a message."""
         return self.decode(msg.data())
 
+    def decode_written(self, data: bytes, writer: SchemaInfo | None) -> T:
+        """Return the value of a payload that was written with another version of the schema.
+
+        Args:
+            data: the payload.
+            writer: the schema with which it was written; None if that is not known.
+        """
+        return self.decode(data)
+
     def schema_info(self) -> SchemaInfo:
         """Return the description of this schema."""
         return self._schema_info
@@ -156,6 +165,8 @@ def checked_version(schema: Schema[Any], topics: Iterable[str], *, is_producer: 
         InvalidTopicName: one of the names is not a topic name.
         ValueError: the schema returns something that is not a version. Further errors are the schema's own.
     """
+    if schema is BYTES:
+        return -1
     from embeddedpulsar.topic_name import TopicName  # 1.5 ms of the import of the package
 
     version = -1
@@ -209,6 +220,19 @@ class BytesSchema(Schema[bytes]):
 
     def __str__(self) -> str:
         return "BytesSchema"
+
+
+BYTES: Final[Schema[Any]] = BytesSchema()
+"""The schema of those that name none."""
+
+
+class CopiedSchema(BytesSchema):
+    """For producers of payloads that another topic has already: the schema that they were written with, which
+    their topic takes whatever its compatibility strategy says."""
+
+    def __init__(self, info: SchemaInfo) -> None:
+        super().__init__()
+        self._schema_info = info
 
 
 class StringSchema(Schema[str]):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 import io
+import json
 from enum import Enum
 from typing import Any
 
 from embeddedpulsar.enums import SchemaType
 from embeddedpulsar.schema.definition import Record, record_definition
-from embeddedpulsar.schema.schema import Schema
+from embeddedpulsar.schema.schema import Schema, SchemaInfo
 
 
 def _library() -> Any:
@@ -23,8 +24,22 @@ def _library() -> Any:
 fastavro = _library()
 
 
+def library() -> Any:
+    """Return the module ``fastavro``.
+
+    Raises:
+        ImportError: it is not installed.
+    """
+    if fastavro is None:
+        raise ImportError('Avro schemas need fastavro: pip install "embeddedpulsar[avro]"')
+    return fastavro
+
+
 class AvroSchema(Schema[Any]):
     """Values are records, or dicts, and are stored in Avro's binary form. Needs ``fastavro``.
+
+    A message is decoded with the definition that it was written with, which the topic has, and resolved to
+    that of this schema.
 
     Args:
         record_cls: the class of the values, derived from `Record`; None if they are dicts.
@@ -51,8 +66,7 @@ class AvroSchema(Schema[Any]):
     def __init__(
         self, record_cls: type[Record] | None, schema_definition: dict[str, Any] | None = None
     ) -> None:
-        if fastavro is None:
-            raise ImportError('Avro schemas need fastavro: pip install "embeddedpulsar[avro]"')
+        library()
         if record_cls is None and schema_definition is None:
             raise AssertionError("give a record class or a schema_definition")
         if record_cls is None:
@@ -65,6 +79,7 @@ class AvroSchema(Schema[Any]):
         super().__init__(record_cls or dict, SchemaType.AVRO, definition, "AVRO")
         self._is_record = record_cls is not None
         self._parsed = parsed(definition)
+        self._writers: dict[str, tuple[Any, Any]] = {self._schema_info.schema(): (self._parsed, self._parsed)}
 
     def encode(self, obj: Any) -> bytes:
         """Return ``obj`` in Avro's binary form.
@@ -90,10 +105,40 @@ class AvroSchema(Schema[Any]):
 
     def decode(self, data: bytes) -> Any:
         """Return the record, or the dict; the bytes must be written with the definition of this schema."""
-        return self._decoded(data, self._parsed)
+        return self._decoded(data, self._parsed, self._parsed)
 
-    def _decoded(self, data: bytes, writer: Any) -> Any:
-        value = fastavro.schemaless_reader(io.BytesIO(data), writer, self._parsed)
+    def decode_message(self, msg: Any) -> Any:
+        """Return the record, or the dict, of a message.
+
+        Raises:
+            ValueError: what was written cannot be read with the definition of this schema.
+        """
+        return self.decode_written(msg.data(), msg.writer_schema())
+
+    def decode_written(self, data: bytes, writer: SchemaInfo | None) -> Any:
+        """Return the record, or the dict, of a payload that was written with another definition."""
+        if writer is None or writer.schema_type() != SchemaType.AVRO:
+            return self.decode(data)
+        found = self._writers.get(writer.schema())
+        if found is None:
+            found = self._writers[writer.schema()] = self._resolution(json.loads(writer.schema()))
+        try:
+            return self._decoded(data, *found)
+        except fastavro.read.SchemaResolutionError as error:
+            raise ValueError(f"written with a schema that this one cannot read: {error}") from error
+
+    def _resolution(self, written: Any) -> tuple[Any, Any]:
+        """The definitions of the writer and the reader, for one another."""
+        reader = json.loads(self._schema_info.schema())
+        if isinstance(written, dict) and isinstance(reader, dict) and "name" in written:
+            # As in pulsar-client: the name of the class does not count.
+            written = written | {key: reader.get(key) for key in ("name", "namespace")}
+        if self._is_record:
+            _give_defaults(reader)
+        return parsed(written), parsed(reader)
+
+    def _decoded(self, data: bytes, writer: Any, reader: Any) -> Any:
+        value = fastavro.schemaless_reader(io.BytesIO(data), writer, reader)
         return self._record_cls(**value) if self._is_record else value
 
 
@@ -107,6 +152,22 @@ def parsed(definition: Any) -> Any:
         return fastavro.parse_schema(copy.deepcopy(definition))
     except (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType) as error:
         raise ValueError(f"not a valid Avro definition: {error!r}") from error
+
+
+def _give_defaults(definition: Any) -> None:
+    """Let a record be read where a field is missing that may be None: the class has a default for it."""
+    if isinstance(definition, list):
+        for branch in definition:
+            _give_defaults(branch)
+    elif isinstance(definition, dict):
+        for field in definition.get("fields", ()):
+            kind = field["type"]
+            if isinstance(kind, list) and kind[:1] == ["null"]:
+                field.setdefault("default", None)
+            _give_defaults(kind)
+        for part in ("type", "items", "values"):
+            if isinstance(definition.get(part), dict | list):
+                _give_defaults(definition[part])
 
 
 def _builtin(value: Any) -> Any:

@@ -1,7 +1,7 @@
 """Every file name of a topic directory: the only place with literals.
 
-    ctl · lock · sync.lock · topic.meta · policies · journal.<gen> · <ledger:020>.log · <ledger:020>.idx
-    compaction · compaction.lock · compacted.<number>
+    ctl · lock · sync.lock · topic.meta · policies · schemas · journal.<gen> · <ledger:020>.log
+    <ledger:020>.idx · compaction · compaction.lock · compacted.<number>
     pins/<ledger:020>, pins/<ledger:020>.<sink>
     subscriptions/<dir>/{ctl,lock,journal.<gen>,snapshot.<gen>,acks.<consumer id>,compacted-start}
 
@@ -19,6 +19,7 @@ LOCK: Final = "lock"
 SYNC_LOCK: Final = "sync.lock"
 TOPIC_META: Final = "topic.meta"
 POLICIES: Final = "policies"
+SCHEMAS: Final = "schemas"
 COMPACTION: Final = "compaction"
 COMPACTION_LOCK: Final = "compaction.lock"
 SUBSCRIPTIONS: Final = "subscriptions"
@@ -59,6 +60,11 @@ def topic_meta_path(directory: str) -> str:
 def policies_path(directory: str) -> str:
     """Policies of a topic that differ from those of its namespace; most topics have none."""
     return os.path.join(directory, POLICIES)
+
+
+def schemas_path(directory: str) -> str:
+    """The schemas of a topic; there is none before the first one."""
+    return os.path.join(directory, SCHEMAS)
 
 
 def compaction_path(directory: str) -> str:

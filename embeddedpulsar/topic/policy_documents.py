@@ -167,14 +167,14 @@ class PolicyDocuments:
 
 
 def _change(path: str, owner: str, changes: dict[str, Any], durable: bool) -> None:
-    _remove_unfinished(path)
+    remove_unfinished(path)
     fields = _read(path)
     policies = {key: value for key, value in (_policies(fields) | changes).items() if value is not None}
     fields = fields | {"owner": owner, "version": int(fields.get("version", 0)) + 1, "policies": policies}
     disk.DISK.atomic_write(path, encode_document(KIND_POLICIES, fields), durable)
 
 
-def _remove_unfinished(path: str) -> None:
+def remove_unfinished(path: str) -> None:
     """Remove what processes left that died while they wrote the document. The caller holds the lock of the
     writers, so none of it is being written."""
     directory, name = os.path.split(path)

@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar.damage import DamageHook
 from embeddedpulsar.exceptions import AlreadyClosed
@@ -35,14 +35,16 @@ from embeddedpulsar.topic.topic import Topic
 from embeddedpulsar.topic.topic_policy import TopicPolicy, Value
 from embeddedpulsar.topic_name import TopicName
 
+if TYPE_CHECKING:
+    from embeddedpulsar.topic.schemas.schema_registry import SchemaRegistry
+
 
 class Store:
     """The topics of one directory, as this process uses them.
 
     Role: the entry point for clients. `open` returns one instance for a directory, however it is spelled, and
-    counts; the last `release` closes everything. After a fork the child's copy is stale: `revive` makes it
-    usable there, with a doorbell, lease and client number of its own; every other method does that by
-    itself.
+    counts; the last `release` closes everything. After a fork the child's copy is stale: `revive`, which all
+    other methods call, makes it usable there, with a doorbell, lease and client number of its own.
     Invariants: at most one open instance per (device, inode) and process. Whatever the instance opened is
     closed by the last `release`: no descriptor, thread or FIFO stays.
     Callers: any thread. Lock order: the registry's, then that of `OpenTopics`, then the file locks of
@@ -171,11 +173,11 @@ class Store:
             if self._references:
                 return
             session, self._session = self._session, None
-            if session is not None:
-                self._inactive.close()  # it opens topics
+            if session is None:  # in a forked child that never used it
+                self._topics.take_all()
+                return
+            self._inactive.close()  # it opens topics
             topics = self._topics.take_all()
-            if session is None:
-                return  # in a forked child that never used it
             REGISTRY.forget(session.lease.key, self)
             with contextlib.ExitStack() as closing:  # runs from the last to the first, whatever fails
                 # 3. The directory itself, last: it is what others take for "still in use".
@@ -257,12 +259,9 @@ class Store:
         session.peers.ring_all()
 
     def delete_topic(self, name: str, *, force: bool = False) -> None:
-        """Delete a topic that is not partitioned, with its subscriptions and messages.
-
-        Args:
-            name: short or full.
-            force: although producers or consumers are attached. Their next call says that the topic was
-                deleted, as do those of readers, which are never in the way.
+        """Delete a topic that is not partitioned, with its subscriptions and messages; with ``force`` also
+        while producers or consumers are attached. Their next call says that the topic was deleted, as do
+        those of readers, which are never in the way.
 
         Raises:
             TopicNotFound: no such topic.
@@ -273,7 +272,7 @@ class Store:
         delete(self._present(), entry, self.clock.wall_ms(), check_unless(force))
 
     def delete_partitioned_topic(self, name: str, *, force: bool = False) -> None:
-        """Delete a partitioned topic with all partitions, or none. See `delete_topic`."""
+        """As `delete_topic`, a partitioned topic with all partitions."""
         entry = self.topics.partitioned_entry(TopicName.parse(name))
         delete(self._present(), entry, self.clock.wall_ms(), check_unless(force))
 
@@ -286,10 +285,8 @@ class Store:
             use.release()
 
     def set_policy(self, name: str, policy: TopicPolicy[Value], value: Value | None) -> None:
-        """Set a policy of a topic or a ``tenant/namespace``; None: as what is above it says.
-
-        Open topics of all processes follow; see `HeldPolicies`. Errors are those of `change_policy`.
-        """
+        """Set a policy of a topic or a ``tenant/namespace``, which open topics of all processes follow; None:
+        as what is above it says. Errors are those of `change_policy`."""
         session, durable = self._present(), self.durability != PROCESS
         entries = change_policy(session, name, policy, value, durable=durable)
         self._topics.look_at_policies()
@@ -308,6 +305,13 @@ class Store:
         note_letters(self._current(), name)
 
     # -- what it is made of ------------------------------------------------------------------------
+
+    @property
+    def schemas(self) -> SchemaRegistry:
+        """The schemas of the topics."""
+        registry = fork.late_import("embeddedpulsar.topic.schemas.schema_registry").SchemaRegistry
+        made: SchemaRegistry = registry(self._present(), self.clock, durable=self.durability != PROCESS)
+        return made
 
     @property
     def settings(self) -> BrokerSettings:
@@ -342,9 +346,8 @@ class Store:
     # -- fork --------------------------------------------------------------------------------------
 
     def revive(self) -> Store:
-        """In a forked child: open the store anew. Does nothing elsewhere. Every other method calls it.
-
-        Topics are opened anew as well; what was made from the old ones belongs to the parent.
+        """In a forked child: open the store anew, and its topics; what was made from the old ones belongs to
+        the parent. Does nothing elsewhere. Every other method calls it.
 
         Raises:
             AlreadyClosed: the store is closed, or in the memory of the parent.
@@ -368,11 +371,7 @@ class Store:
         return session is not None and session.control.is_in_place()
 
     def _present(self) -> StoreSession:
-        """`_current`, for what finds files by their names.
-
-        Raises:
-            StoreGoneError: the store was removed, moved or replaced.
-        """
+        """`_current`, for what finds files by their names; `StoreGoneError` if the store is gone."""
         session = self._current()
         session.check_in_place()
         return session

@@ -117,10 +117,11 @@ def test_a_letter_carries_what_the_message_had(client):
 
 def test_payloads_move_as_they_are(client):
     """The schema of the consumer neither decodes nor encodes what it could not read; null stays null."""
+    consumer = subscribe(client, schema=StringSchema())
     with client.create_producer("orders") as producer:
         producer.send(b"\xff\xfe")
         producer.send(None)
-    refuse_all(subscribe(client, schema=StringSchema()), 400)
+    refuse_all(consumer, 400)
     garbled, nothing = letters(client)
     assert garbled.data() == b"\xff\xfe"
     assert nothing.has_null_value()

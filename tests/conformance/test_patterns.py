@@ -15,6 +15,7 @@ import pytest
 import embeddedpulsar.asyncio as asyncio_client
 from embeddedpulsar import (
     BrokerMetadataError,
+    BytesSchema,
     Client,
     ConsumerBatchReceivePolicy,
     ConsumerBusy,
@@ -27,7 +28,6 @@ from embeddedpulsar import (
     MessageId,
     OperationNotSupported,
     RegexSubscriptionMode,
-    StringSchema,
 )
 from embeddedpulsar.storage.topic_control import DELETED
 from embeddedpulsar.topic.catalog import topic_deletion
@@ -452,7 +452,7 @@ def test_a_topic_that_is_taken_joins_when_it_is_free(client, caplog):
 def test_a_topic_that_is_made_again_while_the_consumer_subscribes(client, partitions):
     """Between the listing and the opening: the consumer gets the new topic, which may be of another kind."""
 
-    class Meddler(StringSchema):
+    class Meddler(BytesSchema):
         is_done = False
 
         def check_topic(self, topic: str, *, is_producer: bool) -> int:
@@ -493,7 +493,7 @@ def test_a_topic_that_is_stuck_does_not_keep_the_others(client, caplog):
 def test_the_schema_is_asked_about_every_topic(client):
     """A topic that it refuses does not join."""
 
-    class Picky(StringSchema):
+    class Picky(BytesSchema):
         def check_topic(self, topic: str, *, is_producer: bool) -> int:
             if topic.endswith("us"):
                 raise IncompatibleSchema(topic)

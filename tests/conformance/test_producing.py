@@ -61,7 +61,7 @@ def test_fields_of_a_message(topic):
     assert (message.producer_name(), message.topic_name()) == ("me", "persistent://public/default/topic")
     assert message.message_id() == message_id
     assert message.publish_timestamp() > 1_600_000_000_000
-    assert (message.schema_version(), message.encryption_context()) == ("", None)
+    assert (message.schema_version(), message.encryption_context()) == ("\0" * 8, None)
 
 
 def test_last_sequence_id(topic):

@@ -118,14 +118,6 @@ def test_a_payload_that_is_no_value(topic: Any):
         consumer.acknowledge(message)
 
 
-def test_messages_have_no_version(topic: Any):
-    """There is no registry: nothing is stored of a definition."""
-    consumer = topic.consumer(schema=JsonSchema(Order))
-    with topic.producer(schema=JsonSchema(Order)) as producer:
-        producer.send(Order(table=1))
-    assert consumer.receive(2000).schema_version() == ""
-
-
 @pytest.mark.files("coroutines use a directory here")
 def test_coroutines_use_the_same_schemas(tmp_path: Any):
     """In both directions."""

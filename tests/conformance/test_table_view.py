@@ -100,6 +100,7 @@ def test_partitions(client):
 
 def test_a_schema_decodes_on_access(client):
     """A value that cannot be decoded is an error of the call that asks for it."""
+    client.create_producer("prices", schema=StringSchema()).close()
     send(client, ("a", b"1"), ("b", b"\xff"))
     view = client.create_table_view("prices", schema=StringSchema())
     assert view.get("a") == "1"
@@ -271,6 +272,7 @@ def test_asyncio(run):
     """The same for coroutines; callbacks run in the loop."""
 
     async def main(client: asyncio_client.Client) -> None:
+        await (await client.create_producer("prices", schema=StringSchema())).close()
         producer = await client.create_producer("prices")
         await producer.send(b"1", partition_key="a")
         found: asyncio.Queue[tuple[str, str, int]] = asyncio.Queue()

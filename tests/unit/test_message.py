@@ -46,7 +46,7 @@ def _returning(column: Any) -> Any:
 
 def message(of: Any, index: int = 0, schema: Any = None) -> Message[Any]:
     """Message `index` of an entry."""
-    origin = SimpleNamespace(topic_name=TOPIC, schema=schema or BytesSchema(), partition=3)
+    origin = SimpleNamespace(topic_name=TOPIC, schema=schema or BytesSchema(), partition=3, by_message=False)
     return Message(of, index, origin)
 
 

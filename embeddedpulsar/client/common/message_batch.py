@@ -98,7 +98,7 @@ def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
 class _Origin:
     """What the messages share; a payload does not say of which topic it is."""
 
-    topic_name = ""
+    topic_name, by_message = "", False
 
     def __init__(self, partition: int) -> None:
         self.schema: ValueDecoder = BytesSchema()

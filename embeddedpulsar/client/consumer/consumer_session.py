@@ -13,10 +13,10 @@ from embeddedpulsar.enums import InitialPosition, SubscriptionMode
 from embeddedpulsar.exceptions import LockTimeout, SubscriptionNotFound
 from embeddedpulsar.managed_ledger.entry_lookup import read_entry
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
-from embeddedpulsar.message import MessageOrigin
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.topic.creation_policy import check_type
 from embeddedpulsar.topic.rate_policy import dispatch_limiter
+from embeddedpulsar.topic.schemas.message_origins import origin_of
 
 if TYPE_CHECKING:
     from embeddedpulsar.client.common.client_context import ClientContext
@@ -64,7 +64,7 @@ class ConsumerSession:
         self.monotonic = store.clock.monotonic
         self.call_later = core.scheduler.call_later
         self.call_to_write: CallLater = call_to_write or self.call_later
-        self.origin = MessageOrigin(topic.name, config.schema)
+        self.origin = origin_of(lambda: core.store, topic.name, config.schema)
         self._durable = config.subscription_mode == SubscriptionMode.Durable
         if self.ledger.is_volatile:  # nothing is delivered again
             self.config = config._replace(ack_timeout_ms=0, dead_letter=None)

@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any, Final
 
 from embeddedpulsar.client.common.deletion_retry import despite_deletion
+from embeddedpulsar.client.common.topic_schema import admit
 from embeddedpulsar.client.consumer.consumer import Consumer
 from embeddedpulsar.client.consumer.consumer_config import ReaderConfig
 from embeddedpulsar.client.consumer.consumer_session import ConsumerSession
@@ -18,10 +19,12 @@ from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.exceptions import InvalidConfiguration
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.policies import ConsumerDeadLetterPolicy
-from embeddedpulsar.schema.schema import checked_version
+from embeddedpulsar.schema.schema import BYTES, checked_version
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from embeddedpulsar.client.common.client_context import ClientContext
     from embeddedpulsar.client.consumer.consumer_config import ConsumerConfig
     from embeddedpulsar.schema import Schema
@@ -62,10 +65,17 @@ def open_consumer(client: ClientContext, config: ConsumerConfig, topic: Any) -> 
 
 def _open(client: ClientContext, config: ConsumerConfig, topics: list[str]) -> Consumer[Any]:
     partitions = {name: client.store.topics.resolve(name) for name in topics}
+    _admit(client, config.schema, partitions)
     if len(topics) == 1 and not partitions[topics[0]]:
         session = ConsumerSession(client, config._replace(topic=topics[0]))
         return Consumer(consumer_core(session), config.chain)
     return _open_several(client, config, partitions)
+
+
+def _admit(client: ClientContext, schema: Schema[Any], topics: Iterable[str]) -> None:
+    if schema is not BYTES:
+        for name in topics:
+            admit(client.store, name, schema)
 
 
 def _open_matching(client: ClientContext, config: ConsumerConfig, pattern: Any) -> Consumer[Any]:
@@ -82,6 +92,7 @@ def _open_matching(client: ClientContext, config: ConsumerConfig, pattern: Any) 
         retry = TopicName.parse(config.retry_letter_topic).full
         config = _with_letter_topics(client, config, [retry])
         named = {retry: client.store.topics.resolve(retry)}
+        _admit(client, config.schema, named)
     dead = config.dead_letter.dead_letter_topic if config.dead_letter is not None else ""
     letters = {*named, *([TopicName.parse(dead).full] if dead else [])}
     topics = TopicPattern(pattern, config.regex_mode, letters, sends_letters)
@@ -170,6 +181,7 @@ def open_table_view(
 
 def _open_reader(client: ClientContext, config: ReaderConfig, full: str) -> Reader[Any]:
     partitions = client.store.topics.resolve(full)
+    _admit(client, config.schema, (full,))
     if not partitions:
         return Reader(ReaderCore(client, config), config.chain)
     from embeddedpulsar.client.consumer.topic_group.topic_group import ReaderGroup  # as for consumers

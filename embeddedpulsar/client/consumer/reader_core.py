@@ -14,10 +14,10 @@ from embeddedpulsar.enums import ConsumerCryptoFailureAction, ConsumerType
 from embeddedpulsar.exceptions import NotAllowedError
 from embeddedpulsar.managed_ledger.chunk_assembler import has_chunks
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
-from embeddedpulsar.message import MessageOrigin
 from embeddedpulsar.message_id import MessageId, make
 from embeddedpulsar.platform import fork
 from embeddedpulsar.topic.creation_policy import check_type
+from embeddedpulsar.topic.schemas.message_origins import origin_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -70,8 +70,12 @@ class ReaderCore:
         )
         self._chunks = topic.ledger.chunks()
         self._chunks.reader.opened = decryption.open
+        origin = origin_of(lambda: client.store, topic.name, config.schema)
+        self.writer_of = origin.writer_of
         self._queue = ReceiverQueue(
-            decryption.fetch, config.receiver_queue_size, MessageOrigin(topic.name, config.schema)
+            decryption.fetch,
+            config.receiver_queue_size,
+            origin,
         )
         self._queue.start_within(*first)
         self.delivery = Delivery(self._queue, topic.ledger, client.store.mailbox, client.store.clock)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Self
 
 from embeddedpulsar.message import T
 from embeddedpulsar.platform import fork, threads
+from embeddedpulsar.schema.schema import Schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.consumer.reader import Reader
     from embeddedpulsar.client.consumer.reader_core import ReaderCore
     from embeddedpulsar.message import Message
-    from embeddedpulsar.schema import Schema
+
+_VERSION_SIZE: Final = 4
 
 
 class TableView(Generic[T]):
@@ -46,7 +48,9 @@ class TableView(Generic[T]):
     def __init__(self, topic: str, subscription_name: str | None, schema: Schema[T], log: ClientLog) -> None:
         self._topic = topic
         self._subscription_name = subscription_name
-        self._decode: Callable[[bytes], T] = schema.decode
+        self._schema: Final = schema
+        self._keeps_version = type(schema).decode_written is not Schema.decode_written
+        self._decode: Callable[[bytes], T] = self._decode_versioned if self._keeps_version else schema.decode
         self._log = log
         self._lock = threads.RLock()  # guards the changes of everything below
         self._values: dict[str, bytes] = {}
@@ -60,7 +64,10 @@ class TableView(Generic[T]):
         No message is missed or taken twice: the reader continues where this ends."""
         try:
             for part in self._reader._core.readers:
-                self._take_all(part)
+                if self._keeps_version:
+                    self._take_versioned(part)
+                else:
+                    self._take_all(part)
         except BaseException:
             self._reader.close()
             raise
@@ -93,10 +100,24 @@ class TableView(Generic[T]):
             except IndexError:
                 message = poll(take)
 
+    def _take_versioned(self, part: ReaderCore) -> None:
+        """As `_take_all`, for a schema that needs the version with which a value was written."""
+        while (message := part.delivery.poll(part.take)) is not None:
+            self._on_message(self, message)
+
+    def _decode_versioned(self, data: bytes) -> T:
+        if not data:
+            return self._schema.decode(data)
+        version = int.from_bytes(data[:_VERSION_SIZE], "big", signed=True)
+        writer = self._reader._core.readers[0].writer_of(version)
+        return self._schema.decode_written(data[_VERSION_SIZE:], writer)
+
     def _on_message(self, _: object, message: Message[T]) -> None:
         key, data = message.partition_key(), message.data()
         if not key:
             return
+        if data and self._keeps_version:
+            data = _version_bytes(message._entry.schema_version) + data
         try:
             self._lock.acquire()
             if data:
@@ -217,6 +238,11 @@ class TableView(Generic[T]):
     def __repr__(self) -> str:
         name = "" if self._subscription_name is None else f", subscription={self._subscription_name}"
         return f"TableView(topic={self._topic}{name})"
+
+
+def _version_bytes(version: int) -> bytes:
+    """What stands before a kept payload whose decoding needs the version."""
+    return version.to_bytes(_VERSION_SIZE, "big", signed=True)
 
 
 class _Listener:

@@ -30,6 +30,8 @@ class Interception:
         topic_name, schema, partition, encode, wall_ms: see `producer_message.Sender`.
     """
 
+    by_message = False
+
     def __init__(self, core: ClientContext, producer: Producer[Any], chain: InterceptorChain) -> None:
         self._publisher = publisher = producer._publisher
         self._failure: BaseException | None = None

@@ -50,6 +50,7 @@ class ProducerConfig(NamedTuple):
         chain: the interceptors.
         chunk_max_size: most bytes of payload in one chunk; 0 or less for as many as fit.
         schema_version: stored with every message; -1 for none.
+        is_of_letters: whether it publishes dead letters or retry letters, which a topic may not refuse.
     """
 
     topic: str
@@ -78,6 +79,7 @@ class ProducerConfig(NamedTuple):
     chunking: bool = False
     chunk_max_size: int = -1
     schema_version: int = -1
+    is_of_letters: bool = False
 
 
 def producer_config(options: dict[str, Any], interceptor_kind: type[Any]) -> ProducerConfig:

@@ -20,6 +20,7 @@ class Sender(Protocol):
     schema: Any
     wall_ms: Callable[[], int]
     partition: int
+    by_message: bool
 
 
 class ProducerMessage(Message[T]):

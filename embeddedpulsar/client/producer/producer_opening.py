@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from embeddedpulsar.client.common.deletion_retry import despite_deletion
+from embeddedpulsar.client.common.topic_schema import registered
 from embeddedpulsar.client.producer.producer import Producer, attach_producer
 from embeddedpulsar.client.producer.producer_session import ProducerSession
 from embeddedpulsar.enums import ProducerAccessMode
-from embeddedpulsar.schema.schema import checked_version
+from embeddedpulsar.schema.schema import BYTES, checked_version
 from embeddedpulsar.topic_name import TopicName
 
 if TYPE_CHECKING:
@@ -37,6 +38,10 @@ def _open(core: ClientContext, config: ProducerConfig) -> Producer[Any]:
     if chain is not None:
         chain.bind(core, chain)  # until there is a producer
     partitions = core.store.topics.resolve(config.topic)
+    if config.schema_version < 0 and config.schema is not BYTES:
+        durability = config.durability or core.config.durability
+        schema, version = registered(core.store, config.topic, config.schema, durability)
+        config = config._replace(schema=schema, schema_version=version)
     if partitions:
         # Imported on first use: most topics are plain, and most producers have no interceptors.
         from embeddedpulsar.client.producer.partitioned.partitioned_publisher import PartitionedPublisher

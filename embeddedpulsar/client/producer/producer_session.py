@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from embeddedpulsar.backlog_quota import PRODUCER_REQUEST_HOLD
 from embeddedpulsar.client.common import awaited_call
+from embeddedpulsar.client.common.topic_schema import check_has_schema
 from embeddedpulsar.client.producer.producer_meter import ProducerMeter
 from embeddedpulsar.enums import ProducerAccessMode
 from embeddedpulsar.exceptions import PulsarException, StorageError
@@ -117,6 +118,8 @@ class ProducerSession:
 
     def _register(self, name: str | None) -> None:
         check_encryption(self._topic, is_encrypting=self.config.encryption is not None)
+        if self.config.schema_version < 0 and not self.config.is_of_letters:
+            check_has_schema(self.client.store, self._topic)
         self._registration = self._topic.attach_producer(
             name,
             access_mode=self.config.access_mode,

@@ -11,7 +11,7 @@ from embeddedpulsar.damage import CONTROL, INDEX, JOURNAL
 from embeddedpulsar.exceptions import InvalidConfiguration, StorageError, TopicNotFound
 from embeddedpulsar.format.catalog_record import TopicEntry
 from embeddedpulsar.format.control import KIND_STORE, KIND_SUBSCRIPTION, StoreWord, parse_control_header
-from embeddedpulsar.format.document import KIND_POLICIES, decode_document
+from embeddedpulsar.format.document import KIND_POLICIES, KIND_SCHEMAS, decode_document
 from embeddedpulsar.format.journal_record import FIRST_RECORD_OFFSET, parse_journal_header, valid_end
 from embeddedpulsar.platform import clock, disk
 from embeddedpulsar.platform.file_lock import FileLock
@@ -29,6 +29,7 @@ from embeddedpulsar.topic.care.store_report import (
     LEFTOVER,
     META,
     POLICIES,
+    SCHEMAS,
     SETTINGS,
     UNKNOWN_SETTING,
     StoreReport,
@@ -145,6 +146,7 @@ def _look_at(directory: str, meter: ProgressMeter) -> CheckReport:
     try:
         report = check_topic(directory, meter.ledger)
         problems = [*report.problems, *_check_document(filenames.policies_path(directory))]
+        problems += _check_document(filenames.schemas_path(directory), KIND_SCHEMAS, SCHEMAS)
         problems += check_compaction(directory, _is_locked, meter.ledger)
         for name in _subscriptions(directory):
             own = os.path.join(filenames.subscriptions_path(directory), name)
@@ -290,13 +292,13 @@ def _check_documents(root: str) -> Iterator[Problem]:
             yield from _check_document(os.path.join(tenants, name))
 
 
-def _check_document(path: str) -> Iterator[Problem]:
+def _check_document(path: str, kind: int = KIND_POLICIES, problem: str = POLICIES) -> Iterator[Problem]:
     try:
-        decode_document(disk.DISK.read_file(path), KIND_POLICIES)
+        decode_document(disk.DISK.read_file(path), kind)
     except FileNotFoundError:
-        return  # a topic without policies
+        return  # a topic without policies or schemas
     except StorageError as e:
-        yield Problem(POLICIES, path, e.offset or 0, e.reason)
+        yield Problem(problem, path, e.offset or 0, e.reason)
 
 
 def _check_leases(root: str) -> tuple[int, list[Problem]]:

@@ -19,6 +19,8 @@ ID_REUSE: Final = "ledger id"
 """The store could give out a ledger id that a topic has already."""
 POLICIES: Final = "policies"
 """A document with the policies of a topic or namespace is damaged."""
+SCHEMAS: Final = "schemas"
+"""The document with the schemas of a topic is damaged."""
 COMPACTED: Final = "compacted"
 """The compacted ledger of a topic, or the document that names it, is damaged or missing."""
 SETTINGS: Final = "settings"
@@ -50,6 +52,10 @@ MEANINGS: Final = {
     POLICIES: (
         "its policies are unknown, so nothing is trimmed",
         "restore the file from a backup, or remove it and set the policies again",
+    ),
+    SCHEMAS: (
+        "producers and consumers with a schema cannot use the topic; its messages are whole",
+        "restore the file from a backup",
     ),
     COMPACTED: (
         "those who read compacted step over what is damaged, and the topic is not compacted any more",

@@ -480,3 +480,38 @@ def test_compaction(call, store):
         assert call(group, "remove-compaction-threshold", name)[0] == 0
         assert call(group, "get-compaction-threshold", name, "--json")[1] == "null\n"
     assert call("topics", "set-compaction-threshold", "prices", "-t", "ten")[0] == 2
+
+
+def test_schemas(call, store, tmp_path: Path):
+    """Uploaded from a file, shown, compared and deleted; and the policies about them."""
+
+    def file(name: str, **field: object) -> str:
+        record = {"type": "record", "name": "Order", "fields": [{"name": name, "type": "int", **field}]}
+        path = tmp_path / f"{name}.json"
+        path.write_text(json.dumps({"type": "AVRO", "schema": json.dumps(record)}), "utf-8")
+        return str(path)
+
+    first = file("table", default=0)
+    assert call("schemas", "get", "orders")[0] == 1
+    assert call("schemas", "upload", "orders", "-f", first)[:2] == (0, "version 0\n")
+    assert call("schemas", "compatibility", "orders", "-f", first)[:2] == (0, "compatible (FULL)\n")
+    status, out, _ = call("schemas", "compatibility", "orders", "-f", file("count"))
+    assert status == 1 and "no default" in out
+    found = call("schemas", "compatibility", "orders", "-f", file("count"), "--json")[1]
+    assert json.loads(found)["isCompatibility"] is False
+    assert call("topics", "set-schema-compatibility-strategy", "orders", "-c", "BACKWARD")[0] == 0
+    assert call("topics", "get-schema-compatibility-strategy", "orders")[1] == "BACKWARD\n"
+    assert call("schemas", "upload", "orders", "-f", file("sum", default=1))[1] == "version 1\n"
+    assert call("schemas", "get", "orders", "-v", "0")[1].startswith("version 0, AVRO\n")
+    assert "1" in call("schemas", "get", "orders", "-a")[1]
+    assert [one["version"] for one in json.loads(call("schemas", "get", "orders", "-a", "--json")[1])] == [
+        0,
+        1,
+    ]
+    assert json.loads(call("schemas", "get", "orders", "--json")[1])["type"] == "AVRO"
+    broken = tmp_path / "broken"
+    broken.write_text("{")
+    assert call("schemas", "upload", "orders", "-f", str(broken))[0] == 1
+    assert call("schemas", "delete", "orders", "--dry-run")[0] == 0
+    assert call("schemas", "delete", "orders", "-y", "-f")[0] == 0
+    assert call("schemas", "get", "orders")[0] == 1

@@ -177,7 +177,8 @@ class DeadLetters:
                 position = (view.ledger_id, view.entry_id)
                 try:
                     names = encryption_of(getattr(view, "encryption", None))
-                    end_words |= self.producer.publish(self._letters(view), names)
+                    written = self._session.origin.writer_of(view.schema_version)
+                    end_words |= self.producer.publish(self._letters(view), names, written)
                     moved.append((position, epoch))
                 except Exception as error:  # noqa: BLE001 - whatever it is, the message must be redelivered
                     first_error = first_error or error

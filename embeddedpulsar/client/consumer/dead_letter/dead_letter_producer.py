@@ -21,6 +21,7 @@ from embeddedpulsar.exceptions import (
 )
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST
 from embeddedpulsar.platform import failpoints, fork, threads
+from embeddedpulsar.schema.schema import BYTES, CopiedSchema, Schema
 from embeddedpulsar.topic.catalog.partition_checks import partition_names
 from embeddedpulsar.topic.creation_policy import AUTO_SUBSCRIPTION_CREATION
 from embeddedpulsar.topic_name import TopicName
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from embeddedpulsar.encryption import EncryptionContext
     from embeddedpulsar.managed_ledger.log import Log
     from embeddedpulsar.message import Message
+    from embeddedpulsar.schema.schema import SchemaInfo
 
     EndWords = dict[Log, int]
 """The word to wait for, for each log to which letters were written."""
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
 Letter = tuple[bytes, Options]
 """A payload as it was stored, and its options."""
 KeyNames = tuple[str, ...]
+Use = tuple[KeyNames, "tuple[int, str] | None"]
+"""What the letters of one producer share: keys for encryption, and type and definition of their schema."""
 
 # Steps of a move: 1. the copy is stored; 2. it has the durability of the client; 3. the caller acknowledges
 # the original. A death before 1 leaves the original, one before 3 leaves both. Before the first letter, the
@@ -99,7 +103,8 @@ class DeadLetterProducer:
         client: the client of the consumer.
         topic: the topic of the letters, which is created if necessary. Partitions are chosen as by any
             producer: by key, or in turn for messages without a key.
-        schema: of the consumer.
+        schema: of the consumer. Letters keep the schema that they were written with; a schema that gives
+            versions itself gives those of the letters, too.
         name: of the producer; with a random suffix if a producer of that name is connected. None for one
             that the topic makes.
         initial_subscription: created with the producer, so that no letter is removed; ``""`` for none.
@@ -118,21 +123,26 @@ class DeadLetterProducer:
         self.topic: Final = topic
         self._client = client
         # The original may be a chunked message.
-        self._config = ProducerConfig(topic, schema, chunking=True, lazy_start=True)
+        self._versions = type(schema).check_topic is not Schema.check_topic
+        schema = schema if self._versions else BYTES
+        self._config = ProducerConfig(topic, schema, chunking=True, lazy_start=True, is_of_letters=True)
         self._name = name if name is None or len(name.encode()) < LONGEST_NAME - 16 else None
         self._initial_subscription = initial_subscription
         self._lock = threads.RLock()
         self._key_reader = key_reader
-        self._opened: dict[KeyNames, Producer[Any]] = {}
+        self._opened: dict[Use, Producer[Any]] = {}
         self._is_closed = False
         fork.register(self)
 
-    def publish(self, letters: Iterable[Letter], names: KeyNames = ()) -> EndWords:
+    def publish(
+        self, letters: Iterable[Letter], names: KeyNames = (), written: SchemaInfo | None = None
+    ) -> EndWords:
         """Append letters in their order.
 
         Args:
             letters: of one entry.
             names: of the keys with which the entry was encrypted; its letters are encrypted with them, too.
+            written: the schema of the entry; None for none.
 
         Returns:
             The argument of `sync`, if the client's level requires a flush. The caller keeps it: later letters
@@ -147,10 +157,12 @@ class DeadLetterProducer:
         if failpoints.ACTIVE:
             failpoints.hit("letter:before")
         end_words: EndWords = {}
+        if self._versions:
+            written = None
         try:
             self._lock.acquire()
             for value, options in letters:
-                publisher, ledger, _ = self._target(names, value, options)
+                publisher, ledger, _ = self._target(names, written, value, options)
                 out = publisher.singles.publish_one(value, options)
                 if out.error is not None:
                     raise out.error
@@ -178,44 +190,47 @@ class DeadLetterProducer:
         if failpoints.ACTIVE:
             failpoints.hit("letter:stored")
 
-    def _target(self, names: KeyNames, value: bytes, options: Options) -> Target:
+    def _target(self, names: KeyNames, written: SchemaInfo | None, value: bytes, options: Options) -> Target:
+        use = names, None if written is None else (written.schema_type().value, written.schema())
         try:
-            producer = self._opened.get(names) or self._open(names, self._name)
+            producer = self._opened.get(use) or self._open(use, written, self._name)
             return producer._publisher.target_of(value, options)
         except ProducerBusy:
             if self._name is None:
                 raise
         # Consumers may share a name, producers may not. The conflict may show late, because a partition is
         # attached with its first letter.
-        self._let_go(names)
-        producer = self._open(names, f"{self._name}-{os.urandom(5).hex()}")
+        self._let_go(use)
+        producer = self._open(use, written, f"{self._name}-{os.urandom(5).hex()}")
         return producer._publisher.target_of(value, options)
 
-    def _open(self, names: KeyNames, name: str | None) -> Producer[Any]:
+    def _open(self, use: Use, written: SchemaInfo | None, name: str | None) -> Producer[Any]:
         if self._is_closed:
             raise AlreadyClosed("the consumer is closed; subscribe again")
         if self._initial_subscription:
             topic = TopicName.parse(self.topic).full
             for one in partition_names(topic, self._client.store.topics.resolve(topic)) or [self.topic]:
                 _ensure_subscription(self._client, one, self._initial_subscription)
-        config = self._config._replace(name=name)
+        config, names = self._config._replace(name=name), use[0]
+        if written is not None:
+            config = config._replace(schema=CopiedSchema(written))
         if names:
             if self._key_reader is None:
                 raise CryptoError("there is no crypto_key_reader; give one with the public key")
             config = config._replace(encryption=Encryption(names, self._key_reader))
-        opened = self._opened[names] = open_producer(self._client, config)
+        opened = self._opened[use] = open_producer(self._client, config)
         try:
             # Without the mark, a topic without a subscription would not keep its letters.
             if failpoints.ACTIVE:
                 failpoints.hit("letter:topic")
             self._client.store.note_letters(self.topic)
         except BaseException:
-            self._let_go(names)
+            self._let_go(use)
             raise
         return opened
 
-    def _let_go(self, *names: KeyNames) -> None:
-        for one in names or list(self._opened):
+    def _let_go(self, *uses: Use) -> None:
+        for one in uses or list(self._opened):
             opened = self._opened.pop(one, None)
             if opened is not None:
                 with contextlib.suppress(AlreadyClosed):  # closed with its client, or fenced out

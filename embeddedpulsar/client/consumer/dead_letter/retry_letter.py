@@ -85,7 +85,8 @@ class RetryLetters:
         else:
             deliver_at = self._wall_ms() + delay_ms if delay_ms else 0
             producer, letter = self._retry, make_letter(message, copied, deliver_at)
-        producer.sync(producer.publish([letter], encryption_of(message.encryption_context())))
+        keys = encryption_of(message.encryption_context())
+        producer.sync(producer.publish([letter], keys, message.writer_schema()))
 
     def close(self) -> None:
         self._retry.close()

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from embeddedpulsar.client.common.statistics import ConsumerStats, sum_of
+from embeddedpulsar.client.common.topic_schema import admit
 from embeddedpulsar.client.consumer.consumer import Consumer
 from embeddedpulsar.client.consumer.consumer_core import ConsumerCore
 from embeddedpulsar.client.consumer.consumer_session import ConsumerSession
@@ -102,6 +103,7 @@ class ConsumerGroup:
         is_match = self._has_pattern and topic not in self._named
         if is_match:
             checked_version(self.config.schema, (topic,), is_producer=False)
+            admit(self.client.store, topic, self.config.schema)
         own = self.config._replace(
             topic=topic,
             name=self.consumer_name,

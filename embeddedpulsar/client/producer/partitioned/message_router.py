@@ -75,6 +75,7 @@ class _Nowhere:
     topic_name = ""
     schema: ValueDecoder = BytesSchema()
     partition = -1
+    by_message = False
 
 
 _NOWHERE = _Nowhere()

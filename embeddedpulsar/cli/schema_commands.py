@@ -1,0 +1,99 @@
+"""``embeddedpulsar schemas``."""
+
+from __future__ import annotations
+
+import json
+from typing import IO, Any
+
+import click
+
+from embeddedpulsar.cli.opened_store import OpenedStore, pass_store, topic_argument
+from embeddedpulsar.cli.output import as_json, destroys, is_confirmed, print_json, print_table
+
+_file = click.option(
+    "-f",
+    "--filename",
+    "file",
+    type=click.File(encoding="utf-8"),
+    required=True,
+    help='JSON: {"type": "AVRO", "schema": "...", "properties": {}}; - for the input.',
+)
+
+
+@click.group()
+def schemas() -> None:
+    """Show, upload, compare and delete the schemas of topics."""
+
+
+@schemas.command()
+@topic_argument
+@click.option("-v", "--version", type=click.IntRange(min=0), help="This version, not the newest.")
+@click.option("-a", "--all-version", "is_all", is_flag=True, help="All versions.")
+@as_json
+@pass_store
+def get(store: OpenedStore, topic: str, version: int | None, is_all: bool, is_json: bool) -> None:
+    """Show the newest schema of TOPIC."""
+    with store.admin() as admin:
+        if is_all:
+            found = admin.schemas().get_all_schemas(topic)
+        else:
+            one = admin.schemas().get_schema_info(topic, version)
+            if one is None:
+                raise click.ClickException(f"{topic} has no such schema")
+            found = [one]
+    if is_json:
+        print_json([one.json() for one in found] if is_all else found[0].json())
+    elif is_all:
+        rows = [(str(one.version), one.type.name, str(one.timestamp)) for one in found]
+        print_table(("version", "type", "timestamp"), rows)
+    else:
+        click.echo(f"version {found[0].version}, {found[0].type.name}")
+        click.echo(found[0].data)
+
+
+@schemas.command()
+@topic_argument
+@_file
+@pass_store
+def upload(store: OpenedStore, topic: str, file: IO[str]) -> None:
+    """Add a schema to TOPIC."""
+    with store.admin() as admin:
+        click.echo(f"version {admin.schemas().create_schema(topic, _payload(file))}")
+
+
+@schemas.command()
+@topic_argument
+@click.option("-f", "--force", is_flag=True, help="Forget the definitions, too.")
+@destroys
+@pass_store
+def delete(store: OpenedStore, topic: str, force: bool, yes: bool, dry_run: bool) -> None:
+    """Delete all schemas of TOPIC."""
+    with store.admin() as admin:
+        count = len(admin.schemas().get_all_schemas(topic))
+        if is_confirmed(f"delete the {count} schemas of {topic}", yes, dry_run):
+            admin.schemas().delete_schema(topic, force)
+
+
+@schemas.command()
+@topic_argument
+@_file
+@as_json
+@click.pass_context
+def compatibility(context: click.Context, topic: str, file: IO[str], is_json: bool) -> None:
+    """Say whether a schema could be added to TOPIC. The exit status is 1 if it could not."""
+    store: OpenedStore = context.obj
+    with store.admin() as admin:
+        found = admin.schemas().test_compatibility(topic, _payload(file))
+    if is_json:
+        print_json(found.json())
+    else:
+        answer = "compatible" if found.is_compatibility else f"not compatible: {found.reason}"
+        click.echo(f"{answer} ({found.schema_compatibility_strategy})")
+    context.exit(0 if found.is_compatibility else 1)
+
+
+def _payload(file: IO[str]) -> Any:
+    try:
+        return json.load(file)
+    except ValueError as error:
+        raise click.ClickException(f"{file.name} is not JSON: {error}") from error

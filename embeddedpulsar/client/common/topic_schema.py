@@ -1,0 +1,87 @@
+"""The schema of a producer or consumer and its topics: registered before anything is attached."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from embeddedpulsar.enums import SchemaType
+from embeddedpulsar.exceptions import IncompatibleSchema
+from embeddedpulsar.schema.schema import CopiedSchema, Schema
+from embeddedpulsar.topic.catalog.partition_checks import partition_names
+from embeddedpulsar.topic.schemas.schema_policies import SCHEMA_VALIDATION
+from embeddedpulsar.topic_name import TopicName
+
+if TYPE_CHECKING:
+    from embeddedpulsar.topic.store import Store
+    from embeddedpulsar.topic.topic import Topic
+
+_PROCESS: Final = "process"
+
+
+def registered(
+    store: Store, topic: str, schema: Schema[Any], durability: str | None
+) -> tuple[Schema[Any], int]:
+    """Register the schema of a producer with a topic that exists.
+
+    Returns:
+        The schema that encodes, and its version; -1 for none.
+
+    Raises:
+        IncompatibleSchema: the topic does not accept it.
+        TopicNotFound: the topic was deleted meanwhile.
+    """
+    info = schema.schema_info()
+    kind = info.schema_type()
+    if kind == SchemaType.AUTO_PUBLISH:
+        stored = store.schemas.latest(topic)
+        if stored is None:
+            return schema, -1
+        return schema.for_topic(stored.info()), stored.version  # type: ignore[attr-defined]
+    if kind.value <= 0:
+        return schema, -1
+    is_durable = durability not in (None, _PROCESS)
+    if isinstance(schema, CopiedSchema):
+        return schema, store.schemas.copy(topic, info, durable=is_durable)
+    return schema, store.schemas.add(topic, info, durable=is_durable)
+
+
+def admit(store: Store, topic: str, schema: Schema[Any]) -> None:
+    """Check the schema of a consumer or reader of a topic that exists; an idle topic without one gets it.
+
+    Raises:
+        IncompatibleSchema: the topic does not accept it.
+        TopicNotFound: the topic was deleted meanwhile.
+    """
+    info = schema.schema_info()
+    if info.schema_type().value > 0:
+        store.schemas.admit(topic, info, lambda: _is_idle(store, topic))
+
+
+def _is_idle(store: Store, topic: str) -> bool:
+    """Whether a topic has no messages, producers and consumers."""
+    full = TopicName.parse(topic).full
+    for name in partition_names(full, store.topics.partitions(full)) or [full]:
+        if not store.topics.was_used(name):
+            continue
+        use = store.use_topic(name, create=False, to_look=True)
+        try:
+            one = use.topic
+            has_entries = any(segment.entries for segment in one.ledger.segments())
+            if has_entries or one.view.producers().connected or one.consumers():
+                return False
+        finally:
+            use.release()
+    return True
+
+
+def check_has_schema(store: Store, topic: Topic) -> None:
+    """Refuse a producer without a schema, if the topic has one and asks for it.
+
+    Raises:
+        IncompatibleSchema: it does.
+    """
+    if topic.policies.value(SCHEMA_VALIDATION) and store.schemas.latest(topic.name) is not None:
+        raise IncompatibleSchema(
+            f"{topic.name} has a schema and schema_validation_enforced: create the producer with the schema, "
+            "or with AutoProduceBytesSchema"
+        )

@@ -1,0 +1,1 @@
+"""The schemas of topics: their versions, the policies about them, and the document that they lie in."""

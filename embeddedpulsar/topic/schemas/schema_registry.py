@@ -1,0 +1,242 @@
+"""The registry: adding, finding and deleting the schemas of the topics of a store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from embeddedpulsar.enums import SchemaCompatibilityStrategy
+from embeddedpulsar.exceptions import IncompatibleSchema, StorageError, TopicNotFound
+from embeddedpulsar.format.document import KIND_SCHEMAS, decode_document, encode_document
+from embeddedpulsar.platform import disk, failpoints
+from embeddedpulsar.schema.compatibility import why_invalid, why_refused, why_unfit
+from embeddedpulsar.storage import filenames
+from embeddedpulsar.topic.policy_documents import remove_unfinished
+from embeddedpulsar.topic.schemas.schema_document import NO_VERSION, SchemaDocument, StoredSchema
+from embeddedpulsar.topic.schemas.schema_policies import SCHEMA_AUTO_UPDATE, SCHEMA_COMPATIBILITY
+from embeddedpulsar.topic_name import TopicName, is_system_topic
+
+if TYPE_CHECKING:
+    from embeddedpulsar.format.catalog_record import TopicEntry
+    from embeddedpulsar.platform.clock import Clock
+    from embeddedpulsar.schema.schema import SchemaInfo
+    from embeddedpulsar.topic.store_session import StoreSession
+
+failpoints.declare("schema:locked", "schema:written")
+
+
+class SchemaRegistry:
+    """The schemas of the topics of one store.
+
+    Role: `schemas` in the directory of a topic holds its versions; partitions share those of their topic.
+    A topic without that document has no schema.
+    Invariants: a document is replaced as a whole, under the catalog lock, so every process sees it before a
+    change or after it. A version is in the document before a message is stored with it.
+    Callers: any thread, holding no file lock.
+
+    Args:
+        session: of the store.
+        clock: dates what is added.
+        durable: whether what is added must survive a power loss.
+    """
+
+    def __init__(self, session: StoreSession, clock: Clock, *, durable: bool) -> None:
+        self._session: Final = session
+        self._clock: Final = clock
+        self._durable: Final = durable
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    def document(self, name: str) -> SchemaDocument:
+        """The schemas of a topic or partition.
+
+        Raises:
+            TopicNotFound: no such topic.
+            StorageError: the document is damaged.
+        """
+        return self._read(self._entry(name))[0]
+
+    def latest(self, name: str) -> StoredSchema | None:
+        """The newest schema of a topic; None if it has none. Errors are those of `document`."""
+        return next(reversed(self.document(name).current), None)
+
+    def written(self, name: str, version: int) -> StoredSchema | None:
+        """The schema with which messages of a version were written, deleted since then or not; None if it is
+        not kept. Errors are those of `document`."""
+        return self.document(name).written(version)
+
+    def strategy(self, name: str) -> SchemaCompatibilityStrategy:
+        """The compatibility strategy that holds for a topic."""
+        policies, full = self._session.policies, TopicName.parse(name).full
+        if is_system_topic(full):
+            return SchemaCompatibilityStrategy[self._session.settings.systemTopicSchemaCompatibilityStrategy]
+        return policies.value(SCHEMA_COMPATIBILITY, full)
+
+    def _entry(self, name: str) -> TopicEntry:
+        """The topic that keeps the schemas: of a partition, that which is partitioned."""
+        parsed, find = TopicName.parse(name), self._session.catalog.find
+        base = find(parsed.base) if parsed.partition >= 0 else None
+        entry = base if base is not None and base.partitions else find(parsed.full)
+        if entry is None:
+            raise TopicNotFound(f"{parsed.full}: no such topic in {self._session.root}")
+        return entry
+
+    def _path(self, entry: TopicEntry) -> str:
+        return filenames.schemas_path(self._session.directories.path(entry))
+
+    def _read(self, entry: TopicEntry) -> tuple[SchemaDocument, dict[str, Any]]:
+        """The schemas, and all fields that their document has."""
+        path = self._path(entry)
+        try:
+            data = disk.DISK.read_file(path)
+        except FileNotFoundError:
+            return SchemaDocument(), {}
+        try:
+            fields = decode_document(data, KIND_SCHEMAS)
+            return SchemaDocument.read(fields), fields
+        except StorageError as e:
+            raise e.at(path) from None
+
+    # -- changing ----------------------------------------------------------------------------------
+
+    def add(self, name: str, info: SchemaInfo, *, durable: bool = False) -> int:
+        """The version of a producer's schema, which is added if it is new and compatible.
+
+        Args:
+            name: of a topic or partition that exists.
+            info: a valid schema or not.
+            durable: see `SchemaRegistry`; for this schema.
+
+        Raises:
+            IncompatibleSchema: it is not valid, not compatible, or new and may not be added.
+            TopicNotFound: no such topic; it may have been deleted meanwhile.
+            StorageError: the document is damaged, or cannot be written.
+        """
+
+        def check(document: SchemaDocument) -> str:
+            if not self._session.policies.value(SCHEMA_AUTO_UPDATE, TopicName.parse(name).full):
+                return "Schema not found and schema auto updating is disabled; upload it with Admin.schemas()"
+            return why_refused(document.infos(), info, self.strategy(name))
+
+        return self._add(name, info, {}, check, durable=durable)
+
+    def upload(self, name: str, info: SchemaInfo, properties: dict[str, str]) -> int:
+        """As `add`, also where programs may not add schemas."""
+        return self._add(
+            name, info, properties, lambda document: why_refused(document.infos(), info, self.strategy(name))
+        )
+
+    def copy(self, name: str, info: SchemaInfo, *, durable: bool = False) -> int:
+        """As `add`, whatever the strategy says: for a topic that takes messages as another one has them."""
+        return self._add(name, info, {}, lambda _: "", durable=durable)
+
+    def admit(self, name: str, info: SchemaInfo, is_idle: Callable[[], bool]) -> None:
+        """Check the schema of a consumer; a topic that is idle and has none gets it.
+
+        Args:
+            name: of a topic or partition that exists.
+            info: the schema.
+            is_idle: whether the topic has no messages, producers and consumers.
+
+        Raises:
+            IncompatibleSchema: the topic has schemas, and this one does not fit; or it has messages without a
+                schema.
+            TopicNotFound, StorageError: see `add`.
+        """
+        document = self.document(name)
+        if not document.current and is_idle():
+            self.add(name, info)
+            return
+        text = why_invalid(info)
+        strategy = self.strategy(name)
+        if not text and document.current:
+            text = why_unfit(document.infos(), info, strategy)
+        elif strategy != SchemaCompatibilityStrategy.ALWAYS_COMPATIBLE:
+            text = text or (
+                "the topic is in use and has no schema; start a producer with the schema first, or upload it "
+                "with Admin.schemas()"
+            )
+        if text:
+            raise _refused(name, info, text)
+
+    def delete(self, name: str, *, force: bool) -> int:
+        """Delete the schemas of a topic.
+
+        Args:
+            name: of a topic or partition.
+            force: also for messages that were written with them.
+
+        Returns:
+            The version that the deletion took; -1 if there was nothing to delete.
+        """
+
+        def change(document: SchemaDocument) -> SchemaDocument:
+            if not (document.schemas if force else document.current):
+                return document
+            return document.emptied(force=force)
+
+        before, after = self._change(name, change, durable=self._durable)
+        return NO_VERSION if after == before else after.next_version - 1
+
+    def _add(
+        self,
+        name: str,
+        info: SchemaInfo,
+        properties: dict[str, str],
+        check: Callable[[SchemaDocument], str],
+        *,
+        durable: bool = False,
+    ) -> int:
+        durable = durable or self._durable
+        document = self.document(name)
+        version = document.version_of(info)
+        if version != NO_VERSION and (document.is_durable or not durable):
+            return version
+        text = why_invalid(info)
+        if text:
+            raise _refused(name, info, text)
+
+        def change(current: SchemaDocument) -> SchemaDocument:
+            if current.version_of(info) != NO_VERSION:
+                return current._replace(is_durable=current.is_durable or durable)
+            text = check(current)
+            if text:
+                raise _refused(name, info, text)
+            return current.with_schema(info, properties, self._clock.wall_ms())
+
+        return self._change(name, change, durable=durable)[1].version_of(info)
+
+    def _change(
+        self, name: str, change: Callable[[SchemaDocument], SchemaDocument], *, durable: bool
+    ) -> tuple[SchemaDocument, SchemaDocument]:
+        """The schemas of a topic before and after a change."""
+        self._session.check_in_place()
+        catalog = self._session.catalog
+        try:
+            catalog.lock.acquire()
+            entry = self._entry(name)
+            if not entry.is_made:  # it was announced and never opened
+                entry = self._session.directories.make(entry, self._clock.wall_ms(), durable=durable)
+            before, fields = self._read(entry)
+            after = change(before)
+            if after == before:
+                return before, after
+            after = after._replace(is_durable=durable)
+            path = self._path(entry)
+            # 1. What a process left that died at the next step.
+            remove_unfinished(path)
+            if failpoints.ACTIVE:
+                failpoints.hit("schema:locked")
+            # 2. The document. From here on every process finds the version; no message has it yet.
+            fields = fields | after.fields() | {"owner": entry.name}
+            disk.DISK.atomic_write(path, encode_document(KIND_SCHEMAS, fields), durable)
+            if failpoints.ACTIVE:
+                failpoints.hit("schema:written")
+            return before, after
+        finally:
+            catalog.lock.release()
+
+
+def _refused(name: str, info: SchemaInfo, text: str) -> IncompatibleSchema:
+    full = TopicName.parse(name).full
+    return IncompatibleSchema(f"the {info.schema_type().name} schema cannot be used on {full}: {text}")
