@@ -53,7 +53,14 @@ def pin_for_commit(directory: str, ledger_id: int, key: str, pending: str, now_m
     """
     _make_directory(directory)
     path = pin_path(directory, ledger_id, key)
-    disk.DISK.atomic_write(path, os.path.relpath(pending, directory).encode(), durable=False)
+    try:
+        fd = disk.DISK.create_exclusive(path)
+    except FileExistsError:  # of a process that was killed here
+        fd = disk.DISK.open_file(path, os.O_RDWR)
+    try:
+        disk.DISK.pwrite_all(fd, [os.fsencode(os.path.relpath(pending, directory))], 0)
+    finally:
+        os.close(fd)
     os.utime(path, ns=(now_ms * _NS, now_ms * _NS))
 
 
@@ -75,13 +82,14 @@ def pinned_word(directory: str) -> int:
         return 0
 
 
-def pinned_from(directory: str, now_ms: int, *, removes: bool) -> Position | None:
+def pinned_from(directory: str, now_ms: int, *, removes: bool, with_readers: bool = True) -> Position | None:
     """The position behind which pins keep everything; None if there is no pin that counts.
 
     Args:
         directory: of the topic.
         now_ms: the time of day.
         removes: whether pins that count no more are removed.
+        with_readers: whether pins of readers count, too.
     """
     place = pins_path(directory)
     ledgers = []
@@ -94,9 +102,13 @@ def pinned_from(directory: str, now_ms: int, *, removes: bool) -> Position | Non
         path = os.path.join(place, name)
         with contextlib.suppress(FileNotFoundError):
             age_ms = now_ms - os.stat(path).st_mtime_ns // _NS
+            if not key and not with_readers:
+                continue
             is_young = abs(age_ms) <= LEASE_S * 1000
             if is_young or (_is_pending(directory, path) if key else is_held(path)):
                 ledgers.append(int(digits))
+                if removes and not is_young and not key:  # the lease begins when its reader dies, or nearly
+                    os.utime(path, ns=(now_ms * _NS, now_ms * _NS))
             elif removes and key:
                 disk.DISK.unlink(path)
             elif removes and not remove_if_free(path):
@@ -105,7 +117,7 @@ def pinned_from(directory: str, now_ms: int, *, removes: bool) -> Position | Non
 
 
 def _is_pending(directory: str, path: str) -> bool:
-    return os.path.exists(os.path.join(directory, os.fsdecode(disk.DISK.read_file(path))))
+    return os.path.isfile(os.path.join(directory, os.fsdecode(disk.DISK.read_file(path))))
 
 
 def _make_directory(directory: str) -> None:

@@ -93,14 +93,17 @@ class Trimming:
     def _seen(self) -> Seen:
         return int(self._control.words[_RETREATS]), pinned_word(self._directory) if self._directory else 0
 
-    def pinned(self, now_ms: int, *, removes: bool) -> list[Position]:
+    def pinned(self, now_ms: int, *, removes: bool, with_readers: bool = True) -> list[Position]:
         """The positions behind which pins keep everything: one, or none.
 
         Args:
             now_ms: the time of day.
             removes: whether pins that count no more are removed. Under the housekeeping lock.
+            with_readers: whether pins of readers count, too.
         """
-        found = pinned_from(self._directory, now_ms, removes=removes) if self._directory else None
+        if not self._directory:
+            return []
+        found = pinned_from(self._directory, now_ms, removes=removes, with_readers=with_readers)
         return [] if found is None else [found]
 
     def note_retreat(self) -> None:

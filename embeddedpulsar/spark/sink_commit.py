@@ -99,6 +99,7 @@ class SinkCommit:
 
         def work() -> int:
             failpoints.hit("sink:locked")
+            self._place.discard_unfinished()
             stored = _finish(self._root, self._place)
             done = self._place.read(DONE)
             last = -1 if done is None else int(done["batch"])

@@ -354,7 +354,8 @@ class TopicTrimming:
             if keeps_until_subscribed and not marks:
                 return
             now_ms = self._clock.wall_ms()
-            marks = [*marks, *self._holds(ignore_retention), *trimming.pinned(now_ms, removes=True)]
+            pinned = trimming.pinned(now_ms, removes=True, with_readers=not ignore_retention)
+            marks = [*marks, *self._holds(ignore_retention), *pinned]
             first = trimming.first_needed(marks, retention, now_ms)
             if first > trimming.first_retained:
                 first = trimming.snapshot_before(first, lock_timeout_s)

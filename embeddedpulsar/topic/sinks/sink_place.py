@@ -19,6 +19,7 @@ LOCK: Final = "lock"
 PENDING: Final = "pending"
 DONE: Final = "done"
 ROWS: Final = ".rows"
+_TEMPORARY: Final = ".tmp"
 _KEY_DIGITS: Final = 32
 
 
@@ -135,6 +136,10 @@ class SinkPlace:
         """The names of staged files; of batches up to ``through``, or of all."""
         names = [name for name in _names_in(self.path) if name.endswith(ROWS)]
         return [name for name in names if through is None or batch_of(name) <= through]
+
+    def discard_unfinished(self) -> None:
+        """Remove what a process left that was killed while it wrote a document. Under the lock."""
+        self.discard(name for name in _names_in(self.path) if name.endswith(_TEMPORARY))
 
     def discard(self, names: Iterable[str]) -> int:
         """Remove files; those that are gone already are no error. Returns how many were there."""

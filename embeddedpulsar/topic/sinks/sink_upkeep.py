@@ -57,6 +57,7 @@ class SinkUpkeep:
         return False
 
     def _look_at(self, place: SinkPlace, done: list[str]) -> None:
+        place.discard_unfinished()
         if os.path.exists(place.file(PENDING)):
             return  # the next commit finishes it
         orphans = [name for name in place.staged() if self._age_s(place, name) > STAGED_KEPT_S]

@@ -20,10 +20,11 @@ from embeddedpulsar.platform.held_file import remove_if_free
 
 NOW = 1_800_000_000_000
 LATER = NOW + LEASE_S * 1000 + 1
+LATEST = LATER + LEASE_S * 1000 + 1
 
 
 def test_a_reader_pins_while_it_lives_and_for_a_lease(tmp_path: Path):
-    """Its file may be shared; the lease counts from the last use."""
+    """Its file may be shared; the lease counts from the last use, and from when it was seen in use."""
     directory = str(tmp_path)
     assert pinned_from(directory, NOW, removes=True) is None
     first = pin_for_reading(directory, 7, NOW)
@@ -35,10 +36,10 @@ def test_a_reader_pins_while_it_lives_and_for_a_lease(tmp_path: Path):
     assert pinned_from(directory, LATER, removes=True) == Position(7, -1)
     assert len(os.listdir(tmp_path / "pins")) == 1
     second.close()
-    assert pinned_from(directory, NOW + 1, removes=True) == Position(7, -1)
-    assert pinned_from(directory, LATER, removes=False) is None
+    assert pinned_from(directory, LATER + 1, removes=True) == Position(7, -1)
+    assert pinned_from(directory, LATEST, removes=False) is None
     assert os.listdir(tmp_path / "pins")
-    assert pinned_from(directory, LATER, removes=True) is None
+    assert pinned_from(directory, LATEST, removes=True) is None
     assert not os.listdir(tmp_path / "pins")
 
 
@@ -67,6 +68,12 @@ def test_a_pin_of_a_commit_lasts_as_long_as_its_document(tmp_path: Path):
     os.rename(tmp_path / "sinks", tmp_path / "moved" / "sinks")
     moved = str(tmp_path / "moved" / "topic")
     assert pinned_from(moved, LATER, removes=True) == Position(5, -1)
+    reader = pin_for_reading(moved, 3, NOW)
+    assert pinned_from(moved, NOW, removes=True) == Position(3, -1)
+    assert pinned_from(moved, NOW, removes=True, with_readers=False) == Position(5, -1)
+    assert reader
+    reader.close()
+    os.unlink(f"{moved}/pins/{3:020d}")
     unpin(moved, "key")
     assert pinned_from(moved, NOW, removes=True) is None
     pin_for_commit(moved, 5, "key", str(tmp_path / "none"), NOW)

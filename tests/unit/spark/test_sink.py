@@ -139,7 +139,7 @@ def test_losing_attempts_and_aborted_jobs_leave_nothing(tmp_path: Path):
 
 
 @pytest.mark.parametrize("deduplicates", [False, True], ids=["plain", "deduplicated"])
-@pytest.mark.parametrize("point", [*POINTS, "append:tail_stored", "document:replaced"])
+@pytest.mark.parametrize("point", [*POINTS, "append:tail_stored", "document:written", "document:replaced"])
 def test_killed_at(tmp_path: Path, point: str, deduplicates: bool):
     """A commit of two topics that is killed at any step is done whole when the batch comes again, or nothing
     is left of it; the batch that comes again has other rows, which tell the two."""
