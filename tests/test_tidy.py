@@ -29,7 +29,6 @@ MANY_COLLABORATORS: dict[str, str] = {
     "embeddedpulsar.client.client.Client": "the signature of pulsar-client",
     "embeddedpulsar.client.producer.bulk.bulk_rows.Rows": "one argument for each column of messages",
     "embeddedpulsar.format.entry.EntryContent": "one argument for each column of an entry",
-    "embeddedpulsar.storage.append_point.AppendPoint": "made in one place, of the parts of a topic's storage",
     "embeddedpulsar.subscription.attachment.membership.Membership": "what consumers of a process share",
 }
 # Base class with a single subclass -> why it is one.

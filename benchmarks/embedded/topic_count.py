@@ -71,14 +71,19 @@ class TopicCount(Contestant):
             deletion, _ = _timed(admin.topics().delete, names[-1])
             admin.topics().create_non_partitioned_topic(names[-1])
             first, producer = _timed(client.create_producer, names[0])
+            producer.send(b"21.5 C")
             producer.close()
         client.close()
+        (log,) = self._root.glob("topics/**/*.log")
+        used = [log.parent, *log.parent.rglob("*")]
         self.notes = self._made | {
             "bytes of memory, a topic": memory * (1 << 20) / self._topics,
             "ms to list all": 1e3 * listing,
             "ms to subscribe to 10 by pattern": 1e3 * seen,
             "ms to delete": 1e3 * deletion,
             "ms to create a producer": 1e3 * first,
+            "KiB on disk of a topic with a message": sum(path.stat().st_blocks for path in used) / 2,
+            "files and directories of it": len(used),
         }
         return elapsed
 

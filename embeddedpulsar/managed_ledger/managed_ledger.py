@@ -130,11 +130,9 @@ class ManagedLedger(LogPositions):
             writer = SegmentWriter(
                 control,
                 lock,
-                ring.waiters,
-                directory,
+                ring,
                 writer_options(options, store_id, incarnation),
                 wall_ns=clock.wall_ns,
-                ring=ring,
                 allocate_ledger_id=allocate_ledger_id,
                 report=topic.damage.report,
             )
@@ -292,7 +290,7 @@ class ManagedLedger(LogPositions):
         """Wait and ring through another mailbox: after a fork, the child's own."""
         ring = Ringing(self.words, self.lock, peers)
         self.waits.rebind(ring, mailbox)
-        self._writer.rebind(ring.waiters, ring)
+        self._writer.rebind(ring)
 
     def after_fork_in_child(self) -> None:
         """Maps and files are shared with the parent and stay; identity, locks and timers are new."""

@@ -39,7 +39,7 @@ from embeddedpulsar.storage.topic_control import (
     TOUCHED,
     TopicControl,
 )
-from embeddedpulsar.storage.waiter_slots import WaiterSlots
+from embeddedpulsar.storage.waiter_slots import Ringing
 
 failpoints.declare("append:index_reserved")
 
@@ -93,26 +93,24 @@ class AppendPoint:
         self,
         control: TopicControl,
         lock: FileLock,
-        waiters: WaiterSlots,
-        directory: str,
+        ring: Ringing,
         options: WriterOptions,
         *,
         wall_ns: Callable[[], int],
-        ring: Callable[[bytes], bool],
         allocate_ledger_id: Callable[[int], int],
         report: DamageHook,
     ) -> None:
         self._control: Final = control
         self._words: memoryview = control.words
         self._lock: Final = lock
-        self._waiters = waiters
-        self._directory: Final = directory
+        self._waiters = ring.waiters
+        self._directory: Final = control.home.directory
         self._options: Final = options
         self._policy: Final = RollPolicy(options.max_entries, options.max_age_ms)
         self._wall_ns: Final = wall_ns
         self._looked_ns = self._placed_ns = 0  # when it was looked whether the topic is in its place
         self._look_by_ns = 0  # and when the next look is due
-        self._ring = ring
+        self._ring: Callable[[bytes], bool] = ring
         self._allocate_ledger_id: Final = allocate_ledger_id
         self._report: Final = report
         self._timeout_s: Final = options.lock_timeout_s

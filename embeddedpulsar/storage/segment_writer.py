@@ -18,7 +18,7 @@ from embeddedpulsar.format.index import MAX_COUNT, SLOT, SLOT_SIZE, SLOTS_OFFSET
 from embeddedpulsar.platform import deadline, failpoints
 from embeddedpulsar.platform.mapped_file import MappedFile
 from embeddedpulsar.storage.append_point import BY_MAP, AppendPoint, State
-from embeddedpulsar.storage.waiter_slots import WaiterSlots
+from embeddedpulsar.storage.waiter_slots import Ringing
 
 failpoints.declare(
     "append:owner_set",
@@ -378,10 +378,9 @@ class SegmentWriter(AppendPoint):
         finally:
             self._is_exclusive = False
 
-    def rebind(self, waiters: WaiterSlots, ring: Callable[[bytes], bool]) -> None:
+    def rebind(self, ring: Ringing) -> None:
         """Wake other processes by another mailbox from now on."""
-        self._waiters = waiters
-        self._ring = ring
+        self._waiters, self._ring = ring.waiters, ring
 
     def after_fork_in_child(self) -> None:
         """Take the process id of the child. The maps are shared and remain valid."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from embeddedpulsar.damage import DamageHook
@@ -27,7 +27,13 @@ from embeddedpulsar.storage.journal.journal_follower import COMPACT_BYTES
 from embeddedpulsar.subscription.attachment.attachment import Attachment
 from embeddedpulsar.subscription.attachment.chunk_keeper import DEFAULT_CHUNKS, ChunkOptions
 from embeddedpulsar.subscription.attachment.compacted_reader import CompactedSource, note_first
-from embeddedpulsar.subscription.attachment.membership import AttachRequest, Membership, detach_lost, names_of
+from embeddedpulsar.subscription.attachment.membership import (
+    Admission,
+    AttachRequest,
+    Membership,
+    detach_lost,
+    names_of,
+)
 from embeddedpulsar.subscription.attachment.volatile_attachment import (
     active_attachment,
     note_birth,
@@ -78,7 +84,7 @@ class Subscription:
         self._lives: Final = SubscriptionLives(directory, options, log.last_position, self._prepare)
         self._attached: set[int] = set()  # consumers attached through this object, and some that have left
         self._own_scheduler: SchedulerLike | None = None
-        self._most_consumers: Callable[[], int] = lambda: settings.maxConsumersPerSubscription
+        self._admission: Admission | None = None
         self._keep_alives: Final = KeepAlives(settings.keepAliveIntervalSeconds, options.clock)
         scheduler = options.scheduler
         self._liveness_monitor: Final = LivenessMonitor(
@@ -100,7 +106,7 @@ class Subscription:
         durability: str | None = None,
         compact_bytes: int = COMPACT_BYTES,
         damage: DamageHook | None = None,
-        most_consumers: Callable[[], int] | None = None,
+        admission: Admission | None = None,
     ) -> Subscription:
         """A subscription whose files are opened by its first use, and recovered if they are of another boot.
 
@@ -115,8 +121,7 @@ class Subscription:
             durability: "process", "interval" or "flush", for acknowledgements too; default that of the log.
             compact_bytes: length at which a journal is replaced by a snapshot; for tests and tuning.
             damage: called with what cannot be read, outside all locks; it is logged if None.
-            most_consumers: called before each consumer attaches, for the number there may be; may raise
-                ConsumerBusy. Default: that of the settings.
+            admission: says how many consumers there may be; those of the settings if None.
         """
         ledger_options, hook = managed_ledger.options, damage or package_log.damage
         options = StateOptions(
@@ -133,8 +138,7 @@ class Subscription:
             check_in_place=managed_ledger.check_in_place,
         )
         subscription = cls(directory, managed_ledger, mailbox, settings, options)
-        if most_consumers is not None:
-            subscription._most_consumers = most_consumers
+        subscription._admission = admission
         if scheduler is None:
             subscription._own_scheduler = options.scheduler
         return subscription
@@ -199,8 +203,7 @@ class Subscription:
         return shared.transact(body)
 
     def delete(self, force: bool = False) -> None:
-        """Remove the subscription; its acknowledgements are gone when this returns, at every durability
-        level.
+        """Remove the subscription. Its acknowledgements are gone when this returns, at every level.
 
         Args:
             force: whether or not consumers are attached; theirs then fail with AlreadyClosed.
@@ -287,7 +290,8 @@ class Subscription:
         shared = self._existing()
         asked = Asked(self._settings, key_shared, topic, partition, several_topics)
         rules, own = dispatcher_for(consumer_type).rules(asked), self._mailbox.uuid
-        uuid, most = client_uuid or own, self._most_consumers()
+        uuid, admission = client_uuid or own, self._admission
+        most = self._settings.maxConsumersPerSubscription if admission is None else admission.most_consumers()
         wanted = AttachRequest(consumer_name, consumer_type, uuid, priority, receiver_queue_size, rules, most)
         membership = Membership(
             wanted,
@@ -318,7 +322,9 @@ class Subscription:
             return active_attachment(self._log, shared, membership, consumer, state, chunks, compacted)
 
         try:
-            attachment = self._keep_alives.patiently(lambda: shared.transact(body), self.detach_dead)
+            attach = partial(shared.transact, body)
+            attach = attach if admission is None else partial(admission.admit, attach)
+            attachment = self._keep_alives.patiently(attach, self.detach_dead)
             self._liveness_monitor.begin(attachment)
             return attachment
         except BaseException:
@@ -345,10 +351,8 @@ class Subscription:
 
     @property
     def mark_delete(self) -> Position:
-        """Everything up to and including this position is acknowledged.
-
-        Lock-free, and never ahead of the truth: ledgers before it may be trimmed.
-        """
+        """Everything up to and including this position is acknowledged. Lock-free, and never ahead of the
+        truth: ledgers before it may be trimmed."""
         return self._existing().control.mark_delete
 
     def seek(self, position: Position, inclusive: bool) -> None:
@@ -359,11 +363,7 @@ class Subscription:
         self._log.trimming.note_retreat()
 
     def operator_commands(self) -> OperatorCommands:
-        """Acknowledging and giving back without being a consumer.
-
-        Raises:
-            SubscriptionNotFound: there is no such subscription.
-        """
+        """Acknowledging and giving back without being a consumer. Raises SubscriptionNotFound."""
         return OperatorCommands(self._existing(), self._log, self._mailbox.uuid, self._options.clock)
 
     def backlog(self) -> int:

@@ -334,7 +334,7 @@ class Topic:
             peers=self._session.peers,
             clock=self._clock,
             settings=self._settings,
-            most_consumers=self._subscriptions.most_consumers,
+            admission=self._subscriptions,
             scheduler=self._session.scheduler,
             durability=self._durability if durable else PROCESS,
             damage=self._session.damage.report,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
 from embeddedpulsar.exceptions import (
     BrokerMetadataError,
@@ -33,6 +34,7 @@ from embeddedpulsar.topic_name import NON_DURABLE_PREFIX, subscription_directory
 if TYPE_CHECKING:
     from embeddedpulsar.subscription.subscription import Subscription
 
+R = TypeVar("R")
 MOST_IDLE_SUBSCRIPTIONS: Final = 8
 LOOKED_AT_ONCE: Final = 8
 """Subscriptions that housekeeping looks at in one slice; each takes its lock."""
@@ -67,8 +69,8 @@ class TopicSubscriptions:
         topic, directory, ledger: of which topic.
         open_subscription: opens one.
         limits: the policies that hold.
-        limit_lock: held while subscriptions are counted and one more is made, where their number is limited:
-            the lock of the catalog. Other subscriptions are made without it.
+        limit_lock: held while subscriptions or consumers are counted and one more is made, where their number
+            is limited: the lock of the catalog. Others are made without it.
     """
 
     def __init__(
@@ -165,22 +167,15 @@ class TopicSubscriptions:
         most = self._limits((MAX_SUBSCRIPTIONS,))[0] if key.durable else 0
         if not most:
             return subscription.create(initial)
-        lock = self._limit_lock
-        if lock.held:  # the caller makes the topic
-            return self._create_one_of(most, subscription, initial)
-        try:
-            lock.acquire()
-            return self._create_one_of(most, subscription, initial)
-        finally:
-            lock.release()
+        check = partial(self._check_subscriptions, most, subscription)
+        return self._limited(check, lambda: subscription.create(initial))
 
-    def _create_one_of(self, most: int, subscription: Subscription, initial: Position) -> bool:
+    def _check_subscriptions(self, most: int, subscription: Subscription) -> None:
         if not subscription.exists() and len(self.names()) >= most:
             raise NotAllowedError(
                 f"{self._topic} has {most} subscriptions, as many as maxSubscriptionsPerTopic allows; "
                 "delete one, or raise the limit"
             )
-        return subscription.create(initial)
 
     def _delete_if_left(self, subscription: Subscription) -> None:
         """Delete a subscription that is not durable if its last consumer has left."""
@@ -283,16 +278,34 @@ class TopicSubscriptions:
         return found
 
     def most_consumers(self) -> int:
-        """How many consumers a subscription may have. To be called before a consumer attaches to one.
+        """How many consumers a subscription may have; 0 for any number."""
+        return int(self._limits((MAX_CONSUMERS_PER_SUBSCRIPTION,))[0])
+
+    def admit(self, attach: Callable[[], R]) -> R:
+        """Attach a consumer with ``attach``, if the topic may have one more.
 
         Raises:
-            ConsumerBusy: the topic has as many as it may have. Consumers that attach to several of its
-                subscriptions in the same moment may pass.
+            ConsumerBusy: it may not.
         """
-        most, most_of_one = self._limits((MAX_CONSUMERS, MAX_CONSUMERS_PER_SUBSCRIPTION))
-        if most and len(self.consumers()) >= most:
+        most = self._limits((MAX_CONSUMERS,))[0]
+        return self._limited(partial(self._check_consumers, most), attach) if most else attach()
+
+    def _check_consumers(self, most: int) -> None:
+        if len(self.consumers()) >= most:
             raise ConsumerBusy(f"the topic has {most} consumers, as many as maxConsumersPerTopic allows")
-        return int(most_of_one)
+
+    def _limited(self, check: Callable[[], object], make: Callable[[], R]) -> R:
+        """Check a number and make one more: not while another process does, which would count the same."""
+        lock = self._limit_lock
+        if lock.held:  # the caller makes the topic
+            check()
+            return make()
+        try:
+            lock.acquire()
+            check()
+            return make()
+        finally:
+            lock.release()
 
     def _directories(self) -> list[str]:
         return [name for name in self._names() if not filenames.is_gone(name)]

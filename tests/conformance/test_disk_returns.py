@@ -18,6 +18,23 @@ MESSAGES = 205
 CHECK_MS = 10 * 60_000
 
 
+def test_a_topic_with_one_message(tmp_path: Path) -> None:
+    """It has six files, of which the log, its index and the control words take two pages each, and a
+    directory for subscriptions from the first one on."""
+    time = ManualTime(tmp_path / "store")
+    try:
+        time.client.create_producer(TOPIC).send(b"21.5 C")
+        (log,) = tmp_path.glob("store/topics/*/*.log")
+        there = {file.suffix or file.name for file in log.parent.iterdir()}
+        assert there == {".log", ".idx", ".meta", ".1", "ctl", "lock"}
+        assert sum(file.stat().st_blocks for file in log.parent.iterdir()) * 512 <= 32 << 10
+        time.client.subscribe(TOPIC, "one").close()
+        assert (log.parent / "subscriptions").is_dir()
+    finally:
+        time.close()
+        assert_clean(tmp_path / "store")
+
+
 @pytest.mark.parametrize("end", ["acknowledge", "ttl", "quota", "expiration", "delete"])
 @pytest.mark.parametrize("deduplicated", [False, True])
 def test_at_most_two_segments_are_left(tmp_path: Path, end: str, deduplicated: bool) -> None:

@@ -113,33 +113,53 @@ def test_subscriptions_of_a_topic(admin, client):
     client.subscribe("orders", "two")
 
 
+class Rival:
+    """Tries the same in a thread, as soon as the number is counted."""
+
+    def __init__(self, attempt, monkeypatch: pytest.MonkeyPatch, counting: str) -> None:
+        self.refused: list[Exception] = []
+        self._attempt = attempt
+        self._thread = threading.Thread(target=self._try)
+        count = getattr(TopicSubscriptions, counting)
+
+        def counted(subscriptions: TopicSubscriptions) -> list[str]:
+            found = count(subscriptions)
+            if self._thread.ident is None:
+                self._thread.start()
+                self._thread.join(0.1)
+            return found
+
+        monkeypatch.setattr(TopicSubscriptions, counting, counted)
+
+    def _try(self) -> None:
+        try:
+            self._attempt()
+        except (NotAllowedError, ConsumerBusy) as e:
+            self.refused.append(e)
+
+    def join(self) -> list[Exception]:
+        self._thread.join()
+        return self.refused
+
+
 def test_subscriptions_made_at_once_are_counted_one_after_the_other(admin, client, monkeypatch):
     """By threads as by processes: the count and the new subscription are under one lock of the store."""
     admin.topics().create_non_partitioned_topic("orders")
     admin.topics().set_max_subscriptions_per_topic("orders", 1)
     topic = client._core.store.use_topic("orders").topic
-    refused: list[Exception] = []
-
-    def create_second() -> None:
-        try:
-            topic.create_subscription("second")
-        except NotAllowedError as e:
-            refused.append(e)
-
-    second = threading.Thread(target=create_second)
-    names = TopicSubscriptions.names
-
-    def counted(subscriptions: TopicSubscriptions) -> list[str]:
-        found = names(subscriptions)
-        if second.ident is None:
-            second.start()
-            second.join(0.1)
-        return found
-
-    monkeypatch.setattr(TopicSubscriptions, "names", counted)
+    rival = Rival(lambda: topic.create_subscription("second"), monkeypatch, "names")
     topic.create_subscription("first")
-    second.join()
-    assert len(refused) == 1 and topic.subscriptions() == ["first"]
+    assert len(rival.join()) == 1 and topic.subscriptions() == ["first"]
+
+
+def test_consumers_that_attach_at_once_are_counted_one_after_the_other(admin, client, monkeypatch):
+    """Also those of different subscriptions."""
+    admin.topics().create_non_partitioned_topic("orders")
+    admin.topics().set_max_consumers("orders", 1)
+    rival = Rival(lambda: client.subscribe("orders", "two"), monkeypatch, "consumers")
+    client.subscribe("orders", "one", consumer_name="first")
+    assert len(rival.join()) == 1
+    assert client._core.store.use_topic("orders").topic.consumers() == ["first"]
 
 
 def test_topics_of_a_namespace(admin, client):

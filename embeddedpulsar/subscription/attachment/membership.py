@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from collections.abc import Callable
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from embeddedpulsar.enums import ConsumerType
 from embeddedpulsar.exceptions import ConsumerAssignError, ConsumerBusy
@@ -30,8 +31,19 @@ from embeddedpulsar.subscription.subscription_files import StateOptions
 
 _ALIVE: Final = ConsumerSlotWord.ALIVE_MS
 _CONSUMER_ID: Final = ConsumerSlotWord.CONSUMER_ID
+R = TypeVar("R")
 _FEW: Final = 16
 """Up to so many consumers are all looked at, under the lock, when another one joins."""
+
+
+class Admission(Protocol):
+    """Says how many consumers there may be, of the subscription and of the topic."""
+
+    def most_consumers(self) -> int:
+        """How many the subscription may have; 0 for any number."""
+
+    def admit(self, attach: Callable[[], R]) -> R:
+        """Attach a consumer with ``attach``, if the topic may have one more; else raise ConsumerBusy."""
 
 
 class AttachRequest(NamedTuple):
