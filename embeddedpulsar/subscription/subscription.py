@@ -267,6 +267,7 @@ class Subscription:
         several_topics: bool = False,
         chunks: ChunkOptions = DEFAULT_CHUNKS,
         compacted: CompactedSource | None = None,
+        keep: Callable[[Attachment], object] = lambda attachment: None,
     ) -> Attachment:
         """Attach a consumer. Consumers whose process died, or is silent for too long, are detached first.
 
@@ -281,6 +282,8 @@ class Subscription:
             several_topics: whether the consumer consumes other topics too.
             chunks: what becomes of chunked messages whose last part does not come.
             compacted: what an active consumer reads in the place of the log; None for the log.
+            keep: called with the attachment as the last step. A caller that is interrupted before the call
+                returns detaches what was kept.
 
         Raises:
             SubscriptionNotFound: there is no such subscription.
@@ -293,15 +296,9 @@ class Subscription:
         uuid, admission = client_uuid or own, self._admission
         most = self._settings.maxConsumersPerSubscription if admission is None else admission.most_consumers()
         wanted = AttachRequest(consumer_name, consumer_type, uuid, priority, receiver_queue_size, rules, most)
+        settings, alive = self._settings, self._keep_alives
         membership = Membership(
-            wanted,
-            own,
-            self._log,
-            shared,
-            self._options,
-            self._settings,
-            self._keep_alives,
-            self._attached,
+            wanted, own, self._log, shared, self._options, settings, alive, self._attached
         )
         facts, joining = ledgers_of(self._log), set[int]()
         self._liveness_monitor.show_alive()
@@ -326,6 +323,7 @@ class Subscription:
             attach = attach if admission is None else partial(admission.admit, attach)
             attachment = self._keep_alives.patiently(attach, self.detach_dead)
             self._liveness_monitor.begin(attachment)
+            keep(attachment)
             return attachment
         except BaseException:
             # The caller never gets this consumer (Ctrl-C, for example), so only this method can detach it.

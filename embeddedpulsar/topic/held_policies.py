@@ -59,7 +59,8 @@ class HeldPolicies:
         self._monotonic: Final = monotonic
         self._held = _Held(_NEVER, (), {})
         self._odd = (_NEVER, 0.0)  # a word of an unfinished change, and since when it stands
-        self._listeners: tuple[Callable[[], object], ...] = ()
+        # A dict, because two threads may add to it at once.
+        self._listeners: dict[Callable[[], object], None] = {}
 
     def value(self, policy: TopicPolicy[Value]) -> Value:
         """The value that holds now.
@@ -88,12 +89,12 @@ class HeldPolicies:
 
     def listen(self, listener: Callable[[], object]) -> None:
         """Call ``listener()`` after each change of these policies, until `unlisten`."""
-        self._listeners = (*self._listeners, listener)
+        self._listeners[listener] = None
         self.look()
 
     def unlisten(self, listener: Callable[[], object]) -> None:
         """Undo `listen`. Idempotent."""
-        self._listeners = tuple(one for one in self._listeners if one != listener)
+        self._listeners.pop(listener, None)
 
     def _renew(self) -> _Held:
         word, before = self._words[_POLICIES], self._held
@@ -104,7 +105,7 @@ class HeldPolicies:
             return self._held
         held = self._held = _Held(seen, documents, {})
         if before.word != _NEVER or before.documents:
-            for listener in self._listeners:
+            for listener in tuple(self._listeners):
                 with contextlib.suppress(StorageError):  # what it follows stays as it was
                     listener()
         return held

@@ -156,6 +156,7 @@ class Topic:
         durability: str | None = None,
         timeout_s: float | None = None,
         check_wanted: Callable[[], object] = int,
+        keep: Callable[[ProducerRegistration], object] = id,
     ) -> ProducerRegistration:
         """Register a producer.
 
@@ -165,7 +166,7 @@ class Topic:
             access_mode: how it shares the topic; `WaitForExclusive` waits its turn.
             durability: the level it appends with. Above "process", the topic itself is made durable first.
             timeout_s: how long to wait for exclusive access; None for ever.
-            check_wanted: called several times a second while it waits; what it raises ends that.
+            check_wanted, keep: see `Producers.attach`.
 
         Raises:
             ProducerBusy: a living producer has the name, or the topic, or there are too many.
@@ -182,7 +183,7 @@ class Topic:
         self.quotas.check_producer()
         full_name = name or self._session.next_producer_name()
         deduplicate, most = self.policies.values((DEDUPLICATION, MAX_PRODUCERS))
-        registration = within_limit(
+        return within_limit(
             lambda: self._producers.attach(
                 full_name,
                 named=bool(name),
@@ -191,11 +192,11 @@ class Topic:
                 most=most,
                 timeout_s=timeout_s,
                 check_wanted=check_wanted,
+                keep=keep,
             ),
             self._close_all_idle,
             f"cannot attach the producer {full_name!r} to {self.name}",
         )
-        return registration
 
     def detach_producer(self, registration: ProducerRegistration, highest: int | None = None) -> None:
         """Take a producer out. Does nothing if it is out already, or was registered before a fork.

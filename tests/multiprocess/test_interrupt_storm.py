@@ -191,11 +191,11 @@ def opening_storm(root: str, wanted: str) -> None:
 
     def is_left() -> bool:
         client._core._close_abandoned()
-        return (
-            not topic.subscription("exclusive").consumers() and not topic.subscription("shared").consumers()
-        )
+        return not any(topic.subscription(name).consumers() for name in names)
 
-    topic.subscription("exclusive", True), topic.subscription("shared", True)
+    names = ("exclusive", "shared", "several")
+    for name in names:
+        topic.subscription(name, True)
     wait_until("nobody is attached", is_left)
     client.subscribe("topic", "exclusive").close()
     wait_until("no producer is attached", lambda: not client._core.abandoned and not topic.producers())

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from embeddedpulsar.client.common.deletion_retry import MOST_ATTEMPTS
 from embeddedpulsar.client.consumer.decryption import Decryption
+from embeddedpulsar.client.consumer.rate_follower import CallLater, rate_follower
 from embeddedpulsar.enums import InitialPosition, SubscriptionMode
 from embeddedpulsar.exceptions import LockTimeout, SubscriptionNotFound
 from embeddedpulsar.managed_ledger.entry_lookup import read_entry
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
 from embeddedpulsar.message_id import MessageId
 from embeddedpulsar.topic.creation_policy import check_type
-from embeddedpulsar.topic.rate_policy import dispatch_limiter
 from embeddedpulsar.topic.schemas.message_origins import origin_of
 
 if TYPE_CHECKING:
@@ -24,16 +24,11 @@ if TYPE_CHECKING:
     from embeddedpulsar.client.consumer.delivery import Delivery
     from embeddedpulsar.client.consumer.receiver_queue import ReceiverQueue
     from embeddedpulsar.managed_ledger.log import Log
-    from embeddedpulsar.platform.clock import Clock
     from embeddedpulsar.subscription.attachment.attachment import Attachment
-    from embeddedpulsar.subscription.subscription import Subscription
     from embeddedpulsar.topic.open_topics import TopicUse
-    from embeddedpulsar.topic.rate_limiter import Lock
     from embeddedpulsar.topic.topic import Topic
 
 LARGEST_ID = 0x7FFFFFFFFFFFFFFF
-
-CallLater = Callable[[float, Callable[[], object]], object]
 
 
 class ConsumerSession:
@@ -66,12 +61,15 @@ class ConsumerSession:
         self.call_to_write: CallLater = call_to_write or self.call_later
         self.origin = origin_of(lambda: core.store, topic.name, config.schema)
         self._durable = config.subscription_mode == SubscriptionMode.Durable
+        # Before the consumer is attached: one that is interrupted from there on is released with it.
+        self._follows: Callable[[], object] = int
         if self.ledger.is_volatile:  # nothing is delivered again
             self.config = config._replace(ack_timeout_ms=0, dead_letter=None)
         try:
-            self.subscription, self.attachment = self._attach(topic)
+            self._attach(topic)
         except BaseException:
-            use.release()
+            if not self._is_attached:  # otherwise the finalizer detaches, and releases both uses
+                use.release()
             raise
         self.decryption = Decryption(
             core,
@@ -82,36 +80,41 @@ class ConsumerSession:
             self.attachment.read,
         )
         self.attachment.chunks.assembler.reader.opened = self.decryption.open
-        self._follows: Callable[[], object] = int
 
     def keep_rates(self, queue: ReceiverQueue, delivery: Delivery) -> None:
         """Have a queue keep the dispatch rates of topic and subscription, now and after changes of them."""
         topic, subscription = self._uses[0].topic, self.attachment.rate_words
         self._follows = rate_follower(topic, self.clock, subscription, queue, delivery, self.call_later)
 
-    def _attach(self, topic: Topic) -> tuple[Subscription, Attachment]:
+    @property
+    def _is_attached(self) -> bool:
+        return getattr(self, "attachment", None) is not None
+
+    def _keep(self, attachment: Attachment) -> None:
+        self.attachment = attachment
+
+    def _attach(self, topic: Topic) -> None:
         """Attach to the subscription.
 
         Its last consumer may remove the subscription meanwhile; then it is created again, if allowed."""
         for _ in range(MOST_ATTEMPTS):
-            found = self._try_to_attach(topic)
-            if found is not None:
-                return found
+            if self._try_to_attach(topic):
+                return
         raise SubscriptionNotFound(
             f"{topic.name}: the subscription {self.config.subscription_name!r} was repeatedly removed "
             "while this consumer attached; try again"
         )
 
-    def _try_to_attach(self, topic: Topic) -> tuple[Subscription, Attachment] | None:
+    def _try_to_attach(self, topic: Topic) -> bool:
         config = self.config
         name = config.subscription_name
         initial = last_or_start(self.ledger)
         if config.initial_position == InitialPosition.Earliest:
             initial = BEFORE_FIRST
         check_type(topic, config.consumer_type)
-        subscription = topic.use_subscription(name, True, initial, durable=self._durable)
+        self.subscription = subscription = topic.use_subscription(name, True, initial, durable=self._durable)
         try:
-            return subscription, subscription.attach(
+            subscription.attach(
                 self.consumer_name,
                 config.consumer_type,
                 self.mailbox.uuid,
@@ -123,19 +126,22 @@ class ConsumerSession:
                 several_topics=config.several_topics,
                 chunks=config.chunks,
                 compacted=topic.compaction if config.is_read_compacted else None,
+                keep=self._keep,
             )
         except SubscriptionNotFound:
             topic.end_use(subscription, name, durable=self._durable)
-            return None
+            return False
         except BaseException:
-            topic.end_use(subscription, name, durable=self._durable)
+            if not self._is_attached:
+                topic.end_use(subscription, name, durable=self._durable)
             raise
+        return True
 
     def __del__(self) -> None:
         # For a consumer that was dropped, or whose construction was interrupted. It is closed later, because
         # a finalizer may run at any instruction of any thread.
         uses = getattr(self, "_uses", None)
-        if uses and getattr(self, "attachment", None) is not None:
+        if uses and self._is_attached:
             self.client.abandon(self.abandoned)
 
     def abandoned(self) -> None:
@@ -174,38 +180,6 @@ class ConsumerSession:
             use.topic.end_use(self.subscription, self.config.subscription_name, durable=self._durable)
         finally:
             use.release()
-
-
-def rate_follower(
-    topic: Topic,
-    clock: Clock,
-    subscription: tuple[memoryview, Lock] | None,
-    queue: ReceiverQueue,
-    delivery: Delivery,
-    call_later: CallLater,
-) -> Callable[[], object]:
-    """Have a queue keep the dispatch rates of a topic. Returns the listener of the topic's policies.
-
-    Args:
-        topic, clock: what it reads.
-        subscription: see `dispatch_limiter`.
-        queue: keeps the rates.
-        delivery: looks again after a change.
-        call_later: runs that, because the listener may be called under a lock.
-    """
-
-    def follow() -> None:
-        before, limiter = queue.limiter, dispatch_limiter(topic, clock, subscription)
-        if before is not None or limiter is not None:
-            queue.limit_by(limiter)
-            with contextlib.suppress(RuntimeError):  # the store is being closed
-                call_later(0.0, delivery.renew)
-
-    topic.policies.listen(follow)
-    limiter = dispatch_limiter(topic, clock, subscription)
-    if limiter is not None:
-        queue.limit_by(limiter)
-    return follow
 
 
 def last_or_start(ledger: Log) -> Position:

@@ -215,6 +215,7 @@ class Delivery(Source):
     """
 
     __slots__ = (
+        "__weakref__",
         "_hold",
         "_ledger",
         "_placed_at",

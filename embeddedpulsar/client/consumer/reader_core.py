@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar.client.consumer.closing import CloseGuard
-from embeddedpulsar.client.consumer.consumer_session import last_or_start, rate_follower, resolve
+from embeddedpulsar.client.consumer.consumer_session import last_or_start, resolve
 from embeddedpulsar.client.consumer.decryption import Decryption
 from embeddedpulsar.client.consumer.delivery import Delivery
 from embeddedpulsar.client.consumer.message_receiver import MessageReceiver
+from embeddedpulsar.client.consumer.rate_follower import rate_follower
 from embeddedpulsar.client.consumer.receiver_queue import ReceiverQueue
 from embeddedpulsar.enums import ConsumerCryptoFailureAction, ConsumerType
 from embeddedpulsar.exceptions import NotAllowedError

@@ -45,6 +45,7 @@ class ReceiverQueue:
     """
 
     __slots__ = (
+        "__weakref__",
         "_capacity",
         "_fetch",
         "_fetch_all",

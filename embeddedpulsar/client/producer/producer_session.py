@@ -120,12 +120,16 @@ class ProducerSession:
         check_encryption(self._topic, is_encrypting=self.config.encryption is not None)
         if self.config.schema_version < 0 and not self.config.is_of_letters:
             check_has_schema(self.client.store, self._topic)
-        self._registration = self._topic.attach_producer(
+        self._topic.attach_producer(
             name,
             access_mode=self.config.access_mode,
             durability=self.durability,
             check_wanted=awaited_call.checks(self.client.check_open),
+            keep=self._keep,
         )
+
+    def _keep(self, registration: ProducerRegistration) -> None:
+        self._registration = registration
 
     def quota_error(self) -> PulsarException | None:
         """Look whether the backlog of the topic is still beyond its quota.

@@ -111,6 +111,7 @@ class Producers:
         most: int = 0,
         timeout_s: float | None = None,
         check_wanted: Callable[[], object] = int,
+        keep: Callable[[ProducerRegistration], object] = id,
     ) -> ProducerRegistration:
         """Register a producer; `WaitForExclusive` waits its turn.
 
@@ -118,6 +119,8 @@ class Producers:
             deduplicate: whether the topic is to drop duplicates; it is switched if it is otherwise.
             most: how many producers may be connected; 0 for any number.
             check_wanted: called now and then while it waits; what it raises ends that.
+            keep: called with the registration as the last step. A caller that is interrupted before the call
+                returns detaches what was kept.
 
         Raises:
             ProducerBusy: a living producer has the name, or the topic, or there are too many.
@@ -137,9 +140,11 @@ class Producers:
             else:
                 highest = self.memory.account_for(name)
             last = -1 if highest is None else highest
-            return ProducerRegistration(
+            registration = ProducerRegistration(
                 own.name, own.epoch, last, own.producer_id, fork.GENERATION, highest is not None
             )
+            keep(registration)
+            return registration
         except BaseException:
             # The caller never gets its registration (Ctrl-C, a time-out): it is given back, or the caller's
             # next attempt would find the name taken.
