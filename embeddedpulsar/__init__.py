@@ -120,6 +120,9 @@ if TYPE_CHECKING:
     from embeddedpulsar.crypto.key_reader import CryptoKeyReader, EncryptionKeyInfo
     from embeddedpulsar.damage import Damage
     from embeddedpulsar.encryption import EncryptionContext, EncryptionKey
+    from embeddedpulsar.functions.context import Context
+    from embeddedpulsar.functions.function import Function
+    from embeddedpulsar.functions.serde import IdentitySerDe, PickleSerDe, SerDe
     from embeddedpulsar.policies import (
         BatchReceivePolicy,
         ConsumerBatchReceivePolicy,
@@ -136,6 +139,7 @@ _NETWORK = "embeddedpulsar.client.common.network_options"
 _INTERCEPTORS = "embeddedpulsar.client.interceptors"
 _STATISTICS = "embeddedpulsar.client.common.statistics"
 _POLICIES = "embeddedpulsar.policies"
+_SERDE = "embeddedpulsar.functions.serde"
 _LAZY = {
     "Authentication": _NETWORK,
     "AuthenticationAthenz": _NETWORK,
@@ -159,6 +163,11 @@ _LAZY = {
     "EncryptionKey": "embeddedpulsar.encryption",
     "EncryptionKeyInfo": "embeddedpulsar.crypto.key_reader",
     "Consumer": "embeddedpulsar.client.consumer.consumer",
+    "Context": "embeddedpulsar.functions.context",
+    "Function": "embeddedpulsar.functions.function",
+    "IdentitySerDe": _SERDE,
+    "PickleSerDe": _SERDE,
+    "SerDe": _SERDE,
     "ProducerInterceptor": _INTERCEPTORS,
     "ReaderInterceptor": _INTERCEPTORS,
     "MultiplierRedeliveryBackoff": "embeddedpulsar.client.consumer.redelivery_backoff",
@@ -173,15 +182,6 @@ _LAZY = {
     "Reader": "embeddedpulsar.client.consumer.reader",
     "TableView": "embeddedpulsar.client.consumer.table_view",
 }
-# Names of pulsar-client for features that are not built, so that the error can name the feature.
-_NOT_BUILT = {
-    "Context": "functions",
-    "Function": "functions",
-    "IdentitySerDe": "functions",
-    "PickleSerDe": "functions",
-    "SerDe": "functions",
-    "functions": "functions",
-}
 _CLUSTER_SCHEMES = ("pulsar://", "pulsar+ssl://", "http://", "https://")
 
 
@@ -192,10 +192,8 @@ def __getattr__(name: str) -> Any:
         value = getattr(import_module(_LAZY[name]), name)
         globals()[name] = value
         return value
-    if name == "asyncio":
-        return import_module("embeddedpulsar.asyncio")
-    if name in _NOT_BUILT:
-        raise AttributeError(f"embeddedpulsar.{name} is not built yet ({_NOT_BUILT[name]})")
+    if name in ("asyncio", "functions"):
+        return import_module(f"embeddedpulsar.{name}")
     # With `name` and `obj` the interpreter adds the most similar name.
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name, obj=modules[__name__])
 
@@ -253,6 +251,12 @@ __all__ = [
     "SchemaInfo",
     "StringSchema",
     "schema",
+    # Functions
+    "Context",
+    "Function",
+    "IdentitySerDe",
+    "PickleSerDe",
+    "SerDe",
     # Interceptors and statistics
     "ConsumerInterceptor",
     "ConsumerStats",

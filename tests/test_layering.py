@@ -41,6 +41,7 @@ LAYERS: dict[str, int] = {
     "tableview": 7,
     "admin": 6,
     "asyncio": 7,
+    "functions": 7,
     "testing": 8,
     "cli": 9,
     "spark": 9,
@@ -55,6 +56,7 @@ STRANGERS = [
     ("schema", "crypto"),
     ("client", "admin"),
     ("cli", "spark"),
+    ("asyncio", "functions"),
 ]
 
 # Whole columns are a way in and out for those above; nothing below them may come to need pyarrow.

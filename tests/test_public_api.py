@@ -18,15 +18,6 @@ import pytest
 import embeddedpulsar
 from tests.source_tree import PACKAGE
 
-# Names of pulsar-client that are not offered, each with the feature it belongs to.
-NOT_BUILT = {
-    "Context": "functions",
-    "Function": "functions",
-    "IdentitySerDe": "functions",
-    "PickleSerDe": "functions",
-    "SerDe": "functions",
-    "functions": "functions",
-}
 # Names that are in pulsar-client's namespace because it imports them, not because it offers them.
 NOT_OFFERED = {"Callable", "List", "Optional", "Tuple", "Union", "logging", "re", "tableview", "timedelta"}
 
@@ -96,16 +87,14 @@ def own_classes(module: types.ModuleType) -> list[str]:
     return [
         name
         for name in offered(module)
-        if inspect.isclass(getattr(module, name))
-        and getattr(module, name).__module__.startswith("pulsar")
-        and name not in NOT_BUILT
+        if inspect.isclass(getattr(module, name)) and getattr(module, name).__module__.startswith("pulsar")
     ]
 
 
 def submodules() -> list[str]:
     """The modules of pulsar-client whose content is built here."""
     found = [module.name for module in pkgutil.walk_packages(pulsar.__path__, "pulsar.")]
-    return [name for name in found if name.split(".")[1] not in ("__about__", *NOT_BUILT)]
+    return [name for name in found if name.split(".")[1] != "__about__"]
 
 
 def enumerations() -> list[str]:
@@ -114,19 +103,9 @@ def enumerations() -> list[str]:
 
 
 def test_every_name_is_offered():
-    """What pulsar-client exports, this package exports, or the list says which feature is missing."""
-    missing = [
-        name for name in offered(pulsar) if name not in NOT_BUILT and not hasattr(embeddedpulsar, name)
-    ]
+    """What pulsar-client exports, this package exports."""
+    missing = [name for name in offered(pulsar) if not hasattr(embeddedpulsar, name)]
     assert not missing
-
-
-def test_what_is_not_built_says_so():
-    """The lists of absences are true, and asking for an absent name tells the feature."""
-    for name, feature in NOT_BUILT.items():
-        assert not hasattr(embeddedpulsar, name)
-        with pytest.raises(AttributeError, match=feature):
-            getattr(embeddedpulsar, name)
 
 
 def test_every_exported_name_exists():

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from embeddedpulsar.admin.store_activity import ActivityWatch
+    from embeddedpulsar.functions.function_calls import Functions
     from embeddedpulsar.topic.care.care_progress import CareProgress
     from embeddedpulsar.topic.care.repair_plan import RepairReport
     from embeddedpulsar.topic.care.store_backup import BackupReport
@@ -115,9 +116,7 @@ class Admin(SaysWhatThereIs):
     def _store_in_files(self) -> Store:
         store = self._open_store()
         if store.memory_url:
-            raise NotAllowedError(
-                f"{store.memory_url} is in the memory of this process and has no files to take care of"
-            )
+            raise NotAllowedError(f"{store.memory_url} is in memory and has no files to take care of")
         return store
 
     def topics(self) -> Topics:
@@ -139,6 +138,11 @@ class Admin(SaysWhatThereIs):
     def schemas(self) -> Schemas:
         """Return the methods for schemas."""
         return self._schemas
+
+    def functions(self) -> Functions:
+        """Return the methods for functions."""
+        found: Functions = late_import("embeddedpulsar.functions.function_calls").Functions(self._open_store)
+        return found
 
     def dead_letters(
         self, topic: str, subscription: str, dead_letter_topic: str | None = None
@@ -222,11 +226,9 @@ class Admin(SaysWhatThereIs):
         """
         store = self._store_in_files()
         name = None if topic is None else TopicName.parse(topic).full
-        check = late_import("embeddedpulsar.topic.care.store_check")
-        report: StoreReport = check.check_store(
-            store.root, is_closed=False, topic=name, on_progress=on_progress
-        )
-        return report
+        late = late_import("embeddedpulsar.topic.care.store_check")
+        done: StoreReport = late.check_store(store.root, is_closed=False, topic=name, on_progress=on_progress)
+        return done
 
     def repair(
         self, *, dry_run: bool = False, on_progress: Callable[[CareProgress], object] | None = None
@@ -345,7 +347,7 @@ class Admin(SaysWhatThereIs):
         *,
         on_progress: Callable[[CareProgress], object] | None = None,
     ) -> RestoreReport:
-        """Make a store of a backup. Not in Pulsar.
+        """Make a store of a backup, as in the example of `backup`. Not in Pulsar.
 
         Every byte is verified. The directory gets its name as the last step. The store is the same one as
         before, with its id: message ids that were kept elsewhere stay valid, and later backups may go into
@@ -360,8 +362,6 @@ class Admin(SaysWhatThereIs):
             ForeignFileError: there is no backup.
             NotAllowedError: the target is not empty, or another process makes or restores a backup there.
             StorageError: the backup is damaged, or no room. Nothing is made.
-
-        Example: see `backup`.
         """
         late = late_import("embeddedpulsar.topic.care.store_restore")
         report: RestoreReport = late.restore_store(os.fspath(source), os.fspath(target), on_progress)

@@ -32,7 +32,6 @@ _NOT_BUILT: Final = {
     "cluster": "clusters",
     "broker": "brokers: Admin.brokers() has settings only",
     "bookie": "bookies",
-    "function": "functions",
     "source": "connectors",
     "sink": "connectors",
     "transaction": "transactions",

@@ -13,6 +13,7 @@ from embeddedpulsar.cli.backup_commands import backup, restore
 from embeddedpulsar.cli.broker_commands import brokers
 from embeddedpulsar.cli.dead_letter_commands import dlq
 from embeddedpulsar.cli.expiry_commands import add_quotas
+from embeddedpulsar.cli.function_commands import functions
 from embeddedpulsar.cli.message_commands import consume, produce, tail
 from embeddedpulsar.cli.namespace_commands import namespaces
 from embeddedpulsar.cli.opened_store import OpenedStore
@@ -74,6 +75,7 @@ for command in (
     dlq,
     namespaces,
     schemas,
+    functions,
     produce,
     consume,
     tail,

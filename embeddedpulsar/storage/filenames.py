@@ -2,6 +2,8 @@
 
     ctl · lock · sync.lock · topic.meta · policies · schemas · journal.<gen> · <ledger:020>.log
     <ledger:020>.idx · compaction · compaction.lock · compacted.<number>
+    ctl · lock · sync.lock · topic.meta · policies · journal.<gen> · <ledger:020>.log · <ledger:020>.idx
+    compaction · compaction.lock · compacted.<number> · function.lock
     pins/<ledger:020>, pins/<ledger:020>.<sink>
     subscriptions/<dir>/{ctl,lock,journal.<gen>,snapshot.<gen>,acks.<consumer id>,compacted-start}
 
@@ -22,6 +24,7 @@ POLICIES: Final = "policies"
 SCHEMAS: Final = "schemas"
 COMPACTION: Final = "compaction"
 COMPACTION_LOCK: Final = "compaction.lock"
+FUNCTION_LOCK: Final = "function.lock"
 SUBSCRIPTIONS: Final = "subscriptions"
 PINS: Final = "pins"
 LOG_SUFFIX: Final = ".log"
@@ -75,6 +78,11 @@ def compaction_path(directory: str) -> str:
 def compaction_lock_path(directory: str) -> str:
     """Held by the process that compacts the topic."""
     return os.path.join(directory, COMPACTION_LOCK)
+
+
+def function_lock_path(directory: str) -> str:
+    """Held by the instance that commits to the state of a function, in the directory of its state topic."""
+    return os.path.join(directory, FUNCTION_LOCK)
 
 
 def compacted_path(directory: str, number: int) -> str:

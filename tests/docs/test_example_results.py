@@ -47,6 +47,7 @@ RESULTS = {
         "the same columns: True",
         "keys without one: 25000",
     ],
+    "13_functions.py": ["tea: 3000 killed: True"],
     "09_leader_election.py": ["3 leaders, one after the other"],
     "10_idempotent_publishing.py": ["crashed", "crashed", "done", "300 lines, each once"],
 }

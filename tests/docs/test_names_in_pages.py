@@ -29,7 +29,6 @@ CLASS = re.compile(r"[A-Z][a-z]+(?:[A-Z][a-z]+)+")
 
 # Classes of others that the pages speak of. Those of Python's builtins need no entry.
 DEFINED_ELSEWHERE = {
-    "Context": "contextvars",
     "ContextVar": "contextvars",
     "CustomPartition": "a routing mode of pulsar-client",
     "FakeDisk": "tests/support",

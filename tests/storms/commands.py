@@ -5,6 +5,7 @@
     python -m tests.storms producers --kills 300
     python -m tests.storms volatile --kills 300
     python -m tests.storms operations --kills 300
+    python -m tests.storms functions --kills 200
     python -m tests.storms hostile --minutes 30
     python -m tests.storms dispatch --seeds 10000
     python -m tests.storms power-loss --images 10000
@@ -25,6 +26,7 @@ from typing import Final
 
 from tests.storms import (
     corruption,
+    function_storm,
     kill_storm,
     operations_storm,
     power_loss,
@@ -37,7 +39,7 @@ from tests.storms.dispatch import dispatch_setup, dispatch_storm
 from tests.storms.hostile import hostile_storm
 
 _SHOWN: Final = 50
-_KILLING: Final = ("kill", "types", "producers", "operations", "volatile", "hostile")
+_KILLING: Final = ("kill", "types", "producers", "operations", "volatile", "functions", "hostile")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -71,6 +73,7 @@ def _parser() -> argparse.ArgumentParser:
             "operators, producers and consumers killed at any moment",
             operations_storm.add_options,
         ),
+        ("functions", "workers of a function killed at any moment", function_storm.add_options),
         ("hostile", "kills, stops, freezes, interrupts, removed files", hostile_storm.add_options),
         ("dispatch", "consumers of one subscription in every order, simulated", _dispatch_options),
         ("power-loss", "disks that a power loss may leave", _power_loss_options),
@@ -121,6 +124,8 @@ def _kills(options: argparse.Namespace) -> int:
         reports = [volatile_storm.run(options, progress)]
     elif options.storm == "operations":
         reports = [operations_storm.run(options, progress)]
+    elif options.storm == "functions":
+        reports = [function_storm.run(options, progress)]
     elif options.storm == "hostile":
         reports = [hostile_storm.run(options, progress)]
     else:

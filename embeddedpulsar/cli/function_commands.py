@@ -1,0 +1,289 @@
+"""``embeddedpulsar functions``, with the verbs and options of ``pulsar-admin functions``."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+import click
+
+from embeddedpulsar.cli.opened_store import OpenedStore, pass_store
+from embeddedpulsar.cli.output import as_json, destroys, is_confirmed, print_json, print_table
+from embeddedpulsar.enums import InitialPosition
+from embeddedpulsar.functions import (
+    FunctionConfig,
+    LocalRunner,
+    ProcessingGuarantees,
+    Supervisor,
+    WindowConfig,
+)
+from embeddedpulsar.functions.function_calls import config_of_file
+
+_GUARANTEES: Final = click.Choice([one.value for one in ProcessingGuarantees])
+_LISTS: Final = ("inputs",)
+_MAPS: Final = ("custom_serde_inputs", "user_config", "secrets")
+_WINDOW: Final = WindowConfig._fields
+
+Command = Callable[..., Any]
+
+
+@click.group()
+def functions() -> None:
+    """Create, run, show, stop and delete functions."""
+
+
+def _named(command: Command) -> Command:
+    """The options that name a function."""
+    for option in (
+        click.option("--name", default="", help="The name of the function."),
+        click.option("--namespace", default="default", show_default=True),
+        click.option("--tenant", default="public", show_default=True),
+        click.option(
+            "--fqfn", default="", metavar="TENANT/NAMESPACE/NAME", help="Instead of the three others."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def _place(tenant: str, namespace: str, name: str, fqfn: str) -> tuple[str, str, str]:
+    parts = fqfn.split("/") if fqfn else [tenant, namespace, name]
+    if len(parts) != 3 or not all(parts):
+        raise click.UsageError("name the function: --name NAME, or --fqfn TENANT/NAMESPACE/NAME")
+    return parts[0], parts[1], parts[2]
+
+
+def _configured(command: Command) -> Command:
+    """The options with the configuration of a function."""
+    for option in (
+        click.option("--py", help="The file with the class."),
+        click.option("--classname", "class_name", help="MODULE.CLASS, or MODULE for a native function."),
+        click.option("-i", "--inputs", help="Names of topics, with commas between."),
+        click.option("--topics-pattern", help="A regular expression for further inputs."),
+        click.option(
+            "--custom-serde-inputs", metavar="JSON", help="Inputs with the classes of their SerDes."
+        ),
+        click.option("-o", "--output", help="The topic for what the function returns."),
+        click.option("-st", "--output-serde-classname", "output_serde_class_name"),
+        click.option("--log-topic"),
+        click.option("--processing-guarantees", type=_GUARANTEES),
+        click.option("--retain-ordering", is_flag=True, default=None),
+        click.option("--retain-key-ordering", is_flag=True, default=None),
+        click.option("--subs-name", "sub_name", help="The name of the subscription."),
+        click.option("--subs-position", type=click.Choice(["Latest", "Earliest"])),
+        click.option("--cleanup-subscription/--keep-subscription", default=None),
+        click.option("--parallelism", type=click.IntRange(min=1), help="How many worker processes."),
+        click.option("--timeout-ms", type=int),
+        click.option("--max-message-retries", type=int),
+        click.option("--dead-letter-topic"),
+        click.option("--user-config", metavar="JSON"),
+        click.option("--secrets", metavar="JSON"),
+        click.option("--secrets-provider-classname", "secrets_provider_class_name"),
+        click.option("--window-length-count", type=int),
+        click.option("--window-length-duration-ms", type=int),
+        click.option("--sliding-interval-count", type=int),
+        click.option("--sliding-interval-duration-ms", type=int),
+        click.option(
+            "--function-config-file", metavar="FILE", help="JSON; the other options come before it."
+        ),
+    ):
+        command = option(command)
+    return _named(command)
+
+
+def _config(options: dict[str, Any]) -> FunctionConfig:
+    file, fqfn = options.pop("function_config_file"), options.pop("fqfn")
+    config = FunctionConfig() if file is None else config_of_file(file)
+    position, guarantee = options.pop("subs_position"), options.pop("processing_guarantees")
+    window = {name: options.pop(name) for name in _WINDOW}
+    given = {name: value for name, value in options.items() if value not in (None, "")}
+    if fqfn:
+        given["tenant"], given["namespace"], given["name"] = _place("", "", "", fqfn)
+    for name in _LISTS:
+        if name in given:
+            given[name] = tuple(given[name].split(","))
+    for name in _MAPS:
+        if name in given:
+            given[name] = json.loads(given[name])
+    if position is not None:
+        given["subscription_position"] = InitialPosition[position]
+    if guarantee is not None:
+        given["processing_guarantees"] = ProcessingGuarantees(guarantee)
+    if any(value is not None for value in window.values()):
+        given["window_config"] = WindowConfig(**window)
+    return config._replace(**given)
+
+
+@functions.command()
+@_configured
+@pass_store
+def create(store: OpenedStore, /, **options: Any) -> None:
+    """Create a function. It is run by `functions run`."""
+    with store.admin() as admin:
+        admin.functions().create_function(_config(options))
+    click.echo("Created; `embeddedpulsar functions run` runs it.")
+
+
+@functions.command()
+@_configured
+@pass_store
+def update(store: OpenedStore, /, **options: Any) -> None:
+    """Replace the configuration of a function. Its workers are started again."""
+    with store.admin() as admin:
+        admin.functions().update_function(_config(options))
+
+
+@functions.command()
+@_configured
+@pass_store
+def localrun(store: OpenedStore, /, **options: Any) -> None:
+    """Run a function in the foreground without creating it, until Ctrl-C."""
+    logging.basicConfig(level=logging.WARNING)
+    LocalRunner(_config(options), None, store.directory).run()
+
+
+@functions.command()
+@click.option(
+    "--fqfn", multiple=True, metavar="TENANT/NAMESPACE/NAME", help="Only this one; may be repeated."
+)
+@pass_store
+def run(store: OpenedStore, fqfn: tuple[str, ...]) -> None:
+    """Run the functions of the store in the foreground, until Ctrl-C.
+
+    Each instance has a worker process, which is started again if it ends.
+    """
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    Supervisor(store.directory, fqfn or None).run()
+
+
+@functions.command("list")
+@click.option("--tenant", default="public", show_default=True)
+@click.option("--namespace", default="default", show_default=True)
+@as_json
+@pass_store
+def list_functions(store: OpenedStore, tenant: str, namespace: str, is_json: bool) -> None:
+    """List the functions of a namespace."""
+    with store.admin() as admin:
+        names = admin.functions().get_functions(tenant, namespace)
+    if is_json:
+        print_json(names)
+    else:
+        print_table(("function",), [(name,) for name in names])
+
+
+@functions.command()
+@_named
+@pass_store
+def get(store: OpenedStore, /, **named: str) -> None:
+    """Show the configuration of a function, as JSON."""
+    with store.admin() as admin:
+        print_json(admin.functions().get_function(*_place(**named)).json())
+
+
+@functions.command()
+@_named
+@as_json
+@pass_store
+def status(store: OpenedStore, /, is_json: bool, **named: str) -> None:
+    """Show whether a function runs, and how its instances do."""
+    place = _place(**named)
+    with store.admin() as admin:
+        found = admin.functions().get_function_status(*place)
+    if is_json:
+        print_json(found.json())
+        return
+    state = "started" if found.is_started else "stopped"
+    supervised = "attached" if found.supervisor_attached else "not attached: `embeddedpulsar functions run`"
+    click.echo(
+        f"{'/'.join(place)}: {state}; {found.num_running} of {found.num_instances} instances run; ", nl=False
+    )
+    click.echo(f"supervisor {supervised}")
+    rows = [
+        (
+            one.instance_id,
+            "yes" if one.running else "no",
+            one.worker_id,
+            one.num_restarts,
+            one.num_received,
+            one.num_successfully_processed,
+            one.num_user_exceptions + one.num_system_exceptions,
+            one.error,
+        )
+        for one in found.instances
+    ]
+    columns = (
+        "instance",
+        "running",
+        "process",
+        "restarts",
+        "received",
+        "processed",
+        "failures",
+        "last failure",
+    )
+    print_table(columns, rows)
+
+
+@functions.command()
+@_named
+@as_json
+@pass_store
+def stats(store: OpenedStore, /, is_json: bool, **named: str) -> None:
+    """Show what a function has counted since its workers were started, and its metrics."""
+    with store.admin() as admin:
+        found = admin.functions().get_function_stats(*_place(**named))
+    if is_json:
+        print_json(found.json())
+        return
+    fields = [(name, value) for name, value in zip(found._fields, found, strict=True) if name != "instances"]
+    metrics = [
+        (f"metric {name} of instance {one.instance_id}", json.dumps(numbers))
+        for one in found.instances
+        for name, numbers in one.user_metrics.items()
+    ]
+    print_table(
+        ("figure", "value"), [(name.replace("_", " "), str(value)) for name, value in fields + metrics]
+    )
+
+
+@functions.command()
+@_named
+@click.option("-k", "--key", required=True)
+@pass_store
+def querystate(store: OpenedStore, /, key: str, **named: str) -> None:
+    """Show a counter or value of the state of a function, as JSON."""
+    with store.admin() as admin:
+        value = admin.functions().get_function_state(*_place(**named), key)
+    kind = "numberValue" if isinstance(value, int) else "stringValue"
+    print_json(
+        {"key": key, kind: value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value}
+    )
+
+
+def _adds(verb: str, text: str) -> None:
+    @functions.command(verb, help=text)
+    @_named
+    @pass_store
+    def command(store: OpenedStore, /, **named: str) -> None:
+        with store.admin() as admin:
+            getattr(admin.functions(), f"{verb}_function")(*_place(**named))
+
+
+_adds("start", "Have a function run that was stopped.")
+_adds("stop", "Have a function not run; its messages wait.")
+_adds("restart", "Have the workers of a function started again.")
+
+
+@functions.command()
+@_named
+@destroys
+@pass_store
+def delete(store: OpenedStore, /, yes: bool, dry_run: bool, **named: str) -> None:
+    """Delete a function with its state and its subscriptions. It must be stopped."""
+    place = _place(**named)
+    with store.admin() as admin:
+        admin.functions().get_function(*place)
+        if is_confirmed(f"delete the function {'/'.join(place)} with its state", yes, dry_run):
+            admin.functions().delete_function(*place)

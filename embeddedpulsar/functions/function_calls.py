@@ -1,0 +1,267 @@
+"""Administration of functions."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from embeddedpulsar.admin.policy_calls import SaysWhatThereIs
+from embeddedpulsar.admin.topics import Topics
+from embeddedpulsar.client.client import Client
+from embeddedpulsar.exceptions import NotAllowedError, SubscriptionNotFound, TopicNotFound
+from embeddedpulsar.functions.definitions import Definitions
+from embeddedpulsar.functions.function_config import FunctionConfig
+from embeddedpulsar.functions.function_status import FunctionStats, FunctionStatus, stats_of, status_of
+from embeddedpulsar.functions.state_log import SUPERVISOR, StateLog, read_state, state_topic
+from embeddedpulsar.functions.state_table import Changes, StateTable
+from embeddedpulsar.functions.user_code import described, found_in, process_of
+
+if TYPE_CHECKING:
+    from embeddedpulsar.functions.instance_context import Definition
+    from embeddedpulsar.topic.store import Store
+
+
+class Functions(SaysWhatThereIs):
+    """Creates, lists, starts, stops and deletes functions, and shows how they do. `Admin.functions` returns
+    it. Thread-safe.
+
+    A function that is created is a definition in the store. It is run by a `Supervisor`, or the command
+    ``embeddedpulsar functions run``, in any process; without one its messages wait.
+
+    All methods that take the name of a function raise `TopicNotFound` if there is none, which also is a
+    ``LookupError``. All methods raise `AlreadyClosed` if the Admin is closed, and a `StorageError` if files
+    cannot be used.
+    """
+
+    def __init__(self, store: Callable[[], Store]) -> None:
+        self._store: Final = store
+        self._definitions: Final = Definitions(store)
+
+    # -- which there are -------------------------------------------------------------------------------
+
+    def create_function(self, config: FunctionConfig, function: Any = None) -> None:
+        """Create a function, and have it run by the supervisor of the store.
+
+        Args:
+            config: its configuration.
+            function: the class or function; the path of the file with ``class_name``, as pulsar-admin's
+                ``--py``; None if the configuration says where it is. Classes are not stored: workers import
+                them by their names.
+
+        Raises:
+            NotAllowedError: there is a function of that name.
+            InvalidConfiguration: see `FunctionConfig`; or the code is not found.
+            InvalidTopicName: a text is not a topic name.
+
+        Example:
+            >>> from embeddedpulsar import Admin
+            >>> with Admin("./data") as admin:
+            ...     config = FunctionConfig("json.dumps", inputs=["readings"], output="texts")
+            ...     admin.functions().create_function(config)
+            ...     admin.functions().get_functions("public", "default")
+            ['dumps']
+        """
+        self._definitions.create(_complete(config, function))
+
+    def update_function(self, config: FunctionConfig, function: Any = None) -> None:
+        """Replace the configuration of a function. Its workers are started again.
+
+        Args:
+            config: all of it: what it does not say has its default.
+            function: see `create_function`.
+
+        Raises:
+            NotAllowedError: the guarantee, the order or the subscription would change, which belong to the
+                state: delete the function first.
+        """
+        config = _complete(config, function)
+        before = self._definitions.get(config.full_name)
+        for name in ("processing_guarantees", "retain_ordering", "retain_key_ordering", "subscription"):
+            if getattr(before.config, name) != getattr(config, name):
+                raise NotAllowedError(f"{name} of {config.full_name} cannot be altered; delete it first")
+        self._definitions.put(before._replace(config=config, version=before.version + 1))
+
+    def get_functions(self, tenant: str, namespace: str) -> list[str]:
+        """Return the names of the functions of a namespace, sorted."""
+        prefix = f"{tenant}/{namespace}/"
+        return [name.removeprefix(prefix) for name in self._definitions.all() if name.startswith(prefix)]
+
+    def get_function(self, tenant: str, namespace: str, function: str) -> FunctionConfig:
+        """Return the configuration of a function."""
+        return self._get(tenant, namespace, function).config
+
+    def delete_function(self, tenant: str, namespace: str, function: str) -> None:
+        """Delete a function with its state, and its subscriptions unless ``cleanup_subscription`` is False.
+
+        Raises:
+            NotAllowedError: it is being run; stop it first.
+
+        Example:
+            >>> from embeddedpulsar import Admin
+            >>> with Admin("./data") as admin:
+            ...     admin.functions().create_function(FunctionConfig("json.loads", inputs=["texts"]))
+            ...     admin.functions().delete_function("public", "default", "loads")
+            ...     "loads" in admin.functions().get_functions("public", "default")
+            False
+        """
+        definition = self._get(tenant, namespace, function)
+        name = definition.config.full_name
+        supervised, running = self._living(name)
+        if definition.is_running and supervised:
+            self._definitions.put(definition._replace(is_running=False))
+        if running:
+            raise NotAllowedError(
+                f"{name} is being run; call stop_function, wait until get_function_status says that none of "
+                "its instances runs, and delete it then"
+            )
+        if definition.config.cleanup_subscription:
+            self._unsubscribe(definition.config)
+        store = self._store()
+        with contextlib.suppress(TopicNotFound):
+            store.delete_topic(state_topic(name), force=True)
+        self._definitions.remove(name)
+
+    def _unsubscribe(self, config: FunctionConfig) -> None:
+        topics = Topics(self._store)
+        names = [*config.inputs, *config.custom_serde_inputs]
+        if config.topics_pattern:
+            import re
+
+            names += [name for name in self._store().topics.names() if re.match(config.topics_pattern, name)]
+        for name in dict.fromkeys(names):
+            with contextlib.suppress(TopicNotFound, SubscriptionNotFound):
+                topics.delete_subscription(name, config.subscription)
+
+    # -- running ---------------------------------------------------------------------------------------
+
+    def start_function(self, tenant: str, namespace: str, function: str) -> None:
+        """Have a function run that was stopped."""
+        self._change(tenant, namespace, function, is_running=True)
+
+    def stop_function(self, tenant: str, namespace: str, function: str) -> None:
+        """Have a function not run. The supervisor ends its workers within a second; its messages wait."""
+        self._change(tenant, namespace, function, is_running=False)
+
+    def restart_function(self, tenant: str, namespace: str, function: str) -> None:
+        """Have all workers of a function started again."""
+        definition = self._get(tenant, namespace, function)
+        self._definitions.put(definition._replace(is_running=True, restarts=definition.restarts + 1))
+
+    def _change(self, tenant: str, namespace: str, function: str, *, is_running: bool) -> None:
+        self._definitions.put(self._get(tenant, namespace, function)._replace(is_running=is_running))
+
+    # -- looking ---------------------------------------------------------------------------------------
+
+    def get_function_status(self, tenant: str, namespace: str, function: str) -> FunctionStatus:
+        """Return whether a function runs, and how its instances do: which of them live at this moment, and
+        counters that are at most a second old.
+
+        Example:
+            >>> from embeddedpulsar import Admin
+            >>> with Admin("./data") as admin:
+            ...     admin.functions().create_function(FunctionConfig("json.dumps", "text", inputs=["in"]))
+            ...     status = admin.functions().get_function_status("public", "default", "text")
+            ...     status.num_instances, status.num_running, status.supervisor_attached
+            (1, 0, False)
+        """
+        definition = self._get(tenant, namespace, function)
+        supervised, running = self._living(definition.config.full_name)
+        reports = self._state(definition).reports
+        count = definition.config.parallelism
+        instances = tuple(
+            status_of(number, number in running, reports.get(number) or {}) for number in range(count)
+        )
+        return FunctionStatus(
+            count, sum(one.running for one in instances), definition.is_running, supervised, instances
+        )
+
+    def get_function_stats(self, tenant: str, namespace: str, function: str) -> FunctionStats:
+        """Return what the instances of a function counted since their workers were started, and their
+        metrics; at most a second old."""
+        return stats_of(self._state(self._get(tenant, namespace, function)).reports)
+
+    def get_function_state(self, tenant: str, namespace: str, function: str, key: str) -> int | str | bytes:
+        """Return a counter, or a value of `Context.put_state`. The function need not be registered.
+
+        Raises:
+            LookupError: the function has no such key.
+        """
+        found = self._read(f"{tenant}/{namespace}/{function}").value(key)
+        if found is None:
+            raise TopicNotFound(f"the state of {tenant}/{namespace}/{function} has no key {key!r}")
+        return found
+
+    def put_function_state(
+        self, tenant: str, namespace: str, function: str, key: str, value: int | str | bytes
+    ) -> None:
+        """Set a counter or value of the state of a function."""
+        if isinstance(value, bool) or not isinstance(value, int | str | bytes):
+            raise TypeError(f"the state of a key is int, str or bytes, not {type(value).__name__}")
+        full_name = self._get(tenant, namespace, function).config.full_name
+        with self._client() as client:
+            state = StateLog(client, full_name, f"admin-{os.urandom(6).hex()}")
+            try:
+                state.acquire()
+                state.catch_up()
+                changes = Changes()
+                changes.put(key, value)
+                state.commit(state.table.records_of(changes))
+            finally:
+                state.release()
+                state.close()
+
+    def _get(self, tenant: str, namespace: str, function: str) -> Definition:
+        return self._definitions.get(f"{tenant}/{namespace}/{function}")
+
+    def _state(self, definition: Definition) -> StateTable:
+        return self._read(definition.config.full_name)
+
+    def _read(self, full_name: str) -> StateTable:
+        with self._client() as client:
+            return read_state(client, full_name)
+
+    def _client(self) -> Client:
+        store = self._store()
+        return Client(store.memory_url or store.root)
+
+    def _living(self, full_name: str) -> tuple[bool, set[int]]:
+        """Whether a supervisor runs a function, and the numbers of the instances that live."""
+        store = self._store()
+        name = state_topic(full_name)
+        if not store.topics.has(name):
+            return False, set()
+        names = [one.producer_name for one in Topics(lambda: store).get_stats(name).publishers]
+        running = {int(one.partition("-")[0]) for one in names if one[:1].isdigit()}
+        return SUPERVISOR in names, running
+
+
+def _complete(config: FunctionConfig, function: Any) -> FunctionConfig:
+    """The configuration, checked, with the place of the code, which is there."""
+    if isinstance(function, str | os.PathLike):
+        config = config._replace(py=os.path.abspath(os.fspath(function)))
+    elif function is not None:
+        config = described(config, function)
+    elif config.py:
+        config = config._replace(py=os.path.abspath(config.py))
+    config = config.check()
+    found = found_in(config.class_name, config.py)
+    if not isinstance(found, type):
+        process_of(found)
+    return config
+
+
+def config_of_file(path: str) -> FunctionConfig:
+    """The configuration in a JSON file, with the names of fields that Pulsar has.
+
+    Raises:
+        ValueError: it is no JSON object.
+        OSError: it cannot be read.
+    """
+    with open(path, encoding="utf-8") as file:
+        fields = json.load(file)
+    if not isinstance(fields, dict):
+        raise ValueError(f"{path} has no JSON object")
+    return FunctionConfig.from_json(fields)

@@ -1,0 +1,313 @@
+"""The configuration of a function, with the names of Pulsar's ``FunctionConfig`` in snake case."""
+
+from __future__ import annotations
+
+import enum
+import json
+import re
+from typing import Any, Final, NamedTuple
+
+from embeddedpulsar.admin.json_form import json_form
+from embeddedpulsar.enums import InitialPosition
+from embeddedpulsar.exceptions import InvalidConfiguration
+from embeddedpulsar.policy_values import camel_case
+from embeddedpulsar.topic_name import TopicName
+
+_NAME: Final = re.compile(r"[\w\-=:.]+", re.ASCII)
+_LEAST_TIMEOUT_MS: Final = 10_000
+
+
+class ProcessingGuarantees(enum.Enum):
+    """How often a message has an effect, if a worker dies or the function raises.
+
+    Example:
+        >>> ProcessingGuarantees("ATLEAST_ONCE")
+        <ProcessingGuarantees.ATLEAST_ONCE: 'ATLEAST_ONCE'>
+    """
+
+    ATLEAST_ONCE = "ATLEAST_ONCE"
+    """Acknowledged when it was processed: processed again after a failure."""
+    ATMOST_ONCE = "ATMOST_ONCE"
+    """Acknowledged before it is processed: not processed again."""
+    EFFECTIVELY_ONCE = "EFFECTIVELY_ONCE"
+    """Processed again after a failure; but only one run changes the state, and publishes."""
+    MANUAL = "MANUAL"
+    """Acknowledged by the function, with `Context.ack`."""
+
+
+class WindowConfig(NamedTuple):
+    """The windows of a function: how many messages, or milliseconds, each has, and how far the next one is.
+
+    Without a sliding interval each window begins where the last one ended.
+
+    Attributes:
+        window_length_count: most messages of a window; or
+        window_length_duration_ms: how long a message stays in the window.
+        sliding_interval_count: messages after which there is a window; or
+        sliding_interval_duration_ms: time after which there is one.
+
+    Example:
+        >>> WindowConfig(window_length_count=10, sliding_interval_count=5).check().interval_count
+        5
+    """
+
+    window_length_count: int | None = None
+    window_length_duration_ms: int | None = None
+    sliding_interval_count: int | None = None
+    sliding_interval_duration_ms: int | None = None
+
+    @property
+    def interval_count(self) -> int | None:
+        """Messages between two windows; None if time passes between them."""
+        if self.sliding_interval_duration_ms is not None:
+            return None
+        return self.sliding_interval_count or self.window_length_count
+
+    @property
+    def interval_ms(self) -> int | None:
+        """Time between two windows; None if messages are counted."""
+        if self.sliding_interval_count is not None:
+            return None
+        return self.sliding_interval_duration_ms or self.window_length_duration_ms
+
+    def check(self) -> WindowConfig:
+        """Return this value if it is valid.
+
+        Raises:
+            InvalidConfiguration: not one length, more than one interval, or a number below 1.
+        """
+        for name, value in zip(self._fields, self, strict=True):
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+                raise InvalidConfiguration(f"{name} is a number from 1 on, not {value!r}")
+        if (self.window_length_count is None) == (self.window_length_duration_ms is None):
+            raise InvalidConfiguration(
+                "a window has one length: window_length_count or window_length_duration_ms"
+            )
+        if self.sliding_interval_count is not None and self.sliding_interval_duration_ms is not None:
+            raise InvalidConfiguration(
+                "windows slide by sliding_interval_count or by sliding_interval_duration_ms"
+            )
+        return self
+
+
+class FunctionConfig(NamedTuple):
+    """What a function does, and how.
+
+    Attributes:
+        class_name: ``module.Class``, or ``module`` for a module with a function ``process(input)``.
+        name: default is the last part of the class name.
+        tenant, namespace: of the function; they are a part of its name, and do not limit its topics.
+        py: path of the file with the class. It is read when a worker starts, and not copied into the store.
+            Empty: the module is imported.
+        inputs: names of input topics.
+        topics_pattern: a regular expression for the names of further ones.
+        custom_serde_inputs: further inputs, with the name of the class that deserializes their messages.
+        output: the topic for what the function returns; empty for none.
+        output_serde_class_name: the class that serializes it; default is `IdentitySerDe`.
+        processing_guarantees: see `ProcessingGuarantees`.
+        retain_ordering: one instance at a time processes the messages of an input, or partition, in order.
+        retain_key_ordering: one instance at a time processes the messages of a key, in order.
+        sub_name: name of the subscription; default is ``tenant/namespace/name``.
+        subscription_position: where a new subscription begins.
+        cleanup_subscription: whether deleting the function deletes the subscription.
+        parallelism: number of instances, each in a process of its own.
+        user_config: any JSON values, for `Context.get_user_config_value`.
+        secrets: names of secrets, with what the provider needs to find each.
+        secrets_provider_class_name: ``ClearTextSecretsProvider``, for which a secret is what stands in
+            ``secrets``; ``EnvironmentBasedSecretsProvider``, for which it is in the environment variable of
+            its name; or a class with a method ``provide_secret(secret_name, path_to_secret)``.
+        log_topic: where records of `Context.get_logger` are published as well.
+        timeout_ms: time after which a message that is not acknowledged is processed again; at least 10,000.
+        max_message_retries: how often a message is processed again for which the function raises; -1 for any
+            number.
+        dead_letter_topic: where it goes then; default is ``<topic>-<subscription>-DLQ``.
+        negative_ack_redelivery_delay_ms: time until a message is processed again for which the function
+            raised. Not in Pulsar's class.
+        forward_source_message_property: whether outputs have the properties of their message.
+        window_config: windows instead of single messages.
+
+    Example:
+        >>> config = FunctionConfig("shop.Count", inputs=["orders"], output="counts").check()
+        >>> config.full_name, config.inputs
+        ('public/default/Count', ('persistent://public/default/orders',))
+    """
+
+    class_name: str = ""
+    name: str = ""
+    tenant: str = "public"
+    namespace: str = "default"
+    py: str = ""
+    inputs: tuple[str, ...] | list[str] = ()
+    topics_pattern: str = ""
+    custom_serde_inputs: dict[str, str] = {}
+    output: str = ""
+    output_serde_class_name: str = ""
+    processing_guarantees: ProcessingGuarantees = ProcessingGuarantees.ATLEAST_ONCE
+    retain_ordering: bool = False
+    retain_key_ordering: bool = False
+    sub_name: str = ""
+    subscription_position: InitialPosition = InitialPosition.Latest
+    cleanup_subscription: bool = True
+    parallelism: int = 1
+    user_config: dict[str, Any] = {}
+    secrets: dict[str, Any] = {}
+    secrets_provider_class_name: str = "ClearTextSecretsProvider"
+    log_topic: str = ""
+    timeout_ms: int | None = None
+    max_message_retries: int = -1
+    dead_letter_topic: str = ""
+    negative_ack_redelivery_delay_ms: int = 60_000
+    forward_source_message_property: bool = True
+    window_config: WindowConfig | None = None
+
+    @property
+    def full_name(self) -> str:
+        """``tenant/namespace/name``."""
+        return f"{self.tenant}/{self.namespace}/{self.name}"
+
+    @property
+    def subscription(self) -> str:
+        """The name of the subscription."""
+        return self.sub_name or self.full_name
+
+    @property
+    def is_effectively_once(self) -> bool:
+        """Whether the guarantee is EFFECTIVELY_ONCE."""
+        return self.processing_guarantees is ProcessingGuarantees.EFFECTIVELY_ONCE
+
+    def check(self) -> FunctionConfig:
+        """Return the configuration with full names of topics, if it is valid.
+
+        Raises:
+            InvalidConfiguration: options contradict each other, or something is missing.
+            InvalidTopicName: a text is not a topic name.
+        """
+        found = self._replace(
+            name=self.name or self.class_name.rpartition(".")[2],
+            inputs=tuple(dict.fromkeys(TopicName.parse(name).full for name in self.inputs)),
+            custom_serde_inputs={
+                TopicName.parse(name).full: serde for name, serde in self.custom_serde_inputs.items()
+            },
+            output=_full(self.output),
+            log_topic=_full(self.log_topic),
+            dead_letter_topic=_full(self.dead_letter_topic),
+        )
+        found._check_names()
+        found._check_guarantees()
+        if found.window_config is not None:
+            found.window_config.check()
+        return found
+
+    def _check_names(self) -> None:
+        for what in ("tenant", "namespace", "name"):
+            if not _NAME.fullmatch(getattr(self, what)):
+                raise InvalidConfiguration(
+                    f"the {what} of a function is made of A-Z a-z 0-9 _ - = : . and not empty; "
+                    f"{getattr(self, what)!r} is not"
+                )
+        topics = [*self.inputs, *self.custom_serde_inputs]
+        if not topics and not self.topics_pattern:
+            raise InvalidConfiguration(f"{self.full_name} has no input: give inputs, or topics_pattern")
+        for label in ("output", "log_topic", "dead_letter_topic"):
+            if getattr(self, label) in topics:
+                raise InvalidConfiguration(f"{getattr(self, label)} is an input of {self.full_name}, too")
+        try:
+            re.compile(self.topics_pattern)
+        except re.error as e:
+            raise InvalidConfiguration(f"topics_pattern {self.topics_pattern!r}: {e}") from e
+        if (
+            isinstance(self.parallelism, bool)
+            or not isinstance(self.parallelism, int)
+            or self.parallelism < 1
+        ):
+            raise InvalidConfiguration(f"parallelism is a number from 1 on, not {self.parallelism!r}")
+        try:
+            json.dumps([self.user_config, self.secrets])
+        except (TypeError, ValueError) as e:
+            raise InvalidConfiguration(f"user_config and secrets have JSON values: {e}") from e
+
+    def _check_guarantees(self) -> None:
+        guarantee = self.processing_guarantees
+        if not isinstance(guarantee, ProcessingGuarantees):
+            raise InvalidConfiguration(
+                f"processing_guarantees is one of ProcessingGuarantees, not {guarantee!r}"
+            )
+        if self.retain_ordering and self.retain_key_ordering:
+            raise InvalidConfiguration("retain_ordering or retain_key_ordering, not both")
+        if self.timeout_ms is not None and self.timeout_ms < _LEAST_TIMEOUT_MS:
+            raise InvalidConfiguration(
+                f"timeout_ms is at least {_LEAST_TIMEOUT_MS:,}, not {self.timeout_ms!r}"
+            )
+        if self.timeout_ms is not None and guarantee is not ProcessingGuarantees.ATLEAST_ONCE:
+            raise InvalidConfiguration("timeout_ms goes with the guarantee ATLEAST_ONCE only")
+        if self.dead_letter_topic and self.max_message_retries < 0:
+            raise InvalidConfiguration("dead_letter_topic needs max_message_retries")
+        if self.max_message_retries != -1 and self.max_message_retries < 1:
+            raise InvalidConfiguration(
+                f"max_message_retries is -1 or a number from 1 on, not {self.max_message_retries!r}"
+            )
+        if self.max_message_retries >= 0 and self.retain_ordering:
+            raise InvalidConfiguration(
+                "retries are counted on Shared and Key_Shared: not with retain_ordering"
+            )
+        if not self.is_effectively_once:
+            return
+        if self.retain_key_ordering:
+            raise InvalidConfiguration(
+                "EFFECTIVELY_ONCE keeps the order of a partition: not retain_key_ordering"
+            )
+        if self.max_message_retries >= 0:
+            raise InvalidConfiguration("EFFECTIVELY_ONCE leaves out no message: not with max_message_retries")
+        if self.window_config is not None:
+            raise InvalidConfiguration("windows go with ATLEAST_ONCE, ATMOST_ONCE and MANUAL")
+
+    def json(self) -> dict[str, Any]:
+        """Return the fields by their names in Pulsar, without those that are None or empty.
+
+        Example:
+            >>> FunctionConfig("shop.Count", inputs=["orders"]).json()["className"]
+            'shop.Count'
+        """
+        fields = json_form(self)
+        fields["processingGuarantees"] = self.processing_guarantees.value
+        fields["subscriptionPosition"] = self.subscription_position.name
+        return {name: value for name, value in fields.items() if value not in ("", [], {})}
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> FunctionConfig:
+        """Return the configuration of such a form, as a file of ``--function-config-file`` has it.
+
+        Raises:
+            InvalidConfiguration: an unknown field, or a value of a wrong type.
+
+        Example:
+            >>> FunctionConfig.from_json({"className": "shop.Count", "outputSerdeClassName": "shop.Json"})
+            FunctionConfig(class_name='shop.Count', ... output_serde_class_name='shop.Json', ...)
+        """
+        values = _by_names(cls._fields, fields)
+        try:
+            if "processing_guarantees" in values:
+                values["processing_guarantees"] = ProcessingGuarantees(values["processing_guarantees"])
+            if "subscription_position" in values:
+                values["subscription_position"] = InitialPosition[
+                    values["subscription_position"].capitalize()
+                ]
+            if values.get("window_config") is not None:
+                values["window_config"] = WindowConfig(
+                    **_by_names(WindowConfig._fields, values["window_config"])
+                )
+        except (AttributeError, KeyError, TypeError, ValueError) as e:
+            raise InvalidConfiguration(f"the configuration of a function: {e}") from e
+        return cls(**values)
+
+
+def _full(topic: str) -> str:
+    return TopicName.parse(topic).full if topic else ""
+
+
+def _by_names(names: tuple[str, ...], fields: dict[str, Any]) -> dict[str, Any]:
+    known = {camel_case(name): name for name in names}
+    unknown = [name for name in fields if name not in known]
+    if unknown:
+        raise InvalidConfiguration(f"{unknown[0]} is unknown here; there are {', '.join(known)}")
+    return {known[name]: value for name, value in fields.items()}

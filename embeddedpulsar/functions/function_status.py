@@ -1,0 +1,200 @@
+"""How a function does: what its instances last said of themselves, and which of them live."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from embeddedpulsar.admin.json_form import json_form
+
+
+class ExceptionInformation(NamedTuple):
+    """One failure.
+
+    Attributes:
+        exception_string: the traceback.
+        timestamp_ms: when it was, ms since 1970.
+    """
+
+    exception_string: str
+    timestamp_ms: int
+
+    def json(self) -> dict[str, Any]:
+        """Return the fields by their names in Pulsar."""
+        return dict(json_form(self))
+
+
+class InstanceStatus(NamedTuple):
+    """One instance of a function. Counters are those of its worker since that was started.
+
+    Attributes:
+        instance_id: its number.
+        running: whether its worker lives.
+        error: the last line of its last failure; empty without one.
+        num_restarts: how often its supervisor started it again.
+        num_received: messages that it took.
+        num_successfully_processed: those for which the function returned.
+        num_user_exceptions: how often the function raised.
+        latest_user_exceptions: the last of these.
+        num_system_exceptions: how often something else failed.
+        latest_system_exceptions: the last of these.
+        average_latency: of the function, in ms.
+        last_invocation_time: ms since 1970; 0 for never.
+        worker_id: the id of its process.
+    """
+
+    instance_id: int
+    running: bool
+    error: str = ""
+    num_restarts: int = 0
+    num_received: int = 0
+    num_successfully_processed: int = 0
+    num_user_exceptions: int = 0
+    latest_user_exceptions: tuple[ExceptionInformation, ...] = ()
+    num_system_exceptions: int = 0
+    latest_system_exceptions: tuple[ExceptionInformation, ...] = ()
+    average_latency: float = 0.0
+    last_invocation_time: int = 0
+    worker_id: str = ""
+
+    def json(self) -> dict[str, Any]:
+        """Return the fields by their names in Pulsar."""
+        return dict(json_form(self))
+
+
+class FunctionStatus(NamedTuple):
+    """What `Functions.get_function_status` returns.
+
+    Attributes:
+        num_instances: how many there are to be.
+        num_running: how many live.
+        is_started: whether it is to be run: False after `Functions.stop_function`. Not in Pulsar.
+        supervisor_attached: whether a process runs it: `Supervisor`, or ``embeddedpulsar functions run``. Not
+            in Pulsar.
+        instances: by number.
+    """
+
+    num_instances: int
+    num_running: int
+    is_started: bool
+    supervisor_attached: bool
+    instances: tuple[InstanceStatus, ...]
+
+    def json(self) -> dict[str, Any]:
+        """Return the fields by their names in Pulsar."""
+        return dict(json_form(self))
+
+
+class InstanceFigures(NamedTuple):
+    """The statistics of one instance.
+
+    Attributes:
+        instance_id: its number.
+        received_total: messages that it took.
+        processed_successfully_total: those for which the function returned.
+        system_exceptions_total: how often something else than the function failed.
+        user_exceptions_total: how often the function raised.
+        avg_process_latency: in ms.
+        last_invocation: ms since 1970; 0 for never.
+        user_metrics: of `Context.record_metric`: count, sum, min and max of each, by name.
+    """
+
+    instance_id: int
+    received_total: int
+    processed_successfully_total: int
+    system_exceptions_total: int
+    user_exceptions_total: int
+    avg_process_latency: float
+    last_invocation: int
+    user_metrics: dict[str, dict[str, float]]
+
+    def json(self) -> dict[str, Any]:
+        """Return the fields by their names in Pulsar."""
+        return dict(json_form(self))
+
+
+class FunctionStats(NamedTuple):
+    """What `Functions.get_function_stats` returns: the sums of all instances, and each of them.
+
+    Attributes:
+        received_total, processed_successfully_total: see `InstanceFigures`.
+        system_exceptions_total, user_exceptions_total: likewise.
+        avg_process_latency: in ms, of all calls.
+        last_invocation: the latest.
+        instances: by number.
+    """
+
+    received_total: int
+    processed_successfully_total: int
+    system_exceptions_total: int
+    user_exceptions_total: int
+    avg_process_latency: float
+    last_invocation: int
+    instances: tuple[InstanceFigures, ...]
+
+    def json(self) -> dict[str, Any]:
+        """Return the fields by their names in Pulsar."""
+        return dict(json_form(self))
+
+
+def status_of(instance: int, running: bool, report: dict[str, Any]) -> InstanceStatus:
+    """The status of an instance by its report; an empty report if it never ran."""
+    if not report:
+        return InstanceStatus(instance, running)
+    user, system = (
+        tuple(ExceptionInformation(*one) for one in report[f"latest{kind}Exceptions"])
+        for kind in ("User", "System")
+    )
+    latest = max([*user, *system], key=lambda one: one.timestamp_ms, default=None)
+    return InstanceStatus(
+        instance,
+        running,
+        "" if latest is None else latest.exception_string.strip().rpartition("\n")[2],
+        report["restarts"],
+        report["received"],
+        report["processed"],
+        report["userExceptions"],
+        user,
+        report["systemExceptions"],
+        system,
+        _average(report["latencySum"], report["processed"]),
+        report["lastInvocation"],
+        report["worker"],
+    )
+
+
+def stats_of(reports: dict[int, dict[str, Any]]) -> FunctionStats:
+    """The statistics of a function by the reports of its instances.
+
+    Example:
+        >>> stats_of({}).received_total
+        0
+    """
+    figures = tuple(
+        InstanceFigures(
+            instance,
+            report["received"],
+            report["processed"],
+            report["systemExceptions"],
+            report["userExceptions"],
+            _average(report["latencySum"], report["processed"]),
+            report["lastInvocation"],
+            report["metrics"],
+        )
+        for instance, report in sorted(reports.items())
+        if report
+    )
+    processed = sum(one.processed_successfully_total for one in figures)
+    latency = sum(report["latencySum"] for report in reports.values() if report)
+    return FunctionStats(
+        sum(one.received_total for one in figures),
+        processed,
+        sum(one.system_exceptions_total for one in figures),
+        sum(one.user_exceptions_total for one in figures),
+        _average(latency, processed),
+        max((one.last_invocation for one in figures), default=0),
+        figures,
+    )
+
+
+def _average(total: float, count: int) -> float:
+    return total / count if count else 0.0

@@ -1,0 +1,170 @@
+"""Running one function in this process, without registering it."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import uuid
+from typing import TYPE_CHECKING, Any, Final
+
+from embeddedpulsar.client.client import Client
+from embeddedpulsar.functions.function_config import FunctionConfig
+from embeddedpulsar.functions.instance import Instance
+from embeddedpulsar.functions.instance_context import Definition
+from embeddedpulsar.functions.log_topic import logger_of
+from embeddedpulsar.functions.user_code import described
+from embeddedpulsar.functions.worker_group import WorkerGroup
+from embeddedpulsar.platform import threads
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_WAIT_MS: Final = 200
+_LOOK_S: Final = 0.5
+_FIRST_DELAY_S: Final = 0.1
+_LONGEST_DELAY_S: Final = 30.0
+
+
+class LocalRunner:
+    """Runs one function that need not be registered, as Pulsar's ``LocalRunner``.
+
+    `run` runs it in the foreground. `run_until_idle` processes what is there and returns: for tests, and for
+    programs that do other things in between. The subscription, the outputs and the state are those that a
+    registered function of that name has.
+
+    The instances of the function take turns in the calling thread. With ``parallelism`` above 1, `run` on a
+    store in a directory starts a worker process for each instead, if the function is found by its name.
+
+    Args:
+        config: of the function. The name may be left out if the function is given.
+        function: the class, object or function; None to find it by ``class_name`` and ``py``.
+        service_url: of the store; or
+        client: one that is open, and stays open.
+
+    Raises:
+        ValueError: not one of ``service_url`` and ``client``.
+        InvalidConfiguration: see `FunctionConfig.check`.
+
+    Example:
+        >>> with Client("memory://") as client:
+        ...     runner = LocalRunner(FunctionConfig(name="shout", inputs=["in"], output="out"), str.upper,
+        ...         client=client)
+        ...     out = client.subscribe("out", "shop")
+        ...     message_id = client.create_producer("in").send(b"tea")
+        ...     count = runner.run_until_idle()
+        ...     runner.stop()
+        ...     count, out.receive().data()
+        (1, b'TEA')
+    """
+
+    def __init__(
+        self,
+        config: FunctionConfig,
+        function: Any = None,
+        service_url: str | os.PathLike[str] | None = None,
+        *,
+        client: Client | None = None,
+    ) -> None:
+        if (service_url is None) == (client is None):
+            raise ValueError("give service_url or client, one of them")
+        if function is not None and not config.name and not config.class_name:
+            kind = function if inspect.isclass(function) else type(function)
+            config = config._replace(name=getattr(function, "__name__", kind.__name__).rpartition(".")[2])
+        self._function: Final = function
+        self._definition: Final = Definition(config.check(), uuid.uuid4().hex)
+        self._own: Final = None if service_url is None else Client(service_url)
+        self._client: Final[Client] = self._own or client  # type: ignore[assignment]
+        self._instances: list[Instance] = []
+        self._stopped: Final = threads.Event()
+        self._is_running = False
+        try:
+            self._made()
+        except BaseException:
+            self.stop()
+            raise
+
+    def _made(self) -> Sequence[Instance]:
+        """The instances, which subscribe; made again after a failure."""
+        count = self._definition.config.parallelism
+        for number in range(len(self._instances), count):
+            made = Instance(self._client, self._definition, number, 0, self._function)
+            self._instances.append(made)
+        return self._instances
+
+    def run_until_idle(self) -> int:
+        """Process all messages that are there, in this thread.
+
+        Returns:
+            Their number, repeated ones included.
+
+        Raises:
+            Exception: with EFFECTIVELY_ONCE, what the function raised. A second call goes on.
+            PulsarException: the store cannot be used.
+        """
+        total = 0
+        while count := self._round(0):
+            total += count
+        return total
+
+    def _round(self, timeout_ms: float) -> int:
+        try:
+            return sum(instance.step(timeout_ms) for instance in self._made())
+        except BaseException:
+            self._close_instances()
+            raise
+
+    def run(self) -> None:
+        """Run the function until `stop` is called, or Ctrl-C."""
+        self._is_running = True
+        config = self._definition.config
+        try:
+            if config.parallelism > 1 and not self._client._core.store.memory_url:
+                self._run_workers()
+            else:
+                self._run_here()
+        finally:
+            self._is_running = False
+            self.stop()
+
+    def _run_here(self) -> None:
+        failures, log = 0, logger_of(self._definition.config.full_name)
+        wait_ms = _WAIT_MS / self._definition.config.parallelism
+        while not self._stopped.is_set():
+            try:
+                failures = 0 if self._round(wait_ms) else failures
+            except Exception:
+                log.exception("%s is started again", self._definition.config.full_name)
+                self._stopped.wait(min(_FIRST_DELAY_S * 2**failures, _LONGEST_DELAY_S))
+                failures += 1
+
+    def _run_workers(self) -> None:
+        self._close_instances()
+        definition, core = self._definition, self._client._core
+        if self._function is not None:
+            definition = definition._replace(config=described(definition.config, self._function))
+        group = WorkerGroup(core.config.url.text, definition, core.store.clock)
+        try:
+            while not self._stopped.is_set():
+                group.look()
+                self._stopped.wait(_LOOK_S)
+        finally:
+            group.end()
+
+    def _close_instances(self) -> None:
+        instances, self._instances = self._instances, []
+        for instance in instances:
+            instance.close()
+
+    def stop(self) -> None:
+        """Have `run` return, from any thread; without `run`, detach from all topics."""
+        self._stopped.set()
+        if not self._is_running:
+            self._close_instances()
+            if self._own is not None:
+                self._own.shutdown()
+
+    def __enter__(self) -> LocalRunner:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()

@@ -1,0 +1,145 @@
+"""Running the functions of a store, in worker processes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from embeddedpulsar.client.client import Client
+from embeddedpulsar.exceptions import NotAllowedError, ProducerBusy
+from embeddedpulsar.functions.definitions import Definitions
+from embeddedpulsar.functions.state_log import SUPERVISOR, make_state_topic, protect
+from embeddedpulsar.functions.worker_group import Start, WorkerGroup, start_worker
+from embeddedpulsar.platform import threads
+
+if TYPE_CHECKING:
+    from embeddedpulsar.functions.instance_context import Definition
+
+_LOOK_S: Final = 0.5
+
+
+class Supervisor:
+    """Runs the functions of a store that are to be run, each instance in a worker process.
+
+    A worker that ends is started again. What the methods of `Admin.functions` change, in any process, has its
+    effect within a second. A function is run by one supervisor at a time: a second one stands by, and takes
+    over when the first one is gone. Workers end with their supervisor, however it ends.
+
+    Use it in a ``with`` block, or call `close`. All methods but `stop` are for one thread.
+
+    Args:
+        service_url: of the store, a directory; see `Client`.
+        functions: full names (``tenant/namespace/name``) of those to be run; None for all.
+
+    Raises:
+        NotAllowedError: a store in memory has no other processes; see `LocalRunner`.
+
+    Example:
+        >>> from embeddedpulsar import Admin
+        >>> with Supervisor("./data") as supervisor, Admin("./data") as admin:
+        ...     supervisor.look()
+        ...     admin.functions().get_functions("public", "default"), supervisor.workers()
+        ([], {})
+    """
+
+    def __init__(
+        self,
+        service_url: str | os.PathLike[str],
+        functions: Iterable[str] | None = None,
+        *,
+        _start: Start = start_worker,
+    ) -> None:
+        self._only: Final = None if functions is None else set(functions)
+        self._start: Final = _start
+        self._client: Final = Client(service_url)
+        self._store: Final = self._client._core.store
+        self._groups: Final[dict[str, WorkerGroup]] = {}
+        self._presences: Final[dict[str, Any]] = {}
+        self._stopped: Final = threads.Event()
+        if self._store.memory_url:
+            self._client.close()
+            raise NotAllowedError(
+                f"{self._store.memory_url} is in the memory of this process: use LocalRunner for functions"
+            )
+        self._definitions: Final = Definitions(lambda: self._store)
+
+    def look(self) -> None:
+        """Start and end workers, so that those run that are to be run. `run` does it twice a second."""
+        wanted = {
+            name: definition
+            for name, definition in self._definitions.all().items()
+            if definition.is_running and (self._only is None or name in self._only)
+        }
+        for name, group in list(self._groups.items()):
+            if wanted.get(name) != group.definition:
+                self._groups.pop(name).end()
+                if name not in wanted:
+                    self._presences.pop(name).close()
+        for name, definition in wanted.items():
+            if self._is_ours(name):
+                self._look_at(name, definition)
+
+    def _is_ours(self, name: str) -> bool:
+        """Whether this supervisor runs a function: no other does."""
+        presence = self._presences.get(name)
+        if presence is not None and presence.is_connected():
+            return True
+        topic = make_state_topic(self._store, name)
+        protect(self._store, topic)
+        try:
+            self._presences[name] = self._client.create_producer(topic, SUPERVISOR)
+        except ProducerBusy:
+            return False
+        return True
+
+    def _look_at(self, name: str, definition: Definition) -> None:
+        group = self._groups.get(name)
+        if group is None:
+            group = WorkerGroup(
+                self._client._core.config.url.text, definition, self._store.clock, self._start
+            )
+            self._groups[name] = group
+        group.look()
+
+    def workers(self) -> dict[str, dict[int, int]]:
+        """Return the ids of the worker processes, by function and number of the instance."""
+        return {name: group.pids() for name, group in self._groups.items()}
+
+    def run(self) -> None:
+        """Run the functions until `stop` is called, or Ctrl-C."""
+        try:
+            while not self._stopped.is_set():
+                self.look()
+                self._stopped.wait(_LOOK_S)
+        finally:
+            self.close()
+
+    def stop(self) -> None:
+        """Have `run` return, from any thread or signal handler."""
+        self._stopped.set()
+
+    def close(self) -> None:
+        """End all workers, and release the store. Idempotent."""
+        with contextlib.ExitStack() as closing:
+            closing.callback(self._client.shutdown)
+            for group in self._groups.values():
+                closing.callback(group.end)
+            self._groups.clear()
+
+    def __enter__(self) -> Supervisor:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def run(service_url: str | os.PathLike[str], functions: Iterable[str] | None = None) -> None:
+    """Run the functions of a store in the foreground, until Ctrl-C; see `Supervisor`.
+
+    Args:
+        service_url: of the store.
+        functions: full names of those to be run; None for all.
+    """
+    Supervisor(service_url, functions).run()

@@ -1,0 +1,149 @@
+"""The code of the application: functions and SerDes, found by the names that a configuration has."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import os
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, Final
+
+from embeddedpulsar.exceptions import InvalidConfiguration
+from embeddedpulsar.functions.context import Context
+from embeddedpulsar.functions.function_config import FunctionConfig
+from embeddedpulsar.functions.serde import IdentitySerDe, PickleSerDe, SerDe
+
+_OURS: Final[dict[str, type[SerDe]]] = {"IdentitySerDe": IdentitySerDe, "PickleSerDe": PickleSerDe}
+
+Process = Callable[[Any, Context], Any]
+
+
+def found_in(class_name: str, py: str) -> Any:
+    """The class, function or module of a name.
+
+    Args:
+        class_name: ``module.Class``, ``module.function`` or ``module``.
+        py: path of the file of the module; empty to import it.
+
+    Raises:
+        InvalidConfiguration: there is none. What the module itself raises comes out as it is.
+
+    Example:
+        >>> found_in("json.JSONEncoder", "").__name__
+        'JSONEncoder'
+    """
+    module_name, _, rest = class_name.rpartition(".")
+    if py:
+        module = _module_of_file(os.path.abspath(py))
+        path = class_name.split(".")
+        if path[0] == module.__name__:
+            path = path[1:]
+        return _member(module, path, f"{class_name} in {py}")
+    try:
+        if not module_name:
+            return importlib.import_module(class_name)
+        return _member(importlib.import_module(module_name), [rest], class_name)
+    except ModuleNotFoundError as e:
+        if e.name is None or not f"{class_name}.".startswith(f"{e.name}."):
+            raise
+        raise InvalidConfiguration(
+            f"no module {e.name!r} for {class_name}; give the path of its file as py, or put it on PYTHONPATH"
+        ) from e
+
+
+def _module_of_file(path: str) -> ModuleType:
+    name = os.path.splitext(os.path.basename(path))[0]
+    loaded = sys.modules.get(name)
+    if loaded is not None and os.path.abspath(getattr(loaded, "__file__", None) or "") == path:
+        return loaded
+    if not os.path.isfile(path):
+        raise InvalidConfiguration(f"there is no file {path}")
+    folder = os.path.dirname(path)
+    if folder not in sys.path:
+        sys.path.append(folder)  # for what the file imports from beside it
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise InvalidConfiguration(f"{path} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        sys.modules.pop(name, None)
+        raise
+    return module
+
+
+def _member(found: Any, path: list[str], label: str) -> Any:
+    for part in path:
+        try:
+            found = getattr(found, part)
+        except AttributeError:
+            raise InvalidConfiguration(f"there is no {label}: {found!r} has no {part!r}") from None
+    return found
+
+
+def process_of(function: Any) -> Process:
+    """What is called for each message: the method of an object, or a native function.
+
+    Args:
+        function: a class with a method ``process(input, context)``, or an object of one; a function
+            ``process(input)``, or a module with one.
+
+    Raises:
+        InvalidConfiguration: it is none of these.
+
+    Example:
+        >>> process_of(len)("tea", None)
+        3
+    """
+    if inspect.isclass(function):
+        function = function()
+    if not isinstance(function, ModuleType) and callable(getattr(function, "process", None)):
+        method: Process = function.process
+        return method
+    native = getattr(function, "process", None) if isinstance(function, ModuleType) else function
+    if not callable(native):
+        raise InvalidConfiguration(f"{function!r} has no process(input, context), and no process(input)")
+    return lambda input, context: native(input)
+
+
+def serde_of(class_name: str, py: str = "") -> SerDe:
+    """An object of a SerDe class; those of this package by their last name, ``serde.IdentitySerDe`` too.
+
+    Example:
+        >>> type(serde_of("serde.IdentitySerDe")).__name__
+        'IdentitySerDe'
+    """
+    ours = _OURS.get((class_name or "IdentitySerDe").rpartition(".")[2])
+    made: SerDe = (found_in(class_name, py) if ours is None else ours)()
+    return made
+
+
+def described(config: FunctionConfig, function: Any) -> FunctionConfig:
+    """The configuration with the place of a function, so that other processes find it.
+
+    Raises:
+        InvalidConfiguration: it is defined inside of a function, or in no file.
+
+    Example:
+        >>> import json
+        >>> described(FunctionConfig(), json.JSONDecoder).class_name
+        'json.decoder.JSONDecoder'
+    """
+    if isinstance(function, ModuleType):
+        return config._replace(class_name=function.__name__, py=config.py)
+    kind = function if inspect.isclass(function) or inspect.isroutine(function) else type(function)
+    module, name = kind.__module__, kind.__qualname__
+    if "<" in name:
+        raise InvalidConfiguration(f"{name} is defined inside of a function: other processes do not find it")
+    if module != "__main__":
+        return config._replace(class_name=f"{module}.{name}")
+    file = getattr(sys.modules[module], "__file__", None)
+    if not file:
+        raise InvalidConfiguration(f"{name} is defined in no file: other processes do not find it")
+    stem = os.path.splitext(os.path.basename(file))[0]
+    return config._replace(class_name=f"{stem}.{name}", py=os.path.abspath(file))

@@ -1,0 +1,73 @@
+"""The program of a worker process, which `WorkerGroup` starts: `main` runs one instance."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from embeddedpulsar.client.client import Client
+from embeddedpulsar.functions.definitions import definition_of
+from embeddedpulsar.functions.instance import Instance
+from embeddedpulsar.functions.instance_context import Definition
+from embeddedpulsar.functions.instance_report import InstanceReport
+from embeddedpulsar.functions.state_log import StateLog
+from embeddedpulsar.functions.state_table import report_record
+from embeddedpulsar.platform import threads
+from embeddedpulsar.platform.child_process import termination
+
+_WAIT_MS = 200
+_LOG = logging.getLogger("embeddedpulsar.function")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one instance until this process is asked to end, or its parent is gone. The exit status is 1 if
+    the instance failed."""
+    order: dict[str, Any] = json.loads(arguments[0])
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logging.getLogger("embeddedpulsar").setLevel(logging.WARNING)
+    _LOG.setLevel(logging.INFO)
+    stopped = termination()
+    definition = definition_of(order["definition"])
+    with Client(order["url"]) as client:
+        try:
+            _work(client, definition, order, stopped)
+        except Exception as error:  # noqa: BLE001 - it is logged, and the exit status says so
+            _LOG.exception("instance %d of %s failed", order["instance"], definition.config.full_name)
+            _report(client, definition, order, error)
+            return 1
+    return 0
+
+
+def _work(client: Client, definition: Definition, order: dict[str, Any], stopped: threads.Event) -> None:
+    instance = Instance(client, definition, order["instance"], order["restarts"])
+    try:
+        while not stopped.is_set() and os.getppid() == order["parent"]:
+            instance.step(_WAIT_MS)
+    finally:
+        instance.close()
+
+
+def _report(client: Client, definition: Definition, order: dict[str, Any], error: Exception) -> None:
+    """Note why the instance failed, unless it did that itself."""
+    number = order["instance"]
+    state = StateLog(client, definition.config.full_name, f"{number}-failed")
+    try:
+        report = state.table.reports.get(number) or {}
+        if report.get("worker") != str(os.getpid()):
+            report = InstanceReport(str(os.getpid()), order["restarts"]).form()
+        if not report["latestUserExceptions"]:
+            failed = InstanceReport(str(os.getpid()), order["restarts"])
+            failed.note_system_exception(error, client._core.store.clock.wall_ms())
+            report["systemExceptions"] += 1
+            report["latestSystemExceptions"] = failed.form()["latestSystemExceptions"]
+        state.commit([report_record(number, report)])
+    finally:
+        state.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

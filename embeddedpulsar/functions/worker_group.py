@@ -1,0 +1,127 @@
+"""The worker processes of one function."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from embeddedpulsar.functions.definitions import definition_form
+from embeddedpulsar.platform.child_process import ChildProcess
+
+if TYPE_CHECKING:
+    from embeddedpulsar.functions.instance_context import Definition
+    from embeddedpulsar.platform.clock import Clock
+
+_FIRST_DELAY_S: Final = 0.1
+_LONGEST_DELAY_S: Final = 30.0
+_STEADY_S: Final = 10.0
+"""A worker that lived so long was started well: after its end there is no long delay."""
+_LEAVE_S: Final = 10.0
+_LOG: Final = logging.getLogger("embeddedpulsar.function")
+
+Start = Callable[[list[str]], ChildProcess]
+
+
+def order_of(url: str, definition: Definition, instance: int, restarts: int) -> list[str]:
+    """The arguments of the program `functions.worker`.
+
+    Args:
+        url: of the store.
+        definition: of the function.
+        instance: number of the instance.
+        restarts: how often its worker was started again.
+    """
+    order = {
+        "url": url,
+        "definition": definition_form(definition),
+        "instance": instance,
+        "restarts": restarts,
+        "parent": os.getpid(),
+    }
+    return [json.dumps(order)]
+
+
+def start_worker(arguments: list[str]) -> ChildProcess:
+    """Start a worker, with the module path of this process."""
+    path = os.pathsep.join(one for one in sys.path if one)
+    command = [sys.executable, "-m", "embeddedpulsar.functions.worker", *arguments]
+    return ChildProcess(command, {"PYTHONPATH": path})
+
+
+class _Worker:
+    def __init__(self) -> None:
+        self.process: ChildProcess | None = None
+        self.restarts = -1
+        self.failures = 0
+        self.started_s = 0.0
+        self.due_s = 0.0
+
+
+class WorkerGroup:
+    """One worker process for each instance of a function.
+
+    Role: `look` starts those that are missing: one that ended at once again, then after delays that double up
+    to half a minute, until one lives for 10 s.
+    Callers: one thread.
+
+    Args:
+        url: of the store.
+        definition: of the function.
+        clock: for the delays.
+        start: starts a worker with its arguments.
+    """
+
+    def __init__(self, url: str, definition: Definition, clock: Clock, start: Start = start_worker) -> None:
+        self.definition: Final = definition
+        self._url: Final = url
+        self._clock: Final = clock
+        self._start: Final = start
+        self._workers: Final = [_Worker() for _ in range(definition.config.parallelism)]
+
+    def look(self) -> None:
+        """Start the workers that are missing and due."""
+        now_s = self._clock.monotonic()
+        for number, worker in enumerate(self._workers):
+            if worker.process is not None:
+                status = worker.process.status()
+                if status is None:
+                    continue
+                self._note_end(worker, number, status, now_s)
+            if worker.process is None and now_s >= worker.due_s:
+                worker.restarts += 1
+                worker.started_s = now_s
+                worker.process = self._start(order_of(self._url, self.definition, number, worker.restarts))
+
+    def _note_end(self, worker: _Worker, number: int, status: int, now_s: float) -> None:
+        _LOG.warning("instance %d of %s ended: %d", number, self.definition.config.full_name, status)
+        worker.process = None
+        if now_s - worker.started_s >= _STEADY_S:
+            worker.failures = 0
+        delay_s = 0.0 if not worker.failures else _FIRST_DELAY_S * 2 ** (worker.failures - 1)
+        worker.failures += 1
+        worker.due_s = now_s + min(delay_s, _LONGEST_DELAY_S)
+
+    def pids(self) -> dict[int, int]:
+        """The ids of the processes that run, by instance."""
+        found = {}
+        for number, worker in enumerate(self._workers):
+            if worker.process is not None and worker.process.status() is None:
+                found[number] = worker.process.pid
+        return found
+
+    def end(self) -> None:
+        """Ask all workers to end; end those that do not within 10 s, all together. Idempotent."""
+        processes = [worker.process for worker in self._workers if worker.process is not None]
+        for process in processes:
+            process.terminate()
+        end_s = self._clock.monotonic() + _LEAVE_S
+        for process in processes:
+            if not process.wait(max(0.0, end_s - self._clock.monotonic())):
+                process.kill()
+                process.wait(_LEAVE_S)
+        for worker in self._workers:
+            worker.process = None

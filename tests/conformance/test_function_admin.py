@@ -1,0 +1,228 @@
+"""`Admin.functions()`: definitions, and what is shown of functions that run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from embeddedpulsar import (
+    Admin,
+    Client,
+    ConsumerType,
+    Function,
+    InitialPosition,
+    NotAllowedError,
+    TopicNotFound,
+)
+from embeddedpulsar.exceptions import InvalidConfiguration
+from embeddedpulsar.functions import FunctionConfig, ProcessingGuarantees, WindowConfig
+from embeddedpulsar.functions.definitions import Definitions
+from embeddedpulsar.functions.function_calls import Functions, config_of_file
+from embeddedpulsar.functions.instance import Instance
+from embeddedpulsar.functions.state_log import SUPERVISOR, make_state_topic
+
+PLACE = "public", "default", "Meter"
+
+
+class Meter(Function):
+    """Counts, measures, and refuses what is no number."""
+
+    def process(self, input: Any, context: Any) -> None:
+        """Add a number."""
+        context.record_metric("size", input)
+        context.incr_counter("total", int(input))
+        context.put_state("last", str(input))
+
+
+@pytest.fixture
+def functions(store_url: Path | str, client: Client, monkeypatch: pytest.MonkeyPatch) -> Iterator[Functions]:
+    """The calls of an Admin beside a client."""
+    import sys
+
+    monkeypatch.setitem(sys.modules, Meter.__module__, sys.modules[__name__])
+    with Admin(store_url) as admin:
+        yield admin.functions()
+
+
+def definition(functions: Functions) -> Any:
+    """What is stored of the function."""
+    return Definitions(functions._store).get("/".join(PLACE))
+
+
+def config(**options: Any) -> FunctionConfig:
+    """A configuration of `Meter`."""
+    return FunctionConfig(inputs=["in"], subscription_position=InitialPosition.Earliest, **options)
+
+
+def test_a_function_is_created_updated_and_deleted(functions: Functions):
+    """By its class; another one of its name is refused."""
+    functions.create_function(config(), Meter)
+    with pytest.raises(NotAllowedError, match="already"):
+        functions.create_function(config(), Meter)
+    functions.create_function(config(name="other", tenant="acme", namespace="sales"), Meter)
+    assert functions.get_functions("public", "default") == ["Meter"]
+    assert functions.get_functions("acme", "sales") == ["other"]
+    found = functions.get_function(*PLACE)
+    assert (found.class_name, found.inputs) == (
+        f"{Meter.__module__}.Meter",
+        ("persistent://public/default/in",),
+    )
+    functions.update_function(config(user_config={"a": 1}), Meter)
+    assert functions.get_function(*PLACE).user_config == {"a": 1}
+    assert (definition(functions).version, definition(functions).restarts) == (1, 0)
+    functions.delete_function(*PLACE)
+    assert functions.get_functions("public", "default") == []
+    for call in (functions.get_function, functions.delete_function, functions.get_function_status):
+        with pytest.raises(TopicNotFound, match="no function public/default/Meter"):
+            call(*PLACE)
+
+
+def test_what_belongs_to_the_state_is_not_altered(functions: Functions):
+    """The guarantee, the order and the subscription."""
+    functions.create_function(config(), Meter)
+    guarantee = ProcessingGuarantees.EFFECTIVELY_ONCE
+    for options in ({"processing_guarantees": guarantee}, {"retain_ordering": True}, {"sub_name": "s"}):
+        with pytest.raises(NotAllowedError, match="cannot be altered"):
+            functions.update_function(config(**options), Meter)
+
+
+def test_a_function_of_a_file(functions: Functions, tmp_path: Path):
+    """As ``--py`` of pulsar-admin: a class of the file, or the module; what the file lacks is refused."""
+    path = tmp_path / "shout.py"
+    path.write_text(
+        "import beside\nclass Shout:\n    def process(self, input, context):\n        return input\n"
+    )
+    (tmp_path / "beside.py").write_text("")
+    functions.create_function(config(class_name="shout.Shout"), path)
+    found = functions.get_function("public", "default", "Shout")
+    assert (found.class_name, found.py) == ("shout.Shout", str(path))
+    (tmp_path / "plain.py").write_text("def process(input):\n    return input\n")
+    functions.create_function(config(class_name="plain"), tmp_path / "plain.py")
+    for class_name, file in (("shout.Whisper", "shout.py"), ("shout", "shout.py"), ("x", "missing.py")):
+        with pytest.raises(InvalidConfiguration):
+            functions.create_function(config(class_name=class_name, name="refused"), tmp_path / file)
+    with pytest.raises(InvalidConfiguration, match="no module 'nowhere'"):
+        functions.create_function(config(class_name="nowhere.Meter"))
+
+    class Inner(Meter):
+        pass
+
+    with pytest.raises(InvalidConfiguration, match="inside of a function"):
+        functions.create_function(config(), Inner)
+    assert functions.get_functions("public", "default") == ["Shout", "plain"]
+
+
+def test_starting_and_stopping(functions: Functions):
+    """A supervisor follows what is stored."""
+    functions.create_function(config(), Meter)
+    assert definition(functions).is_running
+    functions.stop_function(*PLACE)
+    assert not definition(functions).is_running
+    functions.start_function(*PLACE)
+    functions.restart_function(*PLACE)
+    assert (definition(functions).is_running, definition(functions).restarts) == (True, 1)
+
+
+def test_the_status_of_a_function(client: Client, functions: Functions):
+    """Instances that live, what they counted, and whether there is a supervisor."""
+    functions.create_function(config(parallelism=2, negative_ack_redelivery_delay_ms=100), Meter)
+    before = functions.get_function_status(*PLACE)
+    assert (before.num_instances, before.num_running, before.supervisor_attached) == (2, 0, False)
+    supervisor = client.create_producer(
+        make_state_topic(client._core.store, "public/default/Meter"), SUPERVISOR
+    )
+    instance = Instance(client, definition(functions), 1)
+    with client.create_producer("in") as producer:
+        for payload in (b"2", b"3.5", b"tea"):
+            producer.send(payload)
+    while instance.step():
+        continue
+    instance._report_at = 0
+    instance.step()
+    status = functions.get_function_status(*PLACE)
+    assert (status.num_running, status.is_started, status.supervisor_attached) == (1, True, True)
+    first, second = status.instances
+    assert (first.running, first.num_received) == (False, 0)
+    assert (second.running, second.num_received, second.num_successfully_processed) == (True, 3, 2)
+    assert second.num_user_exceptions == 1
+    assert second.error.startswith("TypeError: the metric size is a number")
+    assert second.latest_user_exceptions[0].timestamp_ms > 0
+    assert status.json()["instances"][1]["numUserExceptions"] == 1
+    stats = functions.get_function_stats(*PLACE)
+    assert (stats.received_total, stats.processed_successfully_total, stats.user_exceptions_total) == (
+        3,
+        2,
+        1,
+    )
+    assert stats.instances[0].user_metrics == {"size": {"count": 2, "sum": 5.5, "min": 2.0, "max": 3.5}}
+    assert stats.json()["instances"][0]["userMetrics"]["size"]["count"] == 2
+    assert functions.get_function_state(*PLACE, "total") == 5
+    assert functions.get_function_state(*PLACE, "last") == "3.5"
+    with pytest.raises(NotAllowedError, match="is being run"):
+        functions.delete_function(*PLACE)
+    instance.close()
+    supervisor.close()
+    assert functions.get_function_status(*PLACE).num_running == 0
+
+
+def test_deleting_removes_state_and_subscription(client: Client, functions: Functions):
+    """Unless the configuration keeps the subscription."""
+    functions.create_function(config(), Meter)
+    instance = Instance(client, definition(functions))
+    with client.create_producer("in") as producer:
+        producer.send(b"1")
+    assert instance.step() == 1
+    instance.close()
+    functions.delete_function(*PLACE)
+    with pytest.raises(LookupError):
+        functions.get_function_state(*PLACE, "total")
+    with client.subscribe(
+        "in", "/".join(PLACE), ConsumerType.Shared, initial_position=InitialPosition.Earliest
+    ) as one:
+        assert one.receive(1000).data() == b"1"
+
+
+def test_the_state_of_a_function_may_be_set(client: Client, functions: Functions):
+    """By an operator, beside the instances."""
+    functions.create_function(config(), Meter)
+    instance = Instance(client, definition(functions))
+    functions.put_function_state(*PLACE, "total", 100)
+    functions.put_function_state(*PLACE, "raw", b"\xff")
+    with client.create_producer("in") as producer:
+        producer.send(b"1")
+    instance.step()
+    instance.close()
+    assert functions.get_function_state(*PLACE, "total") == 101
+    assert functions.get_function_state(*PLACE, "raw") == b"\xff"
+    with pytest.raises(TypeError):
+        functions.put_function_state(*PLACE, "raw", 1.5)  # type: ignore[arg-type]
+
+
+def test_a_configuration_survives_its_file(tmp_path: Path):
+    """All fields, by their names in Pulsar."""
+    full = FunctionConfig(
+        class_name="shop.Count",
+        inputs=["in"],
+        output="out",
+        processing_guarantees=ProcessingGuarantees.ATMOST_ONCE,
+        subscription_position=InitialPosition.Earliest,
+        user_config={"snake_case": {"a": [1]}},
+        secrets={"pin": "1"},
+        custom_serde_inputs={"numbers": "shop.Numbers"},
+        window_config=WindowConfig(window_length_count=5),
+        parallelism=3,
+    ).check()
+    path = tmp_path / "function.json"
+    path.write_text(json.dumps(full.json()))
+    assert config_of_file(str(path)).check() == full
+    assert full.json()["processingGuarantees"] == "ATMOST_ONCE"
+    path.write_text('{"jar": "x.jar"}')
+    with pytest.raises(InvalidConfiguration, match="jar is unknown"):
+        config_of_file(str(path))
+    path.write_text("[]")
+    with pytest.raises(ValueError, match="no JSON object"):
+        config_of_file(str(path))
