@@ -237,8 +237,9 @@ class ClientCore:
         except BaseException:
             consumer.close()
             raise
-        what = "Subscribed: %s" if hasattr(consumer, "subscription_name") else "Created %s"
-        self.log.info(what, _label(consumer))
+        if self.log.is_heard:
+            what = "Subscribed: %s" if hasattr(consumer, "subscription_name") else "Created %s"
+            self.log.info(what, _label(consumer))
 
     def know(self, consumer: Receiver) -> None:
         self._consumers[id(consumer)] = weakref.ref(consumer)
@@ -249,7 +250,7 @@ class ClientCore:
     def forget_consumer(self, consumer: Receiver) -> None:
         if consumer._client is not None:
             consumer._client._made.pop(id(consumer), None)
-        if self._consumers.pop(id(consumer), None) is not None:
+        if self._consumers.pop(id(consumer), None) is not None and self.log.is_heard:
             self.log.info("Closed %s", _label(consumer))
 
     def close_dropped(self, consumer: Closable) -> None:

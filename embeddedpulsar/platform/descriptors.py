@@ -141,12 +141,11 @@ def keep_low_ones_taken() -> None:
     Otherwise a file of the store gets its number, and whatever prints writes into that. Programs started by
     ``exec`` inherit the stream closed, as it was.
     """
-    for stream in range(LOWEST):
-        try:
-            os.get_inheritable(stream)
-        except OSError:
-            _take_low_ones()
-            return
+    is_there = os.get_inheritable
+    try:
+        is_there(0), is_there(1), is_there(2)  # no loop: an opening of a store comes here twenty times
+    except OSError:
+        _take_low_ones()
 
 
 def _take_low_ones() -> None:

@@ -85,8 +85,13 @@ class Disk:
             DescriptorLimitError: the process may not open any more, and can do without none it has.
             AccessDeniedError: the file is another user's.
         """
-        with naming_full(f"cannot open {path}"):
-            return descriptors.opening(f"cannot open {path}", os.open, path, flags | _OPEN_FLAGS, mode)
+        what = f"cannot open {path}"
+        try:
+            return descriptors.opening(what, os.open, path, flags | _OPEN_FLAGS, mode)
+        except OSError as e:  # as `naming_full`, which takes longer
+            if e.errno in FULL and not isinstance(e, StorageFullError):
+                raise _storage_full(e, what) from e
+            raise
 
     def create_exclusive(self, path: str) -> int:
         """Create ``path`` for reading and writing, with the rights of its directory."""

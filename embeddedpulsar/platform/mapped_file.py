@@ -291,10 +291,10 @@ class MappedFile:
     def is_current(self) -> bool:
         """Whether `path` still names this very file."""
         try:
-            status = os.stat(self.path, follow_symlinks=False)
+            status = os.lstat(self.path)
         except FileNotFoundError:
             return False
-        return (status.st_dev, status.st_ino) == (self.device, self.inode)
+        return status.st_ino == self.inode and status.st_dev == self.device
 
     def will_need(self, start: int, end: int) -> None:
         """Ask the kernel to read ``[start, end)`` ahead. A hint."""

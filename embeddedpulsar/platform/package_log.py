@@ -8,6 +8,20 @@ from typing import Final
 NAME: Final = "embeddedpulsar"
 
 
+def is_heard() -> bool:
+    """Whether anything may come of `info`: for a caller that would have to make the values.
+
+    >>> import logging
+    >>> is_heard()
+    False
+    """
+    if "logging" not in sys.modules:
+        return False
+    import logging  # as in `info`
+
+    return logging.getLogger(NAME).isEnabledFor(logging.INFO)
+
+
 def info(text: str, *values: object) -> None:
     """Log a normal event. Never under a lock that other processes wait for.
 

@@ -42,27 +42,27 @@ _GONE: Final = "gone-"
 
 def control_path(directory: str) -> str:
     """The mapped control words of a topic or subscription."""
-    return os.path.join(directory, CONTROL)
+    return f"{directory}{os.sep}{CONTROL}"
 
 
 def lock_path(directory: str) -> str:
     """The lock of a topic or subscription: empty, never unlinked while its owner exists."""
-    return os.path.join(directory, LOCK)
+    return f"{directory}{os.sep}{LOCK}"
 
 
 def sync_lock_path(directory: str) -> str:
     """The group-commit lock of a topic."""
-    return os.path.join(directory, SYNC_LOCK)
+    return f"{directory}{os.sep}{SYNC_LOCK}"
 
 
 def topic_meta_path(directory: str) -> str:
     """Name, incarnation and properties of a topic."""
-    return os.path.join(directory, TOPIC_META)
+    return f"{directory}{os.sep}{TOPIC_META}"
 
 
 def policies_path(directory: str) -> str:
     """Policies of a topic that differ from those of its namespace; most topics have none."""
-    return os.path.join(directory, POLICIES)
+    return f"{directory}{os.sep}{POLICIES}"
 
 
 def schemas_path(directory: str) -> str:
@@ -72,12 +72,12 @@ def schemas_path(directory: str) -> str:
 
 def compaction_path(directory: str) -> str:
     """The document about the compaction of a topic; there is none before the first one."""
-    return os.path.join(directory, COMPACTION)
+    return f"{directory}{os.sep}{COMPACTION}"
 
 
 def compaction_lock_path(directory: str) -> str:
     """Held by the process that compacts the topic."""
-    return os.path.join(directory, COMPACTION_LOCK)
+    return f"{directory}{os.sep}{COMPACTION_LOCK}"
 
 
 def function_lock_path(directory: str) -> str:
@@ -112,7 +112,7 @@ def compacted_in(names: Iterable[str]) -> dict[str, int]:
 
 def subscriptions_path(directory: str) -> str:
     """Where a topic keeps its subscriptions."""
-    return os.path.join(directory, SUBSCRIPTIONS)
+    return f"{directory}{os.sep}{SUBSCRIPTIONS}"
 
 
 def pins_path(directory: str) -> str:

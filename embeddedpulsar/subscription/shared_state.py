@@ -19,7 +19,7 @@ from embeddedpulsar.storage.journal.journal import Journal
 from embeddedpulsar.storage.journal.journal_follower import JournalPlace
 from embeddedpulsar.storage.topic_control import ThrottledCheck
 from embeddedpulsar.subscription import subscription_files as files
-from embeddedpulsar.subscription.ack_ring import sweep_rings
+from embeddedpulsar.subscription.ack_ring import RingSweep
 from embeddedpulsar.subscription.control import SubscriptionControl
 from embeddedpulsar.subscription.dispatch.wakeups import Wakeups
 from embeddedpulsar.subscription.journal_upkeep import StateFlusher, Summaries
@@ -70,7 +70,7 @@ class SharedState:
         """Called without the lock when it may need a ledger no more: it went on, or was deleted."""
         self._news = 0  # what to call
         self._notes: deque[str] = deque()  # what to log
-        self._has_leavers = False
+        self._rings: Final = RingSweep(directory)
         self._gone = ""  # a directory to be removed
         self._is_published = True
         place = JournalPlace(
@@ -207,7 +207,8 @@ class SharedState:
         for command in commands:
             if type(command) in _VOIDING:
                 announce = self._announce
-                self._has_leavers |= type(command) is record.Detach
+                if type(command) is record.Detach:
+                    self._rings.note(command)
                 if type(command) is record.Seek:
                     self.control.draw_back(Position(command.ledger_id, command.entry_id))
         now_ms = self._clock.wall_ms()
@@ -369,9 +370,8 @@ class SharedState:
         if self._gone:
             gone, self._gone = self._gone, ""
             files.remove_gone(gone)
-        if self._has_leavers:
-            self._has_leavers = False
-            sweep_rings(self.directory, self._replica.state)
+        if self._rings.has_leavers:
+            self._rings.sweep(self._replica.state)
         while self._journal.damage:
             self._options.report(self._journal.damage.pop(0))
 

@@ -18,6 +18,8 @@ from embeddedpulsar.topic.dynamic_configuration import OWNER, applied_to, stored
 from embeddedpulsar.topic.topic_policy import LETTERS, TopicPolicy, Value
 from embeddedpulsar.topic_name import TopicName, directory_name, namespace_file_name
 
+_CHANGING: Final = 1
+
 
 class PolicyDocuments:
     """The policies of one store.
@@ -32,6 +34,8 @@ class PolicyDocuments:
         root: of the store.
         settings: of ``broker.conf``.
         find: the catalog's: a topic that was made again after a deletion has another directory.
+        version: changes with every change of a document of a namespace, in whatever process, and is odd
+            meanwhile: these are kept in memory until then. Without it they are read each time.
     """
 
     def __init__(
@@ -39,7 +43,11 @@ class PolicyDocuments:
         root: str,
         settings: BrokerSettings,
         find: Callable[[str], TopicEntry | None] = lambda name: None,
+        version: Callable[[], int] = lambda: _CHANGING,
     ) -> None:
+        self._version: Final = version
+        self._defaults: dict[str, Any] = {}  # by policy, where there are no documents
+        self._kept: tuple[int, dict[str, dict[str, Any]]] = (_CHANGING, {})
         self._find: Final = find
         self._tenants: Final = root_layout.in_root(root, root_layout.TENANTS)
         self._topics: Final = root_layout.in_root(root, root_layout.TOPICS)
@@ -53,7 +61,16 @@ class PolicyDocuments:
         Raises:
             StorageError: the document is damaged.
         """
-        return _policies(_read(self._namespace_path(namespace)))
+        return self._read_namespace(self._namespace_path(namespace))
+
+    def _read_namespace(self, path: str) -> dict[str, Any]:
+        version, kept = self._version(), self._kept  # the version before the document
+        if kept[0] != version or version & 1:
+            kept = self._kept = version, {}
+        found = kept[1].get(path)
+        if found is None:
+            found = kept[1][path] = _policies(_read(path))
+        return found
 
     def of_topic(self, name: str) -> dict[str, Any]:
         """The policies of the topic of that full name, without those of its namespace.
@@ -99,7 +116,8 @@ class PolicyDocuments:
         Raises:
             StorageError: a document is damaged.
         """
-        found = [_policies(_read(path)) for path in self._paths(name, directory)]
+        *own, namespace = self._paths(name, directory)
+        found = [*(_policies(_read(path)) for path in own), self._read_namespace(namespace)]
         dynamic = stored_in(self.of_namespace(OWNER))
         if dynamic:
             found[-1] = found[-1] | dynamic
@@ -108,6 +126,12 @@ class PolicyDocuments:
     def nearest(self, policy: TopicPolicy[Value], documents: Sequence[dict[str, Any]]) -> Value:
         """The value of a policy by the `documents` of a topic or namespace."""
         own = documents[:-1]  # the last one is the namespace's, with the dynamic settings
+        if not any(documents):  # as nearly always
+            try:
+                default: Value = self._defaults[policy.key]
+            except KeyError:
+                default = self._defaults[policy.key] = policy.default(self._settings, own)
+            return default
         settings, dynamic = self._settings, stored_in(documents[-1])
         if dynamic:
             settings = applied_to(settings, dynamic)
@@ -150,6 +174,10 @@ class PolicyDocuments:
             filesystem.make_directories(self._tenants, mode=None)
         _change(self._namespace_path(namespace), namespace, changes, durable)
 
+    def has_document(self, namespace: str) -> bool:
+        """Whether there is a document of a namespace."""
+        return os.path.exists(self._namespace_path(namespace))
+
     def remove_namespace(self, namespace: str) -> None:
         """Remove all policies of a namespace, durably."""
         path = self._namespace_path(namespace)
@@ -185,6 +213,8 @@ def remove_unfinished(path: str) -> None:
 
 
 def _read(path: str) -> dict[str, Any]:
+    if not os.path.lexists(path):  # as nearly always: a fifth of the time that a failed opening takes
+        return {}
     try:
         data = disk.DISK.read_file(path)
     except FileNotFoundError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from typing import Final
@@ -26,6 +27,8 @@ from embeddedpulsar.storage.roll import MAX_LEDGER_ID
 _CLIENT_JUMP: Final = 10_000
 """Client numbers are not flushed one by one; a new boot skips more than the last seconds can have handed
 out."""
+_BLOCK: Final = 512
+"""The unit of ``st_blocks``."""
 SMALLEST_BLOCK: Final = 8
 LARGEST_BLOCK: Final = 1024
 LAST_ID: Final = (1 << 32) - 1
@@ -44,7 +47,7 @@ class StoreControl:
     __slots__ = ("_file", "path", "words")
 
     def __init__(self, path: str) -> None:
-        self._file = MappedFile.open(path, writable=True, size=CONTROL_SIZE, create=True)
+        self._file = _mapped(path)
         self.path = path
         self.words = self._file.words
 
@@ -171,6 +174,16 @@ class StoreControl:
     def close(self) -> None:
         """Unmap. Idempotent."""
         self._file.close()
+
+
+def _mapped(path: str) -> MappedFile:
+    """The file, whole and reserved. It nearly always is: two calls of the system tell, seven make sure."""
+    with contextlib.suppress(CorruptionError, FileNotFoundError):  # too short, or not there
+        file = MappedFile.open(path, writable=True, size=CONTROL_SIZE)
+        if os.fstat(file.fd).st_blocks * _BLOCK >= CONTROL_SIZE:
+            return file
+        file.close()
+    return MappedFile.open(path, writable=True, size=CONTROL_SIZE, create=True)
 
 
 failpoints.declare("ledger_ids:raised", "ledger_ids:synced")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar.damage import CATALOG, CONTROL, Damage, DamageHook
 from embeddedpulsar.exceptions import CorruptionError, ForeignFileError
+from embeddedpulsar.format.control import StoreWord
 from embeddedpulsar.format.headers import require_little_endian
 from embeddedpulsar.platform import disk, failpoints, filesystem
 from embeddedpulsar.platform.clock import Clock, boot_id
@@ -112,7 +113,10 @@ class StoreSession:
             session = cls(root, lease, lock, control)
             session.meta, session.settings, session.damage = meta, settings, damage
             lock.check_reopened = session.check_in_place
-            session.policies = PolicyDocuments(root, settings, lambda name: session.catalog.find(name))
+            words = control.words
+            session.policies = PolicyDocuments(
+                root, settings, lambda name: session.catalog.find(name), lambda: words[StoreWord.POLICIES]
+            )
             session._open_catalog(clock)
             undo.callback(session.catalog.close)
             session._tidy_up()
@@ -220,6 +224,11 @@ class StoreSession:
         """Whether, and of which kind, a topic of this name is made when it is first used."""
         return self.policies.value(AUTO_TOPIC_CREATION, name.namespace_name)
 
+    def remove_policies(self, namespace: str) -> None:
+        """Remove all policies of a namespace, durably. Under the catalog lock."""
+        if self.policies.has_document(namespace):
+            self.control.change_policies(lambda: self.policies.remove_namespace(namespace))
+
     def _take_number(self) -> None:
         try:
             self.lock.acquire()
@@ -233,6 +242,8 @@ class StoreSession:
 
     def _sweep(self) -> None:
         """Remove the doorbells of dead processes, unless another process is at it."""
+        if not self.peers.has_others():
+            return
         lock = FileLock(root_layout.in_root(self.root, root_layout.HOUSEKEEPING_LOCK))
         try:
             if lock.try_acquire():
@@ -270,6 +281,8 @@ def read_settings(root: str) -> BrokerSettings:
         CorruptionError, InvalidConfiguration: ``broker.conf`` is not what it should be.
     """
     path = root_layout.in_root(root, root_layout.SETTINGS)
+    if not os.path.lexists(path):
+        return BrokerSettings()
     try:
         settings = BrokerSettings.parse(disk.DISK.read_file(path).decode("utf-8"))
     except FileNotFoundError:
@@ -347,8 +360,8 @@ def _create_mailbox(clients: str, roll: str) -> Mailbox:
         FileNotFoundError: the store was removed.
     """
     for _ in range(_MAILBOX_ATTEMPTS):
-        with contextlib.suppress(FileExistsError):
-            disk.DISK.mkdir(clients, None)
         with contextlib.suppress(FileNotFoundError):
             return Mailbox.create(clients, roll)
+        with contextlib.suppress(FileExistsError):
+            disk.DISK.mkdir(clients, None)
     return Mailbox.create(clients, roll)

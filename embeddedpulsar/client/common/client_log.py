@@ -46,6 +46,11 @@ class ClientLog:
         """Log a condition that the user should look into."""
         self._get().warning(text, *values)
 
+    @property
+    def is_heard(self) -> bool:
+        """Whether anything may come of `info`: for a caller that would have to make the values."""
+        return self._argument is not None or package_log.is_heard()
+
     def info(self, text: str, *values: object) -> None:
         """Log a normal event. Does nothing if no logger can be enabled for it."""
         if self._argument is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from embeddedpulsar.client.consumer.closing import CloseGuard
-from embeddedpulsar.client.consumer.consumer_session import last_or_start, resolve
+from embeddedpulsar.client.consumer.consumer_session import LARGEST_ID, last_or_start, resolve
 from embeddedpulsar.client.consumer.decryption import Decryption
 from embeddedpulsar.client.consumer.delivery import Delivery
 from embeddedpulsar.client.consumer.message_receiver import MessageReceiver
@@ -103,10 +103,12 @@ class ReaderCore:
         else:
             position, inclusive, first = resolve(ledger, target, self.config.start_inclusive)
         self._cursor = self._source.cursor(position, inclusive=inclusive)
-        # The reader waits for an id that does not exist yet.
-        last = last_or_start(ledger)
-        is_beyond = position.ledger_id == last.ledger_id and position > last
-        self._floor = Position(position.ledger_id, position.entry_id + (not inclusive)) if is_beyond else None
+        self._floor = None
+        if isinstance(target, int) or 0 <= target._ledger < LARGEST_ID:
+            # The reader waits for an id that does not exist yet.
+            last = last_or_start(ledger)
+            if position.ledger_id == last.ledger_id and position > last:
+                self._floor = Position(position.ledger_id, position.entry_id + (not inclusive))
         return position.ledger_id, position.entry_id, first
 
     def _fetch(self, most: int, most_bytes: int) -> list[EntryView]:

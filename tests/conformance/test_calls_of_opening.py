@@ -1,0 +1,92 @@
+"""How many functions an opening passes: of a store, of a topic in it, of a consumer and of a reader."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from embeddedpulsar import Client, MessageId
+
+pytestmark = pytest.mark.files("counts reads of files")
+
+
+def counted(action: Callable[[], object]) -> Counter[str]:
+    """How often each function was called; those that are written in C by their names alone."""
+    calls: Counter[str] = Counter()
+
+    def note(frame: Any, event: str, function: Any) -> None:
+        if event == "call":
+            calls[frame.f_code.co_qualname] += 1
+        elif event == "c_call":
+            calls[function.__name__] += 1
+
+    gc.collect()
+    gc.disable()  # no finalizer is counted
+    sys.setprofile(note)
+    try:
+        action()
+    finally:
+        sys.setprofile(None)
+        gc.enable()
+    return calls
+
+
+def fewest(action: Callable[[], object]) -> Counter[str]:
+    """Of several times: a call now and then does what is due every 10 ms."""
+    return min((counted(action) for _ in range(5)), key=lambda calls: sum(calls.values()))
+
+
+@pytest.fixture
+def path(store_path: Path) -> str:
+    """A store with a topic, a message and a subscription."""
+    with Client(store_path) as client:
+        with client.create_producer("t") as producer:
+            producer.send(b"x")
+        client.subscribe("t", "s").close()
+    return str(store_path)
+
+
+def test_an_opening_of_a_store_opens_few_files(path: str):
+    """The store, its four files and the FIFO: nothing that is seldom there is tried."""
+    Client(path).close()
+    calls = fewest(lambda: Client(path).close())
+    assert calls["open"] <= 12, calls
+    assert calls["listdir"] <= 2, calls
+    assert sum(calls.values()) <= 1150, calls
+
+
+def test_a_consumer_opens_nothing(path: str):
+    """In a process that has the subscription open, and if it acknowledges nothing: two records, no file."""
+    with Client(path) as client:
+        client.subscribe("t", "s").close()
+        client.subscribe("t", "s").close()
+        calls = fewest(lambda: client.subscribe("t", "s").close())
+        assert not calls["open"] and not calls["listdir"], calls
+        assert calls["pwritev"] == 2, calls
+        assert sum(calls.values()) <= 1080, calls
+
+
+def test_a_reader_reads_no_file(path: str):
+    """In a process that has the topic open."""
+    with Client(path) as client, client.create_reader("t", MessageId.latest):
+        client.create_reader("t", MessageId.latest).close()
+        calls = fewest(lambda: client.create_reader("t", MessageId.latest).close())
+        assert not calls["open"] and not calls["pread"], calls
+        assert sum(calls.values()) <= 310, calls
+
+
+def test_policies_of_a_namespace_are_read_once(path: str):
+    """However many topics are opened, until one of them is changed in any process."""
+    with Client(path) as client:
+        for name in ("t1", "t2"):
+            client.create_producer(name).close()
+        calls = counted(lambda: client.create_producer("t3").close())
+        few = counted(lambda: client.create_producer("t3").close())
+        assert calls["_read"] == 1, calls  # that of the topic itself
+        assert not few["_read"], few
