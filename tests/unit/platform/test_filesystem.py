@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -35,6 +36,19 @@ malformed line
 def test_the_mount_that_holds_a_path(path: str, kind: str):
     """The deepest one; of several on one point, the last."""
     assert filesystem.filesystem_type(path, MOUNTS) == kind
+
+
+def test_the_device_of_a_path_says_the_same_as_its_mount_point(tmp_path):
+    """It is what is asked first: only the third field counts, and a path that is not there has none."""
+    for path in ("/", "/proc", "/dev/shm", str(tmp_path)):
+        mounts = Path(filesystem.MOUNTS_PATH).read_text()
+        assert filesystem.filesystem_type(path) == filesystem.filesystem_type(path, mounts)
+    device = os.stat(tmp_path).st_dev
+    number = f"{os.major(device)}:{os.minor(device)}"
+    lines = [f"1 0 9:9 {number} /x rw - other {number} rw", f"2 0 {number} / /y rw shared:1 - mine dev rw"]
+    assert filesystem._type_of_device(str(tmp_path), "\n".join(lines[1:])) == "mine"
+    assert filesystem._type_of_device(str(tmp_path), lines[0]) is None
+    assert filesystem._type_of_device(str(tmp_path / "none"), lines[1]) is None
 
 
 def test_the_type_is_unknown_without_proc(monkeypatch: pytest.MonkeyPatch):

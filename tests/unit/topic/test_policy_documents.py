@@ -178,3 +178,20 @@ def test_a_retention_there_and_back():
     """All that makes sense."""
     for retention in (Retention(0, 0), Retention(-1, -1), Retention(7, -1), Retention(1, 2)):
         assert RETENTION.unpack(RETENTION.pack(retention)) == retention
+
+
+def test_the_document_of_a_namespace_is_read_once_until_the_version_changes(site: Site, monkeypatch):
+    """While it is odd, a change is under way, and it is read each time."""
+    version = [2]
+    documents = PolicyDocuments(str(site.root), BrokerSettings(), version=lambda: version[0])
+    assert not documents.own(DEDUPLICATION, NAMESPACE)
+    site.change(NAMESPACE, DEDUPLICATION, True)  # by another process, which has not said so
+    assert not documents.own(DEDUPLICATION, NAMESPACE)
+    version[0] = 3
+    assert documents.own(DEDUPLICATION, NAMESPACE)
+    site.change(NAMESPACE, DEDUPLICATION, False)
+    assert documents.own(DEDUPLICATION, NAMESPACE) is False
+    site.change(NAMESPACE, DEDUPLICATION, True)
+    version[0] = 4
+    assert documents.own(DEDUPLICATION, NAMESPACE)
+    assert documents.value(DEDUPLICATION, TOPIC, site.directory(TOPIC))

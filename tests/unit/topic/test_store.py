@@ -25,6 +25,7 @@ from embeddedpulsar.exceptions import (
     TopicNotFound,
     UnsupportedFormatVersion,
 )
+from embeddedpulsar.format.control import StoreWord
 from embeddedpulsar.format.document import KIND_STORE_META, encode_document
 from embeddedpulsar.format.entry import ProducerPrefix, encode_single
 from embeddedpulsar.managed_ledger.managed_ledger import ManagedLedger
@@ -33,6 +34,7 @@ from embeddedpulsar.platform import clock, disk, filesystem, ownership
 from embeddedpulsar.platform.processes.lease import lease_path
 from embeddedpulsar.topic.store import Store
 from embeddedpulsar.topic.store_registry import REGISTRY
+from embeddedpulsar.topic.topic_policy import DEDUPLICATION
 from tests.support.disks.faulty_disk import FaultyDisk
 
 PREFIX = ProducerPrefix("p", 0)
@@ -508,3 +510,16 @@ def test_a_cleaner_may_remove_the_directory_of_fifos_while_a_store_is_opened(
     with pytest.raises(StorageOSError, match="removed"):
         Store.open(root)
     assert not root.exists()
+
+
+def test_the_end_of_a_namespace_is_a_change_of_its_policies(store: Store):
+    """Other processes keep what they read: a namespace made again has no policies there either."""
+    store.topics.namespaces.create("acme/sales")
+    store.set_policy("acme/sales", DEDUPLICATION, True)
+    words = store._present().control.words
+    before = words[StoreWord.POLICIES]
+    store.topics.namespaces.delete("acme/sales")
+    assert words[StoreWord.POLICIES] == before + 2
+    store.topics.namespaces.create("acme/sales")
+    assert store.own_policy("acme/sales", DEDUPLICATION) is None
+    assert words[StoreWord.POLICIES] == before + 2
