@@ -54,7 +54,7 @@ class Producer:
         self.synced = 0
         self.closed = False
 
-    def publish(self, letters: list[Any], names: tuple[str, ...] = ()) -> dict[str, int]:
+    def publish(self, letters: list[Any], names: tuple[str, ...] = (), written: Any = None) -> dict[str, int]:
         for letter in letters:
             if letter[0] in self.refused:
                 raise self.refused[letter[0]]

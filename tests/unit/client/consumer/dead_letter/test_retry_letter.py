@@ -27,7 +27,7 @@ class Producer:
         self.letters: list[Any] = []
         self.synced = self.closed = 0
 
-    def publish(self, letters: list[Any], names: tuple[str, ...] = ()) -> int:
+    def publish(self, letters: list[Any], names: tuple[str, ...] = (), written: Any = None) -> int:
         self.letters += letters
         return len(self.letters)
 
@@ -50,6 +50,7 @@ def message(**properties: str) -> Any:
         topic_name=lambda: BASE + "t",
         message_id=lambda: "(1,0,-1,0)",
         encryption_context=lambda: None,
+        writer_schema=lambda: None,
     )
 
 
