@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, cast
 from embeddedpulsar.message_id import MessageId, make
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     # A type checker provides typing_extensions itself; nothing needs to be installed for it.
     from typing_extensions import TypeVar
@@ -90,36 +90,39 @@ class Origin(Protocol):
     by_message: bool
 
 
+class _Unknown(dict[int, "SchemaInfo | None"]):
+    """The schemas of messages whose topic is not asked."""
+
+    def __missing__(self, version: int) -> None:
+        return None
+
+
 class MessageOrigin:
     """The `Origin` of messages that are read from a topic.
 
     Args:
         topic_name: full name of the topic.
         schema: of the consumer.
-        writer: the schema of a version; None where no version is asked for.
+        writers: the schema of each version; None for -1, and for one that is not known.
         by_message: whether the schema decodes by the message, not by its payload alone.
     """
 
-    __slots__ = ("by_message", "partition", "schema", "topic_name", "writer")
+    __slots__ = ("by_message", "partition", "schema", "topic_name", "writers")
 
     def __init__(
         self,
         topic_name: str,
         schema: ValueDecoder,
-        writer: Callable[[int], SchemaInfo | None] | None = None,
+        writers: Mapping[int, SchemaInfo | None] | None = None,
         by_message: bool = False,
     ) -> None:
         self.topic_name = topic_name
         self.schema = schema
-        self.writer = writer
+        self.writers: Mapping[int, SchemaInfo | None] = _Unknown() if writers is None else writers
         self.by_message = by_message
         from embeddedpulsar.topic_name import TopicName  # 1.5 ms of the import of the package
 
         self.partition = TopicName.parse(topic_name).partition
-
-    def writer_of(self, version: int) -> SchemaInfo | None:
-        """The schema of a version; None for -1, and for one that is not kept."""
-        return None if version < 0 or self.writer is None else self.writer(version)
 
 
 _new: Any = object.__new__
@@ -240,8 +243,8 @@ class Message(Generic[T]):
             ...     consumer.receive().writer_schema()
             <SchemaInfo SchemaType.STRING 'STRING'>
         """
-        writer_of = getattr(self._origin, "writer_of", None)  # that of an unsent message lacks it
-        return None if writer_of is None else writer_of(self._entry.schema_version)
+        writers = getattr(self._origin, "writers", None)  # that of an unsent message lacks it
+        return None if writers is None else writers[self._entry.schema_version]
 
     def producer_name(self) -> str:
         """Return the name of the producer."""

@@ -14,10 +14,10 @@ from embeddedpulsar.format.sealed_entry import raw_view
 from embeddedpulsar.format.sealed_view import SealedView
 from embeddedpulsar.managed_ledger.entry_lookup import last_message_id, read_whole_entry
 from embeddedpulsar.managed_ledger.position import Position
-from embeddedpulsar.message import Message, MessageOrigin, messages_left
+from embeddedpulsar.message import Message, messages_left
 from embeddedpulsar.message_id import MessageId, make
 from embeddedpulsar.platform import deadline, interrupts
-from embeddedpulsar.schema import BytesSchema
+from embeddedpulsar.topic.schemas.message_origins import origin_of
 from embeddedpulsar.topic.topic_policy import DEDUPLICATION
 from embeddedpulsar.topic_name import TopicName
 
@@ -212,7 +212,7 @@ class TopicLooks:
             found = list[Message[bytes]]()
             subscribed = _subscribed(used, topic, subscription)
             for view in subscribed.view.subscription(subscription).unacked_entries(subscribed.ledger):
-                found += _messages_of(view, subscribed.name)
+                found += _messages_of(view, subscribed.name, self._store)
                 if len(found) >= most:
                     break
             return found[:most]
@@ -255,7 +255,7 @@ class TopicLooks:
                 name = TopicName.parse(topic).full
                 raise InvalidMessage(f"{name} has {total} messages, so there is no message {number}")
             position, index = found
-            messages = _messages_at(used, position)
+            messages = _messages_at(used, position, self._store)
             return messages[min(index, len(messages) - 1)]  # an encrypted batch is one message
 
         return self._look(topic, body)
@@ -285,7 +285,7 @@ class TopicLooks:
         def body(used: Topic | None) -> list[Message[bytes]]:
             if used is None:
                 raise InvalidMessage(f"{TopicName.parse(topic).full} has no messages")
-            return _messages_at(used, position)
+            return _messages_at(used, position, self._store)
 
         return self._look(topic, body)
 
@@ -379,7 +379,7 @@ def _number(name: str, value: int, least: int) -> int:
     return value
 
 
-def _messages_at(topic: Topic, position: Position) -> list[Message[bytes]]:
+def _messages_at(topic: Topic, position: Position, store: Callable[[], Store]) -> list[Message[bytes]]:
     view = None
     if max(position) < _MOST_ID:
         view = read_whole_entry(topic.ledger, position, topic.ledger.chunks())
@@ -388,11 +388,13 @@ def _messages_at(topic: Topic, position: Position) -> list[Message[bytes]]:
             f"{topic.name} has no message in entry {position}: it was never stored, was trimmed, is damaged, "
             "or is a part of a chunked message that is not its last"
         )
-    return _messages_of(view, topic.name)
+    return _messages_of(view, topic.name, store)
 
 
-def _messages_of(view: EntryView | SealedView, topic: str) -> list[Message[bytes]]:
+def _messages_of(
+    view: EntryView | SealedView, topic: str, store: Callable[[], Store]
+) -> list[Message[bytes]]:
     """The messages of an entry that are not acknowledged; one with the ciphertext if it is encrypted."""
     if isinstance(view, SealedView):
         view = raw_view(view, topic)
-    return messages_left(view, view.skip, MessageOrigin(topic, BytesSchema()))
+    return messages_left(view, view.skip, origin_of(store, topic))

@@ -30,6 +30,7 @@ METADATA: Final = struct.Struct(
     "I"  # 28 reserved, 0
 )
 TWO: Final = struct.Struct("<ii")
+_VERSION: Final = struct.Struct("<i")
 
 
 class _Seen:
@@ -114,7 +115,8 @@ class EntryView:
     @property
     def schema_version(self) -> int:
         """Version of the schema of all messages; -1 for none."""
-        return int(METADATA.unpack_from(self._metadata)[3])
+        version: int = _VERSION.unpack_from(self._metadata, 16)[0]  # for each value of some schemas
+        return version
 
     @property
     def producer_epoch(self) -> int:

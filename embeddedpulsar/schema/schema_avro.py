@@ -79,7 +79,7 @@ class AvroSchema(Schema[Any]):
         super().__init__(record_cls or dict, SchemaType.AVRO, definition, "AVRO")
         self._is_record = record_cls is not None
         self._parsed = parsed(definition)
-        self._writers: dict[str, tuple[Any, Any]] = {self._schema_info.schema(): (self._parsed, self._parsed)}
+        self._writers: dict[str, tuple[Any, Any]] = {}  # by definition
 
     def encode(self, obj: Any) -> bytes:
         """Return ``obj`` in Avro's binary form.
@@ -117,19 +117,23 @@ class AvroSchema(Schema[Any]):
 
     def decode_written(self, data: bytes, writer: SchemaInfo | None) -> Any:
         """Return the record, or the dict, of a payload that was written with another definition."""
-        if writer is None or writer.schema_type() != SchemaType.AVRO:
+        if writer is None:
             return self.decode(data)
-        found = self._writers.get(writer.schema())
+        found = self._writers.get(writer._definition)
         if found is None:
-            found = self._writers[writer.schema()] = self._resolution(json.loads(writer.schema()))
+            found = self._writers[writer._definition] = self._resolution(writer)
+        written, reader = found
         try:
-            return self._decoded(data, *found)
+            return self._decoded(data, written, reader)
         except fastavro.read.SchemaResolutionError as error:
             raise ValueError(f"written with a schema that this one cannot read: {error}") from error
 
-    def _resolution(self, written: Any) -> tuple[Any, Any]:
+    def _resolution(self, writer: SchemaInfo) -> tuple[Any, Any]:
         """The definitions of the writer and the reader, for one another."""
-        reader = json.loads(self._schema_info.schema())
+        own = self._schema_info.schema()
+        if writer.schema() == own or writer.schema_type() != SchemaType.AVRO:
+            return self._parsed, self._parsed
+        written, reader = json.loads(writer.schema()), json.loads(own)
         if isinstance(written, dict) and isinstance(reader, dict) and "name" in written:
             # As in pulsar-client: the name of the class does not count.
             written = written | {key: reader.get(key) for key in ("name", "namespace")}

@@ -32,6 +32,7 @@ from embeddedpulsar.schema import (
     String,
     StringSchema,
 )
+from tests.children import in_child
 
 EARLIEST = InitialPosition.Earliest
 SPACE = "public/default"
@@ -81,6 +82,8 @@ def test_a_producer_registers_its_schema(topic: Any, admin: Admin):
     for _ in range(2):
         with topic.producer(schema=JsonSchema(Order)) as producer:
             producer.send(Order(table=1))
+    (peeked,) = admin.topics().peek_messages("topic", "sub", 1)
+    assert peeked.writer_schema().schema() == JsonSchema(Order).schema_info().schema()
     message = consumer.receive(2000)
     assert message.schema_version() == "\0" * 8
     assert message.writer_schema().schema() == JsonSchema(Order).schema_info().schema()
@@ -517,3 +520,22 @@ def test_topics_of_a_pattern_are_checked(client: Client):
 
     with pytest.raises(IncompatibleSchema):
         client.subscribe(re.compile("persistent://public/default/a-.*"), "s", schema=StringSchema())
+
+
+@pytest.mark.files("forks")
+def test_a_forked_producer_registers_again(store_path: Path):
+    """Its topic may have been made again meanwhile, without the schema."""
+    with Client(store_path) as client:
+        producer = client.create_producer("topic", schema=JsonSchema(Order))
+
+        def child() -> str:
+            with Admin(store_path) as admin:
+                admin.schemas().create_schema("other", StringSchema())
+                admin.topics().delete("topic", force=True)
+                admin.schemas().create_schema("topic", JsonSchema(NotedOrder))
+                producer.send(Order(table=1))
+                with Client(store_path) as own:
+                    reader = own.create_reader("topic", MessageId.earliest)
+                    return f"{versions(admin)} {reader.read_next(2000).schema_version()[-1]!r}"
+
+        assert in_child(child) == r"[0, 1] '\x01'"

@@ -72,7 +72,7 @@ class ReaderCore:
         self._chunks = topic.ledger.chunks()
         self._chunks.reader.opened = decryption.open
         origin = origin_of(lambda: client.store, topic.name, config.schema)
-        self.writer_of = origin.writer_of
+        self.writers = origin.writers
         self._queue = ReceiverQueue(
             decryption.fetch,
             config.receiver_queue_size,

@@ -109,7 +109,7 @@ class TableView(Generic[T]):
         if not data:
             return self._schema.decode(data)
         version = int.from_bytes(data[:_VERSION_SIZE], "big", signed=True)
-        writer = self._reader._core.readers[0].writer_of(version)
+        writer = self._reader._core.readers[0].writers[version]
         return self._schema.decode_written(data[_VERSION_SIZE:], writer)
 
     def _on_message(self, _: object, message: Message[T]) -> None:

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 from embeddedpulsar.backlog_quota import PRODUCER_REQUEST_HOLD
 from embeddedpulsar.client.common import awaited_call
-from embeddedpulsar.client.common.topic_schema import check_has_schema
+from embeddedpulsar.client.common.topic_schema import check_has_schema, registered
 from embeddedpulsar.client.producer.producer_meter import ProducerMeter
 from embeddedpulsar.enums import ProducerAccessMode
 from embeddedpulsar.exceptions import PulsarException, StorageError
 from embeddedpulsar.format.frame import METADATA_SIZE
 from embeddedpulsar.managed_ledger.position import BEFORE_FIRST, Position
+from embeddedpulsar.schema.schema import BYTES
 from embeddedpulsar.topic.creation_policy import check_encryption
 from embeddedpulsar.topic.rate_policy import publish_limiter
 from embeddedpulsar.topic_name import TopicName
@@ -214,6 +215,10 @@ class ProducerSession:
         self.meter.reset()
         self._use = self.client.use_topic(self.topic_name, self._membership is None)
         self._topic = self._use.topic
+        if self.config.schema is not BYTES:  # the topic may have been made again, without the schema
+            version = registered(self.client.store, self.topic_name, self.config.schema, self.durability)[1]
+            if version >= 0:  # otherwise the schema gives versions itself
+                self.config = self.config._replace(schema_version=version)
 
     def find_entry(
         self, after: Position | None, producer_name: str, first_sequence_id: int

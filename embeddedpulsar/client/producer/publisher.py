@@ -89,7 +89,7 @@ class Publisher:
         session, drain = self.session, self.drain
         registration = session.attach(name)
         try:
-            version = self.config.schema_version
+            version = session.config.schema_version
             self.prefix = prefix = ProducerPrefix(registration.name, registration.epoch, version)
             drain.encoder = make_encoder(prefix, self.config, session)
         except BaseException:

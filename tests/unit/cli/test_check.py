@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from embeddedpulsar import Admin, Client, damage
+from embeddedpulsar import Admin, Client, StringSchema, damage
 from embeddedpulsar.cli import check as program
 from embeddedpulsar.cli import progress_line
 from embeddedpulsar.cli.check import main
@@ -34,6 +34,7 @@ def root(tmp_path: Path) -> Path:
         consumer.acknowledge(consumer.receive(1000))
     with Admin(path) as admin:
         admin.topics().set_retention("one", 5, 5)
+        admin.schemas().create_schema("one", StringSchema())
         admin.namespaces().set_retention("public/default", 6, 6)
     return path
 
@@ -78,6 +79,7 @@ SPOILS = {
     "store.ctl": ("store.ctl", 20, check.CONTROL),
     "catalog": ("catalog", 80, store_report.META),
     "policies of a topic": ("topics/*/policies", 20, store_report.POLICIES),
+    "schemas of a topic": ("topics/*/schemas", 20, store_report.SCHEMAS),
     "policies of a namespace": ("tenants/*", 20, store_report.POLICIES),
 }
 

@@ -177,7 +177,7 @@ class DeadLetters:
                 position = (view.ledger_id, view.entry_id)
                 try:
                     names = encryption_of(getattr(view, "encryption", None))
-                    written = self._session.origin.writer_of(view.schema_version)
+                    written = self._session.origin.writers[view.schema_version]
                     end_words |= self.producer.publish(self._letters(view), names, written)
                     moved.append((position, epoch))
                 except Exception as error:  # noqa: BLE001 - whatever it is, the message must be redelivered
