@@ -55,6 +55,8 @@ WORKLOADS = (
     "open_large_topic",
     "ack_random",
     "spark_scan",
+    "spark_sink",
+    "spark_stream_latency",
     "arrow_scan",
     "import_time",
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -68,4 +69,45 @@ class SparkScan(ReadTable):
         ((total,),) = frame.select(functions.sum(functions.length("value"))).collect()
         seconds = time.perf_counter() - begun
         assert total == operations * self._size
+        return seconds
+
+
+_CACHED: dict[tuple[int, int], Any] = {}
+
+
+def cached_rows(messages: int, size: int) -> Any:
+    """A DataFrame of random payloads in two partitions, in the memory of the session; made once."""
+    from pyspark.sql import functions
+
+    found = _CACHED.get((messages, size))
+    if found is None:
+        payloads = session().createDataFrame(
+            [(i, os.urandom(size)) for i in range(1000)], "n int, value binary"
+        )
+        numbers = session().range(messages, numPartitions=2).select((functions.col("id") % 1000).alias("n"))
+        found = numbers.join(functions.broadcast(payloads), "n").select("value").cache()
+        assert found.count() == messages
+        _CACHED[messages, size] = found
+    return found
+
+
+class SparkWrite(Contestant):
+    """df.write.parquet of the same cached DataFrame, uncompressed."""
+
+    key = "parquet"
+    name = "Parquet, df.write.parquet"
+
+    def __init__(self, messages: int, size: int) -> None:
+        super().__init__()
+        self._messages, self._size = messages, size
+
+    def start(self, place: Path) -> None:
+        self._path = place / "written"
+        self._rows = cached_rows(self._messages, self._size)
+
+    def run(self, operations: int) -> float:
+        begun = time.perf_counter()
+        self._rows.write.option("compression", "none").parquet(os.fspath(self._path))
+        seconds = time.perf_counter() - begun
+        shutil.rmtree(self._path)
         return seconds
