@@ -6,6 +6,7 @@
     python -m tests.storms volatile --kills 300
     python -m tests.storms operations --kills 300
     python -m tests.storms functions --kills 200
+    python -m tests.storms spark --kills 200
     python -m tests.storms hostile --minutes 30
     python -m tests.storms dispatch --seeds 10000
     python -m tests.storms power-loss --images 10000
@@ -31,6 +32,7 @@ from tests.storms import (
     operations_storm,
     power_loss,
     producer_storm,
+    spark_storm,
     store_corruption,
     type_storm,
     volatile_storm,
@@ -39,7 +41,7 @@ from tests.storms.dispatch import dispatch_setup, dispatch_storm
 from tests.storms.hostile import hostile_storm
 
 _SHOWN: Final = 50
-_KILLING: Final = ("kill", "types", "producers", "operations", "volatile", "functions", "hostile")
+_KILLING: Final = ("kill", "types", "producers", "operations", "volatile", "functions", "spark", "hostile")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -74,6 +76,7 @@ def _parser() -> argparse.ArgumentParser:
             operations_storm.add_options,
         ),
         ("functions", "workers of a function killed at any moment", function_storm.add_options),
+        ("spark", "driver and workers of a streaming query killed at any moment", spark_storm.add_options),
         ("hostile", "kills, stops, freezes, interrupts, removed files", hostile_storm.add_options),
         ("dispatch", "consumers of one subscription in every order, simulated", _dispatch_options),
         ("power-loss", "disks that a power loss may leave", _power_loss_options),
@@ -126,6 +129,8 @@ def _kills(options: argparse.Namespace) -> int:
         reports = [operations_storm.run(options, progress)]
     elif options.storm == "functions":
         reports = [function_storm.run(options, progress)]
+    elif options.storm == "spark":
+        reports = [spark_storm.run(options, progress)]
     elif options.storm == "hostile":
         reports = [hostile_storm.run(options, progress)]
     else:
