@@ -130,6 +130,8 @@ class Trigger(Contestant):
     def __init__(self, rows: int) -> None:
         super().__init__()
         self._rows = rows
+        self._query: Any = None
+        self._client: Any = None
 
     def start(self, place: Path) -> None:
         self._root = place / "store"
@@ -143,6 +145,7 @@ class Trigger(Contestant):
             .option("path", os.fspath(self._root))
             .option("topic", prepare.TOPIC)
             .option("columns", "value,__publishTime")
+            .option("startingOffsets", "earliest")
             .load(),
             place,
         )
@@ -153,5 +156,6 @@ class Trigger(Contestant):
         )
 
     def stop(self) -> None:
-        self._query.stop()
-        self._client.close()
+        for one, close in ((self._query, "stop"), (self._client, "close")):
+            if one is not None:
+                getattr(one, close)()

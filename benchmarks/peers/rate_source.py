@@ -20,7 +20,7 @@ def query(frame: Any, place: Path) -> Any:
     return (
         frame.writeStream.format("noop")
         .option("checkpointLocation", os.fspath(place / "checkpoint"))
-        .trigger(processingTime=0)
+        .trigger(processingTime="0 seconds")
         .start()
     )
 

@@ -61,7 +61,7 @@ def _started(spark: Any, place: Path, is_rest: bool) -> Any:
         .option("path", root)
         .option("topics", ",".join(INPUTS))
         .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", "500")
+        .option("maxOffsetsPerTrigger", "20000" if is_rest else "500")
     )
     write = (
         read.load()

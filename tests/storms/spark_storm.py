@@ -81,7 +81,7 @@ def _produce(root: str, topic: str, sent: Path, stop: Path) -> None:
             values = [b"%s %d" % (topic.encode(), number + i) for i in range(20)]
             producer.send_many(values, partition_keys=keys)
             number += len(values)
-            time.sleep(0.1)
+            time.sleep(0.3)
     sent.write_text(str(number))
 
 

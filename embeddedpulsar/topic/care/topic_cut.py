@@ -41,6 +41,7 @@ from embeddedpulsar.topic_name import NON_DURABLE_PREFIX
 
 _ATTEMPTS: Final = 50
 _OTHERS: Final = (".lock", ".tmp", filenames.NEW_SUFFIX)
+_NOT_COPIED: Final = (filenames.CONTROL, filenames.LOCK, filenames.SUBSCRIPTIONS, filenames.PINS)
 
 failpoints.declare("backup:journals_taken", "backup:cut")
 
@@ -145,7 +146,7 @@ class TopicCut:
         return sorted(name for name in descriptors.names_in(self._directory) if self._is_document(name))
 
     def _is_document(self, name: str) -> bool:
-        if name in (filenames.CONTROL, filenames.LOCK, filenames.SUBSCRIPTIONS) or name.endswith(_OTHERS):
+        if name in _NOT_COPIED or name.endswith(_OTHERS):
             return False
         is_of_journal = filenames.parse_generation(name) is not None
         is_of_journal |= filenames.parse_generation(name, journal=False) is not None

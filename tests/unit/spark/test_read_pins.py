@@ -17,7 +17,9 @@ from embeddedpulsar import Admin, Client
 from embeddedpulsar.spark.data_source import DefaultSource
 from embeddedpulsar.spark.log_plan import plan_tasks
 from embeddedpulsar.storage.filenames import ledgers_of
+from embeddedpulsar.testing import assert_clean
 from tests.conformance.chunks import log_of
+from tests.support.sinks import write
 
 ALL = ReadAllAvailable()
 
@@ -120,6 +122,24 @@ def test_a_batch_read_keeps_what_it_is_about_to_read(tmp_path: Path):
         age(tmp_path)
         admin.topics().trim_topic("t")
         assert ledgers(tmp_path) == 1
+
+
+def test_a_backup_and_a_check_take_no_notice(tmp_path: Path):
+    """Pins and sinks belong to the store that is used, not to its copy."""
+    root = tmp_path / "store"
+    write(root, {"value": [b"x"]}, topic="t", producerName="p", batchId="1")
+    with Admin(root) as admin:
+        made = source(root)
+        made.reader(made.schema()).partitions()
+        assert list(root.glob("topics/*/pins/*"))
+        assert admin.check().is_clean
+        admin.backup(tmp_path / "backup")
+    Admin.restore(tmp_path / "backup", tmp_path / "copy")
+    assert not list((tmp_path / "copy").glob("topics/*/pins")) and not (tmp_path / "copy" / "sinks").exists()
+    with Admin(root) as admin:
+        admin.topics().delete("t", force=True)
+    for path in (root, tmp_path / "copy"):
+        assert_clean(path)
 
 
 def test_a_plan_of_what_is_trimmed_meanwhile_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
