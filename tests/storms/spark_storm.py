@@ -37,7 +37,7 @@ STEPS: Final = (
 )
 _SETTINGS: Final = "managedLedgerMaxEntriesPerLedger=300\nretentionCheckIntervalInSeconds=1\n"
 _START_S: Final = 180.0
-_STEP_S: Final = 30.0
+_STEP_S: Final = 120.0
 _REST_S: Final = 900.0
 _REACHED: Final = f"{PAUSED}.reached"
 _GO: Final = f"{PAUSED}.go"

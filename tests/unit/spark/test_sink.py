@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,19 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from embeddedpulsar import Admin, Client, ConsumerType, InitialPosition
 from embeddedpulsar.arrow import read_topic
-from embeddedpulsar.exceptions import InvalidConfiguration, MessageTooBig, ProducerBusy
-from embeddedpulsar.platform import failpoints
+from embeddedpulsar.exceptions import (
+    InvalidConfiguration,
+    MessageTooBig,
+    ProducerBusy,
+    StorageFullError,
+    TopicTerminated,
+)
+from embeddedpulsar.platform import disk, failpoints
 from embeddedpulsar.spark import finish_commits, sink_commit, sink_writer
 from embeddedpulsar.testing import assert_clean
 from tests.children import die_at
 from tests.conformance.chunks import log_of
+from tests.support.disks.faulty_disk import FaultyDisk
 from tests.support.sinks import batch_of, schema_of, source, staged, write
 
 assert sink_commit, sink_writer  # imported: they declare the steps
@@ -203,6 +211,51 @@ def test_trimming_waits_for_a_commit_that_was_begun(tmp_path: Path):
         assert admin.topics().trim_topic("t") in (0, None)
         write(tmp_path, {"value": [b"again"]}, topic="t", producerName="p", batchId="1")
         assert [consumer.receive(1000).data() for _ in range(5)] == [b"x", b"0", b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize("is_staging", [True, False], ids=["staging", "publishing"])
+def test_a_full_disk(tmp_path: Path, is_staging: bool):
+    """While rows are staged, nothing is stored; while they are published, the next commit stores the rest."""
+    options = {"topic": "t", "producerName": "p"}
+    write(tmp_path, {"value": [b"first"]}, batchId="1", **options)
+
+    def full(call: str, _: str) -> None:
+        if call == "pwrite_all" and is_staging != bool(list(tmp_path.glob("sinks/*/pending"))):
+            raise OSError(errno.ENOSPC, "no room")
+
+    with disk.use(FaultyDisk()) as faulty:
+        assert isinstance(faulty, FaultyDisk)
+        faulty.on_call = full
+        with pytest.raises(StorageFullError):
+            write(tmp_path, *[{"value": [b"x" * 700_000] * 3}] * 2, batchId="2", **options)
+    assert rows_of(tmp_path, "t") == [b"first"]
+    write(tmp_path, {"value": [b"again"]}, batchId="2", **options)
+    assert rows_of(tmp_path, "t")[1:] == ([b"again"] if is_staging else [b"x" * 700_000] * 6)
+    assert left(tmp_path) == []
+    assert_clean(tmp_path)
+
+
+def test_a_topic_is_deleted_in_the_middle_of_a_commit(tmp_path: Path):
+    """The rest of the commit makes it again, and stores all rows: none is in the new topic."""
+    tasks = [{"value": [b"%d" % i for i in range(4)]}] * 3
+    options = {"topic": "t", "producerName": "p", "batchId": "1"}
+    assert die_at("sink:publishing", lambda: write(tmp_path, *tasks, **options), 3)
+    with Admin(tmp_path) as admin:
+        admin.topics().delete("t", force=True)
+    assert finish_commits(tmp_path) == 12
+    assert rows_of(tmp_path, "t") == [b"0", b"1", b"2", b"3"] * 3
+    assert_clean(tmp_path)
+
+
+def test_a_topic_that_takes_nothing(tmp_path: Path):
+    """Is refused before anything is stored in another one."""
+    with Admin(tmp_path) as admin, Client(tmp_path) as client:
+        client.create_producer("u").send(b"x")
+        admin.topics().terminate_topic("u")
+    with pytest.raises(TopicTerminated):
+        write(tmp_path, {"value": [b"a", b"b"], "__topic": ["t", "u"]})
+    assert rows_of(tmp_path, "t") == []
+    assert finish_commits(tmp_path) == 0
 
 
 def test_the_producer_is_in_use(tmp_path: Path):
