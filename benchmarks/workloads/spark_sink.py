@@ -9,7 +9,7 @@ from benchmarks.peers import parquet
 
 def contests(settings: Settings) -> list[Contest]:
     """One table; the DataFrame is cached, each round writes a new topic or directory."""
-    messages, size = settings.scale(4_000_000, 20_000), settings.message_size
+    messages, size = settings.scale(2_000_000, 20_000), settings.message_size
     ours = spark.Write("embeddedpulsar", "embeddedpulsar, exactly once", messages, size, "exactly-once")
     return [
         Contest(
