@@ -35,7 +35,7 @@ def median_trigger(running: Any, batches: int, rows: int, publish: Callable[[], 
         publish: gives the query the rows of one batch.
     """
     taken: dict[int, float] = {}
-    after = -1 if running.lastProgress is None else running.lastProgress["batchId"]
+    before = {progress["batchId"] for progress in running.recentProgress if progress["numInputRows"]}
     while len(taken) <= batches:
         publish()
         until = time.monotonic() + _PATIENCE_S
@@ -45,7 +45,7 @@ def median_trigger(running: Any, batches: int, rows: int, publish: Callable[[], 
                 raise TimeoutError(f"no batch for {_PATIENCE_S:.0f} s: {running.exception()}")
             time.sleep(0.005)
             for progress in running.recentProgress:
-                if progress["batchId"] > after and progress["numInputRows"]:
+                if progress["numInputRows"] and progress["batchId"] not in before:
                     taken[progress["batchId"]] = progress["durationMs"]["triggerExecution"] / 1000
     return statistics.median([taken[number] for number in sorted(taken)[1 : batches + 1]])
 
