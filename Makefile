@@ -23,7 +23,7 @@ TARGETS := test storm bench demo format clean
 test: $(TEST)
 	@echo "== format" && $(BIN)/ruff format --check --quiet $(SOURCES)
 	@echo "== lint" && $(BIN)/ruff check --quiet $(SOURCES) && $(BIN)/flake8 $(SOURCES)
-	@echo "== types" && $(BIN)/mypy --strict --exclude '/test_' embeddedpulsar tests/storms tests/support/disks
+	@echo "== types" && $(BIN)/mypy --strict --exclude '/test_' embeddedpulsar tests/storms tests/support/disks tests/support/typed_application.py
 	@echo "== tests" && $(BIN)/python -m pytest -q -m "not slow" $(PYTEST)
 
 storm: $(TEST)

@@ -182,7 +182,6 @@ _LAZY = {
     "Reader": "embeddedpulsar.client.consumer.reader",
     "TableView": "embeddedpulsar.client.consumer.table_view",
 }
-_CLUSTER_SCHEMES = ("pulsar://", "pulsar+ssl://", "http://", "https://")
 
 
 def __getattr__(name: str) -> Any:
@@ -202,34 +201,36 @@ def __dir__() -> list[str]:
     return sorted(set(globals()) | set(__all__))
 
 
-def connect(service_url: Any, **options: Any) -> Any:
+def connect(service_url: Any, **options: Any) -> Client:
     """Open a store in a directory, or connect to a Pulsar cluster, by the form of the URL.
 
     Args:
-        service_url: a path (``./data``), ``file:///path``, ``memory://`` for a store in memory,
-            or ``pulsar://host:6650`` for a cluster.
-        **options: keyword arguments of `Client`, or of ``pulsar.Client`` for a cluster.
+        service_url: a path (``./data``), ``file:///path``, ``memory://`` for a store in memory. Or
+            ``pulsar://host:6650`` for a cluster, also with ``pulsar+ssl``, ``http`` and ``https``; an
+            `AutoClusterFailover` or a `ServiceInfoProvider` for several clusters.
+        **options: keyword arguments of `Client`.
 
     Returns:
-        A `Client`; for a cluster, the ``pulsar.Client`` of the package ``pulsar-client``.
+        A `Client`; for a cluster, one over that of the package ``pulsar-client``, with the classes, errors
+        and methods of this package.
 
     Raises:
         ImportError: the URL names a cluster and ``pulsar-client`` is not installed.
+        InvalidConfiguration: an option that ``pulsar-client`` does not have.
 
     Example:
         >>> connect("word")
         Traceback (most recent call last):
         ValueError: The scheme part is missing: word ...
     """
-    if isinstance(service_url, str) and service_url.startswith(_CLUSTER_SCHEMES):
-        try:
-            import pulsar
-        except ImportError as error:
-            raise ImportError(
-                f'{service_url} is a Pulsar cluster, which needs: pip install "embeddedpulsar[pulsar]"'
-            ) from error
-        return pulsar.Client(service_url, **options)
-    return __getattr__("Client")(service_url, **options)
+    from embeddedpulsar.client.common.network_options import is_cluster
+
+    if is_cluster(service_url):
+        from embeddedpulsar.cluster.client import connected
+
+        return connected(service_url, **options)
+    made: Client = __getattr__("Client")(service_url, **options)
+    return made
 
 
 __all__ = [

@@ -42,6 +42,7 @@ LAYERS: dict[str, int] = {
     "admin": 6,
     "asyncio": 7,
     "functions": 7,
+    "cluster": 8,
     "testing": 8,
     "cli": 9,
     "spark": 9,

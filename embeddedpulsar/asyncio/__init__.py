@@ -18,10 +18,13 @@ Example:
 
 from __future__ import annotations
 
+from typing import Any
+
 from embeddedpulsar.asyncio.client import Client
 from embeddedpulsar.asyncio.consumer import Consumer, Reader
 from embeddedpulsar.asyncio.producer import Producer
 from embeddedpulsar.asyncio.table_view import TableView
+from embeddedpulsar.client.common.network_options import is_cluster
 from embeddedpulsar.enums import (
     BatchingType,
     CompressionType,
@@ -32,6 +35,39 @@ from embeddedpulsar.enums import (
     RegexSubscriptionMode,
 )
 from embeddedpulsar.exceptions import PulsarException
+from embeddedpulsar.platform.fork import late_import
+
+
+def connect(service_url: Any, **options: Any) -> Client:
+    """Open a store in a directory, or connect to a Pulsar cluster, as `embeddedpulsar.connect` does.
+
+    Args:
+        service_url: as for `embeddedpulsar.connect`.
+        **options: keyword arguments of `embeddedpulsar.Client`.
+
+    Returns:
+        A `Client`; for a cluster, one over that of the package ``pulsar-client``.
+
+    Raises:
+        ImportError: the URL names a cluster and ``pulsar-client`` is not installed.
+        InvalidConfiguration: an option that ``pulsar-client`` does not have.
+
+    Example:
+        >>> import asyncio
+        >>> async def main():
+        ...     async with connect("memory://") as client:
+        ...         return await client.get_topic_partitions("orders")
+        >>> asyncio.run(main())
+        ['persistent://public/default/orders']
+    """
+    if is_cluster(service_url):
+        # By name: the client of a cluster is made of that of a store.
+        connected: Client = late_import("embeddedpulsar.cluster.asyncio_client").connected(
+            service_url, **options
+        )
+        return connected
+    return Client(service_url, **options)
+
 
 __all__ = [
     "BatchingType",
@@ -47,4 +83,5 @@ __all__ = [
     "Reader",
     "RegexSubscriptionMode",
     "TableView",
+    "connect",
 ]

@@ -20,6 +20,7 @@ from embeddedpulsar.enums import (
     ProducerAccessMode,
     RegexSubscriptionMode,
 )
+from embeddedpulsar.message import T
 from embeddedpulsar.schema import Schema
 from embeddedpulsar.schema.schema import BYTES
 
@@ -65,7 +66,7 @@ class Client(AsyncFacade):
         self,
         topic: str,
         producer_name: str | None = None,
-        schema: Schema[Any] | None = None,
+        schema: Schema[T] | None = None,
         initial_sequence_id: int | None = None,
         send_timeout_millis: int = 30000,
         compression_type: CompressionType = CompressionType.NONE,
@@ -86,7 +87,7 @@ class Client(AsyncFacade):
         access_mode: ProducerAccessMode = ProducerAccessMode.Shared,
         message_router: Callable[[Message[Any], int], int] | None = None,
         **options: Any,
-    ) -> Producer[Any]:
+    ) -> Producer[T]:
         """Attach a producer to a topic. The topic is created if necessary.
 
         Batching is on by default, as in ``pulsar.asyncio``. If the coroutine is cancelled while it waits for
@@ -121,7 +122,7 @@ class Client(AsyncFacade):
         topic: str | list[str],
         subscription_name: str,
         consumer_type: ConsumerType = ConsumerType.Exclusive,
-        schema: Schema[Any] | None = None,
+        schema: Schema[T] | None = None,
         receiver_queue_size: int = 1000,
         max_total_receiver_queue_size_across_partitions: int = 50000,
         consumer_name: str | None = None,
@@ -144,7 +145,7 @@ class Client(AsyncFacade):
         crypto_failure_action: ConsumerCryptoFailureAction = ConsumerCryptoFailureAction.FAIL,
         is_pattern_topic: bool = False,
         **options: Any,
-    ) -> Consumer[Any]:
+    ) -> Consumer[T]:
         """Attach a consumer to a subscription. Topic and subscription are created if necessary.
 
         If the coroutine is cancelled, the consumer is closed once it is attached; until then it holds an
@@ -174,7 +175,7 @@ class Client(AsyncFacade):
         self,
         topic: str,
         start_message_id: MessageId,
-        schema: Schema[Any] | None = None,
+        schema: Schema[T] | None = None,
         receiver_queue_size: int = 1000,
         reader_name: str | None = None,
         subscription_role_prefix: str | None = None,
@@ -183,15 +184,15 @@ class Client(AsyncFacade):
         start_message_id_inclusive: bool = False,
         crypto_failure_action: ConsumerCryptoFailureAction = ConsumerCryptoFailureAction.FAIL,
         **options: Any,
-    ) -> Reader[Any]:
+    ) -> Reader[T]:
         """Make a reader, and the topic if necessary; see `embeddedpulsar.Client.create_reader`."""
         arguments = _given(locals())
         reader = await in_thread(lambda: self._blocking.create_reader(**arguments), lambda made: made.close())
         return Reader(reader, self._blocking._core)
 
     async def create_table_view(
-        self, topic: str, subscription_name: str | None = None, schema: Schema[Any] | None = None
-    ) -> TableView:
+        self, topic: str, subscription_name: str | None = None, schema: Schema[T] | None = None
+    ) -> TableView[T]:
         """Make a table view; see `embeddedpulsar.Client.create_table_view`. Not in ``pulsar.asyncio``."""
         view = await in_thread(
             lambda: self._blocking.create_table_view(topic, subscription_name, schema or BYTES),

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Generic
 
 from embeddedpulsar.asyncio.offload import AsyncFacade, in_thread
+from embeddedpulsar.message import T
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
-class TableView(AsyncFacade):
+class TableView(AsyncFacade, Generic[T]):
     """A dictionary of the last value of each key. Made by `Client.create_table_view` of
     `embeddedpulsar.asyncio`; see `embeddedpulsar.TableView`. ``pulsar.asyncio`` has none.
 
@@ -29,22 +30,23 @@ class TableView(AsyncFacade):
         (b'2.80', 1)
     """
 
-    def get(self, key: str) -> Any:
+    def get(self, key: str) -> T | None:
         """Return the value of a key; None if there is none."""
-        return self._blocking.get(key)
+        value: T | None = self._blocking.get(key)
+        return value
 
-    def for_each(self, callback: Callable[[str, Any], object]) -> None:
+    def for_each(self, callback: Callable[[str, T], object]) -> None:
         """Call ``callback(key, value)`` for each key."""
         self._blocking.for_each(callback)
 
-    def for_each_and_listen(self, callback: Callable[[str, Any], object]) -> None:
+    def for_each_and_listen(self, callback: Callable[[str, T], object]) -> None:
         """`for_each`, and then call ``callback(key, value)`` in the loop for each later change.
 
         Called in the loop. The exceptions of later calls go to the exception handler of the loop.
         """
         loop = asyncio.get_running_loop()
 
-        def pass_on(key: str, value: Any) -> None:
+        def pass_on(key: str, value: T) -> None:
             if _running_loop() is loop:
                 callback(key, value)
             else:

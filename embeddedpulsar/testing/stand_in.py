@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 import embeddedpulsar
 from embeddedpulsar import asyncio as asyncio_client
 from embeddedpulsar.client.client import Client as BlockingClient
+from embeddedpulsar.client.common.network_options import is_cluster
 
 if TYPE_CHECKING:
     import os
 
-_CLUSTER_SCHEMES = ("pulsar://", "pulsar+ssl://", "http://", "https://")
 _VERSION = "3.13.0"  # of the interface
 _targets: Final[list[Any]] = []  # the store of the innermost `patched_pulsar` is the last
 
@@ -30,6 +30,8 @@ class StandIn(ModuleType):
         source: the module that has the content.
         own: names that differ from those of ``source``.
     """
+
+    is_stand_in = True  # which `connect` asks: it opens the store of the test, too
 
     def __init__(self, name: str, source: ModuleType, **own: Any) -> None:
         super().__init__(name, source.__doc__)
@@ -62,10 +64,7 @@ class AsyncioClient(asyncio_client.Client):
 
 
 def _local(service_url: Any) -> Any:
-    is_cluster = isinstance(
-        service_url, embeddedpulsar.AutoClusterFailover | embeddedpulsar.ServiceInfoProvider
-    ) or (isinstance(service_url, str) and service_url.startswith(_CLUSTER_SCHEMES))
-    if not is_cluster:
+    if not is_cluster(service_url):
         return service_url
     if not _targets or _targets[-1] is None:
         raise RuntimeError(

@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 import embeddedpulsar.asyncio as asyncio_client
-from embeddedpulsar import Client, Consumer, InitialPosition, Producer, Timeout
+from embeddedpulsar import Client, Consumer, InitialPosition, Producer, Timeout, connect
 from embeddedpulsar.topic import store_root
 from embeddedpulsar.topic.store_registry import REGISTRY
+from tests.conformance import broker
 from tests.conformance.manual_time import ManualTime
 
 
@@ -32,9 +33,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         needs_files = not {"store_path", "tmp_path"}.isdisjoint(signature(metafunc.function).parameters)
         if metafunc.definition.get_closest_marker("files") is not None:
             needs_files = True
-        metafunc.parametrize(
-            "store_url", ["directory"] if needs_files else ["directory", "memory"], indirect=True
-        )
+        places = ["directory"] if needs_files else ["directory", "memory"]
+        if broker.SERVICE_URL and broker.holds(metafunc.definition):
+            places.append("broker")
+        metafunc.parametrize("store_url", places, indirect=True)
 
 
 @pytest.fixture
@@ -42,6 +44,10 @@ def store_url(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     """What a client of the store is given: the path of a directory, or the URL of a store in memory."""
     if request.param == "directory":
         yield request.getfixturevalue("store_path")
+        return
+    if request.param == "broker":
+        broker.delete_topics()
+        yield broker.SERVICE_URL
         return
     create, store_path = store_root.create, request.getfixturevalue("store_path")
     monkeypatch.setattr(store_root, "create", lambda: _with_settings(create(), store_path))
@@ -60,7 +66,7 @@ def _with_settings(made: str, store_path: Path) -> str:
 @pytest.fixture
 def client(store_url: Path | str) -> Iterator[Client]:
     """A client that is closed at the end, unless the test did so."""
-    made = Client(store_url)
+    made = connect(store_url, **broker.options(store_url))
     yield made
     made.shutdown()
 
@@ -73,7 +79,7 @@ def run(
 
     def runner(main: Callable[[asyncio_client.Client], Coroutine[Any, Any, Any]]) -> Any:
         async def whole() -> Any:
-            client = asyncio_client.Client(store_url, operation_timeout_seconds=5)
+            client = asyncio_client.connect(store_url, operation_timeout_seconds=5)
             try:
                 return await main(client)
             finally:
@@ -139,7 +145,7 @@ def numbers(messages: list[Any]) -> list[int]:
     return [int(message.data().removeprefix(b"hello-")) for message in messages]
 
 
-def receive_all(consumer: Any, wait_ms: int = 20) -> list[Any]:
+def receive_all(consumer: Any, wait_ms: int = 500 if broker.SERVICE_URL else 20) -> list[Any]:
     """Every message that is there, without acknowledging."""
     messages = []
     while True:

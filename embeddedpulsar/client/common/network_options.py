@@ -1,7 +1,8 @@
 """Classes of ``pulsar-client`` that describe a connection to a cluster.
 
 A local store has no broker, no second cluster and no log of a C++ library. The classes exist so that a
-program can be moved by changing its URL. Each docstring says what a local client does with the class.
+program can be moved by changing its URL: `connect` passes them on to ``pulsar-client``. Each docstring says
+what a local client does with the class.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from typing import Any
 
 from embeddedpulsar.client.common.arguments import check_type, check_type_or_none
 from embeddedpulsar.enums import LoggerLevel
+
+_CLUSTER_SCHEMES = ("pulsar://", "pulsar+ssl://", "http://", "https://")
 
 
 class Authentication:
@@ -207,6 +210,19 @@ class AutoClusterFailover:
             f"check_interval_ms={self.check_interval_ms!r}, failover_threshold={self.failover_threshold!r}, "
             f"switch_back_threshold={self.switch_back_threshold!r})"
         )
+
+
+def is_cluster(service_url: object) -> bool:
+    """Return whether this is the address of a cluster, or of several, as for `connect`.
+
+    >>> is_cluster("pulsar://host:6650"), is_cluster("memory://"), is_cluster("./data")
+    (True, False, False)
+    """
+    if isinstance(service_url, str):
+        return service_url.startswith(_CLUSTER_SCHEMES)
+    # By name: those of pulsar-client are addresses, too.
+    names = {kind.__name__ for kind in type(service_url).__mro__}
+    return not names.isdisjoint((AutoClusterFailover.__name__, ServiceInfoProvider.__name__))
 
 
 class ConsoleLogger:

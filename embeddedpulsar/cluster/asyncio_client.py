@@ -1,0 +1,136 @@
+"""The client of a cluster for asyncio loops."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import re
+from collections.abc import Callable
+from typing import Any
+
+from embeddedpulsar.asyncio.client import Client
+from embeddedpulsar.asyncio.consumer import Consumer, Reader
+from embeddedpulsar.asyncio.offload import AsyncFacade, in_thread, renumber
+from embeddedpulsar.asyncio.producer import Producer
+from embeddedpulsar.client.producer.bulk.bulk_publisher import SentMessages
+from embeddedpulsar.cluster.client import ClusterClient
+from embeddedpulsar.cluster.cluster_errors import failure, not_supported
+from embeddedpulsar.cluster.consumer import ClusterConsumer, acknowledgeable
+from embeddedpulsar.cluster.translation import library
+from embeddedpulsar.enums import Result
+from embeddedpulsar.message import Message, T
+from embeddedpulsar.message_id import MessageId
+from embeddedpulsar.platform import threads
+
+
+class _Closing:
+    """Closes consumers and readers that the program drops without closing them."""
+
+    @staticmethod
+    def close_dropped(source: Any) -> None:
+        threads.start_daemon(lambda: source.__exit__(), "dropped")
+
+
+_CLOSING: Any = _Closing()
+
+
+async def _answer(call: Callable[[Callable[..., object]], object]) -> Any:
+    """Await the callback of a call of ``pulsar-client``: a result, and perhaps a value."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Any] = loop.create_future()
+
+    def settle(result: Any, value: Any) -> None:
+        if future.done():
+            return  # cancelled
+        if result.name == Result.Ok.name:
+            future.set_result(value)
+        else:
+            error = failure(result)
+            renumber(error)
+            future.set_exception(error)
+
+    call(lambda result, value=None: loop.call_soon_threadsafe(settle, result, value))
+    return await future
+
+
+class ClusterAsyncioProducer(Producer[T]):
+    """`embeddedpulsar.asyncio.Producer` over the producer of ``pulsar-client``."""
+
+    def __init__(self, producer: Any) -> None:
+        AsyncFacade.__init__(self, producer)
+
+    async def send(self, content: T | None, *args: Any, **options: Any) -> MessageId:
+        message_id: MessageId = await _answer(
+            lambda callback: self._blocking.send_async(content, callback, *args, **options)
+        )
+        return message_id
+
+    async def send_many(self, contents: Any, **options: Any) -> SentMessages:
+        raise not_supported("Producer.send_many()", "gather several sends")
+
+    async def send_arrow(self, data: Any, **options: Any) -> SentMessages:
+        raise not_supported("Producer.send_arrow()", "gather several sends")
+
+
+class ClusterAsyncioConsumer(Consumer[T]):
+    """`embeddedpulsar.asyncio.Consumer` over the consumer of ``pulsar-client``."""
+
+    _blocking: ClusterConsumer[T]
+
+    async def acknowledge(self, message: Message[T] | MessageId) -> None:
+        await self._answered("acknowledge_async", message)
+
+    async def acknowledge_cumulative(self, message: Message[T] | MessageId) -> None:
+        await self._answered("acknowledge_cumulative_async", message)
+
+    async def _answered(self, name: str, message: Message[T] | MessageId) -> None:
+        call = getattr(self._blocking.theirs._consumer, name)
+        raw = acknowledgeable(message)
+        await _answer(lambda callback: call(getattr(raw, "_message", raw), callback))
+
+
+class ClusterAsyncioClient(Client):
+    """`embeddedpulsar.asyncio.Client` over the client of ``pulsar-client``; see `ClusterClient`."""
+
+    def __init__(self, service_url: Any, **kwargs: Any) -> None:
+        AsyncFacade.__init__(self, ClusterClient(service_url, **kwargs))
+
+    async def create_producer(self, *args: Any, **options: Any) -> ClusterAsyncioProducer[Any]:
+        arguments = _arguments(Client.create_producer, args, options)
+        producer = await in_thread(
+            lambda: self._blocking.create_producer(**arguments), lambda made: made.close()
+        )
+        return ClusterAsyncioProducer(producer)
+
+    async def subscribe(self, *args: Any, **options: Any) -> ClusterAsyncioConsumer[Any]:
+        arguments = _arguments(Client.subscribe, args, options)
+        if arguments.pop("is_pattern_topic", False):
+            arguments["topic"] = re.compile(arguments["topic"])
+        consumer = await in_thread(lambda: self._blocking.subscribe(**arguments), lambda made: made.close())
+        return ClusterAsyncioConsumer(consumer, _CLOSING)
+
+    async def create_reader(self, *args: Any, **options: Any) -> Reader[Any]:
+        arguments = _arguments(Client.create_reader, args, options)
+        reader = await in_thread(lambda: self._blocking.create_reader(**arguments), lambda made: made.close())
+        return Reader(reader, _CLOSING)
+
+
+def connected(service_url: Any, **options: Any) -> Client:
+    """Return a client of a cluster for asyncio loops."""
+    module = library()
+    if getattr(module, "is_stand_in", False):  # in a test with `patch_pulsar`
+        local: Client = module.asyncio.Client(service_url, **options)
+        return local
+    return ClusterAsyncioClient(service_url, **options)
+
+
+def _arguments(call: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
+    """The arguments by name, with the defaults of the coroutine, which differ from those of the method."""
+    bound = inspect.signature(call).bind(None, *args, **options)
+    bound.apply_defaults()
+    arguments = dict(bound.arguments)
+    del arguments["self"]
+    arguments.update(arguments.pop("options", {}))
+    if arguments.get("schema") is None:
+        arguments.pop("schema", None)
+    return arguments

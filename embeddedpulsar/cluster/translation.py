@@ -1,0 +1,249 @@
+"""Values of this package as those of ``pulsar-client``, and back."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from enum import Enum
+from functools import cache
+from typing import Any, Final
+
+from embeddedpulsar import enums
+from embeddedpulsar.client.common import network_options
+from embeddedpulsar.cluster.cluster_errors import unknown_option
+from embeddedpulsar.crypto.key_reader import CryptoKeyReader
+from embeddedpulsar.exceptions import InvalidConfiguration
+from embeddedpulsar.message_id import MessageId
+from embeddedpulsar.platform.fork import late_import
+from embeddedpulsar.policies import (
+    ConsumerBatchReceivePolicy,
+    ConsumerDeadLetterPolicy,
+    ConsumerKeySharedPolicy,
+)
+from embeddedpulsar.schema import Schema, SchemaInfo
+
+# Options of this package that concern the files of a store. On a cluster, its brokers decide.
+OF_FILES: Final = frozenset({"durability", "durability_interval_ms", "allow_network_fs", "on_damage"})
+
+
+def library() -> Any:
+    """Return the module ``pulsar``, imported when the first client of a cluster is made.
+
+    Raises:
+        ImportError: ``pulsar-client`` is not installed; the text has the command that installs it.
+    """
+    try:
+        return late_import("pulsar")
+    except ImportError as error:
+        raise ImportError(
+            'a Pulsar cluster needs the package pulsar-client: pip install "embeddedpulsar[pulsar]"'
+        ) from error
+
+
+def given(call: Callable[..., Any], theirs: Callable[..., Any], *args: Any, **options: Any) -> dict[str, Any]:
+    """Return the arguments of a call by name, as ``pulsar-client`` takes them.
+
+    Args:
+        call: the method of this package.
+        theirs: that of ``pulsar-client``.
+        *args: positional arguments, without ``self``.
+        **options: the others.
+
+    Raises:
+        TypeError: the method has no such parameter.
+        InvalidConfiguration: ``pulsar-client`` has no such option, and it has not its default.
+    """
+    parameters = inspect.signature(call).parameters
+    bound = inspect.signature(call).bind(None, *args, **options).arguments
+    bound.pop("self")
+    bound.update(bound.pop("options", {}))
+    known = inspect.signature(theirs).parameters
+    found = {}
+    for name, value in bound.items():
+        if name in known:
+            found[name] = to_pulsar(value)
+        elif name not in OF_FILES and (name not in parameters or value != parameters[name].default):
+            raise unknown_option(call.__name__.replace("__init__", "Client"), name)
+    return found
+
+
+def to_pulsar(value: Any) -> Any:
+    """Return the value of ``pulsar-client`` for one of this package, and any other value unchanged."""
+    for kind, convert in _CONVERSIONS.items():
+        if isinstance(value, kind):
+            return convert(value)
+    return value
+
+
+def _enum(value: Enum) -> Any:
+    found = getattr(getattr(late_import("_pulsar"), type(value).__name__, None), value.name, None)
+    if found is None:
+        raise InvalidConfiguration(f"pulsar-client has no {value}")
+    return found
+
+
+class ClusterMessageId(MessageId):
+    """The id of a message of a cluster, with that of ``pulsar-client``, which knows the batch it is of."""
+
+    __slots__ = ("theirs",)
+
+    theirs: Any
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return MessageId.deserialize, (self.serialize(), self._topic)
+
+
+def from_message_id(theirs: Any, topic: str) -> MessageId:
+    """Return the id of this package for one of ``pulsar-client``."""
+    parsed = MessageId.deserialize(theirs.serialize(), topic)
+    found = ClusterMessageId.__new__(ClusterMessageId)
+    for name in MessageId.__slots__:
+        if hasattr(parsed, name):
+            setattr(found, name, getattr(parsed, name))
+    found.theirs = theirs
+    return found
+
+
+def _message_id(value: MessageId) -> Any:
+    if isinstance(value, ClusterMessageId):
+        return value.theirs
+    return library().MessageId.deserialize(value.serialize(), getattr(value, "_topic", None))
+
+
+def _key_reader(value: CryptoKeyReader) -> Any:
+    if type(value) is not CryptoKeyReader:
+        raise InvalidConfiguration(
+            "pulsar-client reads keys from files only; give CryptoKeyReader(public_path, private_path)"
+        )
+    return library().CryptoKeyReader(value.public_key_path, value.private_key_path)
+
+
+def _batch_policy(value: ConsumerBatchReceivePolicy) -> Any:
+    policy = value.policy()
+    return library().ConsumerBatchReceivePolicy(
+        policy.getMaxNumMessages(), policy.getMaxNumBytes(), policy.getTimeoutMs()
+    )
+
+
+def _key_shared_policy(value: ConsumerKeySharedPolicy) -> Any:
+    return library().ConsumerKeySharedPolicy(
+        _enum(value.key_shared_mode), value.allow_out_of_order_delivery, value.sticky_ranges or None
+    )
+
+
+def _dead_letter_policy(value: ConsumerDeadLetterPolicy) -> Any:
+    return library().ConsumerDeadLetterPolicy(
+        value.max_redeliver_count, value.dead_letter_topic or None, value.initial_subscription_name or None
+    )
+
+
+def _authentication(value: network_options.Authentication) -> Any:
+    return getattr(library(), type(value).__name__)(*value.arguments)
+
+
+def _service_info(value: network_options.ServiceInfo) -> Any:
+    return library().ServiceInfo(
+        value.service_url, to_pulsar(value.authentication), value.tls_trust_certs_file_path
+    )
+
+
+def from_service_info(theirs: Any) -> network_options.ServiceInfo:
+    """Return the address of this package for one of ``pulsar-client``, without credentials."""
+    return network_options.ServiceInfo(
+        theirs.service_url, tls_trust_certs_file_path=theirs.tls_trust_certs_file_path
+    )
+
+
+def _failover(value: network_options.AutoClusterFailover) -> Any:
+    return library().AutoClusterFailover(
+        _service_info(value.primary),
+        [_service_info(one) for one in value.secondary],
+        value.check_interval_ms,
+        value.failover_threshold,
+        value.switch_back_threshold,
+    )
+
+
+def _provider(value: network_options.ServiceInfoProvider) -> Any:
+    class Provider(library().ServiceInfoProvider):  # type: ignore[misc]
+        """Passes the calls of ``pulsar-client`` to the provider of the application."""
+
+        def initial_service_info(self) -> Any:
+            return to_pulsar(value.initial_service_info())
+
+        def initialize(self, on_service_info_update: Callable[[Any], None]) -> None:
+            value.initialize(lambda info: on_service_info_update(to_pulsar(info)))
+
+        def close(self) -> None:
+            value.close()
+
+    return Provider()
+
+
+def _console_logger(value: network_options.ConsoleLogger) -> Any:
+    return library().ConsoleLogger(_enum(value.log_level))
+
+
+def _file_logger(value: network_options.FileLogger) -> Any:
+    return library().FileLogger(_enum(value.log_level), value.log_file)
+
+
+@cache
+def _adapter() -> Any:
+    class Adapter(library().schema.Schema):  # type: ignore[misc]
+        """A schema of this package, where ``pulsar-client`` expects one of its own."""
+
+        def __init__(self, ours: Schema[Any]) -> None:
+            info = ours.schema_info()
+            self.ours = ours
+            self._client: Any = None
+            self._writers: dict[tuple[str, int], SchemaInfo | None] = {}
+            kind = max(info.schema_type(), enums.SchemaType.BYTES)  # those that depend on the topic are bytes
+            make = late_import("_pulsar").SchemaInfo
+            self._schema_info = make(_enum(enums.SchemaType(kind)), info.name(), info.schema())
+
+        def encode(self, obj: Any) -> Any:
+            return self.ours.encode(obj)
+
+        def decode(self, data: bytes) -> Any:
+            return self.ours.decode(data)
+
+        def attach_client(self, client: Any) -> None:
+            self._client = client
+
+        def writer_of(self, raw: Any) -> SchemaInfo | None:
+            """The schema with which a message was written, fetched once for each version."""
+            if not raw.schema_version():
+                return None
+            place = raw.topic_name(), raw.int_schema_version()
+            if place not in self._writers:
+                try:
+                    theirs = self._client.get_schema_info(*place)
+                except library().PulsarException:
+                    return None  # not kept any more, or the cluster does not answer now
+                kind = enums.SchemaType(int(theirs.schema_type()))
+                self._writers[place] = SchemaInfo(kind, theirs.name(), theirs.schema())
+            return self._writers[place]
+
+    return Adapter
+
+
+def _schema(value: Schema[Any]) -> Any:
+    return _adapter()(value)
+
+
+_CONVERSIONS: Final[dict[Any, Callable[[Any], Any]]] = {
+    Enum: _enum,
+    MessageId: _message_id,
+    Schema: _schema,
+    CryptoKeyReader: _key_reader,
+    ConsumerBatchReceivePolicy: _batch_policy,
+    ConsumerKeySharedPolicy: _key_shared_policy,
+    ConsumerDeadLetterPolicy: _dead_letter_policy,
+    network_options.Authentication: _authentication,
+    network_options.ServiceInfo: _service_info,
+    network_options.AutoClusterFailover: _failover,
+    network_options.ServiceInfoProvider: _provider,
+    network_options.ConsoleLogger: _console_logger,
+    network_options.FileLogger: _file_logger,
+}

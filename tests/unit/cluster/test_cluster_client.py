@@ -1,0 +1,110 @@
+"""The client of a cluster, as far as it goes without one; tests/conformance runs with a broker as well."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import pickle
+import sys
+from typing import Any
+
+import pytest
+
+import embeddedpulsar
+import embeddedpulsar.asyncio as asyncio_client
+from embeddedpulsar.cluster import asyncio_client as cluster_asyncio
+from embeddedpulsar.cluster.client import ClusterClient
+from embeddedpulsar.cluster.consumer import ClusterConsumer
+from embeddedpulsar.cluster.message import ClusterMessage
+from embeddedpulsar.cluster.producer import ClusterProducer
+from embeddedpulsar.cluster.reader import ClusterReader
+from embeddedpulsar.cluster.table_view import ClusterTableView
+from embeddedpulsar.testing import patched_pulsar
+
+NOWHERE = "pulsar://127.0.0.1:1"
+QUIET = embeddedpulsar.FileLogger(embeddedpulsar.LoggerLevel.Error, "/dev/null")
+
+
+@pytest.mark.parametrize(
+    "kind", [ClusterClient, ClusterProducer, ClusterConsumer, ClusterReader, ClusterTableView, ClusterMessage]
+)
+def test_no_method_works_on_a_store(kind: type[Any]):
+    """Each public method is that of the cluster: one that was inherited would look for a store."""
+    base = kind.__mro__[1]
+    inherited = {
+        name
+        for name, value in vars(base).items()
+        if inspect.isfunction(value) and not name.startswith("_") and name not in vars(kind)
+    }
+    assert inherited <= {"after_fork_in_child"}  # of registered objects only
+    assert kind.__name__ == f"Cluster{base.__name__}"
+
+
+def test_connect_chooses_by_the_address():
+    """The address of a cluster, or of several, is that of a cluster; all else is a store."""
+    info = embeddedpulsar.ServiceInfo(NOWHERE)
+    for address in (NOWHERE, "http://127.0.0.1:1", embeddedpulsar.AutoClusterFailover(info, [info])):
+        with embeddedpulsar.connect(address, logger=QUIET) as client:
+            assert isinstance(client, ClusterClient)
+            assert isinstance(client, embeddedpulsar.Client)
+            assert repr(address) in repr(client)
+        assert repr(client).endswith(" closed>")
+        with pytest.raises(embeddedpulsar.AlreadyClosed):
+            client.close()
+    with embeddedpulsar.connect("memory://") as client:
+        assert not isinstance(client, ClusterClient)
+    with pytest.raises(NotImplementedError, match=r"embeddedpulsar\.connect"):
+        embeddedpulsar.Client(embeddedpulsar.AutoClusterFailover(info, [info]))  # type: ignore[arg-type]
+
+
+def test_errors_are_those_of_this_package():
+    """Also where there is no cluster: a failed connection is a ConnectionError."""
+    with embeddedpulsar.connect(NOWHERE, operation_timeout_seconds=1, logger=QUIET) as client:
+        with pytest.raises((embeddedpulsar.ConnectError, embeddedpulsar.Timeout)):
+            client.create_producer("orders")
+        with pytest.raises(ValueError, match="topic"):
+            client.subscribe(None, "s")  # type: ignore[arg-type]
+        with pytest.raises(embeddedpulsar.InvalidConfiguration, match="interceptors"):
+            client.create_producer("orders", interceptors=[embeddedpulsar.ProducerInterceptor()])
+    with pytest.raises(embeddedpulsar.InvalidConfiguration, match="memory_limit_bytes of Client"):
+        embeddedpulsar.connect(NOWHERE, memory_limit_bytes=5)
+    with pytest.raises(ValueError, match="operation_timeout_seconds"):
+        embeddedpulsar.connect(NOWHERE, operation_timeout_seconds="1")
+
+
+def test_a_client_may_be_pickled():
+    """The other process connects anew."""
+    with embeddedpulsar.connect(NOWHERE, logger=QUIET, durability="flush") as client:
+        again = pickle.loads(pickle.dumps(client))
+        assert repr(again) == repr(client)
+        again.close()
+
+
+def test_asyncio_connects_by_the_same_rule():
+    """To a cluster or to a store; errors have the form of coroutines."""
+
+    async def main() -> None:
+        async with asyncio_client.connect(NOWHERE, logger=QUIET) as client:
+            assert isinstance(client, cluster_asyncio.ClusterAsyncioClient)
+        for call in (client.create_producer("orders"), client.subscribe("orders", "kitchen"), client.close()):
+            with pytest.raises(asyncio_client.PulsarException, match="15 AlreadyClosed"):
+                await call
+        async with asyncio_client.connect("memory://") as store:
+            assert type(store) is asyncio_client.Client
+
+    asyncio.run(main())
+
+
+def test_without_pulsar_client(monkeypatch: pytest.MonkeyPatch):
+    """The error has the command that installs it."""
+    monkeypatch.setitem(sys.modules, "pulsar", None)  # type: ignore[arg-type]
+    with pytest.raises(ImportError, match=r"pip install \"embeddedpulsar\[pulsar\]\""):
+        embeddedpulsar.connect(NOWHERE)
+
+
+def test_in_a_test_the_store_is_opened():
+    """Where `pulsar` is replaced, `connect` opens the store of the test, too."""
+    with patched_pulsar("memory://of-a-test"):
+        with embeddedpulsar.connect(NOWHERE) as client:
+            assert client.get_service_info().service_url == "memory://of-a-test"
+        asyncio_client.connect(NOWHERE).shutdown()
