@@ -142,7 +142,7 @@ class Client:
         self,
         topic: str,
         producer_name: str | None = None,
-        schema: Schema[T] = BYTES,
+        schema: Schema[T] = BYTES,  # type: ignore[assignment] # so that T is bytes without one
         initial_sequence_id: int | None = None,
         send_timeout_millis: int = 30000,
         compression_type: CompressionType = CompressionType.NONE,
@@ -231,7 +231,7 @@ class Client:
         topic: str | list[str] | re.Pattern[str],
         subscription_name: str,
         consumer_type: ConsumerType = ConsumerType.Exclusive,
-        schema: Schema[T] = BYTES,
+        schema: Schema[T] = BYTES,  # type: ignore[assignment] # so that T is bytes without one
         message_listener: Callable[[Consumer[T], Message[T]], object] | None = None,
         receiver_queue_size: int = 1000,
         max_total_receiver_queue_size_across_partitions: int = 50000,
@@ -354,7 +354,7 @@ class Client:
         self,
         topic: str,
         start_message_id: MessageId,
-        schema: Schema[T] = BYTES,
+        schema: Schema[T] = BYTES,  # type: ignore[assignment] # so that T is bytes without one
         reader_listener: Callable[[Reader[T], Message[T]], object] | None = None,
         receiver_queue_size: int = 1000,
         reader_name: str | None = None,
@@ -403,7 +403,10 @@ class Client:
         return reader
 
     def create_table_view(
-        self, topic: str, subscription_name: str | None = None, schema: Schema[T] = BYTES
+        self,
+        topic: str,
+        subscription_name: str | None = None,
+        schema: Schema[T] = BYTES,  # type: ignore[assignment] # so that T is bytes without one
     ) -> TableView[T]:
         """Make a dictionary of the last value of each partition key of a topic, which follows the topic.
 

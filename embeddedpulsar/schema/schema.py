@@ -222,7 +222,7 @@ class BytesSchema(Schema[bytes]):
         return "BytesSchema"
 
 
-BYTES: Final[Schema[Any]] = BytesSchema()
+BYTES: Final[Schema[bytes]] = BytesSchema()
 """The schema of those that name none."""
 
 

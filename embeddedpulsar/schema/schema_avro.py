@@ -6,11 +6,14 @@ import copy
 import io
 import json
 from enum import Enum
-from typing import Any
+from typing import Any, cast, overload
 
 from embeddedpulsar.enums import SchemaType
 from embeddedpulsar.schema.definition import Record, record_definition
-from embeddedpulsar.schema.schema import Schema, SchemaInfo
+from embeddedpulsar.schema.schema import Schema, SchemaInfo, T
+
+Definition = dict[str, Any]
+"""A definition, as `json.loads` gives it."""
 
 
 def _library() -> Any:
@@ -35,7 +38,7 @@ def library() -> Any:
     return fastavro
 
 
-class AvroSchema(Schema[Any]):
+class AvroSchema(Schema[T]):
     """Values are records, or dicts, and are stored in Avro's binary form. Needs ``fastavro``.
 
     A message is decoded with the definition that it was written with, which the topic has, and resolved to
@@ -63,9 +66,14 @@ class AvroSchema(Schema[Any]):
         2
     """
 
+    @overload
     def __init__(
-        self, record_cls: type[Record] | None, schema_definition: dict[str, Any] | None = None
-    ) -> None:
+        self: AvroSchema[dict[str, Any]], record_cls: None, schema_definition: Definition
+    ) -> None: ...
+    @overload
+    def __init__(self, record_cls: type[T], schema_definition: Definition | None = None) -> None: ...
+
+    def __init__(self, record_cls: type[Any] | None, schema_definition: Definition | None = None) -> None:
         library()
         if record_cls is None and schema_definition is None:
             raise AssertionError("give a record class or a schema_definition")
@@ -81,7 +89,7 @@ class AvroSchema(Schema[Any]):
         self._parsed = parsed(definition)
         self._writers: dict[str, tuple[Any, Any]] = {}  # by definition
 
-    def encode(self, obj: Any) -> bytes:
+    def encode(self, obj: T) -> bytes:
         """Return ``obj`` in Avro's binary form.
 
         Raises:
@@ -103,11 +111,11 @@ class AvroSchema(Schema[Any]):
         copied: dict[str, Any] = _builtin(d)
         return copied
 
-    def decode(self, data: bytes) -> Any:
+    def decode(self, data: bytes) -> T:
         """Return the record, or the dict; the bytes must be written with the definition of this schema."""
         return self._decoded(data, self._parsed, self._parsed)
 
-    def decode_message(self, msg: Any) -> Any:
+    def decode_message(self, msg: Any) -> T:
         """Return the record, or the dict, of a message.
 
         Raises:
@@ -115,7 +123,7 @@ class AvroSchema(Schema[Any]):
         """
         return self.decode_written(msg.data(), msg.writer_schema())
 
-    def decode_written(self, data: bytes, writer: SchemaInfo | None) -> Any:
+    def decode_written(self, data: bytes, writer: SchemaInfo | None) -> T:
         """Return the record, or the dict, of a payload that was written with another definition."""
         if writer is None:
             return self.decode(data)
@@ -141,9 +149,9 @@ class AvroSchema(Schema[Any]):
             _give_defaults(reader)
         return parsed(written), parsed(reader)
 
-    def _decoded(self, data: bytes, writer: Any, reader: Any) -> Any:
+    def _decoded(self, data: bytes, writer: Any, reader: Any) -> T:
         value = fastavro.schemaless_reader(io.BytesIO(data), writer, reader)
-        return self._record_cls(**value) if self._is_record else value
+        return cast("T", self._record_cls(**value) if self._is_record else value)
 
 
 def parsed(definition: Any) -> Any:

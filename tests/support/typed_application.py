@@ -8,12 +8,12 @@ from __future__ import annotations
 import asyncio
 import re
 from dataclasses import dataclass
-from typing import assert_type
+from typing import Any, assert_type
 
 import embeddedpulsar as pulsar
 import embeddedpulsar.asyncio as asyncio_client
 from embeddedpulsar import Consumer, ConsumerType, Message, MessageId, Producer, Reader, TableView
-from embeddedpulsar.schema import Integer, JsonSchema, Record, Schema, String, StringSchema
+from embeddedpulsar.schema import AvroSchema, Integer, JsonSchema, Record, Schema, String, StringSchema
 
 
 class Order(Record):
@@ -53,7 +53,7 @@ def schemas_give_the_type(client: pulsar.Client) -> None:
         assert_type(one.value(), Order)
         orders.acknowledge(one)
         orders.negative_acknowledge(one.message_id())
-    producer = client.create_producer("orders", schema=JsonSchema(Order))
+    producer = client.create_producer("orders", schema=AvroSchema(Order))
     assert_type(producer, Producer[Order])
     assert_type(producer.send(Order(item="soup", count=2)), MessageId)
     producer.send(None, partition_key="table 4")
@@ -125,3 +125,9 @@ def errors_and_admin(store: str) -> None:
             assert_type(error.code, pulsar.Result)
         policy = pulsar.ConsumerDeadLetterPolicy(3)
         client.subscribe("orders", "kitchen", dead_letter_policy=policy, properties={"app": "till"})
+
+
+def definitions(definition: dict[str, Any]) -> None:
+    """Dicts of an Avro definition."""
+    assert_type(AvroSchema(None, definition), AvroSchema[dict[str, Any]])
+    assert_type(AvroSchema(None, definition).decode(b""), dict[str, Any])
