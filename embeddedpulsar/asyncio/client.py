@@ -101,6 +101,16 @@ class Client(AsyncFacade):
 
         Raises:
             TypeError, ValueError, NotImplementedError, PulsarException: as for the blocking client.
+
+        Example:
+            >>> import asyncio
+            >>> from embeddedpulsar.schema import StringSchema
+            >>> async def main():
+            ...     async with Client("memory://") as client:
+            ...         producer = await client.create_producer("notes", "desk-1", StringSchema())
+            ...         return producer.topic(), producer.producer_name()
+            >>> asyncio.run(main())
+            ('persistent://public/default/notes', 'desk-1')
         """
         arguments = _given(locals())
         waits = block_if_queue_full is True and max_pending_messages > 0
@@ -161,6 +171,16 @@ class Client(AsyncFacade):
             ValueError: as for the blocking client; with ``is_pattern_topic`` also for a list, and for a text
                 that is no regular expression.
             TypeError, NotImplementedError, PulsarException: as for the blocking client.
+
+        Example:
+            >>> import asyncio
+            >>> async def main():
+            ...     async with Client("memory://") as client:
+            ...         consumer = await client.subscribe("orders-.*", "audit", is_pattern_topic=True)
+            ...         await (await client.create_producer("orders-eu")).send(b"order 1")
+            ...         return (await asyncio.wait_for(consumer.receive(), timeout=10)).data()
+            >>> asyncio.run(main())
+            b'order 1'
         """
         arguments = _given(locals())
         if arguments.pop("is_pattern_topic"):
@@ -193,7 +213,17 @@ class Client(AsyncFacade):
     async def create_table_view(
         self, topic: str, subscription_name: str | None = None, schema: Schema[T] | None = None
     ) -> TableView[T]:
-        """Make a table view; see `embeddedpulsar.Client.create_table_view`. Not in ``pulsar.asyncio``."""
+        """Make a table view; see `embeddedpulsar.Client.create_table_view`. Not in ``pulsar.asyncio``.
+
+        Example:
+            >>> import asyncio
+            >>> async def main():
+            ...     async with Client("memory://") as client:
+            ...         await (await client.create_producer("prices")).send(b"2.80", partition_key="tea")
+            ...         return (await client.create_table_view("prices")).get("tea")
+            >>> asyncio.run(main())
+            b'2.80'
+        """
         view = await in_thread(
             lambda: self._blocking.create_table_view(topic, subscription_name, schema or BYTES),
             lambda made: made.close(),

@@ -127,6 +127,16 @@ class Consumer(MessageStream[T]):
         Raises:
             ValueError: neither a message nor an id.
             AlreadyClosed: the consumer is closed.
+
+        Example:
+            >>> import asyncio
+            >>> from embeddedpulsar.asyncio import Client
+            >>> async def main():
+            ...     async with Client("memory://") as client:
+            ...         consumer = await client.subscribe("orders", "billing")
+            ...         await (await client.create_producer("orders")).send(b"order 1")
+            ...         await consumer.acknowledge(await consumer.receive())
+            >>> asyncio.run(main())
         """
         await self._acknowledged(self._blocking.acknowledge, message)
 
@@ -165,7 +175,21 @@ class Consumer(MessageStream[T]):
 
     async def seek(self, messageid: MessageId | int) -> None:
         """Move the subscription to a message id, or to a publish time in ms since 1970; see
-        `embeddedpulsar.Consumer.seek`."""
+        `embeddedpulsar.Consumer.seek`.
+
+        Example:
+            >>> import asyncio
+            >>> from embeddedpulsar import MessageId
+            >>> from embeddedpulsar.asyncio import Client
+            >>> async def main():
+            ...     async with Client("memory://") as client:
+            ...         await (await client.create_producer("orders")).send(b"order 1")
+            ...         consumer = await client.subscribe("orders", "billing")
+            ...         await consumer.seek(MessageId.earliest)
+            ...         return (await consumer.receive()).data()
+            >>> asyncio.run(main())
+            b'order 1'
+        """
         await in_thread(lambda: self._blocking.seek(messageid))
 
     async def get_last_message_id(self) -> MessageId:

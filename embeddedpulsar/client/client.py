@@ -462,7 +462,13 @@ class Client:
         return partition_names(full, self._core.store.topics.partitions_of_possible(full)) or [full]
 
     def get_service_info(self) -> ServiceInfo:
-        """Return the URL of the store."""
+        """Return the URL of the store.
+
+        Example:
+            >>> with Client("memory://cafe") as client:
+            ...     client.get_service_info().service_url
+            'memory://cafe'
+        """
         return ServiceInfo(self._core.config.url.text)
 
     # -- the end -----------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from importlib import import_module
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
@@ -27,18 +28,24 @@ class StandIn(ModuleType):
 
     Args:
         name: full name, for example ``pulsar.schema``.
-        source: the module that has the content.
+        source: the module that has the content, or its name, to be imported when it is needed.
         own: names that differ from those of ``source``.
     """
 
     is_stand_in = True  # which `connect` asks: it opens the store of the test, too
 
-    def __init__(self, name: str, source: ModuleType, **own: Any) -> None:
-        super().__init__(name, source.__doc__)
+    def __init__(self, name: str, source: ModuleType | str, **own: Any) -> None:
+        super().__init__(name)
         self.__dict__.update(own)
         self.__dict__["__path__"] = []  # a package, so that a wrong submodule is a ModuleNotFoundError
         self.__spec__ = ModuleSpec(name, None, is_package=True)
-        self._source = source
+        self._source_or_name = source
+
+    @property
+    def _source(self) -> ModuleType:
+        if isinstance(self._source_or_name, str):
+            self._source_or_name = import_module(self._source_or_name)
+        return self._source_or_name
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name != "__all__":
@@ -86,6 +93,11 @@ def stand_ins() -> dict[str, ModuleType]:
     }
     for part in ("definition", "schema", "schema_avro", "schema_protobuf"):
         found[f"pulsar.schema.{part}"] = StandIn(f"pulsar.schema.{part}", schema)
+    for name in (
+        "pulsar.functions",
+        *(f"pulsar.functions.{part}" for part in ("context", "function", "serde")),
+    ):
+        found[name] = StandIn(name, "embeddedpulsar.functions")
     own = {name.partition(".")[2]: module for name, module in found.items() if name.count(".") == 1}
     for name in ("pulsar", "_pulsar"):
         found[name] = StandIn(name, embeddedpulsar, Client=Client, __version__=_VERSION, **own)

@@ -261,6 +261,15 @@ class Consumer(Generic[T]):
             AlreadyClosed: the consumer is closed.
             CumulativeAcknowledgementNotAllowedError: the subscription is Shared or Key_Shared.
             TypeError: neither a message nor an id.
+
+        Example:
+            >>> from embeddedpulsar import Client
+            >>> with Client("memory://") as client, client.subscribe("orders", "billing") as consumer:
+            ...     ids = [client.create_producer("orders").send(b"order %d" % i) for i in range(3)]
+            ...     consumer.acknowledge_cumulative(ids[1])
+            ...     consumer.redeliver_unacknowledged_messages()
+            ...     consumer.receive().data()
+            b'order 2'
         """
         acknowledge: Callable[[Message[T] | MessageId], None] = self._core.acknowledge_cumulative
         if self._chain is not None:
@@ -279,6 +288,16 @@ class Consumer(Generic[T]):
 
         Raises:
             TypeError: neither a message nor an id.
+
+        Example:
+            >>> from embeddedpulsar import Client, ConsumerType
+            >>> with Client("memory://") as client:
+            ...     options = {"consumer_type": ConsumerType.Shared, "negative_ack_redelivery_delay_ms": 100}
+            ...     consumer = client.subscribe("orders", "billing", **options)
+            ...     message_id = client.create_producer("orders").send(b"order 1")
+            ...     consumer.negative_acknowledge(consumer.receive())
+            ...     consumer.receive(timeout_millis=10000).redelivery_count()
+            1
         """
         self._core.negative_acknowledge(message)
 
@@ -289,6 +308,15 @@ class Consumer(Generic[T]):
         fetched ahead, and any consumer may get them. On the other types they are delivered in order. On
         Failover the call is ignored unless this consumer is active. Ignored on a closed consumer, whose
         messages are redelivered already.
+
+        Example:
+            >>> from embeddedpulsar import Client
+            >>> with Client("memory://") as client, client.subscribe("orders", "billing") as consumer:
+            ...     message_id = client.create_producer("orders").send(b"order 1")
+            ...     message = consumer.receive()
+            ...     consumer.redeliver_unacknowledged_messages()
+            ...     consumer.receive() is message, consumer.receive_nowait()
+            (False, None)
         """
         if not self._core.delivery.closed_text:
             with interrupts.translated:
@@ -353,6 +381,20 @@ class Consumer(Generic[T]):
 
         Raises:
             InvalidConfiguration: there is no listener.
+
+        Example:
+            >>> import queue
+            >>> from embeddedpulsar import Client
+            >>> orders = queue.Queue()
+            >>> with Client("memory://") as client:
+            ...     listener = lambda consumer, message: orders.put(message.data())
+            ...     consumer = client.subscribe("orders", "billing", message_listener=listener)
+            ...     consumer.pause_message_listener()
+            ...     message_id = client.create_producer("orders").send(b"order 1")
+            ...     before = orders.qsize()
+            ...     consumer.resume_message_listener()
+            ...     before, orders.get(timeout=10)
+            (0, b'order 1')
         """
         self._receiver.set_paused(True)
 
@@ -396,6 +438,14 @@ class Consumer(Generic[T]):
 
         Raises:
             OperationNotSupported: the consumer has several topics.
+
+        Example:
+            >>> from embeddedpulsar import Client
+            >>> with Client("memory://") as client, client.subscribe("orders", "billing") as consumer:
+            ...     before = consumer.get_last_message_id().entry_id()
+            ...     message_id = client.create_producer("orders").send(b"order 1")
+            ...     before, consumer.get_last_message_id() == message_id
+            (-1, True)
         """
         self._core.delivery.check_open()
         return self._core.last_message_id()
@@ -406,6 +456,15 @@ class Consumer(Generic[T]):
         Raises:
             BrokerMetadataError: other consumers are attached.
             AlreadyClosed: the consumer is closed.
+
+        Example:
+            >>> from embeddedpulsar import Client
+            >>> with Client("memory://") as client:
+            ...     consumer = client.subscribe("orders", "billing")
+            ...     message_id = client.create_producer("orders").send(b"order 1")
+            ...     consumer.unsubscribe()
+            ...     print(client.subscribe("orders", "billing").receive_nowait())
+            None
         """
         with interrupts.translated:
             self._core.unsubscribe()

@@ -103,11 +103,30 @@ class Reader(Generic[T]):
         Raises:
             AlreadyClosed: the reader is closed, now or while waiting.
             InvalidConfiguration: the reader has a listener.
+
+        Example:
+            >>> import asyncio
+            >>> from embeddedpulsar import Client, MessageId
+            >>> async def main(client):
+            ...     reader = client.create_reader("log", MessageId.earliest)
+            ...     waiting = asyncio.create_task(reader.read_next_async())
+            ...     message_id = client.create_producer("log").send(b"line")
+            ...     return (await asyncio.wait_for(waiting, timeout=10)).data()
+            >>> with Client("memory://") as client:
+            ...     asyncio.run(main(client))
+            b'line'
         """
         return self._receiver.passed(await self._receiver.awaited().receive())
 
     def read_nowait(self) -> Message[T] | None:
-        """Return the next message if there is one, else None. Not in ``pulsar-client``."""
+        """Return the next message if there is one, else None. Not in ``pulsar-client``.
+
+        Example:
+            >>> from embeddedpulsar import Client, MessageId
+            >>> with Client("memory://") as client:
+            ...     print(client.create_reader("log", MessageId.earliest).read_nowait())
+            None
+        """
         return self._receiver.poll()
 
     def has_message_available(self) -> bool:

@@ -447,6 +447,15 @@ class Producer(Generic[T]):
             AlreadyClosed: the producer is closed.
             PulsarException: a message without a callback failed since the last flush; this is its error.
             Interrupted: Ctrl-C; the messages are still being stored.
+
+        Example:
+            >>> from embeddedpulsar import Client, MessageId
+            >>> with Client("memory://") as client:
+            ...     producer = client.create_producer("clicks", batching_enabled=True)
+            ...     producer.send_async(b"click", None)
+            ...     producer.flush()
+            ...     client.create_reader("clicks", MessageId.earliest).read_next().data()
+            b'click'
         """
         with interrupts.translated:
             self._publisher.flush()
@@ -483,6 +492,14 @@ class Producer(Generic[T]):
         Before the first message it is ``initial_sequence_id``, or the id stored under the producer's name if
         the topic drops duplicates, or -1. As in ``pulsar-client`` it is the last id stored, not the largest:
         it decreases after a lower explicit id.
+
+        Example:
+            >>> from embeddedpulsar import Client
+            >>> with Client("memory://") as client:
+            ...     producer = client.create_producer("orders", initial_sequence_id=41)
+            ...     message_id = producer.send(b"order")
+            ...     producer.last_sequence_id()
+            42
         """
         return self._publisher.last_sequence_id
 
